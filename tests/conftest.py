@@ -7,6 +7,7 @@ import shutil
 import signal
 import stat
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ _KERNEL_CACHES_KEPT = 4
 """Number of versions of the kernels' source whose cache is kept, so that switching between two recompiles neither."""
 
 
+_numbers = count()
 _YOUNG_OBJECTS = 50_000
 """New objects after which Python's collector runs: what tests and compilers leave is a quarter of the time with 700."""
 
@@ -94,7 +96,14 @@ def no_directory_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 
 @pytest.fixture(autouse=True)
-def private_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep every test away from the settings and conversations of whoever runs it."""
+def private_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keep every test away from the settings and conversations of whoever runs it.
+
+    Most tests never make it; a directory of pytest's for each would be 5 s of processor time in all.
+    """
+    home = tmp_path_factory.getbasetemp() / f"home-{next(_numbers)}"
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+        monkeypatch.setenv(name, str(home / name.lower()))
+    yield
+    if home.exists():
+        shutil.rmtree(home, ignore_errors=True)

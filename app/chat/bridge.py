@@ -175,6 +175,11 @@ class EngineBridge:
         """Stop reading ahead: the draft will not be sent."""
         self._wire.idle_work.drop()
 
+    def has_news(self) -> bool:
+        """Whether there is something to drain; cancels dropped work once more, as ``drain`` does."""
+        self._wire.idle_work.insist()
+        return self._wire.arrived.is_set()
+
     def drain(self) -> list[Event]:
         """Take what the thread has reported since the last call, in order."""
         self._wire.idle_work.insist()

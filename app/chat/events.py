@@ -237,6 +237,11 @@ class ThinkingChosen:
 
 
 @record
+class MemoryMeasured:
+    """How fast memory can be read is known now, and remembered."""
+
+
+@record
 class TuningDoubted:
     """The remembered threads may not be the best any more; nothing was changed."""
 
@@ -288,6 +293,7 @@ Event = (
     | TurnsDropped
     | ThreadsChanged
     | ThinkingChosen
+    | MemoryMeasured
     | TuningDoubted
     | TuningEnded
     | ToolsTold

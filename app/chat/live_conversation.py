@@ -67,7 +67,11 @@ class LiveConversation:
     @property
     def tags(self) -> Collection[int]:
         """Control tokens that are part of the text."""
-        how = self._model.chat_template.call_format if self.chat.tools else None
+        return self._tags_of_calls() if self.chat.tools else self._tags
+
+    def _tags_of_calls(self) -> Collection[int]:
+        """The same, with those of calls, where the model knows tools."""
+        how = self._model.chat_template.call_format
         return self._tags if how is None else {*self._tags, *how.marker_ids(self._model.tokenizer)}
 
     def start(self, system: str | None, n_dropped: int = 0) -> None:
@@ -83,7 +87,7 @@ class LiveConversation:
         """
         self._n_dropped = n_dropped
         try:
-            take_over(self.chat, self._model.tokenizer, turns, self.tags)
+            take_over(self.chat, self._model.tokenizer, turns, self._tags, self._tags_of_calls())
             ids = list(self.chat.opening_ids(""))
             self.n_tokens = len(ids)
         finally:
@@ -226,7 +230,13 @@ class LiveConversation:
         self.turn_starts = tuple(self.chat.turn_starts())
 
 
-def take_over(chat: ChatPrompt, tokenizer: Tokenizer, turns: Sequence[PastTurn], tags: Collection[int] = ()) -> None:
+def take_over(
+    chat: ChatPrompt,
+    tokenizer: Tokenizer,
+    turns: Sequence[PastTurn],
+    tags: Collection[int] = (),
+    tags_of_calls: Collection[int] = (),
+) -> None:
     """Put questions and replies into a conversation that has none yet, in this model's tokens.
 
     What the template refuses stands there all the same: turns count here as on the screen, and it is the next prompt
@@ -234,6 +244,7 @@ def take_over(chat: ChatPrompt, tokenizer: Tokenizer, turns: Sequence[PastTurn],
 
     Args:
         tags: control tokens that are part of the text.
+        tags_of_calls: the same where tools were known, which they may not be yet.
     """
     is_refused = False
     for turn in turns:
@@ -242,7 +253,7 @@ def take_over(chat: ChatPrompt, tokenizer: Tokenizer, turns: Sequence[PastTurn],
         else:
             chat.add_unrendered(turn.question)
         is_refused = is_refused or not _renders(chat)
-        if _says(tokenizer, turn, tags):
+        if _says(tokenizer, turn, tags) or _says(tokenizer, turn, tags_of_calls):
             chat.add_reply(list(turn.ids), turn.raw, turn.calls, turn.raw[: turn.calls_at].rstrip())
         else:
             chat.add_reply(tokenizer.encode(turn.reply, bos=False, special=False), turn.reply, turn.calls)

@@ -23,12 +23,7 @@ RANGE_WINDOW_S = 1.0
 RANGE_TOKENS = 4
 """Over fewer tokens a rate says more about the clock than about the machine."""
 
-_ENDINGS = {
-    "stop": Ending.COMPLETE,
-    "length": Ending.LENGTH,
-    "context": Ending.CONTEXT,
-    "cancelled": Ending.STOPPED,
-}
+_ENDINGS = {"stop": Ending.COMPLETE, "length": Ending.LENGTH, "context": Ending.CONTEXT, "cancelled": Ending.STOPPED}
 
 
 class ReplyMeter:
@@ -92,12 +87,12 @@ class ReplyMeter:
         elapsed_s = now_s - self.token_times_s[first] if counted > 0 else 0.0
         return counted / elapsed_s if elapsed_s > 0 else 0.0
 
-    def range_tps(self, window_s: float = RANGE_WINDOW_S) -> tuple[float, float] | None:
-        """Return the lowest and highest rate over windows of ``window_s`` and some tokens; None if too short."""
+    def range_tps(self) -> tuple[float, float] | None:
+        """Return the lowest and highest rate over windows of ``RANGE_WINDOW_S`` and some tokens; None if too short."""
         times_s = self.token_times_s
         rates = []
         for last, end_s in enumerate(times_s):
-            first = min(last - RANGE_TOKENS, bisect_right(times_s, end_s - window_s) - 1)
+            first = min(last - RANGE_TOKENS, bisect_right(times_s, end_s - RANGE_WINDOW_S) - 1)
             if first >= 0 and end_s > times_s[first]:
                 rates.append((last - first) / (end_s - times_s[first]))
         return (min(rates), max(rates)) if rates else None

@@ -118,11 +118,7 @@ class SavedStates:
     """
 
     def __init__(
-        self,
-        place: Place,
-        files: StateFiles | None,
-        is_wanted: Callable[[], bool] = lambda: False,
-        notes: bool = True,
+        self, place: Place, files: StateFiles | None, is_wanted: Callable[[], bool] = lambda: False, notes: bool = True
     ) -> None:
         self._place, self._files, self._is_wanted, self._notes = place, files, is_wanted, notes
         self._session: Session | None = None

@@ -188,13 +188,14 @@ class Talk:
         return self._follow()
 
     def read(self, text: str, folded: str, title: str) -> Iterator[Event]:
-        """Read what the next message begins with, as a new conversation, and keep the state.
+        """Read what the next message begins with, as a conversation that has nothing else, and keep the state.
 
         The conversation is saved with it: whoever goes on with it asks, and both are sent together.
         """
         self._settle()
         turns = self.turns
-        turns.journal.begin(title=title)
+        if turns.conversation.is_empty:
+            turns.journal.begin(title=title)
         turns.conversation.add_user(text, folded)
         turns.journal.note_asked(turns.conversation, is_replacing=False)
         turns.journal.settle(SAVING_PATIENCE_S, waits_for_room=False)

@@ -86,6 +86,11 @@ class ToolBox:
         """Whether a server is on."""
         return any(one.is_on for one in self._served.values())
 
+    @property
+    def starts_next(self) -> bool:
+        """Whether the next message starts a server, whose tools nobody knows yet."""
+        return any(one.is_usable and one.server is None for one in self._served.values())
+
     def obey(self, wanted: str) -> str:
         """Do what stands behind ``/tools``; returns what to show.
 

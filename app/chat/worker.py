@@ -35,6 +35,7 @@ from app.chat.events import (
     ConversationReread,
     ConversationTakenUp,
     GenerationFailed,
+    MemoryMeasured,
     ModelFailed,
     ModelKept,
     ModelLoaded,
@@ -126,8 +127,8 @@ class EngineWorker:
         elif isinstance(command, Read):
             self._read(command)
         elif isinstance(command, MeasureBandwidth):
-            if self._opened is not None:
-                self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
+            if self._opened is not None and self._measures.measure_bandwidth(self._opened.model, self._is_wanted):
+                self._wire.emit(MemoryMeasured())
         elif isinstance(command, Examine):
             self._examine(command)
         elif isinstance(command, GrantThreads):
@@ -157,7 +158,9 @@ class EngineWorker:
     def _read_ahead(self, command: Prepare) -> None:
         try:
             if self._opened is not None:
-                self._ahead.prepare(self._opened.session, self._opened.live.chat, command, self._states.bring_back)
+                reads = command.read_ahead and not self._tools.may_change(self._opened.model)
+                command, chat = replace(command, read_ahead=reads), self._opened.live.chat
+                self._ahead.prepare(self._opened.session, chat, command, self._states.bring_back)
         finally:
             self._wire.idle_work.end()
 

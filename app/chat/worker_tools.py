@@ -39,9 +39,13 @@ class EngineTools:
         tools = self._box.offered if self._box is not None else ()
         return tools if tools and model.chat_template.call_format is not None else ()
 
+    def may_change(self, model: Model) -> bool:
+        """Whether the next prompt may tell of other tools than the last: then nothing of it can be read ahead."""
+        return self._box is not None and self._box.starts_next and model.chat_template.call_format is not None
+
     def offer(self, model: Model, chat: ChatPrompt) -> bool:
         """Let the model know the tools; servers that are needed start. False if the user stopped that."""
-        chat.tools, why_not = (), ""
+        before, chat.tools, why_not = chat.tools, (), ""
         if self._box is None:
             return True
         if not self._box.is_on:
@@ -58,6 +62,8 @@ class EngineTools:
                 self._wire.emit(PromptStopped())
                 return False
             chat.tools = self._box.offered
+        if list(chat.tools) != list(before):
+            chat.lay_anew()
         if why_not and why_not != self._told:
             self._tell(why_not)
         self._told = why_not

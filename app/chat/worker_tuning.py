@@ -12,7 +12,7 @@ from app.chat.events import ThreadsChanged, TuningDoubted, TuningEnded
 from app.chat.options import ChatOptions
 from app.chat.status import Activity
 from app.chat.wire import Wire
-from app.machine.tuning_conditions import Conditions, ConditionsWatch
+from app.machine.tuning_conditions import Conditions
 from app.program.state import Measured, TunedChoice
 from app.tuning.lookahead_lines import lookahead_lines
 from app.tuning.remembered import Recalled, kv_type_of, measured_of
@@ -31,15 +31,9 @@ class EngineTuning:
         conditions: watches the machine.
     """
 
-    def __init__(
-        self,
-        wire: Wire,
-        options: ChatOptions,
-        on_weights_moved: Callable[[Model], None],
-        conditions: ConditionsWatch | None = None,
-    ) -> None:
+    def __init__(self, wire: Wire, options: ChatOptions, on_weights_moved: Callable[[Model], None]) -> None:
         self._wire, self._options, self._on_weights_moved = wire, options, on_weights_moved
-        self._conditions = conditions or options.watch_conditions()
+        self._conditions = options.watch_conditions()
         self._model: Model | None = None
         self._session: Session | None = None
         self._recalled = Recalled()
@@ -139,12 +133,7 @@ class EngineTuning:
         assert model is not None
         is_more = "counts" not in command.parts
         wire.sweep = sweep = engine_access.make_sweep(
-            model,
-            session,
-            wire.clock,
-            self._options.may_pin,
-            command.parts,
-            earlier=wire.tuning if is_more else None,
+            model, session, wire.clock, self._options.may_pin, command.parts, earlier=wire.tuning if is_more else None
         )
         sweep.on_preparing = self._show_report
         sweep.others_cores = lambda: self._conditions.end().crowding_cores

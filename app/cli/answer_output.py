@@ -7,16 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TextIO
 
-from app.chat.events import (
-    Event,
-    GenerationFailed,
-    GenerationFinished,
-    PieceGenerated,
-    PromptRefused,
-    PromptStopped,
-)
+from app.chat.events import Event, GenerationFailed, GenerationFinished, PieceGenerated, PromptRefused, PromptStopped
 from app.cli.progress_line import ProgressLine
 from app.text.clean_text import TextCleaner
 
@@ -27,8 +19,8 @@ ENDINGS = (GenerationFinished, GenerationFailed, PromptStopped, PromptRefused)
 class AnswerOutput:
     """Write an answer piece by piece, flushed at once, and end it with a newline."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
+    def __init__(self) -> None:
+        self._stream = sys.stdout
         self._cleaner = TextCleaner() if self._stream.isatty() else None
         self._last = "\n"
 

@@ -413,20 +413,10 @@ _PARSERS = {
         _arg("--port", "port (8080); 0 = any that is free", type=_port, default=8080, metavar="N"),
         _arg("--alias", "the model's name for clients", type=_alias, default="", metavar="NAME"),
         _arg(
-            "--api-key-file",
-            "holds the key that requests must bring (or JALOPY_API_KEY)",
-            default="",
-            metavar="FILE",
+            "--api-key-file", "holds the key that requests must bring (or JALOPY_API_KEY)", default="", metavar="FILE"
         ),
         _arg("--allow-host", "a further name by which it may be called", action="append", default=[], metavar="NAME"),
-        _arg(
-            "--max-waiting",
-            "requests that may wait (16)",
-            dest="most_waiting",
-            type=_count,
-            default=16,
-            metavar="N",
-        ),
+        _arg("--max-waiting", "requests that may wait (16)", dest="most_waiting", type=_count, default=16, metavar="N"),
         *("threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt")),
     ),
     "report": _verb(

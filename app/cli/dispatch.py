@@ -25,27 +25,11 @@ from app.program.remote_model import RemoteModel, server_address
 from app.program.settings import Settings, load_settings, override
 from engine.machine import address_space
 
-_COMMANDS = {
-    "run": "app.cli.run:RunOptions",
-    "read": "app.cli.read:ReadOptions",
-    "bench": "app.cli.bench:BenchOptions",
-    "tune": "app.cli.tune:TuneOptions",
-    "models": "app.cli.models:ModelsOptions",
-    "pull": "app.cli.pull:PullOptions",
-    "inspect": "app.library.inspect:InspectOptions",
-    "verify": "app.cli.verify:VerifyOptions",
-    "doctor": "app.cli.doctor:DoctorOptions",
-    "compare": "app.cli.compare.command:CompareOptions",
-    "sessions": "app.cli.sessions:SessionsOptions",
-    "states": "app.cli.states:StatesOptions",
-    "serve": "app.server.command:ServeOptions",
-    "report": "app.cli.report:ReportOptions",
-    "completion": "app.cli.completion:CompletionOptions",
-    "help": "app.cli.help:HelpOptions",
-}
-"""The module of each command but the chat, with a function of its name, and the record that function takes.
+_ELSEWHERE = {"inspect": "app.library.inspect", "compare": "app.cli.compare.command", "serve": "app.server.command"}
+"""Modules of commands that are not in ``app.cli``.
 
-The record's fields have the names of the options, or of the settings ``threads`` and ``weights``.
+A command's module has a function of its name, which takes a record ``NameOptions``: its fields have the names of the
+options, or of the settings ``threads`` and ``weights``.
 """
 
 
@@ -97,8 +81,7 @@ def obey(options: argparse.Namespace) -> int:
     settings = arguments.apply(options, load_settings())
     if options.command == "chat":
         return _chat(options, settings)
-    module_name, _, record_name = _COMMANDS[options.command].partition(":")
-    module = import_module(module_name)
+    module = import_module(_ELSEWHERE.get(options.command, f"app.cli.{options.command}"))
     if options.command == "run" and options.is_served:
         options.model = _served(options, settings)
     elif options.command == "run" and options.model is None:
@@ -108,7 +91,7 @@ def obey(options: argparse.Namespace) -> int:
     elif getattr(options, "model", None) is not None:
         options.model = _given_model(options)
     given = vars(options) | {"threads": settings.threads, "weights": settings.weights_or_default}
-    kind = getattr(module, record_name)
+    kind = getattr(module, f"{options.command.capitalize()}Options")
     code: int = getattr(module, options.command)(kind(**{one.name: given[one.name] for one in fields(kind)}), settings)
     return code
 
@@ -151,10 +134,12 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
+    from app.program import garbage
+
+    garbage.postpone()  # until the first frame; the application settles it
     from app.chat.opening import glance_at_model
     from app.library.choose_model import choose_model
     from app.machine.low_power import prepare_environment
-    from app.program import garbage
     from app.text.glyphs import choose_console
 
     served = _served(options, settings)
@@ -162,7 +147,6 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     if options.tty:
         choose_console()
     prepare_environment(settings.low_power)  # Textual reads it when it is imported
-    garbage.postpone()  # until the first frame; the application settles it
     from app.tui.start import run_tui
 
     return run_tui(settings, served or (Path(path) if path else None))

@@ -16,7 +16,7 @@ from app.chat.talk import NothingToDoError
 from app.chat.thinking_command import USAGE as USAGE_OF_THINK
 from app.chat.thinking_command import describe_thinking, parse_thinking
 from app.cli.line_dialogue import Dialogue
-from app.conversations.conversation import Role
+from app.conversations.conversation import Conversation, Role
 from app.conversations.export import save_as
 from app.conversations.look import Look
 from app.conversations.replay import MOST_TITLE_CHARS
@@ -42,12 +42,14 @@ class LineCommands:
     """Carries commands out: an action of the table is possible here where a method has its name.
 
     Attributes:
-        documents: those that go with the next message, whole or in passages.
+        documents: those that go with the next message, whole, or with all that follow in passages.
     """
 
     def __init__(self, dialogue: Dialogue) -> None:
         self._dialogue, self._talk = dialogue, dialogue.talk
         self.documents: tuple[Document, ...] = ()
+        self._asked_in: Conversation | None = None
+        """The conversation that has passages of the documents; None before the first."""
         self._edited: int | None = None
         """The message of the conversation whose place the next line takes."""
 
@@ -62,9 +64,20 @@ class LineCommands:
             self._obey(line)
         elif line.strip():
             self._attach(referred(line), only_existing=True)
-            documents, self.documents = self.documents, ()
-            texts = [text for _, text in for_message(documents, line, self._n_ctx)] if documents else []
-            self._dialogue.ask(with_question(texts, line))
+            self._dialogue.ask(with_question(self._files_for(line), line))
+
+    def _files_for(self, line: str) -> list[str]:
+        """Choose what of the documents goes with a message; those that do not fit stay for the next one."""
+        conversation, documents = self._talk.turns.conversation, self._earlier
+        self.documents, self._asked_in = (() if fit(documents, self._n_ctx) else documents), conversation
+        files = for_message(documents, line, self._n_ctx, conversation.asked) if documents else []
+        return [one.in_message for one in files]
+
+    @property
+    def _earlier(self) -> tuple[Document, ...]:
+        """Documents that were not sent yet, or that passages come from in this conversation."""
+        is_here = self._asked_in is None or self._asked_in is self._talk.turns.conversation
+        return self.documents if is_here else ()
 
     def _obey(self, line: str) -> None:
         word, _, argument = line.strip()[1:].partition(" ")
@@ -195,7 +208,7 @@ class LineCommands:
         for trouble in reading.troubles:
             say(trouble)
         if reading.documents:
-            self.documents = reading.with_earlier(self.documents)
+            self.documents, self._asked_in = reading.with_earlier(self._earlier), None
             tps = self._talk.bridge.status.usual_prefill_tps
             say(f"with the next message: {announcement(self.documents, self._n_ctx, tps)}")
 

@@ -87,8 +87,7 @@ class Dialogue:
         self._told_id = self.talk.turns.journal.id
         n, day = len(conversation.messages), moment_text(saved.changed) or "an unknown day"
         which = f"conversation {int(opened.id)}: {saved.shown_title}"
-        messages = "1 message" if n == 1 else f"{count(n)} messages"
-        say(f"{which} · {messages}, from {day} · /new starts another, jalopy sessions lists all")
+        say(f"{which} · {figures.counted(n, 'message')}, from {day} · /new starts another, jalopy sessions lists all")
         if opened.notice:
             say(f"jalopy: {opened.notice}")
         if saved.unsent:

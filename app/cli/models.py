@@ -18,7 +18,7 @@ from app.library.rates import KnownRates, load_rates, usual_threads
 from app.program import exit_codes
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
-from app.text.figures import size
+from app.text.figures import counted, size
 from app.text.json_line import json_line
 from app.text.record import record
 
@@ -48,8 +48,7 @@ def models(options: ModelsOptions, settings: Settings) -> int:
     if options.as_json:
         print(json_line(_values(found, lister, looked_in), indent=1), flush=True)
     elif here and not found:
-        models_here = "1 model" if len(here) == 1 else f"{len(here)} models"
-        print(f"No match among {models_here} for: {clean_line(words)}", flush=True)
+        print(f"No match among {counted(len(here), 'model')} for: {clean_line(words)}", flush=True)
     else:
         print("\n".join(_lines(found, lister, looked_in, words)), flush=True)
     return exit_codes.OK
@@ -83,8 +82,7 @@ def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Plac
             "`jalopy pull OWNER/REPO` downloads one; model_directories in your settings names more places.",
         ]
     speed = f", memory reads {lister.rates.read_gbps:.1f} GB/s" if lister.rates.read_gbps else ""
-    models = "1 model" if len(found) == 1 else f"{len(found)} models"
-    head = f"{models}; {size(lister.memory.available_bytes)} of memory free{speed}"
+    head = f"{counted(len(found), 'model')}; {size(lister.memory.available_bytes)} of memory free{speed}"
     legend = rows.LEGEND if lister.rates.read_gbps else rows.NO_RATES
     foot = [f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {where}"]
     known = [] if words else _known(found, lister)

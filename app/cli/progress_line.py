@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any
 
 from app.chat.status import Activity, EngineStatus
 from app.text.clean_text import clean_line
@@ -16,8 +16,8 @@ _WIDTH = 76
 class ProgressLine:
     """Show and replace one line; nothing at all unless stderr is a terminal that can go back to the line's start."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
+    def __init__(self) -> None:
+        self._stream = sys.stderr
         self._is_shown = False
         self._is_live = self._stream is not None and self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._last_s = 0.0

@@ -15,8 +15,8 @@ from app.cli.progress_line import ProgressLine
 from app.cli.run_session import session_at_hand
 from app.conversations.log_file import LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
-from app.conversations.store import Store
-from app.documents.for_message import announcement, fit, n_tokens
+from app.conversations.store import Opened, Store
+from app.documents.for_message import announcement, fit, n_tokens, whole
 from app.documents.read import Document, read_documents
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
@@ -51,16 +51,18 @@ def read(options: ReadOptions, settings: Settings, clock: Clock = time.monotonic
     if not settings.kv_states_quota_bytes:
         raise Refusal('jalopy read: nothing would be kept (set keep_kv_states = "on" in your settings)')
     progress = ProgressLine()
-    chosen = shell_options(settings, keeps_states=True)
+    chosen, store = shell_options(settings, keeps_states=True), Store()
     talk = Talk(chosen, session_at_hand(settings), settings.system_prompt, clock, progress.show_status)
+    message = Draft().with_files(whole(reading.documents))
+    before = _begun_before(store, message.text.strip(), talk.turns.conversation.system)
     try:
-        code = _read(talk, Path(options.model), reading.documents, progress)
+        code = _read(talk, Path(options.model), reading.documents, message, before, progress)
     except BaseException as error:
-        begun_id = talk.turns.journal.id
+        begun_id = talk.turns.journal.id if before is None else ""
         talk.close(is_hurried=not isinstance(error, Exception))
         if begun_id and isinstance(error, Refusal):  # nobody can ask about what was not read
             with suppress(LogRefusedError, OSError):
-                Store().delete(begun_id)
+                store.delete(begun_id)
         raise
     progress.clear()
     if trouble := talk.close() or talk.bridge.state_trouble:
@@ -69,8 +71,29 @@ def read(options: ReadOptions, settings: Settings, clock: Clock = time.monotonic
     return code
 
 
-def _read(talk: Talk, model: Path, documents: Sequence[Document], progress: ProgressLine) -> int:
-    for event in talk.open(model):
+def _begun_before(store: Store, text: str, system: str | None) -> Opened | None:
+    """Open the conversation that was begun for the same documents, if nothing was asked in it."""
+    for entry in store.entries():
+        if entry.trouble or entry.summary.n_messages != 1:
+            continue
+        with suppress(LogRefusedError, OSError):
+            said = store.read(entry.id).conversation
+            if said.awaits_reply and said.messages[0].text == text and said.system == system:
+                opened = store.open(entry.id)
+                if opened.log is not None:  # else another program has it open
+                    return opened
+    return None
+
+
+def _read(
+    talk: Talk,
+    model: Path,
+    documents: Sequence[Document],
+    message: Draft,
+    before: Opened | None,
+    progress: ProgressLine,
+) -> int:
+    for event in talk.open(model, before):
         if isinstance(event, ModelFailed):
             progress.clear()
             raise event.error or Refusal(f"jalopy read: {event.reason}")
@@ -81,8 +104,9 @@ def _read(talk: Talk, model: Path, documents: Sequence[Document], progress: Prog
         about = f"about {figures.count(n_tokens(documents))} tokens, the context holds {figures.count(opened.n_ctx)}"
         raise Refusal(f"jalopy read: {about}; of so much a chat reads passages only (read less, or try a larger --ctx)")
     say(announcement(documents, opened.n_ctx, talk.bridge.status.usual_prefill_tps))
+    if before is not None:
+        say(f"jalopy read: conversation {int(before.id)} was begun with the same files, and is used again")
     title = clean_line(f"read: {', '.join(one.name for one in documents)}", MOST_TITLE_CHARS)
-    message = Draft().with_files([(one.name, one.in_message) for one in documents])
     done: list[Event] = []
     with interrupt_stops(talk.stop):
         done += talk.read(message.text.strip(), message.shown.strip(), title)

@@ -13,7 +13,7 @@ from app.conversations.look import Hit, Look
 from app.conversations.store import Store
 from app.program import exit_codes
 from app.program.settings import Settings
-from app.text.figures import size
+from app.text.figures import counted, size
 from app.text.json_line import json_line
 from app.text.record import record
 
@@ -55,8 +55,8 @@ def _lines(hits: Sequence[Hit], is_search: bool) -> list[str]:
             lines.append(f"        ... {hit.snippet[: max(20, columns - 16)]} ...")
     log_bytes = sum(hit.entry.log_bytes for hit in hits)
     state_bytes = Store().state_bytes(hit.entry.id for hit in hits)
-    noun = "conversation" if len(hits) == 1 else "conversations"
-    lines += ["", f"{len(hits)} {noun}: text {size(log_bytes)}, saved states {size(state_bytes)}"]
+    shown = counted(len(hits), "conversation")
+    lines += ["", f"{shown}: text {size(log_bytes)}, saved states {size(state_bytes)}"]
     return lines
 
 

@@ -208,6 +208,11 @@ class Conversation:
         return self.messages[-1]
 
     @property
+    def asked(self) -> str:
+        """What the user said in the part that the context contains, files included."""
+        return "\n\n".join(one.text for one in self.messages[self.n_dropped :] if one.role is Role.USER)
+
+    @property
     def unanswered(self) -> ChatMessage | None:
         """The message that the end of the program left without a reply, and that the next one goes with."""
         is_said = self.is_cut_off and self.awaits_reply and not self.messages[-1].results

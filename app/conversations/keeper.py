@@ -47,13 +47,8 @@ class Keeper:
         clock: monotonic seconds.
     """
 
-    def __init__(
-        self,
-        open_log: Callable[[], LogFile],
-        log: LogFile | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._open_log, self._log, self._clock = open_log, log, clock
+    def __init__(self, open_log: Callable[[], LogFile], log: LogFile | None = None) -> None:
+        self._open_log, self._log = open_log, log
         self._needs_directories = log is None
         self._condition = threading.Condition()
         self._waiting: deque[_Line] = deque()
@@ -158,7 +153,7 @@ class Keeper:
                     return True
                 if self._is_leaving:
                     return False
-                left_s = SYNC_S - (self._clock() - self._unsynced_s) if self._unsynced else None
+                left_s = SYNC_S - (time.monotonic() - self._unsynced_s) if self._unsynced else None
                 if left_s is not None and left_s <= 0:
                     return True
                 self._condition.wait(left_s)
@@ -189,10 +184,10 @@ class Keeper:
             self._log.append([line.content for line in self._taken])
             with self._condition:
                 if not self._unsynced:
-                    self._unsynced_s = self._clock()
+                    self._unsynced_s = time.monotonic()
                 self._unsynced += self._taken
                 self._taken = []
-        is_due = self._clock() - self._unsynced_s >= SYNC_S
+        is_due = time.monotonic() - self._unsynced_s >= SYNC_S
         if is_ending or is_due or any(line.is_durable for line in self._unsynced):
             if self._needs_directories:
                 self._log.sync_directories()

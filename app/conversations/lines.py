@@ -23,8 +23,7 @@ _ENDING_NOTES = {
 
 def thinking_summary(thinking: Thinking) -> str:
     """Write in one line what the thinking before an answer cost."""
-    tokens = "1 token" if thinking.tokens == 1 else f"{figures.count(thinking.tokens)} tokens"
-    line = f"thought for {figures.seconds(thinking.duration_s)} · {tokens}"
+    line = f"thought for {figures.seconds(thinking.duration_s)} · {figures.counted(thinking.tokens, 'token')}"
     return line if thinking.is_closed else f"{line} · not finished"
 
 

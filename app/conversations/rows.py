@@ -24,12 +24,7 @@ def row(hit: Hit, columns: int) -> str:
     summary, entry = hit.entry.summary, hit.entry
     size = figures.size(entry.log_bytes + entry.state_bytes)
     return _line(
-        summary.title or "(empty)",
-        moment_text(summary.changed),
-        str(summary.n_messages),
-        size,
-        summary.model,
-        columns,
+        summary.title or "(empty)", moment_text(summary.changed), str(summary.n_messages), size, summary.model, columns
     )
 
 

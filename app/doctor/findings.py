@@ -40,7 +40,10 @@ class Finding:
 
 
 Look = Callable[[Readings], "Iterable[Finding]"]
-_INSTRUCTIONS = {"vnni": "AVX2, FMA and VNNI", "avx2": "AVX2 and FMA", "ssse3": "SSSE3"}
+_INSTRUCTIONS = {
+    "vnni": "AVX2, FMA and VNNI", "avx2": "AVX2 and FMA", "ssse3": "SSSE3",
+    "dotprod": "ARM64's NEON with sums of four products (dotprod)", "neon": "ARM64's NEON",
+}  # fmt: skip
 """Levels of the kernels, as people know them."""
 
 
@@ -56,6 +59,8 @@ def processor(readings: Readings) -> Iterable[Finding]:
     found = f"{name}: kernels use {used}"
     if engine.level in ("vnni", "avx2"):
         yield Finding(OK, "processor", found, "the fastest kernels there are here")
+    elif engine.level in ("dotprod", "neon"):
+        yield Finding(OK, "processor", found, "tested in an emulator; their speed was not measured yet")
     elif engine.features_named:
         yield Finding(
             WEAK, "processor", found, "the environment names an older instruction set",
@@ -173,7 +178,7 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
     if engine is None or engine.read_gbps is None:
         return
     gbps = engine.read_gbps
-    with_threads = "1 thread" if engine.threads == 1 else f"{engine.threads} threads"
+    with_threads = counted(engine.threads, "thread")
     found = f"{gbps:.1f} GB/s read with {with_threads}"
     if engine.is_machine_busy:
         found = f"{gbps:.1f} GB/s read with {with_threads} now, {engine.best_gbps:.1f} at best"

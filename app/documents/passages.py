@@ -66,19 +66,31 @@ def bm25(question: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]
     return scores
 
 
-def fitting(documents: Sequence[Document], question: str, room_chars: int) -> list[Passage]:
+def fitting(
+    documents: Sequence[Document], question: str, rooms_chars: tuple[int, int], in_context: str = ""
+) -> list[Passage]:
     """Return the passages that answer best to a question and fit, in the order in which they stand in the documents.
 
-    In that order, and not in that of their scores, a following question shares more of its prompt with this one.
+    Where the context holds some already, only those come that are new and answer at least half as well as the best
+    of all: nothing is read for a word of thanks, and what was read stays in its place.
+
+    Args:
+        rooms_chars: limits for a first question about the documents, and for a later one.
+        in_context: earlier messages.
     """
-    most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, room_chars // 6))
+    most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, rooms_chars[0] // 6))
     passages = [passage for document in documents for passage in _cut(document, most_chars)]
     scores = bm25(words_of(question), [words_of(passage.text) for passage in passages])
-    has_answer = any(scores)  # else the beginning is the best there is
+    known = {index for index, passage in enumerate(passages) if in_context and passage.text in in_context}
+    best = max(scores, default=0.0)
+    if known and not best:
+        return []
+    least, room_chars = (best / 2, rooms_chars[1]) if known else (0.0, rooms_chars[0])
     chosen = []
-    for index in sorted(range(len(passages)), key=lambda i: (-scores[i], i)):
+    for index in sorted(set(range(len(passages))) - known, key=lambda i: (-scores[i], i)):
         room_chars -= len(passages[index].in_message)
-        if room_chars < 0 or (has_answer and not scores[index]):
+        # Where nothing has a word of the question, the beginning is the best there is.
+        if room_chars < 0 or scores[index] < least or (best and not scores[index]):
             break
         chosen.append(index)
     return _joined([passages[index] for index in sorted(chosen)])

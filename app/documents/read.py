@@ -213,9 +213,9 @@ def _text_of(path: Path) -> str:
         return cleaned(_converted(kind, file, shown), shown)
 
 
-def _converted(kind: str, file: BinaryIO, shown: str, cpu_s: int = CPU_S) -> str:
+def _converted(kind: str, file: BinaryIO, shown: str) -> str:
     """Let a process of its own make text of a file."""
-    command = [*own_module("app.documents.convert"), kind, str(cpu_s)]
+    command = [*own_module("app.documents.convert"), kind, str(CPU_S)]
     try:
         child = subprocess.Popen(
             command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
@@ -235,5 +235,5 @@ def _converted(kind: str, file: BinaryIO, shown: str, cpu_s: int = CPU_S) -> str
     if code == FAILED:
         raise Refusal(f"{shown}: {clean_line(raw.decode('utf-8', 'replace'), 200)}")
     is_late = code in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", signal.SIGKILL))
-    reason = f"takes more than {cpu_s} s of processor time" if is_late else "is more than its reader can bear"
+    reason = f"takes more than {CPU_S} s of processor time" if is_late else "is more than its reader can bear"
     raise Refusal(f"{shown}: {reason} (save it as text)")

@@ -75,11 +75,7 @@ def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Spe
     said = str(decode) if prefill in (0, decode) else f"{decode} write, {prefill} read"
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
     return Card(
-        clean_line(name, _NAME_CHARS),
-        clean_line(quantization, 12),
-        said if decode else "",
-        speeds,
-        _machine(decode),
+        clean_line(name, _NAME_CHARS), clean_line(quantization, 12), said if decode else "", speeds, _machine(decode)
     )
 
 

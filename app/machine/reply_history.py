@@ -6,10 +6,8 @@ disk. Used by the engine's thread, between replies.
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import re
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,12 +72,16 @@ class ReplyHistory:
         replies = self._replies.get(key)
         if not replies:
             return None
+        import statistics  # not with the module, nor hashlib: the first frame would wait for them
+
         best = max(replies, key=lambda reply: reply.decode_tps)
         median = statistics.median(reply.decode_tps for reply in replies)
         return Earlier(len(replies), median, best.decode_tps, best.finished_unix_s)
 
     def usual(self, identity: str) -> Usual | None:
         """Return the usual speeds of the thread count that wrote fastest; None where there was no reply."""
+        import statistics
+
         speeds = [
             Usual(
                 statistics.median(reply.decode_tps for reply in replies),
@@ -143,14 +145,16 @@ def history_key(identity: str, threads: int) -> str:
 
 def identity_of(*parts: object) -> str:
     """Return 16 hexadecimal digits for this machine and what else makes figures comparable."""
+    import hashlib
+
     text = "\0".join([machine_name(), *map(str, parts)])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def machine_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def machine_name() -> str:
     """Return what tells this processor from another; never shown."""
     try:
-        with cpuinfo.open(encoding="utf-8", errors="replace") as file:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             lines = [line for line in file.read(1 << 16).splitlines() if line.startswith(("model name", "Hardware"))]
     except OSError:
         lines = []

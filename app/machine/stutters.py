@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -94,6 +93,8 @@ class StutterWatch:
 
 def excess_at(times_s: Sequence[float], tokens: Mapping[int, int]) -> float:
     """Return what the given tokens of a reply took longer than its median token, in seconds."""
+    import statistics  # not with the module: the first frame would wait for it
+
     gaps_s = [after - before for before, after in pairwise(list(times_s))]
     if not gaps_s:
         return 0.0
@@ -139,6 +140,8 @@ def _cause_in(seen: Sequence[MachineSample], samples: Sequence[MachineSample]) -
 
 def _usual_clock_ghz(samples: Sequence[MachineSample]) -> float:
     """Return the clock while a core worked: one that idles runs faster alone than all of them at work."""
+    import statistics
+
     clocks = [
         sample.clock_ghz for sample in samples if sample.clock_ghz and max(sample.core_loads, default=1.0) >= BUSY_LOAD
     ]

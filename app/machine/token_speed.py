@@ -35,8 +35,7 @@ class RateHistory:
     A token's share of a second is the share of its own time that lies in it, so the curve is smooth at any speed.
     """
 
-    def __init__(self, bucket_s: float = BUCKET_S) -> None:
-        self._bucket_s = bucket_s
+    def __init__(self) -> None:
         self._times_s: Sequence[float] = ()
         self._counted = 0
         self._tokens: list[float] = []
@@ -54,20 +53,20 @@ class RateHistory:
         """Return the rate of every second that is over, oldest first, and of the last one while it lasts."""
         if not self._tokens:
             return []
-        rates = [tokens / self._bucket_s for tokens in self._tokens]
+        rates = [tokens / BUCKET_S for tokens in self._tokens]
         ended_s = self._times_s[self._counted - 1] - self._times_s[0]
-        covered_s = ended_s - (len(rates) - 1) * self._bucket_s
-        if covered_s < self._bucket_s / 4 and len(rates) > 1:
+        covered_s = ended_s - (len(rates) - 1) * BUCKET_S
+        if covered_s < BUCKET_S / 4 and len(rates) > 1:
             return rates[:-1]  # too little of it to call it a rate
         rates[-1] = self._tokens[-1] / covered_s if covered_s > 0 else 0.0
         return rates
 
     def _spread(self, begin_s: float, end_s: float) -> None:
         length_s = end_s - begin_s
-        while len(self._tokens) <= end_s / self._bucket_s:
+        while len(self._tokens) <= end_s / BUCKET_S:
             self._tokens.append(0.0)
-        bucket = int(begin_s / self._bucket_s)
-        while length_s > 0 and bucket * self._bucket_s < end_s:
-            inside_s = min(end_s, (bucket + 1) * self._bucket_s) - max(begin_s, bucket * self._bucket_s)
+        bucket = int(begin_s / BUCKET_S)
+        while length_s > 0 and bucket * BUCKET_S < end_s:
+            inside_s = min(end_s, (bucket + 1) * BUCKET_S) - max(begin_s, bucket * BUCKET_S)
             self._tokens[bucket] += max(0.0, inside_s) / length_s
             bucket += 1

@@ -76,10 +76,7 @@ class ConditionsWatch:
     """
 
     def __init__(
-        self,
-        source: Any,
-        own_cpu: Callable[[], float] = time.process_time,
-        clock: Callable[[], float] = time.monotonic,
+        self, source: Any, own_cpu: Callable[[], float] = time.process_time, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._source, self._clock = source, clock
         self._loads = CoreLoads(source, own_cpu)

@@ -11,18 +11,7 @@ from pathlib import Path
 from engine.machine.directories import make_private
 
 APP_NAME = "jalopy"
-SETTINGS_NAME = "settings.toml"
-KEYMAP_NAME = "keymap.toml"
-THEMES_NAME = "themes"
-PERSONAS_NAME = "personas"
-STATE_NAME = "state.json"
-HISTORY_NAME = "prompt-history.jsonl"
-UNSENT_NAME = "unsent.jsonl"
 LOG_NAME = "jalopy.log"
-SPEEDS_NAME = "speeds.json"
-CONVERSATIONS_NAME = "conversations"
-STATES_NAME = "states"
-PREFIXES_NAME = "prefixes"
 
 
 def expanded(given: str) -> Path:
@@ -35,38 +24,32 @@ def expanded(given: str) -> Path:
 
 def config_file() -> Path | None:
     """Return where the user's settings file would be."""
-    directory = _platform_directory("config")
-    return directory / SETTINGS_NAME if directory else None
+    return _below(_platform_directory("config"), "settings.toml")
 
 
 def keymap_file() -> Path | None:
     """Return where the user's own keys would be."""
-    directory = _platform_directory("config")
-    return directory / KEYMAP_NAME if directory else None
+    return _below(_platform_directory("config"), "keymap.toml")
 
 
 def personas_dir() -> Path | None:
     """Return the directory of the user's system prompts."""
-    directory = _platform_directory("config")
-    return directory / PERSONAS_NAME if directory else None
+    return _below(_platform_directory("config"), "personas")
 
 
 def themes_dir() -> Path | None:
     """Return the directory of the user's own themes."""
-    directory = _platform_directory("config")
-    return directory / THEMES_NAME if directory else None
+    return _below(_platform_directory("config"), "themes")
 
 
 def history_file() -> Path | None:
     """Return the file of what was sent from the prompt."""
-    directory = state_dir()
-    return directory / HISTORY_NAME if directory else None
+    return _below(state_dir(), "prompt-history.jsonl")
 
 
 def unsent_file() -> Path | None:
     """Return the file of what was not sent yet when the program ended unexpectedly."""
-    directory = state_dir()
-    return directory / UNSENT_NAME if directory else None
+    return _below(state_dir(), "unsent.jsonl")
 
 
 def state_dir() -> Path | None:
@@ -81,20 +64,17 @@ def cache_dir() -> Path | None:
 
 def conversations_dir() -> Path | None:
     """Return the directory of the saved conversations."""
-    directory = state_dir()
-    return directory / CONVERSATIONS_NAME if directory else None
+    return _below(state_dir(), "conversations")
 
 
 def states_dir() -> Path | None:
     """Return the directory for the KV cache's saved states, one below it for each model and type of cache."""
-    directory = cache_dir()
-    return directory / STATES_NAME if directory else None
+    return _below(cache_dir(), "states")
 
 
 def prefixes_dir() -> Path | None:
     """Return the directory in which earlier versions kept the KV cache's state of system prompts."""
-    directory = cache_dir()
-    return directory / PREFIXES_NAME if directory else None
+    return _below(cache_dir(), "prefixes")
 
 
 def data_dir() -> Path | None:
@@ -104,20 +84,12 @@ def data_dir() -> Path | None:
 
 def state_file() -> Path | None:
     """Return the file of what the program learned."""
-    directory = state_dir()
-    return directory / STATE_NAME if directory else None
+    return _below(state_dir(), "state.json")
 
 
 def speeds_file() -> Path | None:
     """Return the file of measured speeds."""
-    directory = state_dir()
-    return directory / SPEEDS_NAME if directory else None
-
-
-def log_file() -> Path | None:
-    """Return the file that tracebacks go to."""
-    directory = state_dir()
-    return directory / LOG_NAME if directory else None
+    return _below(state_dir(), "speeds.json")
 
 
 def bundled(package: str) -> Path:
@@ -148,6 +120,10 @@ def private_directory(path: Path | None) -> Path | None:
     except OSError:
         return None
     return path
+
+
+def _below(directory: Path | None, name: str) -> Path | None:
+    return directory / name if directory else None
 
 
 def _platform_directory(kind: str) -> Path | None:

@@ -27,9 +27,9 @@ _HEAD = re.compile(r"---\n((?:[a-z_]+ *: *-?[0-9]{1,19}(?:\.[0-9]{1,18})?(?:e-?[
 """Lines of another form are words of the system prompt."""
 
 
-def persona_names(directory: Path | None = None) -> list[str]:
+def persona_names() -> list[str]:
     """Return the names of all personas, sorted; none where there is no directory."""
-    return sorted(_files(directory))
+    return sorted(_files())
 
 
 @record
@@ -40,16 +40,12 @@ class Persona:
     parameters: Mapping[str, float] = field(default_factory=dict)
 
 
-def load_persona(name: str, directory: Path | None = None) -> Persona:
-    """Return a persona; the values of its parameters are checked where they are used.
-
-    Raises:
-        Refusal: the name is unknown, or its file cannot be used.
-    """
-    files = _files(directory)
+def load_persona(name: str) -> Persona:
+    """Return a persona, its parameters' values unchecked. Raises Refusal: an unknown name, a file of no use."""
+    files = _files()
     if name not in files:
         near = difflib.get_close_matches(name, files, n=1, cutoff=0.0)
-        hint = f"nearest: {near[0]}" if near else how_to_add(directory)
+        hint = f"nearest: {near[0]}" if near else how_to_add()
         raise Refusal(f"unknown persona {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
     text = read_system_file(files[name])
     head = _HEAD.match(text)
@@ -65,20 +61,16 @@ def load_persona(name: str, directory: Path | None = None) -> Persona:
     return Persona(text[head.end() :].strip(), parameters)
 
 
-def save_persona(name: str, persona: Persona, directory: Path | None = None) -> str:
-    """Keep a persona as a file; returns the line that says so.
-
-    Raises:
-        Refusal: the name is none for a file, or taken, or nothing can be written.
-    """
-    directory = directory or paths.personas_dir()
+def save_persona(name: str, persona: Persona) -> str:
+    """Keep a persona as a file; returns a line. Raises Refusal: no name for a file, taken, or unwritten."""
+    directory = paths.personas_dir()
     if directory is None:
-        raise Refusal(how_to_add(directory))
+        raise Refusal(how_to_add())
     if not re.fullmatch(r"\w[\w .-]{0,59}", name):
         raise Refusal(f"{clean_line(name, 60)!r} cannot be a preset's name (letters, figures, spaces, . - and _)")
     if not (persona.system or persona.parameters):
         raise Refusal("there is nothing to keep: /set chooses parameters, /system TEXT a system prompt")
-    if name in _files(directory):
+    if name in _files():
         raise Refusal(f"there is a persona {name} already, which stays (choose another name)")
     head = "".join(f"{key}: {value!r}\n" for key, value in persona.parameters.items())
     path = directory / f"{name}.md"
@@ -95,9 +87,9 @@ def _number(text: str) -> float:
     return float(text) if re.search(r"[.e]", text) else int(text)
 
 
-def how_to_add(directory: Path | None = None) -> str:
+def how_to_add() -> str:
     """Return what to do to have a persona."""
-    place = directory or paths.personas_dir()
+    place = paths.personas_dir()
     return f"put NAME.md or NAME.txt into {place}" if place else "there is no home directory to keep them in"
 
 
@@ -130,9 +122,9 @@ def read_system_file(path: Path) -> str:
     return text
 
 
-def _files(directory: Path | None) -> dict[str, Path]:
+def _files() -> dict[str, Path]:
     """Return the personas' files by name; names that would have to be cleaned to be shown are left out."""
-    directory = directory or paths.personas_dir()
+    directory = paths.personas_dir()
     if directory is None:
         return {}
     try:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -173,6 +174,7 @@ class Settings:
         return DEFAULT_KV_TYPE if self.kv_type == AUTO else self.kv_type
 
 
+@cache
 def built_in_settings() -> Settings:
     """Return the defaults of ``config/default.toml``, the only place where they stand."""
     path = paths.bundled("config") / "default.toml"

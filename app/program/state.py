@@ -116,10 +116,10 @@ def remember_model(model_path: Path | str, path: Path | None = None) -> str | No
     return save_state(dataclasses.replace(state, last_model=os.path.abspath(model_path)), path)
 
 
-def remember_theme(name: str, path: Path | None = None) -> str | None:
+def remember_theme(name: str) -> str | None:
     """Note which theme was chosen; returns a line where that failed."""
-    state, _ = load_state(path)
-    return save_state(dataclasses.replace(state, theme=name), path)
+    state, _ = load_state()
+    return save_state(dataclasses.replace(state, theme=name))
 
 
 def remember_thinking(model_key: str, mode: str, path: Path | None = None) -> str | None:
@@ -135,13 +135,13 @@ def remember_thinking(model_key: str, mode: str, path: Path | None = None) -> st
     return save_state(dataclasses.replace(state, thinking=kept), path)
 
 
-def remember_generation(model_key: str, chosen: Mapping[str, float], path: Path | None = None) -> str | None:
+def remember_generation(model_key: str, chosen: Mapping[str, float]) -> str | None:
     """Note generation parameters for a model, or forget them where none are chosen; returns a line on failure."""
-    state, _ = load_state(path)
+    state, _ = load_state()
     kept = {key: value for key, value in state.generation.items() if key != model_key}
     if chosen:
         kept = dict([*kept.items(), (model_key, dict(chosen))][-_MAX_TUNED:])
-    return save_state(dataclasses.replace(state, generation=kept), path)
+    return save_state(dataclasses.replace(state, generation=kept))
 
 
 def remember_tuned(

@@ -88,11 +88,7 @@ class EngineThread:
     """
 
     def __init__(
-        self,
-        path: Path,
-        settings: Settings,
-        most_waiting: int,
-        on_opened: Callable[[Served | BaseException], object],
+        self, path: Path, settings: Settings, most_waiting: int, on_opened: Callable[[Served | BaseException], object]
     ) -> None:
         self._path, self._settings, self._on_opened = path, settings, on_opened
         self._line: WaitingLine[Job] = WaitingLine(most_waiting)

@@ -6,7 +6,7 @@ A field that is null counts as absent, as the API's clients expect.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.server.api_error import ApiError
@@ -65,65 +65,46 @@ class Fields:
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """Return a string."""
-        value = self.any(name)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise self.wrong(name, "a string")
-        return value
+        value = self._checked(name, "a string", lambda value: isinstance(value, str))
+        return default if value is None else value
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return true or false."""
-        value = self.any(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.wrong(name, "true or false")
-        return value
+        value = self._checked(name, "true or false", lambda value: isinstance(value, bool))
+        return default if value is None else value
 
     def number(self, name: str, least: float, most: float) -> float | None:
         """Return a number within limits."""
-        value = self.any(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-            raise self.wrong(name, f"a number from {least:g} to {most:g}")
-        return float(value)
+        what = f"a number from {least:g} to {most:g}"
+        value = self._checked(name, what, lambda value: type(value) in (int, float) and least <= value <= most)
+        return None if value is None else float(value)
 
     def whole(self, name: str, least: int, most: int) -> int | None:
         """Return a whole number within limits."""
+        what = f"a whole number from {least} to {most}"
+        value: int | None = self._checked(name, what, lambda value: type(value) is int and least <= value <= most)
+        return value
+
+    def _checked(self, name: str, what: str, is_right: Callable[[Any], bool]) -> Any:
         value = self.any(name)
-        if value is None:
-            return None
-        if type(value) is not int or not least <= value <= most:
-            raise self.wrong(name, f"a whole number from {least} to {most}")
+        if value is not None and not is_right(value):
+            raise self.wrong(name, what)
         return value
 
     def word(self, name: str, *words: str) -> str | None:
         """Return one of some words."""
-        value = self.any(name)
-        if value is None:
-            return None
-        if not isinstance(value, str) or value not in words:
-            raise self.wrong(name, f"one of {', '.join(words)}")
+        value: str | None = self._checked(name, f"one of {', '.join(words)}", lambda value: value in words)
         return value
 
     def table(self, name: str) -> Fields | None:
         """Return an object within this one."""
-        value = self.any(name)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self.wrong(name, "an object")
-        return Fields(value, self.place(name))
+        value = self._checked(name, "an object", lambda value: isinstance(value, dict))
+        return None if value is None else Fields(value, self.place(name))
 
     def items(self, name: str, most: int) -> Sequence[Any] | None:
         """Return a list with at most so many items."""
-        value = self.any(name)
-        if value is None:
-            return None
-        if not isinstance(value, list) or len(value) > most:
-            raise self.wrong(name, f"a list with at most {most} items")
+        what = f"a list with at most {most} items"
+        value: list[Any] | None = self._checked(name, what, lambda it: isinstance(it, list) and len(it) <= most)
         return value
 
     def refuse_rest(self) -> None:

@@ -147,10 +147,7 @@ def _joined(came: list[Happening]) -> list[Happening]:
         last = joined[-1] if joined else None
         if isinstance(one, Piece) and isinstance(last, Piece) and not (last.answer and one.thought):
             joined[-1] = Piece(
-                last.answer + one.answer,
-                last.thought + one.thought,
-                last.chances + one.chances,
-                last.calls + one.calls,
+                last.answer + one.answer, last.thought + one.thought, last.chances + one.chances, last.calls + one.calls
             )
         else:
             joined.append(one)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 
 from app.text.record import record
 
@@ -19,9 +19,9 @@ def is_console(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get("TERM") == "linux" or bool(environ.get(_SWITCH))
 
 
-def choose_console(environ: MutableMapping[str, str] = os.environ) -> None:
+def choose_console() -> None:
     """Draw for a console whatever the terminal says it is."""
-    environ[_SWITCH] = "1"
+    os.environ[_SWITCH] = "1"
 
 
 @record

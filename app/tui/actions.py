@@ -134,19 +134,11 @@ ACTIONS = action_table(
         "save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path] [+thinking]"
     ),
     Action(
-        "thinking",
-        "Show or fold a thought; think more or less",
-        "chat",
-        command="think",
-        argument="[on|off|low|500]",
+        "thinking", "Show or fold a thought; think more or less", "chat", command="think", argument="[on|off|low|500]"
     ),
     Action("schema", "Have answers follow a JSON schema", "chat", command="schema", argument="[file|off]"),
     Action(
-        "tools",
-        "List servers of tools, turn them on or off",
-        "chat",
-        command="tools",
-        argument="[on|off [server]]",
+        "tools", "List servers of tools, turn them on or off", "chat", command="tools", argument="[on|off [server]]"
     ),
     Action("focus_older", "Go up to a message", "chat", "ctrl+up,shift+tab"),
     Action("focus_newer", "Go down to a message or the prompt", "chat", "ctrl+down"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,24 +28,15 @@ if TYPE_CHECKING:
 def chat_options(settings: Settings) -> ChatOptions:
     """Return how the settings say to open models and ask for replies."""
     generation = GenerationChoice(settings)
-    return ChatOptions(
-        open_model=partial(engine_access.open_model, settings),
+    return replace(
+        shell_options(settings, keeps_states=True),
         sampling=generation.sampling,
         generation=generation,
-        form=FormChoice(),
         tools=ToolBox(settings.tools),
         glance_at_model=engine_access.glance_at_model,
-        check_model=engine_access.check_model,
-        context_size=settings.context_size or None,
-        kv_type=settings.kv_type,
-        max_tokens=settings.sampling.max_tokens,
-        guesses_ahead=settings.guess_ahead == "on",
         on_opened=remember_opened,
         open_history=lambda: ReplyHistory(paths.speeds_file()),
         examine=partial(_examine, settings),
-        recall_thinking=partial(engine_access.recall_thinking, settings),
-        remember_thinking=engine_access.remember_thinking,
-        recall_tuned=engine_access.recall_tuned,
         remember_tuned=engine_access.remember_tuned,
         kernels_version=engine_access.kernels_version,
         try_lookahead=engine_access.try_lookahead,
@@ -52,6 +44,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
         remote=partial(_remote_worker, generation.settings),
         may_pin=settings.pin_threads == "auto",
+        tells_pieces=False,
     )
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
+from app.documents.for_message import FileText
 from app.text.record import record
 
 FOLD_FROM_CHARS = 512
@@ -48,17 +49,16 @@ class Draft:
         """The beginning of the message: the texts of its files, which stay while the question is typed; "" for none."""
         return Draft(self.shown[: files_end(self.shown, self.folds)], self.folds).text.strip()
 
-    def with_files(self, files: Sequence[tuple[str, str]]) -> Draft:
-        """Return the draft with more files, given by name and text, at its beginning.
+    def with_files(self, files: Sequence[FileText]) -> Draft:
+        """Return the draft with more files at its beginning.
 
         They are ordered by their texts, which begin with their names: what was read of them once serves again.
         """
         at, folds = files_end(self.shown, self.folds), dict(self.folds)
         chips = [chip for *_, chip in chip_spans(self.shown[:at], folds)]
-        for name, text in files:
-            text = without_chips(text)
-            chip = write_chip(1 + highest_number(folds), text, name)
-            folds[chip] = text
+        for file in files:
+            chip = write_chip(1 + highest_number(folds), file.text, file.name)
+            folds[chip] = without_chips(file.in_message)
             chips.append(chip)
         chips.sort(key=lambda chip: folds[chip])
         return Draft("".join(f"{chip} " for chip in chips) + self.shown[at:], folds)

@@ -7,7 +7,7 @@ are passed over, and a failed write is told in one line and costs nothing else.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,19 +115,23 @@ class HistoryFile:
     def _shorten(self) -> None:
         """Replace the file by one with the newest entries."""
         assert self._path is not None
-        kept: list[bytes] = []
-        room = MAX_FILE_BYTES // 2
-        for line in map(write_draft, reversed(self.read())):
-            room -= len(line)
-            if room < 0:
-                break
-            kept.append(line)
-        replace_file(self._path, b"".join(reversed(kept)), durable=False)
+        replace_file(self._path, b"".join(newest_lines(self.read(), MAX_FILE_BYTES // 2)), durable=False)
 
 
 def write_draft(draft: Draft) -> bytes:
     """Write a draft as a line of JSON."""
     return json.dumps({"shown": draft.shown, "folds": draft.used_folds()}).encode("ascii") + b"\n"
+
+
+def newest_lines(drafts: Sequence[Draft], room_bytes: int) -> list[bytes]:
+    """Write the newest drafts that fit, oldest first."""
+    kept: list[bytes] = []
+    for line in map(write_draft, reversed(drafts)):
+        room_bytes -= len(line)
+        if room_bytes < 0:
+            break
+        kept.insert(0, line)
+    return kept
 
 
 def parse_draft(line: bytes) -> Draft | None:

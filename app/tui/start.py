@@ -8,8 +8,8 @@ import sys
 from app.program import exit_codes, refusals, state
 from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
-from app.tui.app import JalopyApp
 from app.tui.keymap import load_keymap
+from app.tui.textual_import import import_textual
 
 
 def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
@@ -25,6 +25,9 @@ def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
     Raises:
         KeymapError: the user's key map cannot be used.
     """
+    import_textual()
+    from app.tui.app import JalopyApp
+
     _draw_on_the_terminal()
     kept, _ = state.load_state()
     app = JalopyApp(settings, model_path, keymap=load_keymap(), remembered_theme=kept.theme or "")

@@ -191,6 +191,18 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         # Kept while the terminal is lent or the process stopped: a paste that is interrupted so is still one.
         self._input = TerminalInput(debug=debug)
+        self.keeps_typed = False
+        """Whether what waits to be read stays there while input is disabled: Textual drops it."""
+
+    def disable_input(self) -> None:
+        """End the thread that reads."""
+        if not self.keeps_typed:
+            super().disable_input()
+        elif not self.exit_event.is_set():
+            self.exit_event.set()
+            if self._key_thread is not None:
+                self._key_thread.join()
+            self.exit_event.clear()
 
     def _run_input_thread(self) -> None:
         try:

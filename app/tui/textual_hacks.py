@@ -88,7 +88,9 @@ def stop_and_go_on_between_events(driver: Driver) -> None:
 
     def resume() -> None:
         if driver._auto_restart and not getattr(driver, "_must_signal_resume", True):
+            driver.keeps_typed = True  # type: ignore[attr-defined]
             driver.suspend_application_mode()
+            driver.keeps_typed = False  # type: ignore[attr-defined]
             driver._must_signal_resume = True  # type: ignore[attr-defined]
         if callable(go_on):
             go_on(signal.SIGCONT, None)

@@ -41,17 +41,9 @@ class ThemeError(ValueError):
     """A theme file cannot be used; the message names file and key."""
 
 
-def load_themes(directory: Path | None = None) -> list[Theme]:
-    """Read every theme file.
-
-    Args:
-        directory: where to look; the bundled folder by default.
-
-    Raises:
-        ThemeError: a file is not TOML, has an unknown or missing key, a colour that is none, or text that cannot be
-            read on its background.
-    """
-    return [load_theme(path) for path in sorted((directory or paths.bundled("themes")).glob("*.toml"))]
+def load_themes() -> list[Theme]:
+    """Read every bundled theme file. Raises ThemeError: unsound or unreadable."""
+    return [load_theme(path) for path in sorted(paths.bundled("themes").glob("*.toml"))]
 
 
 def load_user_themes() -> tuple[list[Theme], str]:

@@ -5,14 +5,14 @@ One JSON object a line, for its owner alone. It is there between a crash or a si
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from app.program import paths
 from app.program.small_file import append_file, read_bounded
 from app.tui.draft import Draft
-from app.tui.prompt_history import parse_draft, write_draft
+from app.tui.prompt_history import newest_lines, parse_draft
 
 MAX_FILE_BYTES = 64 << 20
 """Past this the oldest are not kept; a paste of the largest size takes 24 MB at most."""
@@ -28,22 +28,17 @@ class UnsentFile:
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
-    def keep(self, drafts: Iterable[Draft]) -> str:
+    def keep(self, drafts: Sequence[Draft]) -> str:
         """Add drafts, oldest first, to what another run may have left; returns why that failed, or ""."""
         if self._path is None or paths.private_directory(self._path.parent) is None:
             return "no directory for the program's state is writable"
         try:
             room = MAX_FILE_BYTES - (self._path.lstat().st_size if self._path.exists() else 0)
-            kept: list[bytes] = []
-            for line in map(write_draft, reversed(list(drafts))):
-                room -= len(line)
-                if room < 0:
-                    break
-                kept.append(line)
-            append_file(self._path, b"".join(reversed(kept)))
+            kept = newest_lines(drafts, room)
+            append_file(self._path, b"".join(kept))
         except OSError as error:
             return f"{self._path}: {error.strerror}"
-        return f"{self._path}: is full" if room < 0 else ""
+        return f"{self._path}: is full" if len(kept) < len(drafts) else ""
 
     def take(self) -> list[Draft]:
         """Return what was kept, oldest first, and keep it no longer."""

@@ -8,15 +8,23 @@ from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
 from engine.kernels.share import claim_rows
 from engine.simd import (
+    and_,
     broadcast_16_bytes,
     fold_fours,
     fold_neighbours,
     fold_twos,
+    high_half_i8,
+    high_nibbles,
+    join_i8,
+    join_i32,
     load_i8x32,
     load_i64,
+    load_two_i8x16,
+    low_half_i8,
     low_half_i32,
     maddwd,
     splat_f32x8,
+    splat_i8x32,
     splat_i16x16,
     sum_f32x8,
     sum_i32x4,
@@ -58,6 +66,36 @@ def eight_blocks(pair, fold, block_bytes, block, y):
         pair(block + two, far + two, load_i8x32(y + 128), load_i8x32(y + 160)),
         pair(block + three, far + three, load_i8x32(y + 192), load_i8x32(y + 224)),
     )
+
+
+@inner
+def by_block(low, high):
+    """Lower and upper sixteen bytes of two blocks, one in each half of a register, as a register for each block."""
+    return join_i8(low_half_i8(low), low_half_i8(high)), join_i8(high_half_i8(low), high_half_i8(high))
+
+
+@inner
+def eight_groups(weights, sums_of, block_bytes, block, y):
+    """``eight_blocks`` where sums of a whole block come in one operation (``simd.group_sums``).
+
+    Args:
+        weights: (block, other) -> lower sixteen bytes of two blocks, one in each half, and the upper ones.
+    """
+    one, two, three, far = block_bytes, 2 * block_bytes, 3 * block_bytes, block + 4 * block_bytes
+    (w0, w4), (w1, w5) = by_block(*weights(block, far)), by_block(*weights(block + one, far + one))
+    (w2, w6), (w3, w7) = by_block(*weights(block + two, far + two)), by_block(*weights(block + three, far + three))
+    y0, y4 = by_block(load_i8x32(y), load_i8x32(y + 32))
+    y1, y5 = by_block(load_i8x32(y + 64), load_i8x32(y + 96))
+    y2, y6 = by_block(load_i8x32(y + 128), load_i8x32(y + 160))
+    y3, y7 = by_block(load_i8x32(y + 192), load_i8x32(y + 224))
+    return join_i32(sums_of(w0, w1, w2, w3, y0, y1, y2, y3), sums_of(w4, w5, w6, w7, y4, y5, y6, y7))
+
+
+@inner
+def nibbles_of_two(block, other):
+    """Nibbles at two addresses, the low ones and the high ones, as ``eight_groups`` takes them."""
+    qs = load_two_i8x16(block, other)
+    return and_(qs, splat_i8x32(15)), high_nibbles(qs)
 
 
 @inner

@@ -16,6 +16,7 @@ from engine.simd import (
     first_f32,
     fma,
     fmul,
+    i32_of_i16x8,
     i32x8_of_i32x4,
     interleave_high_i8,
     interleave_high_i16,
@@ -29,6 +30,7 @@ from engine.simd import (
     load_u32,
     maddwd,
     maddwd_128,
+    mul,
     or_,
     second_f32,
     shift_right,
@@ -99,6 +101,17 @@ def dots_of_two(total, block, other, y, d_y, sums, acc, other_acc, acc_min, room
     acc = fma(first_f32(d), f32_of_i32x8(total(block, y, room)), acc)
     other_acc = fma(first_f32(e), f32_of_i32x8(total(other, y, room + 16)), other_acc)
     return acc, other_acc, acc_min
+
+
+@inner
+def add_groups(block, groups, d_y, sums, acc, acc_min):
+    """Add a block's sums of sub-blocks, a lane each, times their scales; and its minima."""
+    s_low, s_high, m_low, m_high = scale_words(block)
+    s, m = i32_of_i16x8(widen_8_bytes(s_low, s_high)), i32_of_i16x8(widen_8_bytes(m_low, m_high))
+    d = fmul(load_f16x4(block), splat_f32x4(d_y))
+    minima = mul(m, i32_of_i16x8(load_i16x8(sums + 32)))
+    acc_min = fma(second_f32(d), f32_of_i32x8(minima), acc_min)
+    return fma(first_f32(d), f32_of_i32x8(mul(s, groups)), acc), acc_min
 
 
 @inner

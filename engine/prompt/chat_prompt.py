@@ -17,10 +17,11 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from engine.errors import TokenizerError
+from engine.errors import EngineError, TokenizerError
 from engine.prompt.chat_template import CHATML_TAGS, ChatTemplate
 from engine.prompt.thinking_mode import LEVEL_BUDGETS_TOKENS, ThinkingMode
 from engine.prompt.tools.calls import CallResult, ToolCall
@@ -334,6 +335,19 @@ class ChatPrompt:
             self.messages = self.messages[:n_messages]
             del self._replies[sum(message.role == "assistant" for message in self.messages) :]
             self._is_settled = True
+
+    def lay_anew(self) -> None:
+        """Tokenise from the beginning, for tools that have changed; every reply keeps the ids that were generated."""
+        messages, replies = self.messages, iter(self._replies)
+        self.messages, self._replies = [], []
+        self._text, self._ids, self._marks, self._is_settled = "", [], [], True
+        for message in messages:
+            if message.role == "assistant":
+                with suppress(EngineError):  # what the template refuses is said with the next prompt
+                    self.prompt_ids()
+                self._replies.append(next(replies))
+                self._is_settled = False
+            self.messages.append(message)
 
     def prompt_ids(self) -> list[int]:
         """Return the ids of the whole conversation up to where the next reply begins.

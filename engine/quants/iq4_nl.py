@@ -12,7 +12,15 @@ import numpy as np
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_signed import PRODUCTS, ROOM, ROW_D, columns_signed, four_columns_signed, store_signed
-from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i32, matvec_32, one_block_i32
+from engine.kernels.matvec_32 import (
+    eight_blocks,
+    eight_groups,
+    few_32,
+    fold_i32,
+    matvec_32,
+    nibbles_of_two,
+    one_block_i32,
+)
 from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -41,8 +49,10 @@ from engine.simd import (
     splat_i8x32,
     splat_i16x16,
     store_f32,
+    sums_of_32_i8,
     with_sign_of,
 )
+from engine.simd.level import HAS_ARM64
 
 BLOCK_BYTES = 18
 VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -69,9 +79,24 @@ def pair(block, other, y_low, y_high):
 
 
 @inner
+def entries(block, other):
+    """Weights of two blocks."""
+    low, high = nibbles_of_two(block + 2, other + 2)
+    return lookup16(codebook(), low), lookup16(codebook(), high)
+
+
+@inner
+def product_of_eight(block, y):
+    """Integer products of eight blocks."""
+    if HAS_ARM64:
+        return eight_groups(entries, sums_of_32_i8, BLOCK_BYTES, block, y)
+    return eight_blocks(pair, fold_i32, BLOCK_BYTES, block, y)
+
+
+@inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
-    t = eight_blocks(pair, fold_i32, BLOCK_BYTES, block, y)
+    t = product_of_eight(block, y)
     return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
 
 

@@ -16,6 +16,7 @@ from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import add_columns, eight, offsets_of_32, sum_by_fours
 from engine.kernels.matmul_signed import PRODUCTS, ROOM, four_columns_signed
 from engine.kernels.matmul_wide import columns_wide_k
+from engine.kernels.matvec_32 import by_block, nibbles_of_two
 from engine.kernels.matvec_k import few_k, matvec_k
 from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
@@ -37,7 +38,9 @@ from engine.simd import (
     half_lane2,
     half_lane3,
     high_half_i8,
+    i32_of_i16x8,
     join_i8,
+    join_i32,
     load_f16,
     load_f16x4,
     load_i8x32,
@@ -62,12 +65,13 @@ from engine.simd import (
     store_i16x8,
     store_i16x16,
     sub,
+    sums_of_32_i8,
     widen_8_bytes,
     widen_i8x16,
     with_sign_of,
     xor,
 )
-from engine.simd.level import SUMS_FOURS
+from engine.simd.level import HAS_ARM64, SUMS_FOURS
 
 BLOCK_BYTES = 136
 SCALES_H, SCALES_L, QS = 2, 4, 8
@@ -81,6 +85,20 @@ def scale_words(block):
     high = (high | (high << 8)) & 0x00FF00FF
     high = (high | (high << 4)) & FOUR
     return (low & FOUR) | ((high & TWO) << 4), ((low >> 4) & FOUR) | (((high >> 2) & TWO) << 4)
+
+
+@inner
+def spread(half):
+    """Two bytes as the even ones of four."""
+    return (half & 255) | ((half & 0xFF00) << 8)
+
+
+@inner
+def scales_in_order(block):
+    """The eight scales as int16."""
+    even, odd = scale_words(block)
+    low, high = spread(even) | (spread(odd) << 8), spread(even >> 16) | (spread(odd >> 16) << 8)
+    return sub(widen_8_bytes(low, high), low_half_i16(splat_i16x16(32)))
 
 
 # Where lane by lane a scale's lower and upper bits lie in the first bytes of a block, and by what to multiply them to
@@ -124,6 +142,29 @@ def dot(block, y, d_y, sums, acc, acc_min):
 
 
 @inner
+def half_groups(block, y, n):
+    """Sums of the four sub-blocks of one half."""
+    l0, h0 = nibbles_of_two(block + QS + 64 * n, block + QS + 64 * n + 16)
+    l1, h1 = nibbles_of_two(block + QS + 64 * n + 32, block + QS + 64 * n + 48)
+    w0, w1 = by_block(lookup16(codebook(), l0), lookup16(codebook(), h0))
+    w2, w3 = by_block(lookup16(codebook(), l1), lookup16(codebook(), h1))
+    y0, y1 = by_block(load_i8x32(y), load_i8x32(y + 32))
+    y2, y3 = by_block(load_i8x32(y + 128), load_i8x32(y + 160))
+    return sums_of_32_i8(w0, w1, w2, w3, y0, y1, y2, y3)
+
+
+@inner
+def dot_by_groups(block, y, d_y, sums, acc, acc_min):
+    """``dot`` with a lane for each sub-block."""
+    groups = join_i32(half_groups(block, y, 0), half_groups(block, y + 256, 1))
+    total = mul(i32_of_i16x8(scales_in_order(block)), groups)
+    return fma(first_f32(fmul(load_f16x4(block), splat_f32x4(d_y))), f32_of_i32x8(total), acc), acc_min
+
+
+dot_of_one = dot_by_groups if HAS_ARM64 else dot
+
+
+@inner
 def weights(block, j):
     """The j-th 32 weights of a block as signed bytes."""
     qs = broadcast_16_bytes(block + QS + 16 * j)
@@ -150,19 +191,11 @@ def columns_of_words(view, tile, y, c, i, n_live, acc, room):
 
 
 @inner
-def spread(half):
-    """Two bytes as the even ones of four."""
-    return (half & 255) | ((half & 0xFF00) << 8)
-
-
-@inner
 def unpack_row_bytes(block, out, n_live):
     """Write one row's part of a tile, weights 128 too large; that becomes minima of -128 scales."""
     for j in range(rolled(8)):
         store_i8x32(out + 32 * j, xor(weights(block, j), splat_i8x32(-128)))
-    even, odd = scale_words(block)
-    low, high = spread(even) | (spread(odd) << 8), spread(even >> 16) | (spread(odd >> 16) << 8)
-    s = sub(widen_8_bytes(low, high), low_half_i16(splat_i16x16(32)))
+    s = scales_in_order(block)
     store_i16x16(out + tiles_of_bytes.ROW_SCALES, each_twice_i16x8(s))
     store_i16x8(out + tiles_of_bytes.ROW_MINIMA, mul(s, low_half_i16(splat_i16x16(-128))))
     store_f32(out + tiles_of_bytes.ROW_D, load_f16(block))
@@ -200,13 +233,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_k(dot, 512, BLOCK_BYTES, op, thread, n_threads)
+    matvec_k(dot_of_one, 512, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, 512, BLOCK_BYTES, op, thread, n_threads)
+    few_k(dot_of_one, 512, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

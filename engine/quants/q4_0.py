@@ -12,7 +12,15 @@ import numpy as np
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, add_offset_8, columns_32, sum_eight
-from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i16, matvec_32, one_block_i16
+from engine.kernels.matvec_32 import (
+    eight_blocks,
+    eight_groups,
+    few_32,
+    fold_i16,
+    matvec_32,
+    nibbles_of_two,
+    one_block_i16,
+)
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -41,7 +49,9 @@ from engine.simd import (
     store_f32,
     store_i8x32,
     sub,
+    sums_of_32_u4,
 )
+from engine.simd.level import HAS_ARM64
 
 BLOCK_BYTES = 18
 
@@ -54,10 +64,23 @@ def pair(block, other, y_low, y_high):
 
 
 @inner
+def nibbles(block, other):
+    """Weights of two blocks."""
+    return nibbles_of_two(block + 2, other + 2)
+
+
+@inner
+def product_of_eight(block, y):
+    """Integer products of eight blocks."""
+    if HAS_ARM64:
+        return eight_groups(nibbles, sums_of_32_u4, BLOCK_BYTES, block, y)
+    return eight_blocks(pair, fold_i16, BLOCK_BYTES, block, y)
+
+
+@inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
-    t = eight_blocks(pair, fold_i16, BLOCK_BYTES, block, y)
-    t = sub(t, shift_lanes_left(load_i32x8(sums), 3))
+    t = sub(product_of_eight(block, y), shift_lanes_left(load_i32x8(sums), 3))
     return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
 
 

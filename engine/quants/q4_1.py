@@ -13,7 +13,15 @@ import numpy as np
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, ROW_M, add_minimum, columns_32, sum_eight
-from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i16, matvec_32, one_block_i16
+from engine.kernels.matvec_32 import (
+    eight_blocks,
+    eight_groups,
+    few_32,
+    fold_i16,
+    matvec_32,
+    nibbles_of_two,
+    one_block_i16,
+)
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -40,7 +48,9 @@ from engine.simd import (
     splat_i8x32,
     store_f32,
     store_i8x32,
+    sums_of_32_u4,
 )
+from engine.simd.level import HAS_ARM64
 
 BLOCK_BYTES = 20
 
@@ -53,11 +63,25 @@ def pair(block, other, y_low, y_high):
 
 
 @inner
+def nibbles(block, other):
+    """Weights of two blocks."""
+    return nibbles_of_two(block + 4, other + 4)
+
+
+@inner
+def product_of_eight(block, y):
+    """Integer products of eight blocks."""
+    if HAS_ARM64:
+        return eight_groups(nibbles, sums_of_32_u4, BLOCK_BYTES, block, y)
+    return eight_blocks(pair, fold_i16, BLOCK_BYTES, block, y)
+
+
+@inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
     d_y8 = load_f32x8(d_y)
     d, m = fmul(load_f16x8_strided(block, BLOCK_BYTES), d_y8), fmul(load_f16x8_strided(block + 2, BLOCK_BYTES), d_y8)
-    products = f32_of_i32x8(eight_blocks(pair, fold_i16, BLOCK_BYTES, block, y))
+    products = f32_of_i32x8(product_of_eight(block, y))
     return fma(m, f32_of_i32x8(load_i32x8(sums)), fma(d, products, acc))
 
 

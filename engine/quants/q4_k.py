@@ -21,8 +21,16 @@ from engine.kernels.matmul import (
     minima_of_32,
     sum_columns,
 )
-from engine.kernels.matvec_k import matvec_in_twos_k, shared_few_k
-from engine.kernels.scales_k import dots_of_two, fold_with_minima, prepare_scales, prepared_scale, scale_of, scale_words
+from engine.kernels.matvec_k import few_k, matvec_in_twos_k, matvec_k, shared_few_k
+from engine.kernels.scales_k import (
+    add_groups,
+    dots_of_two,
+    fold_with_minima,
+    prepare_scales,
+    prepared_scale,
+    scale_of,
+    scale_words,
+)
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -42,7 +50,9 @@ from engine.simd import (
     half_lane5,
     half_lane6,
     half_lane7,
+    high_nibbles,
     i32x8_of_i32x4,
+    join_i32,
     load_f16,
     load_f16x4,
     load_i8x32,
@@ -59,9 +69,11 @@ from engine.simd import (
     store_i8x32,
     store_i16x8,
     store_i16x16,
+    sums_of_32_u4,
     widen_8_bytes,
     widen_u8x16,
 )
+from engine.simd.level import HAS_ARM64
 
 BLOCK_BYTES = 144
 
@@ -94,6 +106,23 @@ def dot(block, y, d_y, sums, acc, acc_min):
         add(pair(block, y, 2, half_lane4(s), half_lane5(s)), pair(block, y, 3, half_lane6(s), half_lane7(s))),
     )
     return fma(first_f32(d), f32_of_i32x8(total), acc), acc_min
+
+
+@inner
+def half_groups(block, y, n):
+    """Sums of the four sub-blocks of one half."""
+    q0, q1, mask = load_i8x32(block + 16 + 64 * n), load_i8x32(block + 48 + 64 * n), splat_i8x32(15)
+    return sums_of_32_u4(
+        and_(q0, mask), high_nibbles(q0), and_(q1, mask), high_nibbles(q1),
+        load_i8x32(y), load_i8x32(y + 32), load_i8x32(y + 64), load_i8x32(y + 96),
+    )  # fmt: skip
+
+
+@inner
+def dot_by_groups(block, y, d_y, sums, acc, acc_min):
+    """``dot`` with a lane for each sub-block."""
+    groups = join_i32(half_groups(block, y, 0), half_groups(block, y + 128, 1))
+    return add_groups(block, groups, d_y, sums, acc, acc_min)
 
 
 @inner
@@ -165,13 +194,19 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_in_twos_k(dots, dot, 256, BLOCK_BYTES, op, thread, n_threads)
+    if HAS_ARM64:
+        matvec_k(dot_by_groups, 256, BLOCK_BYTES, op, thread, n_threads)
+    else:
+        matvec_in_twos_k(dots, dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    shared_few_k(prepare_scales, shared_pair, fold_with_minima, dot, BLOCK_BYTES, op, thread, n_threads)
+    if HAS_ARM64:
+        few_k(dot_by_groups, 256, BLOCK_BYTES, op, thread, n_threads)
+    else:
+        shared_few_k(prepare_scales, shared_pair, fold_with_minima, dot, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

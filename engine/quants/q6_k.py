@@ -34,6 +34,8 @@ from engine.simd import (
     half_lane6,
     half_lane7,
     high_half_i16,
+    i32_of_i16x8,
+    join_i32,
     keep_order,
     load_f16,
     load_f16x4,
@@ -44,6 +46,7 @@ from engine.simd import (
     load_u8,
     low_half_i16,
     maddwd,
+    mul,
     or_,
     shift_lanes_left,
     shift_left,
@@ -56,9 +59,10 @@ from engine.simd import (
     store_i8x32,
     store_i16x16,
     sub,
+    sums_of_16_u6,
     widen_i8x16,
 )
-from engine.simd.level import HAS_F16C
+from engine.simd.level import HAS_ARM64, HAS_F16C
 
 BLOCK_BYTES = 210
 QH, SCALES, D = 128, 192, 208
@@ -106,6 +110,27 @@ def dot(block, y, d_y, sums, acc, acc_min):
 
 
 @inner
+def half_groups(block, y, n):
+    """Sums of the eight sub-blocks of one half."""
+    w0, w1, w2, w3 = half(block, n)
+    low = sums_of_16_u6(w0, w1, load_i8x32(y), load_i8x32(y + 32))
+    return join_i32(low, sums_of_16_u6(w2, w3, load_i8x32(y + 64), load_i8x32(y + 96)))
+
+
+@inner
+def dot_by_groups(block, y, d_y, sums, acc, acc_min):
+    """``dot`` with a lane for each sub-block of one half."""
+    s = widen_i8x16(load_i8x16(block + SCALES))
+    offset = shift_lanes_left(maddwd(s, load_i16x16(sums)), 5)
+    low = mul(i32_of_i16x8(low_half_i16(s)), half_groups(block, y, 0))
+    high = mul(i32_of_i16x8(high_half_i16(s)), half_groups(block, y + 128, 1))
+    return fma(scale_of(block, d_y), f32_of_i32x8(sub(add(low, high), offset)), acc), acc_min
+
+
+dot_of_one = dot_by_groups if HAS_ARM64 else dot
+
+
+@inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile; the offset of 32 becomes minima of -32 scales."""
     for n in range(2):
@@ -149,13 +174,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
+    matvec_k(dot_of_one, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
+    few_k(dot_of_one, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

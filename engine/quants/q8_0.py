@@ -21,6 +21,7 @@ from engine.simd import (
     f32_of_i32x8,
     fma,
     fmul,
+    join_i32,
     load_f16,
     load_f16x8_strided,
     load_f32,
@@ -33,8 +34,10 @@ from engine.simd import (
     splat_i16x16,
     store_f32,
     sum_i32x8,
+    sums_of_32_i8,
     with_sign_of,
 )
+from engine.simd.level import HAS_ARM64
 
 BLOCK_BYTES = 34
 
@@ -62,6 +65,26 @@ def dot8(block, y, d_y, sums, acc):
         pair(block + 3 * BLOCK_BYTES, y + 96),
     )
     return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
+
+
+@inner
+def four_groups(block, y):
+    """Products of four blocks, a lane each."""
+    one, two, three = block + BLOCK_BYTES, block + 2 * BLOCK_BYTES, block + 3 * BLOCK_BYTES
+    return sums_of_32_i8(
+        load_i8x32(block + 2), load_i8x32(one + 2), load_i8x32(two + 2), load_i8x32(three + 2),
+        load_i8x32(y), load_i8x32(y + 32), load_i8x32(y + 64), load_i8x32(y + 96),
+    )  # fmt: skip
+
+
+@inner
+def dot8_by_groups(block, y, d_y, sums, acc):
+    """``dot8`` with a lane for each block."""
+    t = join_i32(four_groups(block, y), four_groups(block + 4 * BLOCK_BYTES, y + 128))
+    return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
+
+
+dot_of_eight = dot8_by_groups if HAS_ARM64 else dot8
 
 
 @inner
@@ -102,13 +125,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_32(dot8, dot1, 32, BLOCK_BYTES, op, thread, n_threads)
+    matvec_32(dot_of_eight, dot1, 32, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_32(dot8, dot1, 32, BLOCK_BYTES, op, thread, n_threads)
+    few_32(dot_of_eight, dot1, 32, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 from engine.simd.arith import *  # noqa: F403
 from engine.simd.blocks import *  # noqa: F403
+from engine.simd.group_sums import *  # noqa: F403
 from engine.simd.level import LEVEL as LEVEL
 from engine.simd.memory import *  # noqa: F403
 from engine.simd.tables import *  # noqa: F403

@@ -356,6 +356,8 @@ def lookup16(typingctx, table, index):
     def emit(context, builder, signature, args):
         if level.HAS_SSSE3:
             return _whole_or_halves(builder, args, "llvm.x86.avx2.pshuf.b", "llvm.x86.ssse3.pshuf.b.128")
+        if level.HAS_ARM64:
+            return _halves(builder, args, lambda cut: call(builder, "llvm.aarch64.neon.tbl1.v16i8", i8x16.ir, cut))
         found = i8x32.constant([0] * 32)
         for k in range(16):
             entry = shuffle(builder, args[0], [k] * 16 + [16 + k] * 16)

@@ -2,7 +2,7 @@
 
 import os
 
-from llvmlite.binding import get_host_cpu_name
+from llvmlite.binding import get_host_cpu_name, get_process_triple
 from numba import config
 from numba.core import codegen
 
@@ -23,8 +23,10 @@ FEATURES = _features()
 
 HAS_AVX2 = "avx2" in FEATURES
 HAS_SSSE3 = "ssse3" in FEATURES
-HAS_FMA = {"fma", "avx"} <= FEATURES
-HAS_F16C = {"f16c", "avx"} <= FEATURES
+HAS_ARM64 = get_process_triple().startswith(("aarch64", "arm64"))
+HAS_DOTPROD = HAS_ARM64 and "dotprod" in FEATURES
+HAS_FMA = HAS_ARM64 or {"fma", "avx"} <= FEATURES
+HAS_F16C = HAS_ARM64 or {"f16c", "avx"} <= FEATURES
 HAS_X86 = "sse2" in FEATURES
 HAS_VNNI = HAS_AVX2 and ("avxvnni" in FEATURES or {"avx512vnni", "avx512vl"} <= FEATURES)
 
@@ -32,5 +34,10 @@ SUMS_FOURS = HAS_VNNI
 """Whether kernels add four byte products to an int32 in one step. Tests also set it on other processors: the
 operation is correct at every level, and fast only with VNNI."""
 
-LEVEL = "vnni" if HAS_VNNI and HAS_FMA else "avx2" if HAS_AVX2 and HAS_FMA else "ssse3" if HAS_SSSE3 else "generic"
+_BY_NAME = {
+    "vnni": HAS_VNNI and HAS_FMA, "avx2": HAS_AVX2 and HAS_FMA, "ssse3": HAS_SSSE3,
+    "dotprod": HAS_DOTPROD, "neon": HAS_ARM64, "generic": True,
+}  # fmt: skip
+
+LEVEL = next(name for name, has in _BY_NAME.items() if has)
 """Name of the instruction set as `jalopy bench` reports it."""

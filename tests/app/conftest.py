@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
+
+from app.tui.textual_hacks import ThriftyStylesheet
 from tests.app.settling import settled
 
 
@@ -18,3 +23,19 @@ def no_guessing_whether_the_program_is_idle(monkeypatch: pytest.MonkeyPatch) -> 
     """Textual takes a process for idle that used little CPU for 20 ms, which on a busy machine it always did."""
     for module in ("textual.app", "textual.pilot"):
         monkeypatch.setattr(f"{module}.wait_for_idle", settled)
+
+
+_parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
+
+
+def _parsed_once(sheet: ThriftyStylesheet, *source: Any, **place: Any) -> list[RuleSet]:
+    key = (frozenset(sheet._variables.items()), *source, *place.items())
+    if key not in _parsed:
+        _parsed[key] = Stylesheet._parse_rules(sheet, *source, **place)
+    return _parsed[key]
+
+
+@pytest.fixture(autouse=True)
+def style_sheets_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' applications, of which there are many, share what is parsed of the same sources."""
+    monkeypatch.setattr(ThriftyStylesheet, "_parse_rules", _parsed_once)

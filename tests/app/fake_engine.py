@@ -352,6 +352,9 @@ class FakeChat:
         assert message.role == "assistant"
         return SimpleNamespace(ids=tuple(ids[1:-1]), text=message.content)
 
+    def lay_anew(self) -> None:
+        """Nothing is tokenised here."""
+
     def save(self) -> tuple[list[Message], list[list[int]]]:
         """Return what ``restore`` needs."""
         return list(self.messages), list(self._ids)

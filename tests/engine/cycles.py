@@ -2,7 +2,7 @@
 
 Measured: decode (one column), few (a column of four) and prefill (a column of 128), with the weights in L2 and beyond
 it; with ``--peer-python`` llama.cpp's in turn. Modelled with ``--mca haswell,skylake``: the decode loop as compiled for
-that processor, by LLVM's model (``llvm-mca`` must be installed). Nothing else may run meanwhile.
+that processor, by LLVM's model (``llvm-mca``, or what MCA names). Nothing else may run meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ import sys
 import time
 from pathlib import Path
 
+from tests.engine.arm64_features import ARM64
+
 WEIGHTS = 256
+_JUMP = re.compile(r"\s+(?:j\w+|b|b\.\w+|cbn?z\s+\w+,|tbn?z\s+\w+, #\d+,)\s+(\S+)$")
+_PRODUCT = re.compile(r"pmaddubsw|(?P<half>\b[su]?m(?:ul|la|ls)l?2?\s+v\d+\.8h,)|(?P<dot>\b[su]dot\s)")
 N_COLS = 2048
 PLACES = {"L2": 256 << 10, "L3": 6 << 20}
 COLUMNS = {"decode": 1, "few": 4, "prefill": 128}
@@ -30,7 +34,7 @@ FEATURES = {"goldmont": _OLD, "sandybridge": f"{_OLD},+avx,+xsave", "ivybridge":
 
 def compiled_for(processor: str) -> dict[str, str]:
     """The environment in which kernels are compiled for another processor."""
-    features = FEATURES.get(processor, _AVX2)
+    features = FEATURES.get(processor, _AVX2) if processor not in ARM64 else ARM64[processor]
     return {**os.environ, "NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
 
 
@@ -45,7 +49,7 @@ def hot_loop(assembly: str) -> list[str]:
     jumps = [
         (labels[found[1]], i)
         for i, line in enumerate(lines)
-        if (found := re.match(r"\s+j\w+\s+(\S+)$", line)) and labels.get(found[1], i) < i
+        if (found := _JUMP.match(line)) and labels.get(found[1], i) < i
     ]
     innermost = [(a, b) for a, b in jumps if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in jumps)]
     most = max((lines[a : b + 1] for a, b in innermost), key=_products, default=[])
@@ -55,17 +59,19 @@ def hot_loop(assembly: str) -> list[str]:
 
 
 def _products(lines: list[str]) -> int:
-    return sum("pmaddubsw" in line for line in lines)
+    return sum(bool(_PRODUCT.search(line)) for line in lines)
 
 
 def weights_in(loop: list[str]) -> int:
-    """Weights of one pass: each product of bytes takes a register of them."""
-    return sum(32 if "%ymm" in line else 16 for line in loop if "pmaddubsw" in line)
+    """Weights of one pass: each product of bytes takes a register of them; of ARM64's all but ``sdot`` half of one."""
+    found = [one for line in loop if (one := _PRODUCT.search(line))]
+    return sum(8 if one["half"] else 16 if one["dot"] or "%ymm" not in one.string else 32 for one in found)
 
 
 def modelled(quant: str, processor: str) -> str:
     """Instructions and cycles for 256 weights of one row in the decode loop, as LLVM models a processor."""
     program = (
+        f"{'import tests.engine.arm64_target' if processor in ARM64 else ''}\n"
         "import sys; from numba import cfunc; from engine import jit; from engine.quants import load_quant\n"
         f"one = cfunc(jit._SIGNATURE, error_model='numpy', boundscheck=False)(load_quant({quant!r}).matvec.function)\n"
         "print(one._library.get_asm_str())"
@@ -77,8 +83,9 @@ def modelled(quant: str, processor: str) -> str:
         loop = hot_loop(made.stdout)
     except ValueError:
         return "-"
+    triple = "aarch64" if processor in ARM64 else "x86_64"
     model = subprocess.run(
-        ["llvm-mca", "-mtriple=x86_64", f"-mcpu={processor}", "-iterations=200"],
+        [os.environ.get("MCA", "llvm-mca"), f"-mtriple={triple}", f"-mcpu={processor}", "-iterations=200"],
         input="\n".join(loop), capture_output=True, text=True,
     )  # fmt: skip
     total = re.search(r"Total Cycles:\s+(\d+)", model.stdout)

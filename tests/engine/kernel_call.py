@@ -17,7 +17,8 @@ from engine.quants.base import QuantType
 PADDING_BYTES = 4096
 """Room behind the weights: kernels may ask for lines there, and must not need them."""
 
-_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+KERNEL: Callable[[int], Callable[[int, int, int], None]] = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)
+"""Makes a compiled operation of its address."""
 
 
 def random_weights(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) -> np.ndarray:
@@ -206,7 +207,7 @@ def embed(quant: QuantType, weights: np.ndarray, tokens: list[int], n_cols: int,
 
 
 def run(address: int, record: np.ndarray, n_threads: int) -> None:
-    function = _KERNEL(address)
+    function = KERNEL(address)
     crew = [threading.Thread(target=function, args=(record.ctypes.data, i, n_threads)) for i in range(n_threads)]
     for thread in crew:
         thread.start()

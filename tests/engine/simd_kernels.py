@@ -16,6 +16,7 @@ from engine.simd import (
     broadcast_i32,
     broadcast_two_4_bytes,
     bytes_equal,
+    cycles,
     each_twice_i16x8,
     even_then_odd,
     f32_of_i32x8,
@@ -41,11 +42,13 @@ from engine.simd import (
     high_half_i8,
     high_half_i16,
     high_half_i32,
+    high_nibbles,
     i16_of_i8,
     i32_of_i16x8,
     i32x8_of_i32x4,
     in_order,
     join_i8,
+    join_i32,
     keep_order,
     lane0,
     lane7,
@@ -80,6 +83,7 @@ from engine.simd import (
     pair0,
     pair7,
     pairs_i16,
+    pause,
     rolled,
     round_to_f16,
     round_to_i32,
@@ -110,6 +114,10 @@ from engine.simd import (
     sum_f32x8,
     sum_i32x4,
     sum_i32x8,
+    sums_of_16_u6,
+    sums_of_32_i8,
+    sums_of_32_u4,
+    sums_of_32_u5,
     transpose_store,
     twice_i8x16,
     widen_8_bytes,
@@ -166,6 +174,26 @@ def products(at, out, _):
     keep_order()
     store_i32(out + 448, sum_i32x8(maddwd_folded(splat_i16x16(-63), nibbles)))
     store_i32x8(out + 480, add_fours(load_i32x8(at + C), a, b))
+
+
+@kernel
+def group_sums(at, out, _):
+    """Sums of products of whole groups; activations are odd, and so never -128."""
+    a, b, c, one = load_i8x32(at), load_i8x32(at + B), load_i8x32(at + C), splat_i8x32(1)
+    x, y, z = or_(a, one), or_(b, one), or_(c, one)
+    four, five, six = splat_i8x32(15), splat_i8x32(31), splat_i8x32(63)
+    fours = sums_of_32_u4(and_(a, four), and_(b, four), and_(c, four), high_nibbles(a), y, z, x, y)
+    store_i32x8(out, join_i32(fours, sums_of_32_i8(a, b, c, a, y, z, x, y)))
+    fives = sums_of_32_u5(and_(a, five), and_(b, five), and_(c, five), and_(a, five), y, z, x, y)
+    store_i32x8(out + 32, join_i32(fives, sums_of_16_u6(and_(a, six), and_(b, six), y, z)))
+
+
+@kernel
+def waiting(at, out, _):
+    """The counter before and after a spin."""
+    store_i64(out, cycles())
+    pause()
+    store_i64(out + 8, cycles())
 
 
 @kernel

@@ -29,3 +29,17 @@ def test_the_hot_loop_is_the_innermost_that_multiplies_most():
 def test_a_kernel_without_products_of_bytes_has_no_hot_loop():
     with pytest.raises(ValueError, match="no loop"):
         hot_loop(".LBB0_1:\n    addq $1, %rax\n    jne .LBB0_1\n")
+
+
+ARM64 = """
+.LBB0_2:
+\tsdot\tv1.4s, v2.16b, v3.16b
+\tsmull\tv1.8h, v2.8b, v3.8b
+\tsmlal2\tv1.8h, v2.16b, v3.16b
+\tsmull\tv1.4s, v2.4h, v3.4h
+\ttbnz\tx18, #63, .LBB0_2
+"""
+
+
+def test_products_on_arm64_are_those_of_bytes():
+    assert weights_in(hot_loop(ARM64)) == 32

@@ -6,7 +6,8 @@ from asyncio import wrap_future
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from app.documents.for_message import announcement, fit, for_message, n_tokens
+from app.conversations.conversation import Conversation
+from app.documents.for_message import FileText, announcement, fit, for_message, n_tokens
 from app.documents.read import Document, Reading, read_documents, referred, split_wanted
 from app.program.background import in_background
 from app.tui.actions import ACTIONS, find_command, split_command
@@ -39,7 +40,9 @@ class Attaching:
         self._ready: PromptSubmitted | None = None
         """Has its files."""
         self._documents: tuple[Document, ...] = ()
-        """Too large for the context: passages of them go with the next message."""
+        """Too large for the context: passages of them go with messages."""
+        self._asked_in: Conversation | None = None
+        """The conversation that has passages of them; None before the first."""
         parts.prompt.carry_out_at_once = self._attach_at_once
         parts.prompt.attach_chosen = self.attach
 
@@ -68,23 +71,24 @@ class Attaching:
         self._tell(reading)
         if not reading.documents:
             return
-        documents = reading.with_earlier(self._documents)
+        documents = reading.with_earlier(self._earlier)
         if not fit(documents, self._n_ctx):
-            self._documents = documents
+            self._documents, self._asked_in = documents, None
             return
         self._documents = ()
-        files = for_message(documents, "", self._n_ctx)
+        files = self._new_of(for_message(documents, "", self._n_ctx, self._turns.conversation.asked), documents)
         message = next((one for one in self._held if not _is_command(one.draft)), None)
-        if message is None:
+        if message is None and files:
             self._prompt.attach(files)
-        else:
+        elif message is not None:
             self._complete(message, files)
 
     def _tell(self, reading: Reading) -> None:
         for trouble in reading.troubles:
             self._note(trouble, is_error=True)
-        documents = reading.with_earlier(self._documents)
-        if reading.documents and n_tokens(documents) >= _WORTH_A_LINE_TOKENS:
+        documents = reading.with_earlier(self._earlier)
+        is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
+        if reading.documents and is_worth_it:
             tps = self._drafting.estimator.prefill_tps or self._bridge.status.usual_prefill_tps
             self._note(announcement(documents, self._n_ctx, tps))
 
@@ -98,7 +102,7 @@ class Attaching:
         if message is self._ready or _is_command(message.draft) or self._editing.is_editing_reply:
             return False
         names = referred(message.draft.shown)
-        if not names and not self._documents:
+        if not names and not self._earlier:
             return False
         self._held.append(message)
         self._begin(self._find_files(message, names))
@@ -117,14 +121,33 @@ class Attaching:
         self._ready = message
         reading = await wrap_future(in_background(partial(read_documents, names, only_existing=True), "documents"))
         self._tell(reading)
-        documents, self._documents = reading.with_earlier(self._documents), ()
-        if documents:
-            shown = message.draft.shown
-            question = shown[files_end(shown, message.draft.folds) :]
-            choose = partial(for_message, documents, question, self._n_ctx)
-            self._complete(message, await wrap_future(in_background(choose, "documents")))
+        documents, self._documents = reading.with_earlier(self._earlier), ()
+        if not documents:
+            return
+        shown, conversation = message.draft.shown, self._turns.conversation
+        question = shown[files_end(shown, message.draft.folds) :]
+        choose = partial(for_message, documents, question, self._n_ctx, conversation.asked)
+        files = await wrap_future(in_background(choose, "documents"))
+        if fit(documents, self._n_ctx):
+            files = self._new_of(files, documents)
+        else:
+            self._documents, self._asked_in = documents, conversation
+        self._complete(message, files)
 
-    def _complete(self, message: PromptSubmitted, files: Sequence[tuple[str, str]]) -> None:
+    @property
+    def _earlier(self) -> tuple[Document, ...]:
+        """Documents that passages come from, unless that was in another conversation."""
+        is_here = self._asked_in is None or self._asked_in is self._turns.conversation
+        return self._documents if is_here else ()
+
+    def _new_of(self, files: list[FileText], documents: Sequence[Document]) -> list[FileText]:
+        """Say which documents the conversation has already."""
+        new = {file.name for file in files}
+        for name in (one.name for one in documents if one.name not in new):
+            self._note(f"{name} stands in the conversation already, and is not sent again")
+        return files
+
+    def _complete(self, message: PromptSubmitted, files: Sequence[FileText]) -> None:
         message.draft = message.draft.with_files(files)
         message.text = message.draft.text
         self._prompt.past.add(message.draft)  # where it is found if the message is given back

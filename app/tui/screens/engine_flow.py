@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.chat.status import Activity
+from app.chat.status import Activity, EngineStatus
 from app.machine.page_faults import DiskRate
 from app.tui.messages import EngineReported
 from app.tui.screens.chat_parts import ChatParts
@@ -17,6 +17,8 @@ from app.tui.widgets.status_line import ActivityLine, StatusLine
 DRAIN_PERIOD_S = 0.1
 STATUS_EVERY = 2
 """While a reply is written the status line changes with every second drain, which is as often as anyone reads it."""
+REST_EVERY = 10
+"""Looks, of which one is a whole one, while nothing runs and nothing has come."""
 UNSEEN_PERIOD_S = 0.5
 """How often what a reply brings is taken in while another screen is shown."""
 MEMORY_PERIOD_S = 1.0
@@ -41,6 +43,8 @@ class EngineFlow:
         self._rss_bytes = self._n_drains = 0
         self._disk_rate, self._disk_bytes_per_s = DiskRate(), 0.0
         self._shown_activity: Activity | None = None
+        self._shown: tuple[EngineStatus, int, str] | None = None
+        self._n_rests = 0
         self._tells_below = False
         """Whether the edge says that new text is below."""
         self.screens_hint = ""
@@ -67,10 +71,22 @@ class EngineFlow:
 
     def drain(self) -> None:
         """Show what came, unless nobody would miss it by now."""
+        self._n_rests = self._n_rests + 1 if self._is_at_rest else 0
+        if self._n_rests % REST_EVERY:
+            return
         self.show_edge()  # compares words: it need not wait for a frame
         is_writing_on = self._is_writing_on
         if not (is_writing_on and self._may_wait()):
             self._show_what_came(is_writing_on)
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether everything that a look would show is shown."""
+        if self._turns.is_answering or self._turns.is_calling or self._tells_below or self._bridge.has_news():
+            return False
+        status = self._bridge.status
+        is_still = status.activity is Activity.READY and self._shown is not None and status is self._shown[0]
+        return is_still and self._shown == (status, self._rss_bytes, self._download_word())
 
     def _may_wait(self) -> bool:
         """Whether nobody misses what the reply has brought by now."""
@@ -101,8 +117,8 @@ class EngineFlow:
         status = self._bridge.status
         self._shown_activity = status.activity
         self._screen.query_one(ActivityLine).show(status, self._clock())
-        line = self._screen.query_one(StatusLine)
-        line.show(status, self._rss_bytes, self._download_word(), self._disk_bytes_per_s)
+        self._shown = status, self._rss_bytes, self._download_word()
+        self._screen.query_one(StatusLine).show(*self._shown, self._disk_bytes_per_s)
 
     def show_edge(self) -> None:
         """Name at the prompt's edge what stops the running reply, and what leads to text out of sight; else screens."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import sleep, wrap_future
+from asyncio import wrap_future
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from app.chat.commands import MeasureBandwidth, Think
 from app.chat.events import (
     ConversationReread,
     GenerationFinished,
+    MemoryMeasured,
     ModelFailed,
     ModelKept,
     ModelLoaded,
@@ -41,10 +42,6 @@ from app.tui.screens.notes import greeting
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 from app.tuning.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
-
-MEASURING_PATIENCE_S = 60.0
-"""Limit on the wait for the memory's speed, which gives way to whatever is asked."""
-_LOOK_S = 0.5
 
 
 class ModelFlow:
@@ -97,18 +94,16 @@ class ModelFlow:
         self._is_greeted = True
         self._notes.note(greeting(self._keymap), kind="greeting")
 
-    def tell_machine(self, reply: GenerationFinished | None = None) -> None:
-        """Say to whoever was greeted what suits this machine; behind the first reply it is measured, if need be."""
+    def tell_machine(self, event: GenerationFinished | MemoryMeasured | None = None) -> None:
+        """Say to whoever was greeted what suits this machine; behind a reply it is measured, if need be."""
         if self._is_greeted and not self._has_told_machine:
-            self._screen.run_worker(self._tell_machine(reply is not None), group="machine", exclusive=True)
+            may_measure = isinstance(event, GenerationFinished)
+            self._screen.run_worker(self._tell_machine(may_measure), group="machine", exclusive=True)
 
     async def _tell_machine(self, may_measure: bool) -> None:
         line = await self._machine_line()
-        give_up_s = self._bridge.now_s() + MEASURING_PATIENCE_S
-        if not line and may_measure and self._bridge.send(MeasureBandwidth()):
-            while not self._bridge.figures.read_gbps and self._bridge.now_s() < give_up_s:
-                await sleep(_LOOK_S)
-            line = await self._machine_line()
+        if not line and may_measure:  # gives way to whatever is asked: behind the next reply, then
+            self._bridge.send(MeasureBandwidth())
         if line and not self._has_told_machine:
             self._has_told_machine = True
             self._note(f"{line}: {where_models_are(self._keymap)}")

@@ -6,9 +6,10 @@ its record while it runs, and at nothing once it is done.
 
 from __future__ import annotations
 
+import os
 import re
 from concurrent.futures import Future
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
 
 _LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
 _NOTHING = "No model was found. Those listed can be downloaded; model_directories in your settings names more places."
+
+
+@cache
+def _names_of(path: str) -> frozenset[str]:
+    """Return what else a file may be listed as that was named from where the shell stood, or by a link."""
+    return frozenset((path, os.path.abspath(path), os.path.realpath(path)))
 
 
 class ModelList:
@@ -123,7 +130,7 @@ class ModelList:
     def row_line(self, item: ModelEntry, columns: int) -> Line:
         """Mark the model that is open, and those that are not here."""
         loaded = self._turns.model
-        is_loaded = loaded is not None and item.is_here and loaded.path == str(item.model)
+        is_loaded = loaded is not None and item.is_here and str(item.model) in _names_of(loaded.path)
         sign = Span(self._glyphs.here, Role.WRITING) if is_loaded else muted(" " if item.is_here else "+")
         return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 

@@ -23,7 +23,7 @@ from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.interface_pace import Refreshes
 from app.tui.speed.watch import PerformanceView
-from app.tui.textual_hacks import draw_thriftily
+from app.tui.textual_hacks import draw_thriftily, note_breakpoints
 from app.tui.widgets.edges import KeyLine, ScreenTitle
 from app.tui.widgets.figure_lines import FigureLines
 
@@ -41,7 +41,6 @@ class PerformanceScreen(Screen[None]):
         around: has the watch that the figures come from.
     """
 
-    CSS_PATH = "performance.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings("performance")
     AUTO_FOCUS = "#performance"
 
@@ -56,6 +55,7 @@ class PerformanceScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out title, figures and keys."""
+        note_breakpoints(self)
         yield ScreenTitle("Speed", id="performance-title")
         with VerticalScroll(id="performance"):
             yield FigureLines("figures")

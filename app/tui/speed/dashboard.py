@@ -74,7 +74,7 @@ def _writing(view: PerformanceView, width: int, height: int, glyphs: Glyphs, sca
 
 
 def _numbers(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    first = [*writing_lines.number_lines(view, glyphs), *writing_lines.limit_lines(view, width, glyphs)]
+    first = [*writing_lines.number_lines(view, width, glyphs), *writing_lines.limit_lines(view, width, glyphs)]
     rest = writing_lines.compared_lines(view, width)
     apart = [EMPTY] if rows >= len(first) + len(rest) + 1 else []
     return [fitted(one, width) for one in [*first, *apart, *rest][:rows]]

@@ -19,7 +19,7 @@ _FLAT_GAUGE_COLUMNS = 12
 def strip_lines(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: Scale) -> list[Line]:
     """Draw the column: the speed takes what the others leave, which are in few words where there is little room."""
     inner = width - FRAME_COLUMNS
-    numbers = [*writing_lines.number_lines(view, glyphs), *writing_lines.limit_lines(view, inner, glyphs)]
+    numbers = [*writing_lines.number_lines(view, inner, glyphs), *writing_lines.limit_lines(view, inner, glyphs)]
     room = height - len(numbers) - _LEAST_GRAPH_ROWS - FRAME_ROWS
     cores = machine_lines.cores_lines(view, inner, 0, glyphs)
     memory = machine_lines.memory_lines(view, inner, glyphs)
@@ -48,10 +48,7 @@ def _in_short(view: PerformanceView, width: int, glyphs: Glyphs) -> tuple[list[L
     cores = [line(Span(signs, Role.ACCENT), muted(f"  {clock}"))]
     if view.slowed_by > 1:
         cores.append(machine_lines.screen_line(view))
-    return cores, [
-        *bar,
-        *spread_lines([parts[0], parts[-1], *parts[1:-1]], width),
-    ]
+    return cores, [*bar, *spread_lines([parts[0], parts[-1], *parts[1:-1]], width)]
 
 
 def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:

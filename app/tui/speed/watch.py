@@ -44,8 +44,6 @@ class PerformanceView:
     sample: MachineSample | None = None
     loads: tuple[float, ...] = ()
     """Of all cores together, in cores, of every second that was looked at."""
-    disk_per_s: tuple[float, ...] = ()
-    """Pages that came from disk, of the same seconds."""
     speed: Speed = Speed()
     tokens: int = 0
     rates_tps: tuple[float, ...] = ()
@@ -144,7 +142,6 @@ class PerformanceWatch:
             figures=figures,
             sample=self._samples[-1] if self._samples else None,
             loads=tuple(sum(sample.core_loads) for sample in self._samples),
-            disk_per_s=tuple(sample.faults_per_s or 0.0 for sample in self._samples),
             speed=speed,
             tokens=len(times_s),
             rates_tps=tuple(self._history.rates_tps()),

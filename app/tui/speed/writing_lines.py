@@ -51,13 +51,15 @@ def name_of(view: PerformanceView) -> str:
     return "Reading" if is_reading(view) else "Writing"
 
 
-def number_lines(view: PerformanceView, glyphs: Glyphs) -> list[Line]:
-    """Return the speed in large digits, with its unit and, beside it, the time of a token."""
+def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
+    """Return the speed in large digits, its unit and, beside it, the time of a token, in fewer words if need be."""
     tps = shown_tps(view)
     share = limit_share(view)
     role = Role.READING if is_reading(view) else level_of(share) if share and tps > 0 else Role.WRITING
     rows = big_digits(figures.rate(tps) if tps > 0 else "-", glyphs)
-    each = line(muted(f"  {lines.milliseconds(tps).strip()} ms a token")) if tps > 0 else EMPTY
+    ms = f"  {lines.milliseconds(tps).strip()} ms"
+    words = f"{ms} a token" if len(rows[-1]) + len(f"{ms} a token") <= width else ms
+    each = line(muted(words)) if tps > 0 else EMPTY
     beside = [EMPTY, (strong("  tok/s"),), each]
     if not glyphs.halves:
         return [line(Span(rows[1], role), strong(" tok/s"), *each)]

@@ -14,6 +14,7 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.widgets import TextArea
 
+from app.documents.for_message import FileText
 from app.tui import draft as drafts
 from app.tui.actions import ACTIONS, split_command
 from app.tui.completing import Offered, sends_alone
@@ -327,8 +328,8 @@ class Prompt(TextArea):
             text = self._fold(text)
         self._insert(text)
 
-    def attach(self, files: Sequence[tuple[str, str]]) -> None:
-        """Put files, given by name and text, before the message, folded; the cursor stays where it is in the words."""
+    def attach(self, files: Sequence[FileText]) -> None:
+        """Put files before the message, folded; the cursor stays where it is in the words."""
         at = drafts.files_end(self.text, self._folds)
         new = self.draft.with_files(files)
         self._folds = new.folds

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from textual.content import Content
 from textual.widgets import Static
 
 from app.chat.status import Activity, EngineStatus
+from app.machine.token_speed import RateHistory
 from app.text import figures
+from app.text import glyphs as alphabets
 from app.text.record import record
+from app.tui.drawing.lines import level
 from app.tui.widgets.context_bar import ASCII, BLOCKS, coloured, context_parts, context_text
 
 NARROW_COLUMNS = 60
@@ -18,6 +21,10 @@ LOW_ROWS = 12
 """Below this height the prompt has no edge."""
 _BAR_CELLS = 8
 _WIDE_BAR_CELLS = 14
+_CURVE_S = 8
+"""Seconds of the curve, one in each cell."""
+_CURVE_ROOM = 4 / 3
+"""How much higher the curve's scale is than its highest second: an even speed is no full block."""
 _SEPARATOR = " │ "
 LEAST_DISK_BYTES_PER_S = 1 << 20
 """Less is not worth a word: a page now and then."""
@@ -29,6 +36,8 @@ class Segment:
 
     text: str
     rank: int
+    before: str = _SEPARATOR
+    """Sets it off from the figure before it."""
 
 
 def activity_text(status: EngineStatus, now_s: float, is_short: bool = False) -> str:
@@ -83,8 +92,20 @@ def bar_cells(columns: int) -> int:
     return _WIDE_BAR_CELLS if columns >= WIDE_COLUMNS else _BAR_CELLS
 
 
+def curve_text(rates_tps: Sequence[float], alphabet: alphabets.Glyphs) -> str:
+    """Draw the speed of the newest seconds from zero on, a cell each, at the right end; "" before there is one."""
+    shown = rates_tps[-_CURVE_S:]
+    top = _CURVE_ROOM * max(shown, default=0.0)
+    return f"{''.join(level(tps / top, alphabet) for tps in shown):>{_CURVE_S}}" if top > 0 else ""
+
+
 def status_segments(
-    status: EngineStatus, rss_bytes: int, columns: int, glyphs: str = BLOCKS, disk_bytes_per_s: float = 0.0
+    status: EngineStatus,
+    rss_bytes: int,
+    columns: int,
+    glyphs: str = BLOCKS,
+    curve: str = "",
+    disk_bytes_per_s: float = 0.0,
 ) -> list[Segment]:
     """Return the line's figures from left to right."""
     has_rate = status.activity in (Activity.WRITING, Activity.READY)
@@ -98,6 +119,8 @@ def status_segments(
         return segments
     if status.threads:
         segments.insert(1, Segment(figures.counted(status.threads, "thread"), 4))
+    if curve:
+        segments.insert(1, Segment(curve, 6, before=" "))
     if rss_bytes:
         segments.insert(-1 if status.n_ctx else len(segments), Segment(f"mem {figures.size(rss_bytes)}", 3))
     if has_rate:
@@ -108,9 +131,13 @@ def status_segments(
 def fit(segments: Iterable[Segment], columns: int) -> str:
     """Join the segments, leaving out the least important until the rest has room."""
     kept = list(segments)
-    while len(kept) > 1 and len(_SEPARATOR.join(s.text for s in kept)) + 2 > columns:
+    while len(kept) > 1 and len(_joined(kept)) + 2 > columns:
         kept.remove(max(kept, key=lambda segment: segment.rank))
-    return " " + _SEPARATOR.join(segment.text for segment in kept)
+    return " " + _joined(kept)
+
+
+def _joined(segments: Sequence[Segment]) -> str:
+    return segments[0].text + "".join(segment.before + segment.text for segment in segments[1:])
 
 
 class StatusLine(Static):
@@ -124,6 +151,8 @@ class StatusLine(Static):
         super().__init__(id=id, markup=False)
         self._hint = hint
         self._glyphs = ASCII if ascii_only else BLOCKS
+        self._levels = alphabets.ASCII if ascii_only else alphabets.BLOCKS
+        self._rates = RateHistory()
         self._shown: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
         self.line = ""
         """The text as it stands."""
@@ -137,7 +166,8 @@ class StatusLine(Static):
         """
         self._shown = (status, rss_bytes, download, disk_bytes_per_s)
         columns = self.size.width or 80
-        segments = status_segments(status, rss_bytes, columns, self._glyphs, disk_bytes_per_s)
+        curve = self._curve(status)
+        segments = status_segments(status, rss_bytes, columns, self._glyphs, curve, disk_bytes_per_s)
         if download:
             segments.append(Segment(download, 3))
         if self._hint and self.app.size.height < LOW_ROWS:
@@ -147,7 +177,17 @@ class StatusLine(Static):
             self.line = line
             context = context_segment(status, columns, self._glyphs)
             # One line high whatever it says: nothing else has to move.
-            self.update(coloured(line, context, context_parts(status), bar_cells(columns)), layout=False)
+            content = coloured(line, context, context_parts(status), bar_cells(columns))
+            if curve and (at := line.find(curve)) >= 0:
+                content = content.stylize("$writing", at, at + len(curve))
+            self.update(content, layout=False)
+
+    def _curve(self, status: EngineStatus) -> str:
+        """Draw the running reply's speed; its last second, which is not over, would change with every look."""
+        if status.meter is None or status.activity is not Activity.WRITING:
+            return ""
+        self._rates.follow(status.meter.token_times_s)
+        return curve_text(self._rates.rates_tps()[:-1], self._levels)
 
     def on_resize(self) -> None:
         """Choose the figures again that have room."""

@@ -11,11 +11,13 @@ import pytest
 
 from app.chat.answer_form import SCHEMA, AnswerForm
 from app.chat.bridge import EngineBridge
+from app.chat.commands import Prepare
 from app.chat.events import (
     Event,
     GenerationFailed,
     GenerationFinished,
     ModelLoaded,
+    PromptCounted,
     PromptStopped,
     TextGenerated,
     ToolsAnswered,
@@ -125,6 +127,13 @@ class Chat:
         return [tool["function"]["name"] for tool in self.script.opened[0].chats[0].tools]
 
 
+def until(condition: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.001)
+
+
 @pytest.fixture
 def chats() -> Iterator[Callable[..., Chat]]:
     made: list[Chat] = []
@@ -155,6 +164,20 @@ def test_a_call_runs_and_the_model_goes_on_from_its_result(chats: Callable[..., 
     assert [message.role for message in live] == ["user", "assistant", "tool", "assistant"]
     assert live[1].calls == (call,)
     assert chat.ask("more") == ()
+
+
+def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat]) -> None:
+    chat, draft = chats(["Hi."]), " ".join(["word"] * 60)
+
+    def read_ahead() -> int:
+        until(lambda: not chat.bridge.status.is_busy)
+        assert chat.bridge.send(Prepare(draft, read_ahead=True))
+        until(lambda: not chat.bridge._wire.idle_work._is_pending)
+        return sum(event.read_tokens for event in chat.bridge.drain() if isinstance(event, PromptCounted))
+
+    assert read_ahead() == 0
+    chat.ask("what?")
+    assert read_ahead() > 50
 
 
 def test_a_refused_call_does_not_run_and_the_model_is_told(chats: Callable[..., Chat]) -> None:

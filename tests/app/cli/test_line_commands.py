@@ -177,6 +177,18 @@ def test_a_file_goes_with_the_next_message(talk: Talk, tmp_path: Path) -> None:
     assert second == "and now?"
 
 
+def test_of_a_large_folder_each_question_brings_what_is_new(talk: Talk, tmp_path: Path) -> None:
+    for word in ("fan", "screw", "blade"):
+        (tmp_path / f"{word}.md").write_text(f"{word} turns. " * 50)
+    err = talk(f"/read {tmp_path}", "a fan?", "a screw?", "thank you", "/new", "a fan?")
+    assert "later questions add what is new, at most 64" in err
+    first, _, second, _, third, _ = texts()
+    assert first.startswith("fan.md, line 1:\n```\nfan turns.")
+    assert second.startswith("screw.md, line 1:\n```\nscrew turns.")
+    assert second.count("```") == 2
+    assert (third, texts("000002")[0]) == ("thank you", "a fan?")
+
+
 def test_a_conversation_is_saved_as_a_file_and_never_over_one(talk: Talk, tmp_path: Path) -> None:
     err = talk("/save", "first", f"/save {tmp_path}/a.md", f"/save {tmp_path}/a.md", f"/save {tmp_path}/a.json")
     assert "there is nothing to save yet" in err

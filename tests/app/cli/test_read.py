@@ -51,6 +51,26 @@ def test_documents_are_read_in_their_order_and_the_next_question_goes_with_them(
     assert reply.text == "It hums."
 
 
+def test_the_same_files_read_again_are_found_and_others_begin_a_conversation(
+    script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, settings = tmp_path / "a.md", built_in_settings()
+    file.write_text("one text")
+    options = ReadOptions("m.gguf", [str(file)])
+    for _ in range(2):
+        assert read(options, settings, script.clock) == exit_codes.OK
+    assert "conversation 1 was begun with the same files, and is used again" in capsys.readouterr().err
+    assert Store().ids() == ["000001"]
+    [message] = Store().read("000001").conversation.messages
+    assert message.text == "a.md:\n```\none text\n```"
+    with pytest.raises(Refusal, match="the context holds"):  # a refusal costs nothing that was there before
+        read(options, replace(settings, context_size=8), script.clock)
+    assert Store().ids() == ["000001"]
+    file.write_text("another text")
+    assert read(options, settings, script.clock) == exit_codes.OK
+    assert Store().ids() == ["000001", "000002"]
+
+
 def test_what_cannot_be_read_or_kept_is_refused_in_one_line(script: Script, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("word " * 2000)
     settings = built_in_settings()

@@ -7,19 +7,26 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from app.chat.commands import AnsweredCalls, Ask
 from app.chat.context_room import drop_turns
 from app.chat.live_conversation import LiveConversation, take_over
+from app.chat.options import ChatOptions
+from app.chat.wire import Wire
+from app.chat.worker_tools import EngineTools
 from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.conversations.replay import Replay, UnsoundRecordError, head_record, message_record
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.template_process import TemplateProcess
 from engine.prompt.tools.calls import CallResult, ToolCall
+from engine.tokenizer import Tokenizer
 from tests.engine.prompt.test_chat_prompt import BYTES
 from tests.engine.prompt.test_tool_templates import CALL, OBJECTS, TOOL, WRITTEN
+from tests.engine.tiny_gguf import bpe_vocabulary
+from tests.engine.tokenizer.test_tokenizer import as_read
 
 RESULT = CallResult("get_weather", "18 degrees", CALL.call_id)
 
@@ -84,6 +91,38 @@ def test_a_resumed_conversation_has_the_same_prompt(process: TemplateProcess) ->
     at = ids.index(first.ids[0])
     assert ids[at : at + len(first.ids)] == list(first.ids)
     assert len(chat.turn_starts()) == 3
+
+
+@pytest.mark.parametrize("markers", [(), ("<tool_call>", "</tool_call>")], ids=["text", "control tokens"])
+def test_tools_that_are_known_with_the_first_message_only_cost_no_token(
+    process: TemplateProcess, markers: tuple[str, ...]
+) -> None:
+    vocabulary = bpe_vocabulary()
+    vocabulary["tokenizer.ggml.tokens"] += markers
+    types = vocabulary["tokenizer.ggml.token_type"]
+    vocabulary["tokenizer.ggml.token_type"] = np.concatenate([types, np.full(len(markers), 3, types.dtype)])
+    tokenizer, said = Tokenizer.from_metadata(as_read(vocabulary), "tiny.gguf"), asked_and_answered()
+    if markers:
+        said.messages[1].ids = (*ids_of("I look."), *tokenizer.encode(WRITTEN, bos=False))
+    template = ChatTemplate(OBJECTS, process=process)
+    model: Any = SimpleNamespace(tokenizer=tokenizer, chat_template=template)
+    box: Any = SimpleNamespace(is_on=True, offered=[], start=lambda *_: box.offered.append(TOOL))
+    tools = EngineTools(Wire(lambda: 0.0), ChatOptions(cast(Any, None), cast(Any, None), tools=box))
+    prompts = []
+    for knows_tools in (True, False):
+        chat = ChatPrompt(tokenizer, template)
+        chat.start(said.system)
+        chat.tools = [TOOL] if knows_tools else []
+        live = LiveConversation(model, cast(Any, SimpleNamespace(n_ctx=10_000, length=0)), chat)
+        live.take_up(said.turns(), 0)
+        assert knows_tools or tools.offer(model, chat)
+        begun = live.begin_turn(Ask("And Rome?"))
+        assert begun is not None
+        prompts.append(list(begun[0].ids))
+    assert prompts[0] == prompts[1]
+    for reply in said.messages[1::2]:
+        at = prompts[1].index(reply.ids[0])
+        assert tuple(prompts[1][at : at + len(reply.ids)]) == reply.ids
 
 
 def test_without_the_first_turn_its_result_is_a_message(process: TemplateProcess) -> None:

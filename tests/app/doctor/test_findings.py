@@ -47,6 +47,14 @@ def test_a_good_machine_has_nothing_to_mend() -> None:
     assert len(findings) > 12
 
 
+@pytest.mark.parametrize(("level", "name"), [("dotprod", "dotprod"), ("neon", "NEON")])
+def test_arm64_is_named_without_a_claim_of_speed(level: str, name: str) -> None:
+    found = by_topic(replace(GOOD, engine=replace(GOOD.engine, level=level)))["processor"]
+    assert found.mark == OK
+    assert name in found.found
+    assert "not measured" in found.meaning
+
+
 @pytest.mark.parametrize(
     ("part", "changes", "topic", "mark", "mend"),
     [

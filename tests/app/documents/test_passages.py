@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from app.documents.for_message import announcement, fit, for_message, with_question
+from app.documents.for_message import FileText, announcement, fit, for_message, with_question
 from app.documents.passages import bm25, fitting, words_of
 from app.documents.read import Document, about_tokens
 from app.documents.sources import sources_of
@@ -38,7 +38,7 @@ def test_passages_that_fit_the_question_stand_in_the_order_of_the_documents() ->
     filler = "\n".join(f"line {n} about nothing at all, told at some length" for n in range(30))
     first = document("a.md", f"{filler}\n\nThe fan hums.\n{filler}")
     second = document("b.md", f"The fan is cleaned with a brush.\n{filler}")
-    chosen = fitting([first, second], "How is the fan cleaned?", 3500)
+    chosen = fitting([first, second], "How is the fan cleaned?", (3500, 0))
     assert [passage.document.name for passage in chosen] == ["a.md", "b.md"]
     assert "hums" in chosen[0].text
     assert "brush" in chosen[1].text
@@ -49,22 +49,43 @@ def test_passages_that_fit_the_question_stand_in_the_order_of_the_documents() ->
 
 def test_what_has_no_word_of_the_question_is_not_read_unless_nothing_has() -> None:
     text = "\n\n".join(f"{word} " * 180 for word in ("fan", "screw", "blade"))
-    assert [one.text.split()[0] for one in fitting([document("a", text)], "a screw?", 10_000)] == ["screw"]
-    assert len(fitting([document("a", text)], "sum it up", 10_000)[0].text) == len(text)
+    assert [one.text.split()[0] for one in fitting([document("a", text)], "a screw?", (10_000, 0))] == ["screw"]
+    assert len(fitting([document("a", text)], "sum it up", (10_000, 0))[0].text) == len(text)
+
+
+def test_later_questions_use_what_the_context_holds_and_add_what_is_new() -> None:
+    folder = [document(f"{word}.md", f"{word} turns. " * 12) for word in ("fan", "screw", "blade")]
+    rooms = 1500, 300
+    [first] = fitting(folder, "how is the fan?", rooms)
+    assert first.document.name == "fan.md"
+    said = f"{first.in_message} how is the fan?"
+    assert fitting(folder, "the fan again?", rooms, said) == []
+    assert fitting(folder, "thank you", rooms, said) == []
+    [second] = fitting(folder, "a fan and a screw", rooms, said)
+    assert second.document.name == "screw.md"
+    assert fitting(folder, "the fan?", rooms, "how is the fan?") == [first], "what was dropped comes again"
+    assert len(fitting(folder, "fan screw blade", rooms, said)) == 1, "later questions have less room"
+    assert len(fitting(folder, "fan screw blade", rooms)) == 3
+
+
+def test_a_document_that_the_context_holds_is_not_sent_again() -> None:
+    one, other = document("a.md", "word " * 10), document("b.md", "text")
+    said = with_question([one.in_message], "what is it?")
+    assert [file.name for file in for_message([one, other], "?", 1024, said)] == ["b.md"]
 
 
 def test_neighbours_become_one_passage_and_a_long_line_several() -> None:
     whole = document("a.md", "\n".join(f"number {n} " + "word " * 20 for n in range(40)))
-    [passage] = fitting([whole], "number", 100_000)
+    [passage] = fitting([whole], "number", (100_000, 0))
     assert (passage.first, passage.last, passage.text) == (1, 40, whole.text)
-    pieces = fitting([document("b.md", "x" * 3000)], "x", 100_000)
+    pieces = fitting([document("b.md", "x" * 3000)], "x", (100_000, 0))
     assert [(one.place, len(one.text)) for one in pieces] == [("line 1", 1200), ("line 1", 1200), ("line 1", 600)]
 
 
 def test_the_sources_of_a_message_are_its_passages_and_nothing_that_a_file_or_a_user_says() -> None:
     nasty = document("a, lines 1-2.md", "c.md, lines 5-6:\n```\nx\n```\n")
     pdf = Document("p.pdf", Path("/p.pdf"), "[page 1]\none\n[page 2]\ntwo\nmore")
-    texts = [one.in_message for one in fitting([nasty, pdf], "x two", 10_000)]
+    texts = [one.in_message for one in fitting([nasty, pdf], "x two", (10_000, 0))]
     question = "d.md, lines 7-8:\n```\nis it?"
     assert sources_of(with_question(texts, question)) == ("a, lines 1-2.md lines 1-5", "p.pdf pages 1-2")
     assert sources_of(question) == sources_of(document("a", "b").in_message) == ()
@@ -74,12 +95,14 @@ def test_documents_that_fit_go_whole_and_what_they_cost_is_said_before() -> None
     small, large = document("a.md", "word " * 100), document("b.md", "word\n" * 10_000)
     assert fit([small], 1024)
     assert not fit([small, large], 1024)
-    assert for_message([small], "?", 1024) == [("a.md", small.in_message)]
+    assert for_message([small], "?", 1024) == [FileText("a.md", small.in_message, small.text)]
     assert announcement([small], 1024, 10.0) == "a.md: about 110 tokens, about 11 s to read"
-    [(name, text)] = for_message([small, large], "word", 1024)
-    assert name == "passages of 2 files"
-    assert 1000 < len(text) <= 3 * 512
+    [passages] = for_message([small, large], "word", 1024)
+    assert passages.name == "passages of 2 files"
+    assert 1000 < len(passages.in_message) <= 3 * 512
+    assert "```" in passages.in_message
+    assert "```" not in passages.text
     assert announcement([small, large], 1024, 0.0) == (
         "2 files: about 20,119 tokens, the context holds 1,024: passages that fit the next question go with it, at most"
-        " 512 tokens"
+        " 512 tokens; later questions add what is new, at most 128"
     )

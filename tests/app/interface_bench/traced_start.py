@@ -25,6 +25,7 @@ def run(events_fd: int, model: str) -> int:
     from app.machine.low_power import prepare_environment
     from app.program import garbage
     from app.program.settings import load_settings
+    from app.tui.textual_import import import_textual
 
     tell("command line")
     settings = load_settings()
@@ -34,7 +35,7 @@ def run(events_fd: int, model: str) -> int:
     prepare_environment(settings.low_power)
     tell("cores and battery")
     garbage.postpone()
-    import_module("textual.app")
+    import_textual()
     tell("Textual")
     from app.tui.app import JalopyApp
 

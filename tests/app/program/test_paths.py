@@ -10,7 +10,6 @@ def test_the_platforms_variables_are_honoured(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "c"))
     assert paths.state_file() == tmp_path / "s" / "jalopy" / "state.json"
-    assert paths.log_file() == tmp_path / "s" / "jalopy" / "jalopy.log"
     assert paths.config_file() == tmp_path / "c" / "jalopy" / "settings.toml"
 
 

@@ -45,6 +45,14 @@ class _ByName:
         return hash(self.name)
 
 
+@record
+class _Odd:
+    size: int
+    values: tuple[int, ...] = ()
+    named: dict[str, int] = field(default_factory=dict, kw_only=True)
+    needed: str = field(kw_only=True)
+
+
 def test_it_is_made_shown_and_taken_apart_like_a_frozen_dataclass() -> None:
     for values in ({"name": "x"}, {"name": "y", "size": 5, "parts": ()}):
         one, other = _Record(**values), _Frozen(**values)  # type: ignore[arg-type]
@@ -89,3 +97,22 @@ def test_a_changed_copy_leaves_the_first_as_it_is() -> None:
 def test_a_comparison_of_its_own_stays() -> None:
     assert _ByName("x", 1) == _ByName("x", 2)
     assert len({_ByName("x", 1), _ByName("x", 2)}) == 1
+
+
+def test_fields_may_be_given_by_name_alone_and_be_called_anything() -> None:
+    one, other = _Odd(1, needed="x"), _Odd(2, (3,), named={"a": 1}, needed="y")
+    assert asdict(one) == {"size": 1, "values": (), "named": {}, "needed": "x"}
+    assert asdict(other) == {"size": 2, "values": (3,), "named": {"a": 1}, "needed": "y"}
+    assert one.named is not _Odd(1, needed="x").named
+    with pytest.raises(TypeError, match="needed"):
+        _Odd(1)  # type: ignore[call-arg]
+
+
+def test_nothing_is_compiled_before_the_first_one_is_made() -> None:
+    @record
+    class _Unused:
+        name: str
+
+    before = _Unused.__init__
+    assert _Unused("x") == _Unused(name="x")
+    assert _Unused.__init__ is not before

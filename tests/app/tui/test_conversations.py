@@ -18,6 +18,7 @@ from app.conversations.export import to_markdown
 from app.conversations.look import Found
 from app.conversations.recent import model_key
 from app.conversations.store import Store
+from app.documents.for_message import FileText
 from app.program import paths
 from app.tui.screens.conversations import ConversationsScreen
 from app.tui.unsent import UnsentFile
@@ -239,7 +240,7 @@ async def test_a_message_that_no_record_holds_is_given_back_and_nothing_is_lost(
             await driver.say(edit)
             await driver.until(lambda: driver.chat.editing.is_editing)
         driver.prompt.show_text("")
-        driver.prompt.attach([("long.txt", text)])
+        driver.prompt.attach([FileText("long.txt", text, text)])
         await driver.pilot.press("enter")
         await driver.note("Not sent: the message is too long.")
         assert "long.txt" in driver.prompt.text

@@ -91,6 +91,14 @@ def test_large_digits_take_three_rows_of_one_width():
     assert big_digits("5.1", ASCII) == ["", "5.1", ""]
 
 
+def test_the_time_of_a_token_is_never_cut_in_the_middle_of_a_word():
+    for tps, words in ((5.0, "200 ms a token"), (26.2, "38.2 ms"), (1298.0, "0.8 ms")):
+        shown = view(speed=Speed(tps, tps, tps, 39.0))
+        *_, last = texts(writing_lines.number_lines(shown, 27, BLOCKS))
+        assert last.endswith(f"  {words}")
+        assert len(last) <= 27
+
+
 def test_a_greeting_begins_with_the_name_and_its_keys_stand_out():
     text = "Hello!\n\nTry:\n  F3  gets a real model"
     shown = welcome(text)

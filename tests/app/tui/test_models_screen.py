@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -466,6 +467,17 @@ async def test_inspecting_what_is_no_model_says_so() -> None:
         await driver.type("portal")
         await driver.pilot.press("tab")
         await shows(driver, "portal.gguf: is a web page")
+
+
+async def test_the_open_model_is_marked_whatever_way_led_to_it(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.gguf").symlink_to(directory / "second.gguf")
+    for way in (os.path.relpath(directory / "second.gguf"), "link.gguf"):
+        async with chatting(model=way, size=(100, 30)) as driver:
+            await opened(driver)
+            await driver.until(lambda: "▶ second" in driver.screen_text(), "it is marked as open")
 
 
 async def test_the_open_model_has_a_row_wherever_it_lies(tmp_path: Path) -> None:

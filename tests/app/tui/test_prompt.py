@@ -120,7 +120,7 @@ async def test_two_files_are_attached_to_one_message_and_none_is_called_pasted(t
             await driver.type(command)
             await driver.pilot.press("enter")
         await driver.until(lambda: "two" in driver.prompt.text)
-        assert driver.prompt.text.replace("\u00a0", " ") == "[file 1: one, 24 B, 4 lines] [file 2: two, 24 B, 4 lines] "
+        assert driver.prompt.text.replace("\u00a0", " ") == "[file 1: one, 10 B, 1 line] [file 2: two, 10 B, 1 line] "
         assert driver.chat.turns.conversation.messages == []
         await driver.type("compare")
         await driver.pilot.press("enter")
@@ -147,6 +147,27 @@ async def test_a_command_behind_a_paste_is_a_command_and_the_paste_stays():
         await driver.pilot.press("enter")
         await driver.note("Unknown command /nosuch")
         assert driver.chat.turns.conversation.messages == []
+
+
+async def test_of_a_large_folder_later_questions_bring_what_is_new_and_a_file_goes_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "notes").write_text("a note")
+    for word in ("fan", "screw", "blade"):
+        (tmp_path / "docs" / f"{word}.md").write_text(f"{word} turns. " * 50)
+    async with chatting() as driver:
+        await driver.ask("@notes what is it?")
+        await driver.ask("and @notes again?")
+        await driver.note("notes stands in the conversation already, and is not sent again")
+        await driver.say("/read docs")
+        await driver.note("later questions add what is new")
+        for question in ("a fan?", "a screw?", "thank you"):
+            await driver.ask(question)
+        noted, again, fan, screw, thanks = [one.text for one in driver.chat.turns.conversation.messages[::2]]
+        assert noted.startswith("notes:\n```\na note")
+        assert (again, thanks) == ("and @notes again?", "thank you")
+        assert fan.startswith("fan.md, line 1:")
+        assert screw.startswith("screw.md, line 1:")
 
 
 async def test_a_file_in_a_reply_that_is_edited_is_not_read(tmp_path, monkeypatch):

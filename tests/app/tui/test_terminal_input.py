@@ -274,8 +274,8 @@ _SCREENS = {
     "inspect": "app.push_screen(__import__('app.tui.screens.inspect').tui.screens.inspect.InspectScreen("
     "Path('x.gguf'), 'x', app.keymap))",
 }
-_N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "400"))
-"""For each screen; a key takes a few milliseconds."""
+_N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "200"))
+"""For each screen and seed; a key takes a few milliseconds."""
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -10,6 +10,8 @@ from pathlib import Path
 import numba.core.codegen
 import pytest
 
+from engine.simd.level import HAS_VNNI
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,16 +27,34 @@ VNNI = {
     "alderlake": f"{LEVELS['haswell']},+avxvnni",
     "icelake-client": f"{LEVELS['haswell']},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+avx512vnni",
 }
-TYPES = {"haswell": (), "ivybridge": ("IQ4_XS", "IQ3_S"), "nehalem": ("Q6_K", "Q5_1")}
-TYPES["x86-64"] = TYPES["ivybridge"] + TYPES["nehalem"]
-"""Between them they use every operation that is lowered by level: products, sign, table, bits, folds; and one gathers
-entries of a grid. The lowest level lacks most and runs all; at each level ``test_simd.py`` runs every operation."""
+PRODUCTS = {"haswell": (), "ivybridge": ("IQ4_XS-block", "IQ3_S-one"), "nehalem": ("Q6_K-block", "Q5_1-one")}
+PRODUCTS["x86-64"] = ("IQ4_XS-one", "IQ3_S-block", "Q6_K-one", "Q5_1-block")
+"""Between them these types use every operation that is lowered by level: products, sign, table, bits, folds; and one
+gathers entries of a grid. Each has both products between the levels; ``test_simd.py`` runs all operations at each."""
 TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS", "IQ2_S")
 """One of each way in which prefill adds up four products at a time."""
 
 
 def host_features() -> set[str]:
     return set(numba.core.codegen.get_host_cpu_features().split(","))
+
+
+def assert_pass(*tests: str, temporary: Path, **environment: str) -> None:
+    """Run tests in a process of their own.
+
+    Args:
+        temporary: its temporary directory; of the usual ones it would remove what older runs left, in 20 s.
+    """
+    options = ("-q", "-p", "no:cacheprovider", f"--basetemp={temporary}")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_avx_is_used_where_numba_would_leave_it_off() -> None:
@@ -51,38 +71,22 @@ def test_avx_is_used_where_numba_would_leave_it_off() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_integer_results_are_the_same_at_older_levels(level: str) -> None:
+def test_integer_results_are_the_same_at_older_levels(level: str, tmp_path: Path) -> None:
     features = LEVELS[level]
     if not set(features.split(",")) - {"+64bit"} <= host_features():
         pytest.skip(f"this processor cannot run code for {level}")
     tests = ["tests/engine/simd/test_simd.py"]
-    exact = "tests/engine/quants/test_quants.py::test_integers_are_exact"
-    tests += [f"{exact}[{name}-{product}]" for name in TYPES[level] for product in ("one", "block")]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
-        cwd=ROOT,
-        env={**os.environ, "NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": features},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+    tests += [f"tests/engine/quants/test_quants.py::test_integers_are_exact[{product}]" for product in PRODUCTS[level]]
+    assert_pass(*tests, temporary=tmp_path / "inner", NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=features)
 
 
+@pytest.mark.skipif(HAS_VNNI, reason="it is this processor's own form, which test_quants.py proves")
 def test_the_form_for_vnni_is_exact_on_any_processor(tmp_path: Path) -> None:
     wanted = ("test_integers_are_exact", "test_largest_values_fit_the_integers_on_the_way")
     tests = [f"tests/engine/quants/test_quants.py::{test}[{name}-block]" for test in wanted for name in TYPES_OF_FOURS]
     # numba knows two forms of a function by one name: a cache of its own.
     cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / "sums_fours"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.engine.sums_fours", *tests],
-        cwd=ROOT,
-        env={**os.environ, "JALOPY_CACHE_DIR": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+    assert_pass("-p", "tests.engine.sums_fours", *tests, temporary=tmp_path / "inner", JALOPY_CACHE_DIR=str(cache))
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")

@@ -1,13 +1,9 @@
 """Every vector intrinsic against a NumPy twin, at the level that this process compiles for."""
 
-import ctypes
-
 import numpy as np
 import pytest
 
-from tests.engine import simd_kernels
-
-KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+from tests.engine import kernel_call, simd_kernels
 
 
 class Input:
@@ -33,7 +29,7 @@ def given(request: pytest.FixtureRequest) -> Input:
 
 def results(kernel, given: Input, n_bytes: int = 2048) -> np.ndarray:
     out = np.zeros(n_bytes, np.uint8)
-    KERNEL(kernel.address)(given.memory.ctypes.data, out.ctypes.data, 0)
+    kernel_call.KERNEL(kernel.address)(given.memory.ctypes.data, out.ctypes.data, 0)
     return out
 
 
@@ -94,6 +90,35 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
         "add_fours": given.part(64, np.int32, 8) + fours,
     }  # fmt: skip
     assert_equal(results(simd_kernels.products, given), wanted)
+
+
+def test_sums_of_whole_groups(given: Input) -> None:
+    a, b, c = (given.part(at, np.int8, 32).astype(np.int32) for at in (0, 32, 64))
+    x, y, z = a | 1, b | 1, c | 1
+
+    def sums(weights: list[np.ndarray], activations: list[np.ndarray], size: int) -> np.ndarray:
+        return (np.concatenate(weights) * np.concatenate(activations)).reshape(-1, size).sum(1, dtype=np.int32)
+
+    fours = sums([a & 15, b & 15, c & 15, (a & 255) >> 4], [y, z, x, y], 32)
+    fives = sums([a & 31, b & 31, c & 31, a & 31], [y, z, x, y], 32)
+    wanted = {
+        "sums_of_32": np.concatenate([fours, sums([a, b, c, a], [y, z, x, y], 32)]),
+        "sums_of_16": np.concatenate([fives, sums([a & 63, b & 63], [y, z], 16)]),
+    }
+    assert_equal(results(simd_kernels.group_sums, given), wanted)
+
+
+@pytest.mark.parametrize(("weight", "activation"), [(255, 127), (255, 129), (127, 127), (128, 127), (128, 129)])
+def test_largest_sums_of_groups_fit(weight: int, activation: int) -> None:
+    extreme = Input(0)
+    extreme.memory[:96] = activation
+    extreme.memory[:32] = weight
+    test_sums_of_whole_groups(extreme)
+
+
+def test_the_counter_goes_on_over_a_pause(given: Input) -> None:
+    before, after = results(simd_kernels.waiting, given, 16).view(np.int64)
+    assert after >= before
 
 
 def spread(source: np.ndarray) -> np.ndarray:

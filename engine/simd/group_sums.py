@@ -1,0 +1,121 @@
+"""Products of bytes summed over whole groups of weights, a lane for each group: what decode on ARM64 is made of.
+
+ARM64 adds neighbouring lanes of two registers into one, so four groups leave one register with a lane each, which
+their scales multiply without being spread. Elsewhere the operations are right and slow.
+"""
+
+import functools
+
+from llvmlite import ir
+from numba.extending import intrinsic
+
+from engine.simd import level
+from engine.simd.arith import _fold, _in_halves
+from engine.simd.types import I32, call, i8x32, i16x8, i32x4, i32x8, shuffle
+
+
+def _neon(builder, name, result, *arguments):
+    return call(builder, f"llvm.aarch64.neon.{name}", result.ir, list(arguments))
+
+
+def _paired(builder, name, result, sums):
+    """Neighbouring lanes of two registers added into one."""
+    return [_neon(builder, name, result, *sums[k : k + 2]) for k in range(0, len(sums), 2)]
+
+
+def _cut(builder, first, second):
+    """Halves of one register with those of another."""
+    return list(zip(_in_halves(builder, first), _in_halves(builder, second), strict=True))
+
+
+def _by_fours(builder, pairs):
+    """Sums of one group as i32x4, by an instruction for four products."""
+    total = i32x4.constant([0] * 4)
+    for w, y in pairs:
+        total = _neon(builder, "sdot.v4i32.v16i8", i32x4, total, w, y)
+    return total
+
+
+def _by_ones(builder, pairs, fitting):
+    """Sums of one group as i16x8, each of as many products as fit, or of all; one register or two."""
+    products = [_neon(builder, "smull.v8i16", i16x8, *cut) for w, y in pairs for cut in _cut(builder, w, y)]
+    return [
+        functools.reduce(builder.add, products[first : first + fitting]) for first in range(0, len(products), fitting)
+    ]
+
+
+def _grouped(builder, groups, fitting):
+    """Sums of four groups as i32x4.
+
+    Args:
+        groups: of each, pairs of i8x16: weights and activations.
+        fitting: how many products may be added in an int16.
+    """
+    if level.HAS_DOTPROD:
+        sums = [_by_fours(builder, pairs) for pairs in groups]
+    else:
+        narrow = [_by_ones(builder, pairs, fitting) for pairs in groups]
+        n = min(2 * len(groups[0]), fitting)
+        while 2 * n <= fitting and len(narrow) > 1:
+            narrow = [[one] for one in _paired(builder, "addp.v8i16", i16x8, [one for (one,) in narrow])]
+            n *= 2
+        wide = [[_neon(builder, "saddlp.v4i32.v8i16", i32x4, one) for one in group] for group in narrow]
+        sums = [functools.reduce(builder.add, group) for group in wide]
+    while len(sums) > 1:
+        sums = _paired(builder, "addp.v4i32", i32x4, sums)
+    return sums[0]
+
+
+def _anywhere(builder, groups):
+    """The same on other processors."""
+    found = i32x4.constant([0] * 4)
+    words = ir.VectorType(I32, 16)
+    for k, pairs in enumerate(groups):
+        products = [builder.mul(builder.sext(w, words), builder.sext(y, words)) for w, y in pairs]
+        total = _fold(builder, functools.reduce(builder.add, products), builder.add)
+        found = builder.insert_element(found, total, ir.Constant(I32, k))
+    return found
+
+
+def _sums(size, fitting):
+    """The operation on as many registers as hold four groups of ``size`` bytes."""
+    n = size // 8
+
+    def emit(context, builder, signature, args):
+        pairs = [cut for w, y in zip(args[:n], args[n:], strict=True) for cut in _cut(builder, w, y)]
+        groups = [pairs[k : k + size // 16] for k in range(0, len(pairs), size // 16)]
+        return _grouped(builder, groups, fitting) if level.HAS_ARM64 else _anywhere(builder, groups)
+
+    @intrinsic
+    def sums_of_16(typingctx, w0, w1, y0, y1):
+        """Sums of each sixteen products of signed bytes, a lane each."""
+        return i32x4(*[i8x32] * (2 * n)), emit
+
+    @intrinsic
+    def sums_of_32(typingctx, w0, w1, w2, w3, y0, y1, y2, y3):
+        """Sums of each 32 products of signed bytes, a lane each."""
+        return i32x4(*[i8x32] * (2 * n)), emit
+
+    return sums_of_16 if size == 16 else sums_of_32
+
+
+sums_of_32_u4, sums_of_32_u5, sums_of_32_i8 = _sums(32, 16), _sums(32, 8), _sums(32, 2)
+"""Weights from 0 to 15, from 0 to 31, or any; activations are from -127 to 127."""
+sums_of_16_u6 = _sums(16, 4)
+"""Weights from 0 to 63."""
+
+
+@intrinsic
+def join_i32(typingctx, low, high):
+    """Two i32x4 as one i32x8."""
+    return i32x8(i32x4, i32x4), lambda context, builder, signature, args: shuffle(builder, tuple(args), range(8))
+
+
+@intrinsic
+def high_nibbles(typingctx, v):
+    """Upper four bits of each byte."""
+
+    def emit(context, builder, signature, args):
+        return builder.lshr(args[0], i8x32.constant([4] * 32))
+
+    return i8x32(i8x32), emit

@@ -1,0 +1,24 @@
+"""A chat that rests: what it looks at, how often, and that nothing is missed."""
+
+from unittest.mock import patch
+
+from app.tui.screens.engine_flow import REST_EVERY
+from app.tui.widgets.status_line import StatusLine
+from tests.app.chat_driver import chatting
+from tests.app.fake_engine import Script
+
+
+async def test_a_chat_at_rest_puts_no_line_together_that_stands() -> None:
+    async with chatting(Script()) as driver:
+        await driver.until(lambda: "tok/s" in driver.chat.query_one(StatusLine).line)
+        engine, shown = driver.chat.engine, []
+        await driver.until(lambda: engine._is_at_rest)
+        with patch.object(type(engine), "show_edge", lambda _: shown.append(1)):
+            engine._n_rests = 0
+            for _ in range(3 * REST_EVERY):
+                engine.drain()
+            assert len(shown) == 3
+            engine._rss_bytes += 1 << 30
+            engine.drain()
+            assert len(shown) == 4
+            assert engine._is_at_rest

@@ -1,0 +1,56 @@
+"""ARM64 without an ARM64: what is compiled for it, and its results in an emulator, in a process each."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.engine import arm64
+
+pytestmark = pytest.mark.slow
+
+EXACT = "tests/engine/quants/test_quants.py::test_integers_are_exact[{}-one]"
+CASES = {
+    "cortex-a72": (arm64.OPERATIONS, EXACT.format("Q4_K")),
+    "neoverse-n1": (f"{arm64.OPERATIONS}::test_sums_of_whole_groups", EXACT.format("Q4_K"), EXACT.format("IQ4_NL")),
+}
+"""Products of ones and of fours, and a table; ``python -m tests.engine.arm64`` runs the rest."""
+PROGRAM = """
+import tests.engine.arm64_target
+from numba import cfunc
+from engine import jit
+from engine.simd import LEVEL
+from tests.engine import simd_kernels
+print(LEVEL)
+for one in (simd_kernels.group_sums, simd_kernels.waiting):
+    print(cfunc(jit._SIGNATURE, error_model="numpy", boundscheck=False)(one.function)._library.get_asm_str())
+"""
+
+
+@pytest.mark.parametrize("processor", CASES)
+def test_results_are_the_same_on_arm64(processor: str) -> None:
+    pytest.importorskip("unicorn", reason="unicorn, the emulator, is not installed")
+    done = subprocess.run(
+        arm64.command(*CASES[processor]), cwd=arm64.ROOT, env=arm64.compiled_for(processor),
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+@pytest.mark.parametrize(
+    ("processor", "level", "n_sdot", "n_products"), [("cortex-a72", "neon", 0, 48), ("neoverse-n1", "dotprod", 24, 0)]
+)
+def test_arm64_uses_its_own_instructions(processor: str, level: str, n_sdot: int, n_products: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=arm64.ROOT, env=arm64.compiled_for(processor),
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found, assembly = done.stdout.split("\n", 1)
+    words = assembly.split()
+    assert found == level
+    assert words.count("sdot") == n_sdot
+    assert sum(words.count(name) for name in ("smull", "smull2", "smlal", "smlal2")) == n_products
+    assert words.count("isb") == 1
+    assert "CNTFRQ_EL0" in assembly.upper()
+    assert "CNTVCT_EL0" in assembly.upper()
