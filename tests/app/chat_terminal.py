@@ -19,10 +19,11 @@ LEFT_ALTERNATE_SCREEN = b"\x1b[?1049l"
 _PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
-import app.tui.start as module
+import app.tui.app as module
 from pathlib import Path
 from app.chat.options import ChatOptions
 from app.program.settings import built_in_settings
+from app.tui.start import run_tui
 from tests.app.fake_engine import Gate, Script
 
 script = Script(token_gate=Gate())
@@ -31,7 +32,7 @@ options = ChatOptions(open_model=script.open_model, sampling=lambda model: None)
 chat = module.JalopyApp
 module.JalopyApp = lambda settings, path, **kept: chat(settings, path, options=options, **kept)
 {extra}
-sys.exit(module.run_tui(built_in_settings(), Path("model.gguf")))
+sys.exit(run_tui(built_in_settings(), Path("model.gguf")))
 """
 
 
