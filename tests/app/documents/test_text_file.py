@@ -56,7 +56,7 @@ async def test_a_file_is_attached_as_a_chip_and_sent_with_the_message(tmp_path: 
     path.write_text("remember the milk\n", encoding="utf-8")
     async with chatting() as driver:
         await driver.say(f"/read {path}")
-        await driver.until(lambda: "notes.txt, 37 B, 4 lines]" in driver.prompt.text.replace("\u00a0", " "))
+        await driver.until(lambda: "notes.txt, 17 B, 1 line]" in driver.prompt.text.replace("\u00a0", " "))
         await driver.type("What is in it?")
         await driver.pilot.press("enter")
         await driver.last_reply()
@@ -65,7 +65,7 @@ async def test_a_file_is_attached_as_a_chip_and_sent_with_the_message(tmp_path: 
         await driver.hides("remember the milk")
         await driver.shows("notes.txt")
         await driver.say("/edit")
-        await driver.until(lambda: "notes.txt, 37 B" in driver.prompt.text.replace("\u00a0", " "))
+        await driver.until(lambda: "notes.txt, 17 B" in driver.prompt.text.replace("\u00a0", " "))
         assert "milk" not in driver.prompt.text
 
 
