@@ -146,8 +146,10 @@ class EngineTuning:
                 if report.is_over:
                     found = self._conditions.end()
                     found = wire.tuning_conditions = found.joined(wire.tuning_conditions) if is_more else found
-                    reasons = (*report.reasons, *self._kernel_lines(model, session))
-                    report = replace(report, notes=(*report.notes, *found.remarks()), reasons=reasons)
+                    # What was found before comes with its reasons.
+                    lines = [] if is_more else self._kernel_lines(model, session)
+                    notes, reasons = (*report.notes, *found.remarks()), (*report.reasons, *lines)
+                    report = replace(report, notes=notes, reasons=reasons)
                 wire.tuning = report
         finally:
             wire.sweep = None

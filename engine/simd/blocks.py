@@ -570,30 +570,28 @@ def load_bf16(typingctx, address):
     return types.float32(types.intp), emit
 
 
-@intrinsic
-def in_order(typingctx, v):
-    """The same value, opaque: the optimiser would add long sums as trees, which need more registers than there are."""
+def _opaque(v, has_effect):
+    """An identity that the optimiser cannot look through; with an effect it stays where the source has it."""
 
     def emit(context, builder, signature, args):
         if not level.HAS_AVX2:
             return args[0]
         kind = ir.FunctionType(v.ir, [v.ir])
-        return builder.call(ir.InlineAsm(kind, "", "=x,0", side_effect=False), args)
+        return builder.call(ir.InlineAsm(kind, "", "=x,0", side_effect=has_effect), args)
 
     return v(v), emit
+
+
+@intrinsic
+def in_order(typingctx, v):
+    """The same value, opaque: the optimiser would add long sums as trees, which need more registers than there are."""
+    return _opaque(v, False)
 
 
 @intrinsic
 def in_turn(typingctx, v):
     """The same value, computed before what follows in the source: the order of the processor's queue is ours."""
-
-    def emit(context, builder, signature, args):
-        if not level.HAS_AVX2:
-            return args[0]
-        kind = ir.FunctionType(v.ir, [v.ir])
-        return builder.call(ir.InlineAsm(kind, "", "=x,0", side_effect=True), args)
-
-    return v(v), emit
+    return _opaque(v, True)
 
 
 @intrinsic

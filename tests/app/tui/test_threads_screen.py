@@ -119,7 +119,12 @@ async def test_f4_measures_how_the_kernels_ask_memory_ahead_and_says_so() -> Non
 
     async with tuning(laptop_script(), try_lookahead=try_lookahead) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "Q4_K: prefetch 4 kB, non-temporal: 24.1 instead of 16.5 GB/s")
+        line = "Q4_K: prefetch 4 kB, non-temporal: 24.1 instead of 16.5 GB/s"
+        await shown(driver, line)
+        report = driver.app.bridge.tuning
+        await driver.pilot.press("k")
+        await driver.until(lambda: driver.app.bridge.tuning is not report and driver.app.bridge.tuning.is_over)
+        assert driver.app.bridge.tuning.reasons.count(line) == 1
     assert asked == [(True, False)]
 
 
