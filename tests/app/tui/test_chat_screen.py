@@ -1,12 +1,14 @@
 import dataclasses
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from textual.geometry import Size
 
 from app.conversations.conversation import Ending
 from app.machine.reply_history import ReplyHistory
+from app.machine.tuning_conditions import Conditions
 from app.program import paths
 from app.tui.actions import ACTIONS
 from app.tui.draft import Draft
@@ -576,7 +578,8 @@ async def test_whoever_is_greeted_hears_once_what_suits_the_machine(monkeypatch:
     monkeypatch.setattr("app.tui.screens.chat.is_starter", lambda path: True)
     monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
     original = chat_driver.options_for
-    history = {"open_history": lambda: ReplyHistory(paths.speeds_file())}
+    crowded = SimpleNamespace(begin=bool, end=lambda: Conditions(others_cores=1.5))
+    history = {"open_history": lambda: ReplyHistory(paths.speeds_file()), "watch_conditions": lambda: crowded}
     monkeypatch.setattr(chat_driver, "options_for", lambda script: dataclasses.replace(original(script), **history))
     script = Script(replies=[["one."], ["two."]])
     async with chatting(script) as driver:
@@ -584,9 +587,11 @@ async def test_whoever_is_greeted_hears_once_what_suits_the_machine(monkeypatch:
         await driver.ask("hello")
         line = await driver.note("This machine reads memory at")
         assert "comfortable: F3 or /models" in line
+        assert "10 GB/s at best (machine busy now): ~" in line
         await driver.ask("again")
         assert script.n_bandwidth_probes == 1
     async with chatting(Script(), resume="new") as driver:  # the next start has it measured
-        assert await driver.note("This machine reads memory at") == line
+        known = await driver.note("This machine reads memory at")
+        assert known == line.replace(" at best (machine busy now)", "")
         await driver.ask("hello")
-        assert [note for note in driver.transcript.notes() if "This machine reads" in note] == [line]
+        assert [note for note in driver.transcript.notes() if "This machine reads" in note] == [known]
