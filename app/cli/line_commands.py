@@ -84,8 +84,8 @@ class LineCommands:
         argument = argument.strip()
         action = find_command(word)
         if action is None or not is_possible(action):
-            near = difflib.get_close_matches(f"/{word}", _names(), n=1, cutoff=0.4)
-            hint = f"nearest: {near[0]}" if near else "/help lists them"
+            near = [] if action else difflib.get_close_matches(f"/{word}", _names(), n=1, cutoff=0.55)
+            hint = f"nearest: {near[0]}" if near else "/help lists " + ("what this mode has" if action else "them")
             what = clean_line(f"/{word}", 40)
             why = "is not a command" if action is None else "needs the screen"
             say(f"{what} {why}, nothing was sent ({hint}; a leading space sends it as text)")

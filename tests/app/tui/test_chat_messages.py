@@ -242,6 +242,7 @@ async def test_a_continuation_stopped_at_once_leaves_the_reply_as_it_was():
         await driver.note("stopped before anything new came; the conversation is as it was")
         assert driver.transcript.replies() == [partial]
         assert not partial.has_class("-replaced")
+        await driver.shows("stopped · /continue goes on")
         assert [m.text for m in driver.chat.turns.conversation.messages] == ["count", "one two"]
         gate.open()
         await driver.say("/continue")

@@ -311,6 +311,9 @@ async def test_a_typo_in_a_command_names_the_nearest_and_sends_nothing():
         await driver.say("/hlep me")
         await driver.note("Unknown command /hlep. Did you mean /help?")
         assert driver.prompt.text == "/hlep me"
+        driver.prompt.show_draft(Draft(""))
+        await driver.say("/frobnicate")
+        await driver.note("Unknown command /frobnicate. /help lists them")
         assert driver.chat.turns.conversation.is_empty
 
 
