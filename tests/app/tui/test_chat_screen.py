@@ -599,3 +599,12 @@ async def test_whoever_is_greeted_hears_once_what_suits_the_machine(monkeypatch:
         assert known == line.replace(" at best (machine busy now)", "")
         await driver.ask("hello")
         assert [note for note in driver.transcript.notes() if "This machine reads" in note] == [known]
+
+
+async def test_the_edge_names_keys_for_the_new_width_at_once():
+    async with chatting() as driver:
+        await driver.until(lambda: "F5 doctor" in driver.screen_text())
+        for timer in driver.app.screen._timers:
+            timer.pause()
+        await driver.pilot.resize_terminal(60, 24)
+        await driver.until(lambda: "F4 tune · F5 doctor ─╯" in driver.screen_text())
