@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 
 from engine import jit
@@ -150,3 +151,15 @@ def test_every_file_with_compiled_code_names_the_cache() -> None:
     }
     assert len(compiled) > 20
     assert compiled - counted == set()
+
+
+def test_an_inner_function_becomes_machine_code_only_where_it_is_inlined() -> None:
+    doubled = jit.inner(_doubled)
+    assert numba.njit(lambda n: doubled(n) + 1)(4) == 9
+    (compiled,) = doubled.overloads.values()
+    engine = compiled.library._codegen._engine
+    assert not engine.is_symbol_defined(compiled.fndesc.llvm_func_name)
+
+
+def _doubled(n: int) -> int:
+    return 2 * n

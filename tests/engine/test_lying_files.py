@@ -225,6 +225,7 @@ def _bad_values(key: str, has_experts: bool) -> tuple[Any, ...]:
     return (*NO_NUMBERS, True, *((-1.0, 1e-40) if key in POSITIVE else ()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_key_that_is_no_sound_value_is_refused_by_its_name(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -279,6 +280,7 @@ def _other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [*[one for one in found if min(one) > 0], *turned, (2, *shape)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_tensors_that_are_missing_doubled_or_of_another_shape_are_refused_by_their_name(
     case: str, tmp_path: Path
@@ -317,6 +319,7 @@ def test_tensors_that_are_missing_doubled_or_of_another_shape_are_refused_by_the
                 assert f"tensor {name} has shape" in _refused(gguf, tensors=more), f"{name} {shape}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_vectors_of_another_type_or_that_hold_no_numbers_are_refused_by_their_name(case: str, tmp_path: Path) -> None:
     with _sound(case, tmp_path) as gguf:
@@ -358,6 +361,7 @@ WITH_FACTORS = {
 """Architectures whose files may divide frequencies."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_factors_of_frequencies_are_refused_unless_each_pair_has_one_above_nought(
     architecture: str, tmp_path: Path

@@ -192,6 +192,7 @@ def test_a_prompt_given_twice_or_not_at_all_is_refused(monkeypatch: pytest.Monke
         read_prompt(None)
 
 
+@pytest.mark.slow
 def test_an_answer_has_the_form_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The bundled model would never say so by itself."""
     (tmp_path / "form.json").write_text('{"enum":["left","right"]}')

@@ -437,6 +437,7 @@ def check(root, history, content):
     assert [m.text for m in context(again)][-2:] == ["and now?", "now it goes on"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_no_damage_puts_together_what_never_stood_together(tmp_path, seed):
     chance = random.Random(seed)

@@ -135,6 +135,7 @@ def test_many_troubles_are_counted_and_the_limits_hold(tmp_path: Path, monkeypat
     assert "c and what follows it: left out (the limits are 2 files" in reading.troubles[0]
 
 
+@pytest.mark.slow
 def test_a_pdf_is_read_by_a_process_that_may_neither_hang_nor_fail_unseen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,6 +240,7 @@ def test_a_flood_of_connections_is_cut_and_leaves_nothing(server: Serving, monke
     assert server.chat().status_code == 200
 
 
+@pytest.mark.slow
 def test_a_flood_of_requests_is_answered_one_way_or_the_other(
     server: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

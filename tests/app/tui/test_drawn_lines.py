@@ -248,6 +248,7 @@ def test_weights_that_are_not_all_in_memory_are_said_to_be_so():
     assert "model 1.0G of 2.0G" in dashboard(view(sample=half))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [20, 38, 57, 77, 97, 159, 160, 200])
 @pytest.mark.parametrize("height", [6, 22, 58])
 @pytest.mark.parametrize("glyphs", [BLOCKS, ASCII])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from types import FrameType
 from unittest.mock import patch
 
 import pytest
 from textual.css import stylesheet
+from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
 from app.tui.screens.chat import ChatScreen
@@ -104,6 +106,23 @@ async def test_another_theme_has_its_own_colours_and_the_first_one_comes_back() 
         await driver.until(lambda: driver.prompt.styles.border_top != first)
         driver.app.theme = before
         await driver.until(lambda: driver.prompt.styles.border_top == first)
+
+
+async def test_rules_are_looked_up_without_a_call_of_python_for_each() -> None:
+    called: list[object] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.append((type(frame.f_locals.get("self")), frame.f_code.co_name))
+
+    async with chatting() as driver:
+        sys.setprofile(note)
+        try:
+            driver.app.stylesheet.apply(driver.prompt)
+        finally:
+            sys.setprofile(None)
+    assert (type(driver.app.stylesheet), "apply") in called
+    assert (RuleSet, "__hash__") not in called
 
 
 async def test_widgets_are_styled_when_they_come_and_not_all_once_more_for_the_size_of_the_screen() -> None:

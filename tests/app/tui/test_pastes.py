@@ -94,6 +94,7 @@ def test_all_between_the_marks_is_text_and_presses_no_key(payload: bytes, cuts: 
     assert hand.keys == ["x", "enter"]
 
 
+@pytest.mark.slow
 @given(PAYLOADS.filter(lambda payload: END not in payload + END[:-1]), CUTS, st.sampled_from([0.15, 0.5, 2.9]))
 def test_a_pause_within_a_paste_presses_no_key(payload: bytes, cuts: list[int], pause_s: float) -> None:
     hand = Hand().send(BEGIN[:3])

@@ -138,6 +138,7 @@ async def test_the_machine_is_looked_at_once_a_second_however_often_it_is_drawn(
         assert len(samples) - taken in (2, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(200, 60), (100, 30), (80, 24), (60, 20), (40, 15), (20, 6), (1, 1)])
 async def test_every_size_shows_something_and_none_breaks(size):
     async with chatting(Script(replies=[WORDS]), size=size) as driver:

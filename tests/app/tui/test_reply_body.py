@@ -126,6 +126,7 @@ async def test_a_long_list_with_code_within_grows_as_it_will_look() -> None:
         assert grown == shown(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

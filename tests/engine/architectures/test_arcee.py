@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from engine import Model
 from tests.engine import tiny_gguf
@@ -29,6 +30,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     return twin.head(x)
 
 
+@pytest.mark.slow
 def test_stretched_positions_and_a_width_of_no_multiple_of_eight_equal_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny(hidden_dim=100)
     described.set("arcee.rope.scaling.type", "yarn")

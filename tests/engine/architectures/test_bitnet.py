@@ -77,6 +77,7 @@ def test_a_width_that_no_norm_takes_is_refused(tmp_path: Path) -> None:
     assert "bitnet.feed_forward_length is 100: must be a multiple of 8" in refusal(path)
 
 
+@pytest.mark.slow
 def test_types_of_three_values_equal_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny(quant="TQ2_0", n_layers=1)
     tensor = described.tensor("blk.0.ffn_up.weight")

@@ -70,6 +70,7 @@ def test_windows_and_ropes_are_those_of_each_layer(tmp_path: Path) -> None:
     model.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "n"), [(1, 40), (7, 300), (24, 700), (256, 600), (300, 700), (513, 700)])
 def test_windows_across_tiles_and_chunks_equal_the_numpy_twin(window: int, n: int, tmp_path: Path) -> None:
     ids = np.random.default_rng(1).integers(0, 200, n).tolist()

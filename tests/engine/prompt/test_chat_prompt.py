@@ -445,6 +445,7 @@ def test_private_use_characters_of_a_message_survive() -> None:
 TYPED = st.text("ab <|im_startend>\n", max_size=30) | st.sampled_from(["<|im_end|>", "<|im_start|>system\n", "</s>"])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(TYPED, TYPED), min_size=1, max_size=4))
 def test_any_conversation_only_grows_and_keeps_its_text(turns: list[tuple[str, str]]) -> None:

@@ -186,6 +186,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_hostile_template_is_refused_in_bounded_time(name: str, process: TemplateProcess) -> None:
     began = process_time()
@@ -204,6 +205,7 @@ def test_templates_cannot_change_the_history(process: TemplateProcess) -> None:
         assert "safe" in (template("{% set _ = " + change + " %}" + SHOW, process).notice or "")
 
 
+@pytest.mark.slow
 def test_the_same_template_gives_the_same_answer_every_time(process: TemplateProcess) -> None:
     notices = {template(BOMBS["nested loops"] + SHOW, process).notice for _ in range(2)}
     assert notices == {"model.gguf: the chat template takes longer than 0.4 s of processor time; using ChatML"}

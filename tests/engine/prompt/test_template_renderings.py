@@ -78,6 +78,7 @@ def process() -> Iterator[TemplateProcess]:
     shared.close()
 
 
+@pytest.mark.slow
 def test_templates_print_what_jinja2_prints_or_are_refused_by_name(shared_data: Path, process: TemplateProcess) -> None:
     refused, unsupported, compared = {}, 0, 0
     for name, (source, bos, eos) in _sources(shared_data / "templates").items():

@@ -171,6 +171,7 @@ REPLIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "on", "off", "high", "500"])
 def test_a_conversation_that_goes_on_holds_what_its_template_prints(
     mode: str, shared_data: Path, process: TemplateProcess

@@ -166,6 +166,7 @@ def test_bpe_merges_inside_words_only() -> None:
     assert texts(tokenizer, tokenizer.encode("é")) == ["Ã", "©"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
 @settings(deadline=None, max_examples=50)  # the first example compiles the expressions
 @given(text=st.text(max_size=40))
@@ -468,6 +469,7 @@ def test_long_lines_of_characters_take_no_quadratic_time() -> None:
     assert process_time() - began < 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["a" * 200_000, "the" * 70_000, "0" * 200_000, " " * 200_000, "<|im_end|>" * 20_000])
 @pytest.mark.parametrize("entries", [spm_vocabulary(), bpe_vocabulary("llama-bpe")], ids=["spm", "bpe"])
 def test_long_words_take_no_quadratic_time(entries: dict[str, Any], text: str) -> None:
@@ -479,6 +481,7 @@ def test_long_words_take_no_quadratic_time(entries: dict[str, Any], text: str) -
     assert tokenizer.decode(ids) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
 def test_long_runs_take_no_quadratic_time(pre: str) -> None:
     text = " " * 50_000 + "1" * 50_000 + "\t" * 50_000 + "中" + "\u2003" * 50_000 + "é\u0301" * 50_000 + "?" * 50_000

@@ -82,6 +82,7 @@ def used(model: Model) -> set[int]:
     return {one.arguments["ahead"] for one in operations if one.record is records.MATMUL}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quant", ["Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16"])
 def test_no_choice_changes_a_bit(quant: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", quant=quant, dim=256, hidden_dim=512)
