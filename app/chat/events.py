@@ -29,6 +29,8 @@ class ModelLoaded:
     """How much it is asked to think."""
     server: str = ""
     """Host and port of who computes it; "" where that is this program, which knows its sizes."""
+    tokens_ratio: float = 1.0
+    """Tokens that documents have for one that is estimated: more than 1 where the vocabulary is small."""
 
     @property
     def title(self) -> str:
@@ -238,7 +240,12 @@ class ThinkingChosen:
 
 @record
 class MemoryMeasured:
-    """How fast memory can be read is known now, and remembered."""
+    """How fast memory can be read is known now, and the best of it remembered."""
+
+    read_gbps: float
+    """As measured just now."""
+    is_crowded: bool = False
+    """Whether another program took a core meanwhile: memory can do more."""
 
 
 @record

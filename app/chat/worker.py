@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ from app.chat.worker_measures import EngineMeasures
 from app.chat.worker_tools import EngineTools
 from app.chat.worker_tuning import EngineTuning
 from app.conversations.conversation import PastTurn
+from app.documents.read import tokens_ratio
 from app.program import garbage
 from app.program.background import fulfil
 from app.program.refusals import Refusal
@@ -127,8 +129,7 @@ class EngineWorker:
         elif isinstance(command, Read):
             self._read(command)
         elif isinstance(command, MeasureBandwidth):
-            if self._opened is not None and self._measures.measure_bandwidth(self._opened.model, self._is_wanted):
-                self._wire.emit(MemoryMeasured())
+            self._measure_bandwidth()
         elif isinstance(command, Examine):
             self._examine(command)
         elif isinstance(command, GrantThreads):
@@ -253,6 +254,15 @@ class EngineWorker:
         finally:
             self._is_opening_new = False
 
+    def _measure_bandwidth(self) -> None:
+        conditions = self._options.watch_conditions()
+        conditions.begin()
+        if self._opened is None:
+            return
+        gbps = self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
+        if gbps is not None:
+            self._wire.emit(MemoryMeasured(gbps, conditions.end().is_crowded))
+
     def _open(self, path: Path, system: str | None, n_dropped: int) -> Opened:
         self.unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
@@ -282,6 +292,7 @@ class EngineWorker:
                 notices=tuple(model.notices),
                 full_name=model.name,
                 thinking=self._wire.thinking,
+                tokens_ratio=tokens_ratio(partial(model.tokenizer.encode, bos=False)),
             )
         )
         return opened

@@ -152,19 +152,19 @@ class EngineMeasures:
 
     # ---- the machine's memory
 
-    def measure_bandwidth(self, model: Model, is_unwanted: Callable[[], bool]) -> bool:
-        """Measure how fast memory can be read; False where there is no room for it or something else to do."""
+    def measure_bandwidth(self, model: Model, is_unwanted: Callable[[], bool]) -> float | None:
+        """Measure how fast memory can be read, in GB/s; None where there is no room for it or something else to do."""
         threads = model.threads
         if not has_room(model):
-            return False
+            return None
         try:
             gbps = model.read_bandwidth_gbps(threads, is_unwanted)
         except EngineError:  # given way to something better, or no memory
-            return False
+            return None
         key = history_key(identity_of("memory"), threads)
         best = self._history.remember_read_gbps(key, gbps)
         self._wire.figures = replace(self._wire.figures, read_gbps={**self._wire.figures.read_gbps, threads: best})
-        return True
+        return gbps
 
 
 def _identity(model: Model) -> str:

@@ -118,7 +118,7 @@ def _refuse_mistyped(argv: Sequence[str]) -> None:
     word = argv[0] if argv else ""
     if not word.isalpha() or word == "starter" or os.path.exists(word):
         return
-    near = difflib.get_close_matches(word.lower(), COMMANDS, n=1)
+    near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.65)
     if near:
         say(f"jalopy: {word}: neither a command nor a file (did you mean jalopy {near[0]}?)")
         raise SystemExit(exit_codes.USAGE)

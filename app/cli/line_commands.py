@@ -84,8 +84,8 @@ class LineCommands:
         argument = argument.strip()
         action = find_command(word)
         if action is None or not is_possible(action):
-            near = difflib.get_close_matches(f"/{word}", _names(), n=1, cutoff=0.4)
-            hint = f"nearest: {near[0]}" if near else "/help lists them"
+            near = [] if action else difflib.get_close_matches(f"/{word}", _names(), n=1, cutoff=0.55)
+            hint = f"nearest: {near[0]}" if near else "/help lists " + ("what this mode has" if action else "them")
             what = clean_line(f"/{word}", 40)
             why = "is not a command" if action is None else "needs the screen"
             say(f"{what} {why}, nothing was sent ({hint}; a leading space sends it as text)")
@@ -208,7 +208,7 @@ class LineCommands:
         for trouble in reading.troubles:
             say(trouble)
         if reading.documents:
-            self.documents, self._asked_in = reading.with_earlier(self._earlier), None
+            self.documents, self._asked_in = reading.with_earlier(self._earlier, self._tokens_ratio), None
             tps = self._talk.bridge.status.usual_prefill_tps
             say(f"with the next message: {announcement(self.documents, self._n_ctx, tps)}")
 
@@ -216,6 +216,11 @@ class LineCommands:
     def _n_ctx(self) -> int:
         model = self._talk.turns.model
         return model.n_ctx if model is not None else 0
+
+    @property
+    def _tokens_ratio(self) -> float:
+        model = self._talk.turns.model
+        return model.tokens_ratio if model is not None else 1.0
 
     # ---- answers
 

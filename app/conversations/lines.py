@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from app.conversations.conversation import Ending, ReplyFigures
@@ -61,6 +62,15 @@ def whole_footer(
 ) -> str:
     """Write all of it in one line, with or without the tokens of the prompt."""
     return " · ".join(filter(None, (reply_footer(measured, ending, is_edited), reply_details(measured, names_prompt))))
+
+
+def shortened(line: str, columns: int) -> str:
+    """Leave out figures of speed until a line has room: the first word's time, then the rate."""
+    parts = line.split(" · ")
+    for pattern in ("first after .*", ".* tok/s"):
+        if len(" · ".join(parts)) > columns:
+            parts = [part for part in parts if not re.fullmatch(pattern, part)]
+    return " · ".join(parts)
 
 
 def sources_line(sources: Sequence[str]) -> str:

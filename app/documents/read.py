@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -30,6 +30,17 @@ _MOST_LINES = 8
 _REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _PIECE = re.compile(r"[a-zA-Z]{1,9}|[^\W\d_a-zA-Z]{1,3}|\d{1,3}|[^\w\s]{1,3}|_|\n\s*")
 _SAMPLE_CHARS = 1 << 15
+_USUAL_TEXT = """The steamer left the harbour at 7:45 on Thursday, 3 March 1921, with 214 passengers; most slept badly.
+"Where is the captain?" asked Mrs. Whitfield, who wasn't easily persuaded. Nobody answered. Temperature, pressure and
+humidity had been measured since 1898, although the instruments (two barometers, a hygrometer) were unreliable.
+
+- Configuration: see https://example.org/docs/install.html, version 2.10.3
+- Availability depends on manufacturers, governments and international agreements.
+
+def read_values(path: str, limit: int = 100) -> list[float]:
+    with open(path, encoding="utf-8") as file:
+        return [float(line.split(",")[0]) for line in file if line.strip()][:limit]
+"""
 _NAME_TOKENS = 10
 """Of the name and the fences around a document."""
 _PASSED_OVER = frozenset(("__pycache__", "node_modules"))
@@ -47,7 +58,7 @@ class Document:
     path: Path
     text: str
     n_tokens: int = 0
-    """Of any model, about."""
+    """Of the open model, about."""
 
     @property
     def in_message(self) -> str:
@@ -62,15 +73,24 @@ class Reading:
     documents: tuple[Document, ...] = ()
     troubles: tuple[str, ...] = ()
 
-    def with_earlier(self, earlier: Sequence[Document]) -> tuple[Document, ...]:
-        """Return these documents and those of before, each file once."""
-        return _named({one.path: one.text for one in (*earlier, *self.documents)})
+    def with_earlier(self, earlier: Sequence[Document], ratio: float = 1.0) -> tuple[Document, ...]:
+        """Return these documents and those of before, each file once.
+
+        Args:
+            ratio: the open model's ``tokens_ratio``.
+        """
+        return _named({one.path: one.text for one in (*earlier, *self.documents)}, ratio)
 
 
 def about_tokens(text: str) -> int:
-    """Estimate the tokens of a text; of prose and code in most vocabularies it is within 20 %."""
+    """Estimate the tokens of a text; of prose and code in large vocabularies it is within 20 %."""
     sample = text[:_SAMPLE_CHARS]
     return sum(1 for _ in _PIECE.finditer(sample)) * len(text) // max(1, len(sample)) + _NAME_TOKENS
+
+
+def tokens_ratio(encode: Callable[[str], Sequence[int]]) -> float:
+    """Return how many times as many tokens as estimated a model's small vocabulary needs, by a text of usual kind."""
+    return max(1.0, len(encode(_USUAL_TEXT)) / about_tokens(_USUAL_TEXT))
 
 
 def split_wanted(text: str) -> list[str]:
@@ -121,7 +141,7 @@ def _shortened(troubles: list[str]) -> tuple[str, ...]:
     return (*troubles[:_MOST_LINES], *([f"... and {more} more that cannot be read"] if more > 0 else []))
 
 
-def _named(texts: dict[Path, str]) -> tuple[Document, ...]:
+def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
     """Name each by its file, and by its folder too where another file has the same name; in the order of a message.
 
     Names and order do not depend on the way to the files: what was read of them once serves again.
@@ -132,7 +152,7 @@ def _named(texts: dict[Path, str]) -> tuple[Document, ...]:
     for path, text in texts.items():
         name = path.name if n_files[path.name] == 1 else "/".join(path.parts[-2:])
         name = name if n_pairs[path.parts[-2:]] == 1 else str(path)
-        documents.append(Document(name, path, text, about_tokens(text)))
+        documents.append(Document(name, path, text, round(ratio * about_tokens(text))))
     return tuple(sorted(documents, key=lambda one: one.in_message))
 
 

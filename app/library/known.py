@@ -137,10 +137,15 @@ def advice_line(lister: Lister) -> str:
     return f"({figures.size(lister.memory.available_bytes)} free{speed}): {best.size} {best.quantization}{tps}"
 
 
-def machine_line(threads: int) -> str:
-    """Say how fast this machine's memory is, and what sizes are comfortable for that; "" while it is not measured."""
+def machine_line(threads: int, now_gbps: float = 0.0, is_crowded: bool = False) -> str:
+    """Say how fast this machine's memory is at best, and what sizes suit that; "" while it is not measured.
+
+    Args:
+        now_gbps: as measured just now; 0 for not at all.
+        is_crowded: whether another program took a core during that measurement.
+    """
     from app.library import advice
-    from app.library.measure import memory_for_models
+    from app.library.measure import is_busy, memory_for_models
     from engine.measure.fit import MachineRates
 
     gbps = known_read_gbps(threads)
@@ -150,7 +155,8 @@ def machine_line(threads: int) -> str:
         return ""
     shown = list(dict.fromkeys([*[one for one in found if one.size == _SMALL], best]))
     speeds = ", ".join(f"~{figures.rate(one.fit.decode_tps or 0)} tok/s with {one.size}" for one in shown)
-    return f"This machine reads memory at {gbps:.0f} GB/s: {speeds}. Models up to {best.size} are comfortable"
+    busy = " at best (machine busy now)" if is_crowded or is_busy(now_gbps, gbps) else ""
+    return f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} are comfortable"
 
 
 def _plain(name: str) -> str:

@@ -51,7 +51,12 @@ class EngineReadings:
     @property
     def is_machine_busy(self) -> bool:
         """Whether something else must be reading memory now."""
-        return bool(self.read_gbps and self.best_gbps and self.read_gbps < BUSY_SHARE * self.best_gbps)
+        return is_busy(self.read_gbps, self.best_gbps)
+
+
+def is_busy(now_gbps: float | None, best_gbps: float | None) -> bool:
+    """Whether memory is read so much slower than it ever was that something else must be reading it."""
+    return bool(now_gbps and best_gbps and now_gbps < BUSY_SHARE * best_gbps)
 
 
 def measure(

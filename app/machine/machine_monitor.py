@@ -35,7 +35,7 @@ class MachineMonitor:
         process = or_none(lambda: source.Process())
         self._loads = CoreLoads(source)
         self._processor = Processor(source, sysfs)
-        self._memory = Memory(source, process, procfs / "self" / "status", available)
+        self._memory = Memory(source, process, procfs / "self", available)
         self._threads = Threads(process)
         self._before_s: float | None = None
 
@@ -71,7 +71,7 @@ class MachineMonitor:
             rss_bytes=rss,
             available_bytes=memory.available_bytes(),
             swap_used_bytes=memory.swap_used_bytes(),
-            faults_per_s=memory.faults_per_s(interval_s),
+            disk_bytes_per_s=memory.disk_bytes_per_s(now_s, interval_s),
             threads_working=working,
             threads=threads,
             interface_share=interface_share,

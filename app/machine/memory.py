@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.machine.paced import Paced, or_none
-from app.machine.page_faults import major_faults
+from app.machine.page_faults import DiskRate
 from app.machine.records import ModelFacts
 
 PERIOD_S = 0.9
@@ -28,15 +28,16 @@ class Memory:
     Args:
         source: psutil, or what stands in for it.
         process: psutil's of this process.
-        status: the process's status file, which alone tells allocated memory from mapped files.
+        own: the system's files on this process: its status, which alone tells allocated memory from mapped files, and
+            what it had disks read.
         available: bytes that can be had; None for the source's figure.
     """
 
-    def __init__(self, source: Any, process: Any, status: Path, available: Callable[[], int] | None = None) -> None:
-        self._source, self._process, self._status = source, process, status
+    def __init__(self, source: Any, process: Any, own: Path, available: Callable[[], int] | None = None) -> None:
+        self._source, self._process, self._status = source, process, own / "status"
         self._available = available or (lambda: int(source.virtual_memory().available))
         self._facts: ModelFacts | None = None
-        self._faults_before: int | None = None
+        self._disk = DiskRate(own / "io")
         self._resident = Paced(self._read_resident, PERIOD_S)
         self._weights = Paced(self._read_weights, PERIOD_S)
         self._kv = Paced(self._read_kv, PERIOD_S)
@@ -67,13 +68,10 @@ class Memory:
         swap = or_none(lambda: self._source.swap_memory())
         return int(swap.used) if swap is not None and swap.total else None
 
-    def faults_per_s(self, interval_s: float) -> float | None:
-        """Return the pages that came from disk since the last call, a second."""
-        now = or_none(major_faults)
-        before, self._faults_before = self._faults_before, now
-        if now is None or before is None or interval_s <= 0:
-            return None
-        return max(0, now - before) / interval_s
+    def disk_bytes_per_s(self, now_s: float, interval_s: float) -> float | None:
+        """Return what came from disk since the last call, a second."""
+        rate = self._disk.since_last(now_s)
+        return rate if interval_s > 0 else None
 
     def _read_weights(self) -> int | None:
         return self._facts.resident_weight_bytes() if self._facts is not None else None

@@ -17,6 +17,10 @@ def major_faults() -> int | None:
     return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
+LEAST_DISK_BYTES_PER_S = 1 << 20
+"""Less is not worth a word: a page now and then."""
+
+
 class DiskRate:
     """How fast this process has disks read: its maps' pages, whether they were missed or asked for ahead. Linux only.
 
@@ -28,12 +32,12 @@ class DiskRate:
         self._source = source
         self._before: tuple[float, int] | None = None
 
-    def since_last(self, now_s: float) -> float:
-        """Return bytes a second since the last call; 0.0 at the first, and where the system does not count them."""
+    def since_last(self, now_s: float) -> float | None:
+        """Return bytes a second since the last call; None at the first, and where the system does not count them."""
         n_bytes, before = or_none(self._read), self._before
         self._before = None if n_bytes is None else (now_s, n_bytes)
         if n_bytes is None or before is None or now_s <= before[0]:
-            return 0.0
+            return None
         return max(0, n_bytes - before[1]) / (now_s - before[0])
 
     def _read(self) -> int:

@@ -64,8 +64,8 @@ class MachineSample:
     rss_bytes: int | None = None
     available_bytes: int | None = None
     swap_used_bytes: int | None = None
-    faults_per_s: float | None = None
-    """Pages that had to come from disk."""
+    disk_bytes_per_s: float | None = None
+    """What this process had disks read."""
     threads_working: int | None = None
     threads: int | None = None
     interface_share: float | None = None

@@ -277,10 +277,10 @@ def find_command(word: str) -> Action | None:
 
 
 def nearest_command(word: str) -> str:
-    """Return the command that looks most like a mistyped one."""
+    """Return the command that looks most like a mistyped one; "" where none does."""
     names = {name: action.command for action in commands() for name in (action.command, *action.aliases)}
-    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.0)
-    return names[close[0]]
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
+    return names[close[0]] if close else ""
 
 
 def commands_starting(text: str) -> list[Action]:

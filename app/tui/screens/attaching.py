@@ -71,7 +71,7 @@ class Attaching:
         self._tell(reading)
         if not reading.documents:
             return
-        documents = reading.with_earlier(self._earlier)
+        documents = self._all(reading)
         if not fit(documents, self._n_ctx):
             self._documents, self._asked_in = documents, None
             return
@@ -86,7 +86,7 @@ class Attaching:
     def _tell(self, reading: Reading) -> None:
         for trouble in reading.troubles:
             self._note(trouble, is_error=True)
-        documents = reading.with_earlier(self._earlier)
+        documents = self._all(reading)
         is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
         if reading.documents and is_worth_it:
             tps = self._drafting.estimator.prefill_tps or self._bridge.status.usual_prefill_tps
@@ -121,7 +121,7 @@ class Attaching:
         self._ready = message
         reading = await wrap_future(in_background(partial(read_documents, names, only_existing=True), "documents"))
         self._tell(reading)
-        documents, self._documents = reading.with_earlier(self._earlier), ()
+        documents, self._documents = self._all(reading), ()
         if not documents:
             return
         shown, conversation = message.draft.shown, self._turns.conversation
@@ -139,6 +139,11 @@ class Attaching:
         """Documents that passages come from, unless that was in another conversation."""
         is_here = self._asked_in is None or self._asked_in is self._turns.conversation
         return self._documents if is_here else ()
+
+    def _all(self, reading: Reading) -> tuple[Document, ...]:
+        """Return what was read now and what stays from before, with the tokens that the open model makes of it."""
+        model = self._turns.model
+        return reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
 
     def _new_of(self, files: list[FileText], documents: Sequence[Document]) -> list[FileText]:
         """Say which documents the conversation has already."""

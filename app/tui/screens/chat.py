@@ -275,6 +275,7 @@ class ChatScreen(Screen[None]):
         """Let the strip lie flat on a narrow screen."""
         self._strip.fit(event.size.width)
         self.engine.screens_hint = screens_hint(self._keymap, event.size.width - EDGE_COLUMNS)
+        self.engine.show_edge()
 
     # ---- actions
 

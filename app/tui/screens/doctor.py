@@ -33,7 +33,7 @@ from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets import doctor_cards
 from app.tui.widgets.edges import KeyLine, ScreenTitle
 from app.tui.widgets.figure_lines import FigureLines
-from app.tui.widgets.status_line import activity_text
+from app.tui.widgets.status_line import activity_word
 
 if TYPE_CHECKING:
     from app.doctor.examine import Examination
@@ -166,7 +166,7 @@ class DoctorScreen(Screen[None]):
             return self._trouble
         status = self._bridge.status
         if status.activity is Activity.COMPILING:
-            return f"getting ready for this CPU (once), {activity_text(status, self._bridge.now_s())}"
+            return f"{activity_word(status)} for this CPU (once)"
         return f"{'waiting for the engine' if status.is_busy else 'measuring'} ..."
 
     def _findings(self) -> list[Finding]:

@@ -67,7 +67,7 @@ class EngineFlow:
         import psutil  # not with the module: the first frame would wait for it
 
         self._rss_bytes = psutil.Process().memory_info().rss
-        self._disk_bytes_per_s = self._disk_rate.since_last(self._clock())
+        self._disk_bytes_per_s = self._disk_rate.since_last(self._clock()) or 0.0
 
     def drain(self) -> None:
         """Show what came, unless nobody would miss it by now."""

@@ -97,22 +97,21 @@ class ModelFlow:
     def tell_machine(self, event: GenerationFinished | MemoryMeasured | None = None) -> None:
         """Say to whoever was greeted what suits this machine; behind a reply it is measured, if need be."""
         if self._is_greeted and not self._has_told_machine:
-            may_measure = isinstance(event, GenerationFinished)
-            self._screen.run_worker(self._tell_machine(may_measure), group="machine", exclusive=True)
+            self._screen.run_worker(self._tell_machine(event), group="machine", exclusive=True)
 
-    async def _tell_machine(self, may_measure: bool) -> None:
-        line = await self._machine_line()
-        if not line and may_measure:  # gives way to whatever is asked: behind the next reply, then
+    async def _tell_machine(self, event: GenerationFinished | MemoryMeasured | None) -> None:
+        line = await self._machine_line(event if isinstance(event, MemoryMeasured) else None)
+        # Gives way to whatever is asked: it is measured behind the next reply, then.
+        if not line and isinstance(event, GenerationFinished):
             self._bridge.send(MeasureBandwidth())
         if line and not self._has_told_machine:
             self._has_told_machine = True
             self._note(f"{line}: {where_models_are(self._keymap)}")
 
-    async def _machine_line(self) -> str:
+    async def _machine_line(self, measured: MemoryMeasured | None) -> str:
         in_use = self._bridge.threads
-        return await wrap_future(
-            in_background(partial(_line_of_machine, in_use.now.decode if in_use else 0), "machine")
-        )
+        line = partial(_line_of_machine, in_use.now.decode if in_use else 0, measured)
+        return await wrap_future(in_background(line, "machine"))
 
     def _introduce(self, message: ModelLoaded) -> None:
         """Say what was opened."""
@@ -290,10 +289,11 @@ def how_to_load(keymap: Keymap) -> str:
     return f"No model is loaded: {shown} shows what is on this machine and what fits; /model PATH opens a file"
 
 
-def _line_of_machine(threads: int) -> str:
+def _line_of_machine(threads: int, measured: MemoryMeasured | None) -> str:
     from app.library.known import machine_line  # no first frame waits for it
 
-    return machine_line(threads)
+    now = measured or MemoryMeasured(0.0)
+    return machine_line(threads, now.read_gbps, now.is_crowded)
 
 
 def _import_reply_widgets() -> None:

@@ -85,7 +85,8 @@ class PromptFlow:
         action = find_command(word)
         if action is None:
             nearest = nearest_command(word) if word else "help"
-            self._note(f"Unknown command /{word}. Did you mean /{nearest}?", is_error=True)
+            hint = f"Did you mean /{nearest}?" if nearest else "/help lists them"
+            self._note(f"Unknown command /{word}. {hint}", is_error=True)
             return False
         if action.needs_argument and not argument:
             self._note(action.usage)

@@ -164,6 +164,8 @@ class ReplyFlow:
             self._views.asked.mark("not answered")
         self._views.end()
         self._editing.edit_again()
+        if is_restored and self._turns.can_continue and (replies := self._transcript.replies()):
+            replies[-1].offer(GOES_ON)
         return is_restored
 
     def _take_edit_back(self, edited: UserView) -> None:

@@ -42,6 +42,13 @@ if TYPE_CHECKING:
 REFRESH_S = 0.25
 _PHASES = ("decode", "prefill")
 _LEAST_COLUMNS = 20
+_TALL_ROWS = 30
+"""From this height on the screen shows before measuring what will be measured."""
+_WHAT_IS_MEASURED = (
+    "Measuring tries each number of threads in turns, for writing and for reading, behind the open conversation;"
+    " then whether huge pages help. It takes every core for a minute or two, Esc stops it, and nothing changes"
+    " until you choose."
+)
 
 
 class ThreadsScreen(Screen[None]):
@@ -124,7 +131,8 @@ class ThreadsScreen(Screen[None]):
             count = getattr(in_use.now, phase) if in_use is not None else 0
             widget = self.query_one(f"#thread-{phase}", ThreadCurve)
             widget.display = in_use is not None
-            widget.tell(curve, count, self._chooses(phase, in_use), self._glyphs)
+            most = min(9, in_use.most) if in_use is not None and self.size.height >= _TALL_ROWS else 0
+            widget.tell(curve, count, self._chooses(phase, in_use), self._glyphs, most)
         width = max(_LEAST_COLUMNS, self.query_one("#thread-curves").size.width or self.size.width)
         self._fill("thread-options", option_panels(_compared(report, in_use), self._glyphs, width))
         self._fill("thread-reasons", self._told(report, in_use, width))
@@ -174,6 +182,8 @@ class ThreadsScreen(Screen[None]):
         reasons = wrapped(self._reasons(report).splitlines(), Role.PLAIN)
         state = wrapped([self._state(in_use)], Role.PLAIN)
         why = panel("Why", reasons, width, self._glyphs) if reasons else []
+        if report is None and self.size.height >= _TALL_ROWS:
+            why = panel("What will be measured", wrapped([_WHAT_IS_MEASURED], Role.PLAIN), width, self._glyphs)
         return [*panel("In use", state, width, self._glyphs), *why]
 
     def _reasons(self, report: TuningReport | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.machine.page_faults import LEAST_DISK_BYTES_PER_S
 from app.machine.records import ModelFacts
 from app.machine.sample import MachineSample
 from app.text import figures
@@ -67,10 +68,11 @@ def _memory_parts(sample: MachineSample, facts: ModelFacts | None) -> list[tuple
 
 def _from_disk(sample: MachineSample) -> list[Line]:
     found = []
-    if sample.faults_per_s is not None:
-        # The disk light: pages of the model come from disk, so another program has pushed them out.
-        rate = f"from disk {sample.faults_per_s:.0f}/s"
-        found.append(line(caution(f"{rate} reading!") if sample.faults_per_s >= 1 else muted(rate)))
+    if sample.disk_bytes_per_s is not None:
+        # The disk light: parts of the model come from disk, so another program has pushed them out.
+        rate = f"from disk {figures.size(sample.disk_bytes_per_s)}/s"
+        is_lit = sample.disk_bytes_per_s >= LEAST_DISK_BYTES_PER_S
+        found.append(line(caution(f"{rate} reading!") if is_lit else muted(rate)))
     if sample.swap_used_bytes is not None:
         found.append(line(muted(f"swap {figures.size(sample.swap_used_bytes)}")))
     return found

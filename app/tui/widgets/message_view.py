@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from app.conversations.conversation import ChatMessage
+from app.conversations.lines import shortened
 from app.conversations.thinking import Thinking
 from app.tui.bindings import bindings
 from app.tui.messages import MessageLeft
@@ -339,6 +340,9 @@ class ReplyView(MessageView):
         is_wide = self.is_attached and self.app.size.width >= WIDE_COLUMNS
         details = self.details if is_wide or self.has_focus else ""
         figures = " · ".join(filter(None, (self.footer, self._hint, details)))
+        columns = self._body.size.width
+        if columns and not self.has_focus:
+            figures = shortened(figures, columns)
         line = "\n".join(filter(None, (figures, self.sources)))
         if line != self._shown_footer:
             self._shown_footer = line

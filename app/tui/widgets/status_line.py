@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from app.chat.status import Activity, EngineStatus
+from app.machine.page_faults import LEAST_DISK_BYTES_PER_S
 from app.machine.token_speed import RateHistory
 from app.text import figures
 from app.text import glyphs as alphabets
@@ -26,8 +27,6 @@ _CURVE_S = 8
 _CURVE_ROOM = 4 / 3
 """How much higher the curve's scale is than its highest second: an even speed is no full block."""
 _SEPARATOR = " │ "
-LEAST_DISK_BYTES_PER_S = 1 << 20
-"""Less is not worth a word: a page now and then."""
 
 
 @record

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.text.glyphs import Glyphs
+from app.tui.drawing.gauges import gauge
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, panel
 from app.tui.widgets.figure_lines import FigureLines
@@ -35,19 +36,21 @@ class ThreadCurve(FigureLines):
     def __init__(self, phase: str, id: str | None = None) -> None:
         super().__init__(id=id)
         self._phase = phase
-        self._given: tuple[Curve | None, int, str, Glyphs] | None = None
+        self._given: tuple[Curve | None, int, str, Glyphs, int] | None = None
 
-    def tell(self, curve: Curve | None, in_use: int, chooses: str, glyphs: Glyphs) -> None:
+    def tell(self, curve: Curve | None, in_use: int, chooses: str, glyphs: Glyphs, most: int = 0) -> None:
         """Show a curve, or how things stand before anything was measured.
 
         Args:
             in_use: the count in use, marked.
             chooses: what keys choose for this phase; "" where they choose for the other one.
+            most: counts up to this one have an empty row before they are measured; 0 for the one in use alone.
         """
-        self._given = (curve, in_use, chooses, glyphs)
+        self._given = (curve, in_use, chooses, glyphs, most)
         width = self.size.width or 40
         if curve is None:
-            body = [line(Span(f"{glyphs.here}{in_use:>3} ", Role.STRONG), "in use, ", muted("not measured"))]
+            counts = range(1, most + 1) if most else (in_use,)
+            body = [_unmeasured(count, in_use, width - FRAME_COLUMNS, glyphs) for count in counts]
         else:
             drawn = curve_lines(curve, in_use, max(1, width - FRAME_COLUMNS), glyphs)
             body = [coloured(one, _PHASE_ROLES[self._phase], glyphs) for one in drawn]
@@ -64,6 +67,12 @@ class ThreadCurve(FigureLines):
         """Draw the bars in the new width."""
         if self._given is not None:
             self.tell(*self._given)
+
+
+def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:
+    if count == in_use:
+        return (Span(f"{glyphs.here}{count:>3} ", Role.STRONG), Span("in use, "), muted("not measured"))
+    return (Span(f" {count:>3} ", Role.STRONG), *gauge(0.0, max(1, columns - _NAME_COLUMNS), glyphs))
 
 
 def coloured(one: BarLine, bar: Role, glyphs: Glyphs) -> Line:

@@ -52,6 +52,7 @@ def test_a_mistyped_command_names_the_nearest(capsys, tmp_path, monkeypatch):
         parse(["bnech", "model.gguf"])
     assert end.value.code == 2
     assert capsys.readouterr().err == "jalopy: bnech: neither a command nor a file (did you mean jalopy bench?)\n"
+    assert parse(["set"]).model == "set"  # near to nothing: opening it says that there is no such file
     (tmp_path / "bnech").touch()
     assert parse(["bnech"]).model == "bnech"
     assert parse(["starter"]).model == "starter"

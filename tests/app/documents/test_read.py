@@ -170,3 +170,12 @@ def test_references_in_a_message_are_read_where_there_are_such_files(
     reading = read_documents(found, only_existing=True)
     assert [one.name for one in reading.documents] == ["a b.md", "c.md"]
     assert reading.troubles == ()
+
+
+def test_a_small_vocabulary_makes_more_tokens_of_documents_than_are_estimated(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("word " * 99)
+    reading = read_documents([str(tmp_path / "a.md")])
+    [document] = reading.documents
+    assert read.tokens_ratio(str.split) == 1.0
+    assert 3 < (ratio := read.tokens_ratio(list)) < 4  # letters
+    assert reading.with_earlier((), ratio)[0].n_tokens == round(ratio * document.n_tokens)

@@ -117,3 +117,13 @@ async def test_passages_of_a_folder_that_does_not_fit_go_with_the_question_and_a
         assert "passages of 3 files" in question.folded.replace("\u00a0", " ")
         assert len(reply.sources) >= 3
         await driver.shows("from 0.md lines ")
+
+
+async def test_whether_documents_fit_follows_the_open_models_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one.md").write_text("word\n" * 400)
+    monkeypatch.setattr("app.chat.worker.tokens_ratio", lambda encode: 3.0)
+    async with chatting(Script(n_ctx=2048)) as driver:
+        await driver.say(f"/read {tmp_path / 'one.md'}")
+        assert "tokens, the context holds 2,048" in await driver.note("one.md: about 2,4")

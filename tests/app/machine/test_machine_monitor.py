@@ -4,7 +4,6 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from app.machine import memory
 from app.machine.machine_monitor import MachineMonitor
 from app.machine.paced import Paced
 from app.machine.processor import CoreLoads
@@ -51,7 +50,7 @@ def test_a_laptop_tells_everything(monitor, source):
 def test_the_first_sample_has_no_loads_and_no_rates(monitor):
     found = monitor.sample(100.0, None, None)
     assert found.core_loads == ()
-    assert (found.others_cores, found.faults_per_s, found.threads_working) == (None, None, None)
+    assert (found.others_cores, found.disk_bytes_per_s, found.threads_working) == (None, None, None)
     assert found.threads == 3
     assert found.weights_resident_bytes is None
 
@@ -155,7 +154,7 @@ def test_a_machine_that_refuses_everything_gives_an_empty_sample(tmp_path):
     found = monitor.sample(101.0, FACTS, None)
     readings = {name: value for name, value in vars(found).items() if value not in (None, ())}
     assert set(readings) <= {
-        "at_s", "interval_s", "weights_resident_bytes", "kv_resident_bytes", "faults_per_s"
+        "at_s", "interval_s", "weights_resident_bytes", "kv_resident_bytes"
     }  # fmt: skip
 
 
@@ -202,11 +201,12 @@ def test_a_system_that_does_not_tell_files_from_memory_knows_no_own_part(source,
     assert (found.rss_bytes, found.own_bytes) == (500 * MIB, None)
 
 
-def test_pages_from_disk_are_counted_per_second(monitor, monkeypatch):
-    counts = iter([1000, 1424])
-    monkeypatch.setattr(memory, "major_faults", lambda: next(counts))
+def test_bytes_from_disk_are_those_of_a_second(source, tmp_path):
+    procfs = write_tree(tmp_path / "proc", {"self/io": "read_bytes: 1000\n"})
+    monitor = MachineMonitor(source, tmp_path, procfs)
     monitor.sample(100.0, None, None)
-    assert monitor.sample(102.0, None, None).faults_per_s == 212.0
+    write_tree(tmp_path / "proc", {"self/io": "read_bytes: 9000\n"})
+    assert monitor.sample(102.0, None, None).disk_bytes_per_s == 4000.0
 
 
 def test_after_a_pause_rates_begin_anew(monitor, source):
@@ -214,7 +214,7 @@ def test_after_a_pause_rates_begin_anew(monitor, source):
     monitor.forget_rates()
     source.run([1.0, 1.0])
     found = monitor.sample(900.0, None, None)
-    assert (found.core_loads, found.faults_per_s, found.interval_s) == ((), None, 0.0)
+    assert (found.core_loads, found.disk_bytes_per_s, found.interval_s) == ((), None, 0.0)
 
 
 def test_in_a_container_what_is_free_is_what_its_limit_leaves(monkeypatch):

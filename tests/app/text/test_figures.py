@@ -43,6 +43,9 @@ def test_the_footer_names_tokens_speed_and_first_token_and_its_details_the_rest(
     assert lines.whole_footer(measured, Ending.COMPLETE) == f"{footer} · 4.8-5.2 tok/s · read 12, 31 from cache"
     assert lines.whole_footer(measured, Ending.COMPLETE, names_prompt=False) == f"{footer} · 4.8-5.2 tok/s"
     assert lines.whole_footer(None, Ending.STOPPED) == "stopped"
+    assert lines.shortened(footer, 42) == footer
+    assert lines.shortened(f"{footer} · stopped", 42) == "214 tokens · 5.1 tok/s · stopped"
+    assert lines.shortened(f"{footer} · stopped", 24) == "214 tokens · stopped"
 
 
 def test_tokens_that_were_guessed_are_counted_in_the_footer_and_kept_with_the_reply():

@@ -191,6 +191,9 @@ async def test_figures_of_a_reply_have_one_row_at_80_columns_and_all_are_shown_o
         await driver.hides("· read ")
         await driver.pilot.resize_terminal(100, 24)
         await driver.shows("· read ")
+        await driver.pilot.resize_terminal(40, 12)
+        await driver.hides("first after")
+        await driver.shows("4 tokens · 2.0 tok/s")
 
 
 async def test_a_bar_at_the_left_marks_the_message_that_keys_act_on_and_those_that_an_edit_replaces():
@@ -239,6 +242,7 @@ async def test_a_continuation_stopped_at_once_leaves_the_reply_as_it_was():
         await driver.note("stopped before anything new came; the conversation is as it was")
         assert driver.transcript.replies() == [partial]
         assert not partial.has_class("-replaced")
+        await driver.shows("stopped · /continue goes on")
         assert [m.text for m in driver.chat.turns.conversation.messages] == ["count", "one two"]
         gate.open()
         await driver.say("/continue")

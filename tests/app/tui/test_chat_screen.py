@@ -1,12 +1,14 @@
 import dataclasses
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from textual.geometry import Size
 
 from app.conversations.conversation import Ending
 from app.machine.reply_history import ReplyHistory
+from app.machine.tuning_conditions import Conditions
 from app.program import paths
 from app.tui.actions import ACTIONS
 from app.tui.draft import Draft
@@ -309,6 +311,9 @@ async def test_a_typo_in_a_command_names_the_nearest_and_sends_nothing():
         await driver.say("/hlep me")
         await driver.note("Unknown command /hlep. Did you mean /help?")
         assert driver.prompt.text == "/hlep me"
+        driver.prompt.show_draft(Draft(""))
+        await driver.say("/frobnicate")
+        await driver.note("Unknown command /frobnicate. /help lists them")
         assert driver.chat.turns.conversation.is_empty
 
 
@@ -577,7 +582,8 @@ async def test_whoever_is_greeted_hears_once_what_suits_the_machine(monkeypatch:
     monkeypatch.setattr("app.tui.screens.chat.is_starter", lambda path: True)
     monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
     original = chat_driver.options_for
-    history = {"open_history": lambda: ReplyHistory(paths.speeds_file())}
+    crowded = SimpleNamespace(begin=bool, end=lambda: Conditions(others_cores=1.5))
+    history = {"open_history": lambda: ReplyHistory(paths.speeds_file()), "watch_conditions": lambda: crowded}
     monkeypatch.setattr(chat_driver, "options_for", lambda script: dataclasses.replace(original(script), **history))
     script = Script(replies=[["one."], ["two."]])
     async with chatting(script) as driver:
@@ -585,9 +591,20 @@ async def test_whoever_is_greeted_hears_once_what_suits_the_machine(monkeypatch:
         await driver.ask("hello")
         line = await driver.note("This machine reads memory at")
         assert "comfortable: F3 or /models" in line
+        assert "10 GB/s at best (machine busy now): ~" in line
         await driver.ask("again")
         assert script.n_bandwidth_probes == 1
     async with chatting(Script(), resume="new") as driver:  # the next start has it measured
-        assert await driver.note("This machine reads memory at") == line
+        known = await driver.note("This machine reads memory at")
+        assert known == line.replace(" at best (machine busy now)", "")
         await driver.ask("hello")
-        assert [note for note in driver.transcript.notes() if "This machine reads" in note] == [line]
+        assert [note for note in driver.transcript.notes() if "This machine reads" in note] == [known]
+
+
+async def test_the_edge_names_keys_for_the_new_width_at_once():
+    async with chatting() as driver:
+        await driver.until(lambda: "F5 doctor" in driver.screen_text())
+        for timer in driver.app.screen._timers:
+            timer.pause()
+        await driver.pilot.resize_terminal(60, 24)
+        await driver.until(lambda: "F4 tune · F5 doctor ─╯" in driver.screen_text())

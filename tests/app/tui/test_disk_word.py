@@ -38,9 +38,9 @@ def test_while_a_prompt_is_read_it_says_so_by_the_second_and_at_rest_nothing(wri
 def test_bytes_are_those_that_the_system_counts_for_this_process(tmp_path: Path) -> None:
     counts = tmp_path / "io"
     rate = DiskRate(counts)
-    assert rate.since_last(1.0) == 0.0
-    for now_s, n_bytes, wanted in ((2.0, 1000, 0.0), (4.0, 5000, 2000.0), (4.0, 9000, 0.0), (5.0, 8000, 0.0)):
+    assert rate.since_last(1.0) is None
+    for now_s, n_bytes, wanted in ((2.0, 1000, None), (4.0, 5000, 2000.0), (4.0, 9000, None), (5.0, 8000, 0.0)):
         counts.write_text(f"rchar: 7\nread_bytes: {n_bytes}\nwrite_bytes: 3\n")
         assert rate.since_last(now_s) == wanted
     counts.write_text("nothing of the kind")
-    assert rate.since_last(6.0) == 0.0
+    assert rate.since_last(6.0) is None

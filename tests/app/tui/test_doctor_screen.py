@@ -67,6 +67,15 @@ async def measured(driver: Driver) -> None:
     await driver.until(lambda: "What suits this machine" in driver.screen_text(), "the measurement is shown")
 
 
+async def test_its_title_has_room_while_kernels_compile(answers: list[Any]) -> None:
+    gate = Gate()
+    async with chatting(Script(open_gate=gate), wait=False) as driver:
+        gate.allow(2)
+        await driver.pilot.press("f5")
+        await driver.shows("Doctor   no model is open")
+        await driver.shows("compiling 1/2 for this CPU (once)")
+
+
 async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[Any]) -> None:
     async with chatting(size=(120, 50)) as driver:
         await driver.pilot.press("f5")

@@ -158,7 +158,7 @@ def test_the_strip_says_what_the_drawing_says():
         "│ ▂ program 141M             │",
         "│ ▁ free 2.6G                │",
         "│ context ▆▁▁▁▁ 840 of 4,096 │",
-        "│ from disk 0/s  swap 0B     │",
+        "│ from disk 0B/s  swap 0B    │",
         "╰────────────────────────────╯",
     ]
 
@@ -231,8 +231,8 @@ def test_stutters_are_counted_and_the_newest_is_explained():
 
 
 def test_the_disk_light_and_the_held_back_interface_are_words():
-    busy = view(sample=dataclasses.replace(SAMPLE, faults_per_s=212.0), slowed_by=2, interface_cost=0.13)
-    assert "from disk 212/s reading!" in dashboard(busy)
+    busy = view(sample=dataclasses.replace(SAMPLE, disk_bytes_per_s=212 << 20), slowed_by=2, interface_cost=0.13)
+    assert "from disk 212M/s reading!" in dashboard(busy)
     assert machine_lines.screen_line(busy) == (Span("screen 13 %, slowed 2x", Role.CAUTION),)
 
 
@@ -266,11 +266,11 @@ def test_no_line_is_wider_than_its_place_and_the_screen_is_filled(width, height,
 def test_with_nothing_known_nothing_is_claimed():
     shown = dashboard(bare())
     assert "no model is open" in shown
-    assert "0/s" not in shown
+    assert "B/s" not in shown
     empty = dataclasses.replace(
         SAMPLE, core_loads=(), clock_ghz=None, most_clock_ghz=None, temperature_c=None, governor=None, battery=None,
-        own_bytes=None, available_bytes=None, swap_used_bytes=None, faults_per_s=None, threads=None, others_cores=None,
-        weights_resident_bytes=None, throttled=None, threads_working=None,
+        own_bytes=None, available_bytes=None, swap_used_bytes=None, disk_bytes_per_s=None, threads=None,
+        others_cores=None, weights_resident_bytes=None, throttled=None, threads_working=None,
     )  # fmt: skip
     shown = dashboard(view(sample=empty, figures=EngineFigures(FACTS), n_stutters=0, stutters=(), ceiling=None))
     for absent in ("GHz", "°C", "battery", "swap", "from disk", "throttled", "computing", "stutter"):

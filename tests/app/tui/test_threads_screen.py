@@ -317,6 +317,16 @@ async def test_without_a_model_the_screen_says_how_to_load_one() -> None:
         assert driver.app.screen is driver.chat
 
 
+async def test_before_it_measures_a_tall_screen_shows_what_will_be() -> None:
+    async with tuning(Script(), size=(120, 40)) as driver:
+        await driver.pilot.press("f4")
+        text = await shown(driver, "Measuring tries each number of threads in turns")
+        assert text.count("▶  2 ") == 2  # in use, for writing and for reading
+        assert text.count("   3 ─") == 2
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.hides("   3 ─")
+
+
 async def test_without_a_model_a_narrow_screen_says_so_too() -> None:
     async with chatting(model=None, size=(40, 15)) as driver:
         await driver.pilot.press("f4", "enter")
