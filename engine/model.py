@@ -360,8 +360,8 @@ class Model:
             beside_bytes: what else has to fit, beside the program.
         """
         is_needed = self._weights.resident_share() < residency.RESIDENT_ENOUGH
-        room_bytes = host.available_memory_bytes() - RESERVE_BYTES - beside_bytes
-        self._weights.fit_into(max(0, room_bytes) if is_needed else None)
+        available_bytes = host.available_memory_bytes() if is_needed else None
+        self._weights.fit_into(available_bytes, RESERVE_BYTES + beside_bytes)
         if is_needed and (places := self._weights.places_to_read()):
             residency.read_in_order(places, self._report_bytes)
 

@@ -171,13 +171,16 @@ class Weights:
                 views.append(view[first:end])
         return places, views
 
-    def fit_into(self, room_bytes: int | None) -> None:
-        """Choose what is read from disk for every token where the weights are larger than the room; None: they fit.
+    def fit_into(self, available_bytes: int | None, beside_bytes: int = 0) -> None:
+        """Choose what is read from disk for every token where the weights exceed available memory; None: they fit.
 
         Dense layers are read in order, so that the system's memory of what was used last would hold nothing of use.
+        What else has to fit decides how much is read, not whether: a cache that is not filled yet costs no memory.
         """
-        self.exceeds_memory = room_bytes is not None and sum(end - first for _, first, end in self.places) > room_bytes
-        excess = self.memory_bytes - self._expert_bytes - (room_bytes or 0) if self.exceeds_memory else 0
+        size_bytes = sum(end - first for _, first, end in self.places)
+        self.exceeds_memory = available_bytes is not None and size_bytes >= available_bytes
+        room_bytes = max(0, (available_bytes or 0) - beside_bytes)
+        excess = self.memory_bytes - self._expert_bytes - room_bytes if self.exceeds_memory else 0
         self.streamed = self._spread(excess) if excess > 0 else frozenset()
 
     def _spread(self, excess_bytes: int) -> frozenset[str]:
