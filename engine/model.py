@@ -23,6 +23,7 @@ from engine.weights.modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, RoomForBoth,
 from engine.weights.weights import multiplied
 
 if TYPE_CHECKING:
+    from engine.cache.layer_memory import MemoryNeeds
     from engine.pipeline import Pipeline
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.prompt.chat_template import ChatTemplate
@@ -214,8 +215,8 @@ class Model:
             UnsupportedCPUError: the kernels cannot be compiled for this processor.
         """
         kv_type = kv_type_of(kv, self.config)
-        self.bring_weights_in()
         n_ctx = self._context(n_ctx, kv_type)
+        self.bring_weights_in(self._needs(kv_type, host.available_memory_bytes()).bytes_for(n_ctx))
         pipeline = self._pipeline(kv_type, n_ctx)
         pipeline.compile(progress or self._progress)
         session = Session(self, pipeline, n_ctx)
@@ -352,13 +353,16 @@ class Model:
             self.chat_template.close()
         self._checked.gguf.close()
 
-    def bring_weights_in(self) -> None:
-        """Read what belongs into memory once, in order, if it is not cached yet and fits into available memory."""
-        share, places = self._weights.resident_share(), self._weights.places
-        is_needed = share < residency.RESIDENT_ENOUGH
-        size_bytes = sum(end - first for _, first, end in places)
-        self._weights.exceeds_memory = is_needed and size_bytes >= host.available_memory_bytes()
-        if is_needed and not self._weights.exceeds_memory:
+    def bring_weights_in(self, beside_bytes: int = 0) -> None:
+        """Read what stays in memory once, in order, if it is not cached yet; a part where not all of it fits.
+
+        Args:
+            beside_bytes: what else has to fit, beside the program.
+        """
+        is_needed = self._weights.resident_share() < residency.RESIDENT_ENOUGH
+        available_bytes = host.available_memory_bytes() if is_needed else None
+        self._weights.fit_into(available_bytes, RESERVE_BYTES + beside_bytes)
+        if is_needed and (places := self._weights.places_to_read()):
             residency.read_in_order(places, self._report_bytes)
 
     def _report_bytes(self, done: int, total: int, to: ProgressCallback | None = None) -> None:
@@ -382,6 +386,9 @@ class Model:
         budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
         return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, budget_bytes)
 
+    def _needs(self, kv_type: KVType, available_bytes: int) -> MemoryNeeds:
+        return memory_needs(self.config, kv_type, self._checkpoint_budget(available_bytes))
+
     def _checkpoint_budget(self, available_bytes: int) -> int:
         """Bytes for copies of states: the limit, or less where memory is short."""
         return min(self.checkpoint_bytes, max(0, available_bytes - RESERVE_BYTES) // CHECKPOINT_SHARE)
@@ -389,7 +396,7 @@ class Model:
     def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
         """Check the requested context against available memory, or choose one."""
         available = host.available_memory_bytes()
-        needs = memory_needs(self.config, kv_type, self._checkpoint_budget(available))
+        needs = self._needs(kv_type, available)
         most = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:
             n_ctx = min(self.config.context_length, DEFAULT_CONTEXT, max(256, most // 2))

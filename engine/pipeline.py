@@ -28,6 +28,7 @@ from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.lookahead import ahead_of
 from engine.plan.plan import BLOCK, DECODE, FEW, Plan, scratch_bytes_per_thread
 from engine.plan.profile import ProfileTable
+from engine.plan.streaming import stream
 
 if TYPE_CHECKING:
     from engine.cache.layer_memory import LayerMemory
@@ -160,6 +161,8 @@ class Pipeline:
             plan.products = DECODE
         if kind.n_logits:
             architecture.head(d)
+        if weights.streamed:
+            stream(plan, weights.streamed)
         plan.look_ahead(ahead_of)
         return plan
 

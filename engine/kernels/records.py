@@ -251,6 +251,16 @@ class Ask(NamedTuple):
     n_slabs: int = 24
 
 
+class Stream(NamedTuple):
+    """Ask for the pages of one matrix and drop those of another; bytes are 0 where there is none."""
+
+    step: int = 0
+    next: int = 8
+    next_bytes: int = 16
+    last: int = 24
+    last_bytes: int = 32
+
+
 class Spread(NamedTuple):
     """out[columns] = x[(token), dim], once for each of a token's experts."""
 
@@ -470,3 +480,4 @@ ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(
 CLAIMS, ADD, SCALE, XIELU, COPY = Claims(), Add(), Scale(), Xielu(), Copy()
 CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Ask(), Spread(), Join()
 CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), Scan(), Rates(), GatedNorm(), Split()
+STREAM = Stream()

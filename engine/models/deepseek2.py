@@ -58,7 +58,8 @@ def _attention(read: Hyperparameters) -> Attention:
     if rank + turned > reading.MAX_HEAD_DIM:
         key = read.key("attention.kv_lora_rank")
         raise read.fail(f"{key} is {rank}: with {turned} turned elements at most {reading.MAX_HEAD_DIM} are supported")
-    query_rank = _width(read, "attention.q_lora_rank") if "blk.0.attn_q_a.weight" in read.tensors else 0
+    is_ranked = any(f"blk.0.attn_q_{part}.weight" in read.tensors for part in ("a", "b"))
+    query_rank = _width(read, "attention.q_lora_rank") if is_ranked else 0
     rope, sharpness = _rope(read, turned)
     n_heads, latent = (
         read.integer("attention.head_count", 1, reading.MAX_HEADS),

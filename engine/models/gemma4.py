@@ -64,20 +64,25 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _expert_widths(read: Hyperparameters, n_layers: int) -> list[int]:
-    """The width of each layer's experts, 0 for none; a file without a router may say anything."""
-    if not any(name.endswith(".ffn_gate_inp.weight") for name in read.tensors):
+    """The width of each layer's experts, 0 for none; a file without experts may say anything."""
+    if not _has_experts(read, "blk."):
         return [0] * n_layers
     return read.per_layer("expert_feed_forward_length", n_layers, 0, reading.MAX_DIM, default=0)
 
 
 def _feed_forward(read: Hyperparameters, number: int, dense: Dense, widths: list[int]) -> Dense | Experts:
-    """A layer has experts beside its feed-forward where the file has a router for it."""
-    if f"blk.{number}.ffn_gate_inp.weight" not in read.tensors:
+    """A layer has experts beside its feed-forward where the file has a router or experts for it."""
+    if not _has_experts(read, f"blk.{number}."):
         return dense
     if not widths[number]:
         raise read.fail(f"{read.key('expert_feed_forward_length')} is 0 or missing, but layer {number} has experts")
     experts = reading.experts(read, widths[number], Router(renormalised=True), dense.gate)
     return replace(experts, shared=dense, norms_apart=True)
+
+
+def _has_experts(read: Hyperparameters, prefix: str) -> bool:
+    names = (name for name in read.tensors if name.startswith(prefix))
+    return any(name.endswith((".ffn_gate_inp.weight", "_exps.weight")) for name in names)
 
 
 def _slides(read: Hyperparameters) -> list[bool]:

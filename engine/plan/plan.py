@@ -21,7 +21,7 @@ from engine.plan.buffers import FEW_COLUMNS
 from engine.quants import load_quant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from engine.cache.kv_cache import KVCache
     from engine.cache.rotation import Rotation
@@ -186,6 +186,12 @@ class Plan:
         """Append a row that another file describes (``plan/expert_rows.py``)."""
         self._add(kernel, record, None, **arguments)
         return self.operations[-1]
+
+    def insert(self, at: int, kernel: str, record: NamedTuple, arguments: Iterable[dict[str, int]]) -> None:
+        """Put rows of one kernel in front of a row of a plan that is written but for these; no barrier follows them."""
+        phase = self.operations[min(at, len(self.operations) - 1)].phase
+        rows = [Operation(kernel, {"step": self._step, **words}, record, phase) for words in arguments]
+        self.operations[at:at] = rows
 
     def adds_by_itself(self, read: Activations, written: Activations) -> None:
         """The last row, which stands alone between two barriers, can write a sum as a product does."""

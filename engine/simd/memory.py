@@ -368,16 +368,27 @@ def wake_all(typingctx, address):
 
 
 WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
+PAGE_OUT = 21 if sys.platform == "linux" else None
+"""Linux 5.4; Python has no name for it. It is refused before that, and ignored for a file of another user."""
 PAGE_BYTES = mmap.PAGESIZE
+
+
+def _advice(number):
+    def emit(context, builder, signature, args):
+        if number is not None:
+            call(builder, "madvise", I32, [*args, ir.Constant(I32, int(number))])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), emit
 
 
 @intrinsic
 def ask_for_pages(typingctx, address, n_bytes):
     """Tell the system that mapped pages are needed soon, if it takes advice; ``address`` is a page's."""
+    return _advice(WILL_NEED)
 
-    def emit(context, builder, signature, args):
-        if WILL_NEED is not None:
-            call(builder, "madvise", I32, [*args, ir.Constant(I32, int(WILL_NEED))])
-        return context.get_dummy_value()
 
-    return types.void(types.intp, types.intp), emit
+@intrinsic
+def drop_pages(typingctx, address, n_bytes):
+    """Let the system forget mapped pages of a file, where no other program uses them; both numbers are whole pages."""
+    return _advice(PAGE_OUT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +26,14 @@ if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.gguf.read import GGUFFile, TensorInfo
 
+    Place = tuple[Path, int, int]
+    View = np.ndarray[Any, np.dtype[np.uint8]]
+
 _COPY_ALIGNMENT = 128
 _COPY_STEP_BYTES = 8 << 20
 _GLANCE_PAGES = 16 << 10
+STREAMED_AT_ONCE = 3
+"""Streamed matrices in memory at a time: the one in use, the next, and the one before, about to be dropped."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +111,11 @@ class Weights:
         memory_bytes: of those that are brought into memory.
         places: file, first byte and end of what is brought into memory, in whole pages.
         exceeds_memory: they are read from disk again and again, as they are needed.
+        streamed: names of the dense layers' matrices that every token reads from disk, so that the others stay.
     """
 
     exceeds_memory = False
+    streamed: frozenset[str] = frozenset()
 
     def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo], staying: Collection[str] = ()) -> None:
         """Look at tensors of a file.
@@ -119,14 +126,11 @@ class Weights:
         self._memory: Memory | None = None
         self._staying = frozenset(staying)
         self._views = [np.frombuffer(file.map, np.uint8) for file in gguf.files]
-        self.places: list[tuple[Path, int, int]] = []
-        self._brought_in: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
-        for part, (file, view) in enumerate(zip(gguf.files, self._views, strict=True)):
-            left = [tensors[name] for name in staying if tensors[name].part == part]
-            ranges = [(one.offset_bytes, one.offset_bytes + one.size_bytes) for one in left]
-            for first, end in residency.pages_without(len(view), ranges):
-                self.places.append((file.path, first, end))
-                self._brought_in.append(view[first:end])
+        self._paths = [file.path for file in gguf.files]
+        self._infos = tensors
+        self._dense: list[str] = []
+        self._expert_bytes = 0
+        self.places, self._brought_in = self._without(self._staying)
         self._file_type = gguf.metadata.get("general.file_type")
         bases = [view.ctypes.data for view in self._views]
         self.tensors = {name: _tensor(info, bases[info.part]) for name, info in tensors.items()}
@@ -144,9 +148,59 @@ class Weights:
         """
         present = checked_tensors(gguf, config, expected)
         weights = cls(gguf, present, [name for name in present if expected[name].stays_in_file])
+        weights._note_use(expected)
         plain = [name for name in weights.tensors if expected[name].is_plain]
         weights._check_vectors(gguf, plain, [name for rope in config.ropes for name in rope.factor_names])
         return weights
+
+    def _note_use(self, expected: Mapping[str, TensorSpec]) -> None:
+        """Note which matrices every token reads whole, in order, and how much it reads in part."""
+        in_layers = [(name, expected[name]) for name in self.tensors if name.startswith("blk.")]
+        self._dense = [name for name, spec in in_layers if spec.read_share == 1 and not spec.is_plain]
+        partly = [name for name, spec in in_layers if spec.read_share < 1]
+        self._expert_bytes = sum(self.tensors[name].size_bytes for name in partly)
+
+    def _without(self, names: Collection[str]) -> tuple[list[Place], list[View]]:
+        """The files but for some tensors, in whole pages: file, first byte and end of each part, and its view."""
+        places, views = [], []
+        for part, (path, view) in enumerate(zip(self._paths, self._views, strict=True)):
+            left = [self._infos[name] for name in names if self._infos[name].part == part]
+            ranges = [(one.offset_bytes, one.offset_bytes + one.size_bytes) for one in left]
+            for first, end in residency.pages_without(len(view), ranges):
+                places.append((path, first, end))
+                views.append(view[first:end])
+        return places, views
+
+    def fit_into(self, available_bytes: int | None, beside_bytes: int = 0) -> None:
+        """Choose what is read from disk for every token where the weights exceed available memory; None: they fit.
+
+        Dense layers are read in order, so that the system's memory of what was used last would hold nothing of use.
+        What else has to fit decides how much is read, not whether: a cache that is not filled yet costs no memory.
+        """
+        size_bytes = sum(end - first for _, first, end in self.places)
+        self.exceeds_memory = available_bytes is not None and size_bytes >= available_bytes
+        room_bytes = max(0, (available_bytes or 0) - beside_bytes)
+        excess = self.memory_bytes - self._expert_bytes - room_bytes if self.exceeds_memory else 0
+        self.streamed = self._spread(excess) if excess > 0 else frozenset()
+
+    def _spread(self, excess_bytes: int) -> frozenset[str]:
+        """Names of dense matrices of that size at least, evenly spread: one is read while others are computed."""
+        sizes = {name: self.tensors[name].size_bytes for name in reversed(self._dense)}
+        wanted = excess_bytes + STREAMED_AT_ONCE * max(sizes.values(), default=0)
+        found, streamed_bytes, passed_bytes = [], 0, 0
+        for name, n_bytes in sizes.items():
+            passed_bytes += n_bytes
+            if streamed_bytes * sum(sizes.values()) < passed_bytes * wanted:
+                found.append(name)
+                streamed_bytes += n_bytes
+        return frozenset(found)
+
+    def places_to_read(self) -> list[Place]:
+        """File, first byte and end of what is to stay in memory, unless nearly all of it is there."""
+        if not self.exceeds_memory:
+            return self.places
+        places, views = self._without(self._staying | self.streamed) if self.streamed else ([], [])
+        return [] if (_share_in_memory(views) or 0) >= residency.RESIDENT_ENOUGH else places
 
     def copied_to_huge_pages(self, progress: Callable[[int, int], None]) -> Weights:
         """Copy what is brought into memory, in file order, to anonymous memory that is advised for huge pages.
@@ -195,7 +249,7 @@ class Weights:
 
     def resident_share(self) -> float:
         """Share of what is to be in memory that lies there now; 1 for copied weights and where the system is silent."""
-        share = None if self._memory else self._share_in_memory()
+        share = None if self._memory else _share_in_memory(self._brought_in)
         return 1.0 if share is None else share
 
     def resident_bytes(self) -> int | None:
@@ -203,17 +257,8 @@ class Weights:
 
         None where the system does not say.
         """
-        share = self._share_in_memory(_GLANCE_PAGES)
+        share = _share_in_memory(self._brought_in, _GLANCE_PAGES)
         return None if share is None else round(self.memory_bytes * share)
-
-    def _share_in_memory(self, most_pages: int = 0) -> float | None:
-        total_bytes, found_bytes = sum(map(len, self._brought_in)), 0
-        for view in self._brought_in:
-            found = residency.resident_bytes(view, most_pages and max(1, most_pages * len(view) // total_bytes))
-            if found is None:
-                return None
-            found_bytes += found
-        return found_bytes / total_bytes
 
     def get(self, name: str) -> Tensor | None:
         """Return a tensor by its GGUF name, or None where the file does without."""
@@ -289,6 +334,16 @@ def multiplied(present: Collection[str], expected: Mapping[str, TensorSpec]) -> 
         if spec.replaces in found and name not in found:
             found[spec.replaces] = replace(found[spec.replaces], is_table=False)
     return found
+
+
+def _share_in_memory(views: Sequence[View], most_pages: int = 0) -> float | None:
+    total_bytes, found_bytes = sum(map(len, views)), 0
+    for view in views:
+        found = residency.resident_bytes(view, most_pages and max(1, most_pages * len(view) // total_bytes))
+        if found is None:
+            return None
+        found_bytes += found
+    return found_bytes / total_bytes if total_bytes else 1.0
 
 
 def _tensor(info: TensorInfo, base: int) -> Tensor:

@@ -29,7 +29,6 @@ FARTHEST = 1.3
 """Times llama.cpp's distance from the exact result: as far as ours may be."""
 EXACT = 1e-5
 """A distance that is none: float weights."""
-SEEDS = 3
 ODD_BLOCKS = 7, 31, 5, 64, 23, 11
 MIXES = "F32", "Q4_K"
 PEER = Path(__file__).with_name("truth_peer.py")
@@ -72,18 +71,32 @@ def fed(model: Model, ids: list[int], n_ctx: int) -> list[Array]:
     return found
 
 
-def distances(path: Path, peer_python: str, n_tokens: int, n_ctx: int, *twin_arguments: str) -> Distances:
+@dataclass(frozen=True)
+class Prompts:
+    """Random ids: how many prompts, of how many tokens, in which context."""
+
+    n: int
+    n_tokens: int
+    n_ctx: int
+    seed: int
+
+    def ids(self, vocab_size: int) -> Array:
+        """(n, n_tokens)."""
+        return np.random.default_rng(self.seed).integers(3, vocab_size, (self.n, self.n_tokens))
+
+
+def distances(path: Path, peer_python: str, prompts: Prompts, *twin_arguments: str) -> Distances:
     """How far from the exact result we are and llama.cpp is, and how far from each other."""
     model = Model.open(path, threads=1)
-    ids = np.random.default_rng(0).integers(3, model.config.vocab_size, (SEEDS, n_tokens))
+    ids = prompts.ids(model.config.vocab_size)
     with tempfile.TemporaryDirectory() as place:
         tokens, logits = Path(place, "ids.npy"), Path(place, "logits.npy")
         np.save(tokens, ids)
-        subprocess.run([peer_python, str(PEER), str(path), str(tokens), str(n_ctx), str(logits)], check=True)
+        subprocess.run([peer_python, str(PEER), str(path), str(tokens), str(prompts.n_ctx), str(logits)], check=True)
         theirs = np.load(logits)
     twin, rows = architectures.load(model.config.architecture), []
     for seed, prompt in enumerate(ids.tolist()):
-        exact, ours = twin.logits(Twin(model._checked), prompt, *twin_arguments), fed(model, prompt, n_ctx)
+        exact, ours = twin.logits(Twin(model._checked), prompt, *twin_arguments), fed(model, prompt, prompts.n_ctx)
         rows.append((
             max(distance(one, exact) for one in ours),
             max(distance(one, exact) for one in theirs[:, seed]),
@@ -93,7 +106,7 @@ def distances(path: Path, peer_python: str, n_tokens: int, n_ctx: int, *twin_arg
     return Distances(*(float(np.mean(column)) for column in zip(*rows, strict=True)))
 
 
-def of_registry(wanted: list[str], peer_python: str, n_tokens: int, n_ctx: int) -> bool:
+def of_registry(wanted: list[str], peer_python: str, prompts: Prompts) -> bool:
     """Print a row for each architecture; returns whether all are good."""
     titles = [f"{mix}: {title}" for mix in MIXES for title in ("ours", "llama.cpp", "ratio", "one from the other")]
     print(f"| architecture | {' | '.join(titles)} |\n|{'---|' * (1 + len(titles))}", flush=True)
@@ -103,7 +116,7 @@ def of_registry(wanted: list[str], peer_python: str, n_tokens: int, n_ctx: int) 
             arguments = TWIN_ARGUMENTS.get(name, ())
             paths = [family(name, quant=mix).write(Path(place, f"{mix}.gguf")) for mix in MIXES]
             try:
-                found = [distances(path, peer_python, n_tokens, n_ctx, *arguments) for path in paths]
+                found = [distances(path, peer_python, prompts, *arguments) for path in paths]
             except subprocess.CalledProcessError:
                 print(f"| {name} | llama.cpp does not compute it |", flush=True)
                 are_good = False
@@ -113,12 +126,12 @@ def of_registry(wanted: list[str], peer_python: str, n_tokens: int, n_ctx: int) 
     return are_good
 
 
-def of_files(paths: list[Path], peer_python: str, n_tokens: int, n_ctx: int) -> bool:
+def of_files(paths: list[Path], peer_python: str, prompts: Prompts) -> bool:
     """Print a row for each model; returns whether all are good."""
     print(f"| model | ours from exact | llama.cpp from exact | ratio | one from the other |\n|{'---|' * 5}")
     are_good = True
     for path in paths:
-        found = distances(path, peer_python, n_tokens, n_ctx)
+        found = distances(path, peer_python, prompts)
         are_good &= found.are_good
         print(f"| {path.stem} | {found} |", flush=True)
     return are_good
@@ -131,9 +144,13 @@ def main() -> int:
     parser.add_argument("--peer-python", default=sys.executable, help="a Python that has llama-cpp-python")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--n-ctx", type=int, default=256)
+    parser.add_argument(
+        "--prompts", type=int, default=3, help="a rounding that chooses another expert counts less in many"
+    )
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=[], help="architectures instead of all")
     options = parser.parse_args()
-    rest = options.peer_python, options.tokens, options.n_ctx
+    rest = options.peer_python, Prompts(options.prompts, options.tokens, options.n_ctx, options.seed)
     if options.models:
         return int(not of_files(options.models, *rest))
     return int(not of_registry(options.only or list({**ARCHITECTURES, **FAMILIES}), *rest))

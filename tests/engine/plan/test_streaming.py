@@ -1,0 +1,159 @@
+"""A dense model larger than memory: some of its matrices are asked for ahead and dropped behind, the others stay."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Model
+from engine.cache.kv_cache import memory_needs
+from engine.cache.kv_types import KV_TYPES
+from engine.kernels.records import MATMUL, STREAM
+from engine.machine.residency import resident_bytes
+from engine.plan.compilation import find_kernel
+from engine.plan.plan import Plan
+from tests.engine import tiny_gguf
+from tests.engine.kernel_call import run
+from tests.engine.refusals import check
+
+N_CTX = 64
+IDS = np.random.default_rng(1).integers(3, 200, 40).tolist()
+
+
+def logits(model: Model) -> np.ndarray:
+    """Of one prompt in a block, a few tokens, and single ones."""
+    session, rows = model.session(n_ctx=N_CTX), []
+    for begin, end in ((0, 32), (32, 36), (36, 37), (37, 38)):
+        rows.append(session.feed(IDS[begin:end], every=end > 32))
+    return np.vstack(rows)
+
+
+def with_room_for(share: float, path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int, int]]:
+    """Let that share of a file fit, of which half is not in memory yet; returns what will be read at the start."""
+    places: list[tuple[Path, int, int]] = []
+    room = round(share * path.stat().st_size)
+    monkeypatch.setattr("engine.model.RESERVE_BYTES", 0)
+    bring = Model.bring_weights_in
+    monkeypatch.setattr(Model, "bring_weights_in", lambda self, beside_bytes=0: bring(self))
+    monkeypatch.setattr("engine.weights.weights.Weights.resident_share", lambda self: 0.5)
+    monkeypatch.setattr("engine.weights.weights._share_in_memory", lambda views: 0.5)
+    monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: room)
+    monkeypatch.setattr("engine.machine.residency.read_in_order", lambda found, tell: places.extend(found))
+    return places
+
+
+def plans_of(model: Model) -> dict[str, Plan]:
+    """As of a session, without compiling them."""
+    kv_type = KV_TYPES["f16"]
+    model.bring_weights_in(memory_needs(model.config, kv_type).bytes_for(N_CTX))
+    return model._pipeline(kv_type, N_CTX).plans
+
+
+def sizes_of(plan: Plan, word: str) -> dict[int, int]:
+    """Bytes that rows ask for or drop, by address; each matrix once."""
+    rows = [one.arguments for one in plan.operations if one.record is STREAM and one.arguments.get(f"{word}_bytes")]
+    found = {row[word]: row[f"{word}_bytes"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_a_part_is_streamed_in_every_plan_the_rest_is_read_once_and_no_bit_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf", n_layers=4)
+    fits = Model.open(path, threads=2)
+    wanted = logits(fits)
+    fits.close()
+    kept = with_room_for(0.7, path, monkeypatch)
+    model = Model.open(path, threads=2)
+    assert logits(model).tobytes() == wanted.tobytes()
+    streamed = [model._weights[name] for name in model._weights.streamed]
+    n_bytes, excess = sum(one.size_bytes for one in streamed), 0.3 * model._weights.memory_bytes
+    assert excess <= n_bytes <= excess + 4 * max(one.size_bytes for one in streamed)
+    assert sum(end - first for _, first, end in kept) <= path.stat().st_size - n_bytes + 2 * mmap.PAGESIZE * len(kept)
+    plans = model._sessions[0]._pipeline.plans
+    sizes = {one.address: one.size_bytes for one in streamed}
+    assert sizes_of(plans["decode"], "next") == sizes_of(plans["decode"], "last") == sizes
+    assert all(sizes_of(plan, "next") == sizes_of(plan, "last") for plan in plans.values())
+    model.close()
+
+
+def test_each_matrix_is_asked_for_before_its_first_row_and_dropped_behind_a_barrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf", n_layers=4)
+    with_room_for(0.5, path, monkeypatch)
+    model = Model.open(path)
+    for plan in plans_of(model).values():
+        rows = plan.operations
+        for tensor in (model._weights[name] for name in model._weights.streamed):
+            uses = [
+                i
+                for i, one in enumerate(rows)
+                if one.record is MATMUL and one.weight and one.weight.name == tensor.name
+            ]
+            asked, dropped = (
+                [i for i, one in enumerate(rows) if one.record is STREAM and one.arguments.get(word) == tensor.address]
+                for word in ("next", "last")
+            )
+            assert len(asked) == len(dropped) == bool(uses)
+            if uses:
+                assert asked[0] < uses[0]
+                assert any(one.barrier for one in rows[uses[-1] : dropped[0]])
+    model.close()
+
+
+def test_what_fits_or_is_in_memory_already_has_no_such_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf")
+    places = with_room_for(1.1, path, monkeypatch)
+    model = Model.open(path)
+    assert not any("stream" in plan.kernels() for plan in plans_of(model).values())
+    assert places == model._weights.places
+    with_room_for(0.5, path, monkeypatch)
+    monkeypatch.setattr("engine.weights.weights.Weights.resident_share", lambda self: 1.0)
+    assert not any("stream" in plan.kernels() for plan in plans_of(model).values())
+    model.close()
+
+
+@pytest.mark.parametrize("room", [0, 100_000, 200_000])
+def test_what_is_streamed_is_spread_evenly_over_dense_layers(room: int, tmp_path: Path) -> None:
+    weights = check(tiny_gguf.write(tmp_path / "m.gguf", n_layers=8))
+    weights.fit_into(room)
+    layers = [name.split(".")[1] for name in weights.streamed]
+    assert all(name.startswith("blk.") and weights[name].n_rows > 1 for name in weights.streamed)
+    assert set(layers) == set("01234567")
+    weights.fit_into(weights.memory_bytes + (1 << 20), 1 << 30)  # a cache that may never be filled
+    assert not weights.streamed
+    assert not weights.exceeds_memory
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux drops mapped pages when told")
+def test_the_kernel_drops_one_range_and_asks_for_the_other(tmp_path: Path) -> None:
+    place, n_bytes = tmp_path / "two", 1 << 20
+    place.write_bytes(os.urandom(2 * n_bytes))
+    with place.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    if resident_bytes(view) != 0:
+        pytest.skip("this file system keeps files in memory")
+    view[:n_bytes].sum()
+    words: dict[str, Any] = {"last": view.ctypes.data, "last_bytes": n_bytes}
+    words |= {"next": view.ctypes.data + n_bytes, "next_bytes": n_bytes}
+    packed = np.zeros(8, np.int64)
+    for word, value in words.items():
+        packed[getattr(STREAM, word) // 8] = value
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:  # a page that another core has just read may be dropped with the next call
+        run(find_kernel("stream").address, packed, 2)
+        if (resident_bytes(view[:n_bytes]) or 0) < n_bytes // 8 and resident_bytes(view[n_bytes:]) == n_bytes:
+            return
+        time.sleep(0.01)
+    pytest.fail("the pages stayed, or were not read")
