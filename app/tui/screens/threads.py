@@ -46,7 +46,7 @@ _TALL_ROWS = 30
 """From this height on the screen shows before measuring what will be measured."""
 _WHAT_IS_MEASURED = (
     "Measuring tries each number of threads in turns, for writing and for reading, behind the open conversation;"
-    " then whether huge pages help. It takes every core for a minute or two, Esc stops it, and nothing changes"
+    " then whether huge pages help. It takes every core for a minute or two and can be stopped; nothing changes"
     " until you choose."
 )
 
