@@ -32,6 +32,7 @@ def test_the_engine_never_imports_the_application(module: str) -> None:
     assert not {"app", "textual", "rich"} & imported_after(f"import {module}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     ["engine", "engine.loader", "engine.tokenizer", "engine.model", "engine.saved_state", "app", "app.cli.dispatch"],

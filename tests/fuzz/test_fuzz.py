@@ -231,6 +231,7 @@ def test_the_editors_own_key_is_no_fault() -> None:
 # ---- the campaign
 
 
+@pytest.mark.slow
 def test_a_campaign_finds_every_way_to_fail_and_keeps_the_inputs(tmp_path: Path) -> None:
     said: list[str] = []
     campaign = Campaign("planted", 1, tmp_path, said.append)

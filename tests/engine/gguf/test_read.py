@@ -106,6 +106,7 @@ def test_vocabularies_without_tensors_are_read_but_are_no_models(shared_data: Pa
             validate(path)
 
 
+@pytest.mark.slow
 def test_metadata_of_a_real_vocabulary_equal_another_readers(shared_data: Path) -> None:
     path = shared_data / "vocab" / "ggml-vocab-llama-spm.gguf"
     ours = read_gguf(path).metadata

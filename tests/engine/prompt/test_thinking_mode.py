@@ -149,6 +149,7 @@ def test_templates_of_models_in_use_are_switched(shared_data: Path, process: Tem
                 assert made.render(USER, thinking=ThinkingMode.parse(mode))
 
 
+@pytest.mark.slow
 def test_replies_in_channels_are_rendered_again(shared_data: Path, process: TemplateProcess) -> None:
     source = (shared_data / "templates" / "more" / "openai-gpt-oss-120b.jinja").read_text(encoding="utf-8")
     reply = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes."

@@ -175,6 +175,7 @@ def test_bytes_survive_the_round_trip(pre: str, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text, bos=False, special=False)) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
 @settings(deadline=None, max_examples=50)  # the first example compiles the expressions
 @given(text=st.text(max_size=60))
@@ -495,6 +496,7 @@ def vocabularies(shared_data: Path) -> dict[str, Tokenizer]:
     return {path.name: Tokenizer.open(path) for path in sorted((shared_data / "vocab").glob("*.gguf"))}
 
 
+@pytest.mark.slow
 def test_ids_equal_those_of_llama_cpp(shared_data: Path, vocabularies: dict[str, Tokenizer]) -> None:
     compared = 0
     for name, tokenizer in vocabularies.items():

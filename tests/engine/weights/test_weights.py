@@ -21,6 +21,7 @@ NAN, INF = float("nan"), float("inf")
 READ_BY_BOTH = [name for name in QUANTS if hasattr(GGMLQuantizationType, name)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "quant"),
     [*((name, "Q8_0") for name in ARCHITECTURES), *(("llama", name) for name in READ_BY_BOTH if name != "Q8_0")],
