@@ -6,8 +6,8 @@ BIN = $(VENV)/bin
 
 # More workers than two cores have something to do: some wait for processes. Stealing leaves no worker idle at the end.
 # Compiled sources are kept: every worker, and every process that a test starts, would else parse all of them anew.
-# One process more than processors: tests wait a quarter of their time, for screens and for other processes.
-WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 1, 5))')
+# Two processes more than processors: tests wait a third of their time, for screens and for other processes.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))')
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: help run install test test-quick test-shuffled format-check lint types contracts pytest fix pictures bench clean
