@@ -292,7 +292,7 @@ class EngineWorker:
                 notices=tuple(model.notices),
                 full_name=model.name,
                 thinking=self._wire.thinking,
-                tokens_ratio=tokens_ratio(partial(model.tokenizer.encode, bos=False)),
+                tokens_ratio=tokens_ratio(partial(model.tokenizer.encode, bos=False), model.tokenizer.vocab_size),
             )
         )
         return opened

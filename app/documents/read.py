@@ -41,6 +41,7 @@ def read_values(path: str, limit: int = 100) -> list[float]:
     with open(path, encoding="utf-8") as file:
         return [float(line.split(",")[0]) for line in file if line.strip()][:limit]
 """
+_LARGE_VOCABULARY = 64_000
 _NAME_TOKENS = 10
 """Of the name and the fences around a document."""
 _PASSED_OVER = frozenset(("__pycache__", "node_modules"))
@@ -88,8 +89,13 @@ def about_tokens(text: str) -> int:
     return sum(1 for _ in _PIECE.finditer(sample)) * len(text) // max(1, len(sample)) + _NAME_TOKENS
 
 
-def tokens_ratio(encode: Callable[[str], Sequence[int]]) -> float:
-    """Return how many times as many tokens as estimated a model's small vocabulary needs, by a text of usual kind."""
+def tokens_ratio(encode: Callable[[str], Sequence[int]], vocab_size: int) -> float:
+    """Return how many times as many tokens as estimated a model's small vocabulary needs, by a text of usual kind.
+
+    A large one needs no more, and its first use costs 70 ms, which a start need not wait for.
+    """
+    if vocab_size >= _LARGE_VOCABULARY:
+        return 1.0
     return max(1.0, len(encode(_USUAL_TEXT)) / about_tokens(_USUAL_TEXT))
 
 

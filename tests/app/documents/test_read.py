@@ -176,6 +176,7 @@ def test_a_small_vocabulary_makes_more_tokens_of_documents_than_are_estimated(tm
     (tmp_path / "a.md").write_text("word " * 99)
     reading = read_documents([str(tmp_path / "a.md")])
     [document] = reading.documents
-    assert read.tokens_ratio(str.split) == 1.0
-    assert 3 < (ratio := read.tokens_ratio(list)) < 4  # letters
+    assert read.tokens_ratio(str.split, 4096) == 1.0
+    assert read.tokens_ratio(list, 128_000) == 1.0
+    assert 3 < (ratio := read.tokens_ratio(list, 4096)) < 4  # letters
     assert reading.with_earlier((), ratio)[0].n_tokens == round(ratio * document.n_tokens)
