@@ -123,7 +123,7 @@ async def test_whether_documents_fit_follows_the_open_models_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "one.md").write_text("word\n" * 400)
-    monkeypatch.setattr("app.chat.worker.tokens_ratio", lambda encode: 3.0)
+    monkeypatch.setattr("app.chat.worker.tokens_ratio", lambda encode, vocab_size: 3.0)
     async with chatting(Script(n_ctx=2048)) as driver:
         await driver.say(f"/read {tmp_path / 'one.md'}")
         assert "tokens, the context holds 2,048" in await driver.note("one.md: about 2,4")
