@@ -45,8 +45,8 @@ def load_persona(name: str) -> Persona:
     files = _files()
     if name not in files:
         near = difflib.get_close_matches(name, files, n=1, cutoff=0.5)
-        known = clean_line(f"known: {', '.join(files)}", 200) if files else how_to_add()
-        hint = f"nearest: {near[0]}" if near else known
+        listed = clean_line(f"known: {', '.join(files)}", 200) if files else how_to_add()
+        hint = f"nearest: {near[0]}" if near else listed
         raise Refusal(f"there is no persona or preset {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
     text = read_system_file(files[name])
     head = _HEAD.match(text)
