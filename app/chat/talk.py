@@ -40,7 +40,7 @@ from app.chat.options import ChatOptions
 from app.chat.status import EngineStatus
 from app.chat.turns import Admission, Turns
 from app.conversations.at_hand import AtHand
-from app.conversations.conversation import Conversation, Ending
+from app.conversations.conversation import Ending
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Opened, Store
 from app.program.remote_model import ModelPlace
@@ -129,13 +129,6 @@ class Talk:
         """Begin a new conversation."""
         self._settle()
         self.turns.start_anew(system)
-        return self._follow()
-
-    def load(self, conversation: Conversation) -> Iterator[Event]:
-        """Go on with these messages, which are on no disk; what the cache holds of them is not read again."""
-        self._settle()
-        self.turns.replace(conversation)
-        self._awaited = ConversationTakenUp if self.turns.model is not None and conversation.turns() else None
         return self._follow()
 
     # ---- turns

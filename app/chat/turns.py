@@ -160,17 +160,6 @@ class Turns:
         self._send_conversation()
         return True
 
-    def replace(self, conversation: Conversation) -> bool:
-        """Go on with a conversation that is on no disk; False while the engine is busy."""
-        if self.is_busy:
-            return False
-        self._leave_conversation()
-        self.conversation = conversation
-        self.journal.begin()
-        self._save_queue()
-        self._send_conversation()
-        return True
-
     def _send_conversation(self) -> None:
         self._bridge.keep_state(self.journal.state_path)
         if self.model is not None:

@@ -255,10 +255,10 @@ class EngineWorker:
             self._is_opening_new = False
 
     def _measure_bandwidth(self) -> None:
-        conditions = self._options.watch_conditions()
-        conditions.begin()
         if self._opened is None:
             return
+        conditions = self._options.watch_conditions()
+        conditions.begin()
         gbps = self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
         if gbps is not None:
             self._wire.emit(MemoryMeasured(gbps, conditions.end().is_crowded))

@@ -271,7 +271,3 @@ class Conversation:
         del self.messages[n_messages:]
         self.n_dropped = min(self.n_dropped, n_messages)
         return cut
-
-    def clear(self) -> None:
-        """Forget the messages; the system prompt stays."""
-        self.cut(0)

@@ -173,20 +173,6 @@ def row_for(total_bytes: int) -> MemoryRow | None:
     return fitting[-1] if fitting else None
 
 
-def derive_best(row: MemoryRow) -> tuple[str, ...]:
-    """Compute what the table's ``best`` must say."""
-    room = int((row.gib - row.system) * (1 << 30))
-    memory, best = MachineMemory(row.gib << 30, room), []
-    for shape in reversed(shapes()):
-        fitting = (
-            one for one in _four_bits_or_more() if _try(shape.parameters, one, memory, MachineRates()).verdict == "yes"
-        )
-        quantization = next(fitting, None)
-        if quantization:
-            best.append(f"{shape.size} {quantization}")
-    return tuple(best[:3])
-
-
 def _four_bits_or_more() -> list[str]:
     return [name for name, bits in bits_per_weight().items() if 4.0 < bits < 16]
 

@@ -101,7 +101,7 @@ class Answering:
             on_prompt_progress=self._note_progress,
         )
         job.start(reply)
-        job.tell(Begun(len(ids)))
+        job.tell(Begun())
         for text in reply:
             telling.push(text)
             self._between()
@@ -261,4 +261,4 @@ class _Telling:
     def _chance(self, token_id: int, logprob: float, top: tuple[TokenChance, ...] = ()) -> TokenChance:
         raw = self._tokenizer.token_bytes(token_id)
         text = raw.decode("utf-8", "replace") if raw else self._tokenizer.token_text(token_id)
-        return TokenChance(token_id, text, raw, logprob, top)
+        return TokenChance(text, raw, logprob, top)

@@ -21,7 +21,6 @@ from engine.prompt.tools.calls import ToolCall
 class TokenChance:
     """A token with its log-probability."""
 
-    token_id: int
     text: str
     raw: bytes
     """Its bytes, of which the text may be a part of a character."""
@@ -33,8 +32,6 @@ class TokenChance:
 @record
 class Begun:
     """The prompt was taken; an error can come no more as an HTTP status."""
-
-    prompt_tokens: int
 
 
 @record
