@@ -46,11 +46,7 @@ def validate_model(path: Path | str) -> Checked:
 
 
 def check_model(path: Path | str) -> None:
-    """Check the whole file and give it back.
-
-    Raises:
-        EngineError: the file cannot be used; the message is one line.
-    """
+    """Check the whole file and give it back. Raises EngineError: the file cannot be used; the message is one line."""
     validate_model(path).gguf.close()
 
 

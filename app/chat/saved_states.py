@@ -281,11 +281,7 @@ class SavedStates:
         return paths.private_directory(root / self._kind()) if root is not None else None
 
     def _kept_in(self) -> Path:
-        """The same, with the model's name beside the segments.
-
-        Raises:
-            OSError: none can be had.
-        """
+        """The same, with the model's name beside the segments. Raises OSError: none can be had."""
         directory = self._directory()
         if directory is None:
             raise PermissionError(errno.EACCES, "the directory for saved states is not writable")

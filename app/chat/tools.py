@@ -92,11 +92,7 @@ class ToolBox:
         return any(one.is_usable and one.server is None for one in self._served.values())
 
     def obey(self, wanted: str) -> str:
-        """Do what stands behind ``/tools``; returns what to show.
-
-        Raises:
-            Refusal: it means nothing.
-        """
+        """Do what stands behind ``/tools``; returns what to show. Raises Refusal: it means nothing."""
         if not self._served:
             return HOW_TO
         word, _, name = wanted.strip().partition(" ")

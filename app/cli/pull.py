@@ -38,12 +38,7 @@ class PullOptions:
 
 
 def pull(options: PullOptions, settings: Settings, web: Web | None = None) -> int:
-    """Download a model.
-
-    Raises:
-        Refusal: it cannot be had, or should not be; one line.
-        OSError: it cannot be written.
-    """
+    """Download a model. Raises Refusal: it cannot be had, or should not be; one line; OSError: it cannot be written."""
     sha256 = options.sha256.lower().removeprefix("sha256:")
     if sha256 and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise Refusal("jalopy pull: --sha256 is no hash of 64 hexadecimal digits")

@@ -197,11 +197,7 @@ class _Search:
 
 
 def _tell_kernels(search: _Search, options: TuneOptions) -> int:
-    """Print what was found for the kernels alone.
-
-    Raises:
-        Refusal: it was stopped before.
-    """
+    """Print what was found for the kernels alone. Raises Refusal: it was stopped before."""
     if search.is_stopped:
         raise Refusal("jalopy tune: stopped before everything was measured", exit_codes.INTERRUPTED)
     if not search.lookahead and not options.as_json:

@@ -236,11 +236,7 @@ class Conversation:
     def add_reply(
         self, text: str, ending: Ending, figures: ReplyFigures | None, thinking: Thinking | None = None
     ) -> ChatMessage:
-        """Append what the model answered.
-
-        Raises:
-            ValueError: nobody asked.
-        """
+        """Append what the model answered. Raises ValueError: nobody asked."""
         if not self.awaits_reply:
             raise ValueError("a reply needs a message it answers")
         message = ChatMessage(Role.ASSISTANT, text, ending, figures, thinking)

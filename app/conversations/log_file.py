@@ -98,11 +98,7 @@ class LogFile:
 
     @classmethod
     def create(cls, path: Path) -> LogFile:
-        """Create an empty log in a directory that exists.
-
-        Raises:
-            OSError: it cannot be created, or is there already.
-        """
+        """Create an empty log in a directory that exists. Raises OSError: it cannot be created, or is there already."""
         return cls._locked(path, os.open(path, _flags(os.O_CREAT | os.O_EXCL), 0o600))
 
     @classmethod
@@ -187,11 +183,7 @@ class LogFile:
         self.synced = self.size
 
     def sync_directories(self) -> None:
-        """Let the names of a new log outlive a power cut.
-
-        Raises:
-            OSError: that failed.
-        """
+        """Let the names of a new log outlive a power cut. Raises OSError: that failed."""
         for directory in (self.path.parent, self.path.parent.parent):
             sync_directory(directory)
 

@@ -13,11 +13,7 @@ _MOST_CHARS = 100
 
 
 def note_model_name(place: Path, name: str) -> None:
-    """Write the name down, where it is not known yet.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Write the name down, where it is not known yet. Raises OSError: it could not be written."""
     if not (place / FILE_NAME).exists():
         replace_file(place / FILE_NAME, clean_line(name, _MOST_CHARS).encode(), durable=False)
 

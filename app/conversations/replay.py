@@ -393,11 +393,7 @@ def _calls_record(message: ChatMessage) -> Record:
 
 
 def reply_of(record: Record) -> ChatMessage:
-    """Return the reply that a record describes.
-
-    Raises:
-        UnsoundRecordError: it describes none.
-    """
+    """Return the reply that a record describes. Raises UnsoundRecordError: it describes none."""
     try:
         ending = Ending(record.get("ending"))
     except ValueError:

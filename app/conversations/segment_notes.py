@@ -28,11 +28,7 @@ class SegmentNotes:
         self._known = noted_in(self._path)
 
     def note(self, name: str) -> None:
-        """Write a name down, once.
-
-        Raises:
-            OSError: it could not be written.
-        """
+        """Write a name down, once. Raises OSError: it could not be written."""
         if name not in self._known:
             append_file(self._path, f"{name}\n".encode())
             self._known.add(name)

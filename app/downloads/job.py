@@ -97,11 +97,7 @@ class PullJob:
             self._web.give_up()  # a read that waits for a slow server would hold the part
 
     def _pause(self, pause_s: float) -> None:
-        """Wait before another attempt.
-
-        Raises:
-            Stopped: there will be none.
-        """
+        """Wait before another attempt. Raises Stopped: there will be none."""
         if self._stopped.wait(pause_s):
             raise Stopped(clean_line(self.what, 100))
 

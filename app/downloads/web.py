@@ -267,11 +267,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def split_address(url: str) -> SplitResult:
-    """Take an address apart.
-
-    Raises:
-        DownloadError: it is none of HTTP or HTTPS, or carries a password.
-    """
+    """Take an address apart. Raises DownloadError: it is none of HTTP or HTTPS, or carries a password."""
     try:
         parts = urlsplit(url)
         is_sound = bool(parts.hostname) and parts.username is None and _SAFE_URL.fullmatch(url) is not None

@@ -73,11 +73,7 @@ def memory_rows() -> tuple[MemoryRow, ...]:
 
 
 def parameters_of(size: str) -> float:
-    """Read a size as people write it: "8B", "0.5b", "135M".
-
-    Raises:
-        Refusal: it is no size.
-    """
+    """Read a size as people write it: "8B", "0.5b", "135M". Raises Refusal: it is no size."""
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([bBmM])\s*", size)
     value = float(match[1]) * (1e9 if match[2] in "bB" else 1e6) if match else 0.0
     if not _SMALLEST_PARAMETERS <= value <= _MOST_PARAMETERS:

@@ -40,11 +40,7 @@ class InspectOptions:
 
 
 def inspect(options: InspectOptions, settings: Settings) -> int:
-    """Check the file and print what it holds.
-
-    Raises:
-        EngineError: the file cannot be used.
-    """
+    """Check the file and print what it holds. Raises EngineError: the file cannot be used."""
     checked = engine_access.validate_model(options.model)
     report = describe(checked, _JSON_CHARS if options.as_json else _SHOWN_CHARS)
     checked.gguf.close()
@@ -61,11 +57,7 @@ def inspect(options: InspectOptions, settings: Settings) -> int:
 
 
 def report_of_file(path: Path) -> list[str]:
-    """Check a file and write what it holds, with the template whole.
-
-    Raises:
-        EngineError: the file cannot be used.
-    """
+    """Check a file and write what it holds, with the template whole. Raises EngineError: the file cannot be used."""
     checked = engine_access.validate_model(path)
     try:
         report = describe(checked)

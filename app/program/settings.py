@@ -201,11 +201,7 @@ def load_settings(user_file: Path | None = None) -> Settings:
 
 
 def settings_of(text: str, source: str) -> Settings:
-    """Return the defaults with a settings file's text laid over them.
-
-    Raises:
-        SettingsError: as of a file.
-    """
+    """Return the defaults with a settings file's text laid over them. Raises SettingsError: as of a file."""
     return merge(built_in_settings(), parse_toml(text.encode("utf-8"), source, SettingsError), source)
 
 

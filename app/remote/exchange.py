@@ -85,11 +85,7 @@ class Exchange:
             self._web.give_up()
 
     def models(self) -> list[Listed]:
-        """Ask which models there are.
-
-        Raises:
-            DownloadError: there is no answer that can be used.
-        """
+        """Ask which models there are. Raises DownloadError: there is no answer that can be used."""
         response = self._send("/models", None, self._limits.listing_s, self._limits.listing_s)
         answer = self._whole(response)
         found = answer.get("data") if isinstance(answer, dict) else None

@@ -16,11 +16,7 @@ _SOUND = re.compile(r"[!-~]{1,4096}")
 
 
 def find_key(host: str) -> str:
-    """Return the key for a server; "" for none.
-
-    Raises:
-        Refusal: it cannot be a key. The line holds nothing of it.
-    """
+    """Return the key for a server; "" for none. Raises Refusal: it cannot be a key. The line holds nothing of it."""
     given, source = os.environ.get(VARIABLE, "").strip(), VARIABLE
     if not given:
         given, source = _from_keyring(host).strip(), "the keyring"

@@ -12,11 +12,7 @@ from app.text.clean_text import clean_line
 
 
 def served_models(server: str) -> list[ModelEntry]:
-    """Ask a server which models it computes.
-
-    Raises:
-        Refusal: it does not say, or its key cannot be one.
-    """
+    """Ask a server which models it computes. Raises Refusal: it does not say, or its key cannot be one."""
     asked = RemoteModel(server_address(server))
     return [
         ModelEntry(

@@ -34,11 +34,7 @@ class ServedConversation:
     def prompt_ids(
         self, said: Sequence[Said], thinking: ThinkingMode, tools: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """Return the tokens up to where the reply begins.
-
-        Raises:
-            EngineError: the template refuses the conversation.
-        """
+        """Return the tokens up to where the reply begins. Raises EngineError: the template refuses the conversation."""
         n_same = _n_same(self._said, said)
         try:
             self._keep(said, n_same)

@@ -114,11 +114,7 @@ class EngineThread:
         self._thread.start()
 
     def ask(self, job: Job) -> None:
-        """Have a request answered when its turn comes.
-
-        Raises:
-            ApiError: too many wait, or the server ends.
-        """
+        """Have a request answered when its turn comes. Raises ApiError: too many wait, or the server ends."""
         self._refuse_closed()
         try:
             self._line.join(job.peer, job)

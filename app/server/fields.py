@@ -17,11 +17,7 @@ MOST_DIGITS = 40
 
 
 def read_json(body: bytes) -> Fields:
-    """Return the object in a request's body.
-
-    Raises:
-        ApiError: it is not JSON, or not an object.
-    """
+    """Return the object in a request's body. Raises ApiError: it is not JSON, or not an object."""
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, parse_int=_bounded_int)
     except UnicodeDecodeError:

@@ -30,11 +30,7 @@ _TEXT_PARTS = "input_text", "output_text", "text"
 
 
 def response_order(fields: Fields, model_id: str) -> Order:
-    """Read a request for ``/v1/responses``.
-
-    Raises:
-        ApiError: it is wrong somewhere.
-    """
+    """Read a request for ``/v1/responses``. Raises ApiError: it is wrong somewhere."""
     check_model(fields, model_id)
     for name in _IGNORED:
         fields.any(name)

@@ -82,11 +82,7 @@ class Running:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self) -> int:
-        """Answer until a signal comes; returns the exit code.
-
-        Raises:
-            Exception: the model cannot be opened.
-        """
+        """Answer until a signal comes; returns the exit code. Raises Exception: the model cannot be opened."""
         _quiet_logs()
         asyncio.run(self._run())
         if self._failure is not None:

@@ -86,11 +86,7 @@ class TextRoutes:
         return JsonBody({"content": await self._aside(lambda model: model.tokenizer.decode(ids))})
 
     def served(self) -> Served:
-        """Return the open model.
-
-        Raises:
-            ApiError: it is not open yet.
-        """
+        """Return the open model. Raises ApiError: it is not open yet."""
         if self._engine.served is None:
             raise unavailable("the model is being opened (try again later)", "model_loading")
         return self._engine.served

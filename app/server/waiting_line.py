@@ -33,11 +33,7 @@ class WaitingLine(Generic[T]):
         return self._n
 
     def join(self, peer: str, item: T) -> None:
-        """Wait behind what this peer has sent before.
-
-        Raises:
-            LineFullError: too many wait.
-        """
+        """Wait behind what this peer has sent before. Raises LineFullError: too many wait."""
         with self._lock:
             if self._n >= self._most:
                 raise LineFullError

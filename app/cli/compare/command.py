@@ -87,11 +87,7 @@ def compare(options: CompareOptions, _: Settings | None = None) -> int:
 
 
 def make_job(options: CompareOptions) -> Job:
-    """Choose the tokens that both engines read.
-
-    Raises:
-        EngineError: the model cannot be used.
-    """
+    """Choose the tokens that both engines read. Raises EngineError: the model cannot be used."""
     from app.chat import opening as engine_access
     from engine.machine import host
 
@@ -127,11 +123,7 @@ def ask_ours(job: Job) -> Answer:
 
 
 def ask_peer(options: CompareOptions, job: Job) -> Answer:
-    """Have llama.cpp do the job.
-
-    Raises:
-        Refusal: it cannot; one line that says what to do.
-    """
+    """Have llama.cpp do the job. Raises Refusal: it cannot; one line that says what to do."""
     python = options.peer_python or sys.executable
     code, answer, complaint = _ask([python, peer_side.__file__], job)
     if answer is not None:
