@@ -6,17 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.chat.events import (
-    Event,
-    GenerationFailed,
-    GenerationFinished,
-    PieceGenerated,
-    PromptStopped,
-    ReplyReopened,
-    TextGenerated,
-    ThinkingFinished,
-    ThoughtGenerated,
-)
+from app.chat import events
 from app.chat.reply import ReplyMeter
 from app.chat.reply_text import GrowingReply, ReplyText
 from app.chat.status import Activity
@@ -151,11 +141,11 @@ class RemoteTurn:
         if self._exchange.is_cancelled:
             self.meter.finish_reason = "cancelled"
             if not self._pieces:
-                self._emit(PromptStopped())
+                self._emit(events.PromptStopped())
                 return False
         self.meter.finish_reason = self.meter.finish_reason or "stop"
         self._finish()
-        self._emit(GenerationFinished(self.meter.ending, self.meter.figures(), (), self.text()))
+        self._emit(events.GenerationFinished(self.meter.ending, self.meter.figures(), (), self.text()))
         return True
 
     def _fail(self, error: BaseException) -> bool:
@@ -163,7 +153,7 @@ class RemoteTurn:
         if not self._pieces:
             raise error
         self._finish()
-        self._emit(GenerationFailed(reason_of(error), self.meter.figures(), (), self.text(), error))
+        self._emit(events.GenerationFailed(reason_of(error), self.meter.figures(), (), self.text(), error))
         return True
 
     def _take(self, piece: Piece) -> None:
@@ -194,16 +184,16 @@ class RemoteTurn:
     def _show(self, text: str) -> None:
         if not self._is_reopened:
             self._is_reopened = True
-            self._emit(ReplyReopened())
+            self._emit(events.ReplyReopened())
             self._text.push(self._begun.raw)
         self._pieces.append(text)
         self._text.push(text)
         if self._tells_pieces:  # last: whoever shows it has saved it before
-            self._emit(PieceGenerated(text))
+            self._emit(events.PieceGenerated(text))
 
     def _finish(self) -> None:
         if not self._is_reopened:
-            self._emit(ReplyReopened())
+            self._emit(events.ReplyReopened())
             self._text.push(self._begun.raw)
             self._is_reopened = True
         self._text.finish()
@@ -222,8 +212,10 @@ class RemoteTurn:
     def _update(self, **changes: Any) -> None:
         self._wire.status = replace(self._wire.status, **changes)
 
-    def _emit(self, event: Event) -> None:
-        if isinstance(event, (TextGenerated, ThoughtGenerated, ThinkingFinished, ReplyReopened)):
+    def _emit(self, event: events.Event) -> None:
+        if isinstance(
+            event, (events.TextGenerated, events.ThoughtGenerated, events.ThinkingFinished, events.ReplyReopened)
+        ):
             self._growing.take(event)
         self._wire.emit(event)
 
