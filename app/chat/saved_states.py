@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.wire import FLUSH_S
-from app.conversations.model_names import note_model_name
-from app.conversations.segment_notes import SegmentNotes
+from app.conversations.segment_notes import SegmentNotes, note_model_name
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
@@ -27,6 +26,7 @@ from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine import Session
+    from engine.saved_state import StateWriter
 
 ASIDE_SUFFIX = ".refused"
 LEAST_PREFIX_TOKENS = 32
@@ -36,23 +36,6 @@ LEAST_TAKEN_TOKENS = 64
 MOST_LOOKED_THROUGH = 64
 """Files of earlier versions that are looked through, those changed last: about 2 ms each."""
 NEW_PREFIX_FLUSH_S = 5.0
-
-
-class StateWriter(Protocol):
-    """Writes one session's state in a thread of its own; see ``engine.saved_state``."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why nothing is saved."""
-
-    def note(self) -> None:
-        """The session grew or was cut."""
-
-    def flush(self, timeout_s: float) -> bool:
-        """Wait until all is on disk."""
-
-    def close(self) -> None:
-        """End."""
 
 
 class Place(Protocol):
@@ -65,10 +48,6 @@ class Place(Protocol):
 
     state_path: Path | None
     state_trouble: str
-
-
-def _none_kept(kind: str) -> Iterable[Path]:
-    return ()
 
 
 @record
@@ -91,7 +70,7 @@ class StateFiles:
     fingerprint: Callable[[Any], str]
     root: Path | None
     may_read_prefix: Callable[[], bool] = bool
-    earlier: Callable[[str], Iterable[Path]] = _none_kept
+    earlier: Callable[[str], Iterable[Path]] = lambda kind: ()
 
 
 @record

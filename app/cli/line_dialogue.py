@@ -25,7 +25,7 @@ from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.figures import count, size
-from app.tuning.thread_command import describe
+from app.tuning.threads_in_use import describe
 
 WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""

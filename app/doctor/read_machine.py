@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from app.doctor.readings import ClockReadings, CoreReadings, DiskReadings, MemoryReadings
+from app.machine.paced import or_none
 from app.machine.processor import CoreLoads
-
-T = TypeVar("T")
 
 LOOK_S = 0.3
 """How long the load of other programs is watched."""
@@ -26,31 +24,23 @@ _VIRTUAL_DISKS = ("vd", "xvd")
 """Disks of virtual machines: what they say of themselves is the hypervisor's default and not the truth."""
 
 
-def attempt(read: Callable[[], T], otherwise: T) -> T:
-    """Return what a reader finds, or the other value where this system does not tell."""
-    try:
-        return read()
-    except Exception:  # drivers, containers and other systems fail in every way there is
-        return otherwise
-
-
 def read_cores(root: Path = ROOT, look_s: float = LOOK_S) -> CoreReadings:
     """Count processors and watch for a moment what other programs take of them."""
     import psutil
 
     from engine.machine import host
 
-    cores = attempt(host.cores, None)
+    cores = or_none(host.cores)
     name, flags = _cpu_info(root)
     return CoreReadings(
         name=name,
-        physical=attempt(lambda: psutil.cpu_count(logical=False), None),
-        logical=attempt(lambda: psutil.cpu_count(logical=True), None),
+        physical=or_none(lambda: psutil.cpu_count(logical=False)),
+        logical=or_none(lambda: psutil.cpu_count(logical=True)),
         allowed=len(cores.logical) if cores else None,
         allowed_physical=cores.n_physical if cores else None,
         quota=cores.quota if cores else None,
         flags=flags,
-        others_busy=attempt(lambda: _others_busy(look_s), None),
+        others_busy=or_none(lambda: _others_busy(look_s)),
     )
 
 
@@ -66,7 +56,7 @@ def read_clock(root: Path = ROOT) -> ClockReadings:
         limit_mhz=_mhz(policy / "scaling_max_freq"),
         turbo=_turbo(cpu),
         throttled=_number(cpu / "cpu0/thermal_throttle/core_throttle_count"),
-        on_battery=attempt(_on_battery, None),
+        on_battery=or_none(_on_battery),
     )
 
 
@@ -76,12 +66,12 @@ def read_memory(root: Path = ROOT) -> MemoryReadings:
 
     from engine.machine import host
 
-    swap: Any = attempt(psutil.swap_memory, None)
+    swap: Any = or_none(psutil.swap_memory)
     modes = _text(root / "sys/kernel/mm/transparent_hugepage/enabled")
     chosen = modes.partition("[")[2].partition("]")[0]
     return MemoryReadings(
-        total_bytes=attempt(host.total_memory_bytes, None),
-        available_bytes=attempt(host.available_memory_bytes, None),
+        total_bytes=or_none(host.total_memory_bytes),
+        available_bytes=or_none(host.available_memory_bytes),
         swap_bytes=int(swap.total) if swap else None,
         swap_used_bytes=int(swap.used) if swap else None,
         huge_pages=chosen,
@@ -90,7 +80,7 @@ def read_memory(root: Path = ROOT) -> MemoryReadings:
 
 def read_disk(path: str | os.PathLike[str], root: Path = ROOT) -> DiskReadings:
     """Find out what kind of disk a file lies on, by its device number or by what is mounted there."""
-    return attempt(lambda: _disk(Path(path), root), DiskReadings())
+    return or_none(lambda: _disk(Path(path), root)) or DiskReadings()
 
 
 def _disk(path: Path, root: Path) -> DiskReadings:
@@ -164,7 +154,7 @@ def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:
     if not name:
         import platform
 
-        name = attempt(platform.processor, "") or attempt(platform.machine, "")
+        name = or_none(platform.processor) or or_none(platform.machine) or ""
     return name, flags
 
 

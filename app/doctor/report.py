@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from app.doctor.findings import BAD, MACHINE_LOOKS, OK, WEAK, Finding
+from app.doctor.findings import BAD, MACHINE_LOOKS, OK, TERMINAL_LOOKS, WEAK, Finding
 from app.doctor.readings import Readings
-from app.doctor.terminal_findings import TERMINAL_LOOKS
 from app.text.clean_text import clean_line
 from app.text.figures import count, counted, rate, size
 

@@ -100,12 +100,9 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
                 title=model.name,
                 place=ADVISED if model is best else "download",
                 size_bytes=needs.weights_bytes,
-                n_parts=1,
-                name="",
                 architecture=model.architecture,
                 parameters=int(model.parameters),
                 quantization=chosen,
-                context_length=0,
                 licence=model.licence,
                 outlook=lister.outlook_of(needs),
                 repository=model.repository,  # without the type: not every repository has it

@@ -76,14 +76,14 @@ class ModelEntry:
     path: Path
     title: str
     place: str
-    size_bytes: int
-    n_parts: int
-    name: str
-    architecture: str
-    parameters: int
-    quantization: str
-    context_length: int
-    licence: str
+    size_bytes: int = 0
+    n_parts: int = 1
+    name: str = ""
+    architecture: str = ""
+    parameters: int = 0
+    quantization: str = ""
+    context_length: int = 0
+    licence: str = ""
     type_bytes: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     outlook: Outlook | None = None

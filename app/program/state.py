@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from app.program import paths
 from app.program.settings import MOST_THREADS, SettingsError, built_in_settings, override
@@ -18,6 +18,8 @@ from app.program.small_file import DamagedFileError, JsonFile, NewerFileError
 from app.text.record import record
 from engine import KV_TYPES
 from engine.prompt.thinking_mode import ThinkingMode
+
+T = TypeVar("T")
 
 VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
@@ -129,19 +131,14 @@ def remember_thinking(model_key: str, mode: str, path: Path | None = None) -> st
         model_key: the path of the model's file.
     """
     state, _ = load_state(path)
-    kept = {key: value for key, value in state.thinking.items() if key != model_key}
-    if ThinkingMode.parse(mode) != ThinkingMode():
-        kept = dict([*kept.items(), (model_key, mode)][-_MAX_TUNED:])
-    return save_state(dataclasses.replace(state, thinking=kept), path)
+    kept = mode if ThinkingMode.parse(mode) != ThinkingMode() else None
+    return save_state(dataclasses.replace(state, thinking=_with(state.thinking, model_key, kept)), path)
 
 
 def remember_generation(model_key: str, chosen: Mapping[str, float]) -> str | None:
     """Note generation parameters for a model, or forget them where none are chosen; returns a line on failure."""
     state, _ = load_state()
-    kept = {key: value for key, value in state.generation.items() if key != model_key}
-    if chosen:
-        kept = dict([*kept.items(), (model_key, dict(chosen))][-_MAX_TUNED:])
-    return save_state(dataclasses.replace(state, generation=kept))
+    return save_state(dataclasses.replace(state, generation=_with(state.generation, model_key, dict(chosen) or None)))
 
 
 def remember_tuned(
@@ -159,14 +156,16 @@ def remember_tuned(
         without: another name to forget.
     """
     state, _ = load_state(path)
-    gone = (key, without)
-    kept = {name: value for name, value in state.tuned_threads.items() if name not in gone}
-    when = {name: value for name, value in state.tuned_when.items() if name not in gone and name in kept}
-    if choice is not None:
-        kept = dict([*kept.items(), (key, choice)][-_MAX_TUNED:])
-    if choice is not None and measured is not None:
-        when[key] = measured
+    kept = _with(_with(state.tuned_threads, without), key, choice)
+    when = _with(_with(state.tuned_when, without), key, measured if choice is not None else None)
+    when = {name: value for name, value in when.items() if name in kept}
     return save_state(dataclasses.replace(state, tuned_threads=kept, tuned_when=when), path)
+
+
+def _with(kept: Mapping[str, T], key: str, value: T | None = None) -> dict[str, T]:
+    """Return what is kept, with this value in place of the key's, or without it; the oldest go where it is too much."""
+    others = [(name, one) for name, one in kept.items() if name != key]
+    return dict(others if value is None else [*others, (key, value)][-_MAX_TUNED:])
 
 
 def _file(path: Path | None) -> JsonFile:

@@ -16,17 +16,11 @@ def served_models(server: str) -> list[ModelEntry]:
     asked = RemoteModel(server_address(server))
     return [
         ModelEntry(
-            path=Path(),
-            title=clean_line(one.name, 60),
-            place=asked.host,
-            size_bytes=0,
+            Path(),
+            clean_line(one.name, 60),
+            asked.host,
             n_parts=0,
-            name="",
-            architecture="",
-            parameters=0,
-            quantization="",
             context_length=one.n_ctx,
-            licence="",
             served=RemoteModel(asked.server, one.name),
         )
         for one in Exchange(asked, find_key(asked.host)).models()

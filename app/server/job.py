@@ -9,8 +9,8 @@ import asyncio
 import threading
 from collections import deque
 from contextlib import suppress
-from typing import Protocol
 
+from app.chat.wire import Stoppable
 from app.server.api_error import ApiError
 from app.server.order import Order
 from app.text.record import record
@@ -62,13 +62,6 @@ class Ended:
 
 
 Happening = Begun | Piece | Ended
-
-
-class Stoppable(Protocol):
-    """The computation behind a job."""
-
-    def cancel(self) -> None:
-        """End it; any thread may call."""
 
 
 class Job:
