@@ -16,11 +16,7 @@ USAGE = "/schema FILE takes a JSON schema"
 
 
 class FormChoice:
-    """The form of replies, as ``--schema`` or ``/schema`` chose it; the engine's thread asks for constraints.
-
-    Args:
-        form: None for any.
-    """
+    """The form of replies, as ``--schema`` or ``/schema`` chose it; the engine's thread asks for constraints."""
 
     def __init__(self, form: AnswerForm | None = None) -> None:
         self.form = form

@@ -40,11 +40,7 @@ def check_form(form: AnswerForm) -> None:
 
 
 class Forms:
-    """Makes constraints for one vocabulary. Used by the engine's thread alone.
-
-    Args:
-        tokenizer: of the model.
-    """
+    """Makes constraints for one vocabulary. Used by the engine's thread alone."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -109,11 +105,6 @@ def _plain_escapes(gbnf: str) -> str:
 
 class FormConstraint:
     """How far one reply has come in its form.
-
-    Args:
-        matcher: of llguidance.
-        tokenizer: of the model.
-        name: of the form.
 
     Raises:
         FormError: the form cannot be used.

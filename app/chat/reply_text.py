@@ -21,7 +21,6 @@ class ReplyText:
     """One reply's text as it is told.
 
     Args:
-        emit: takes the events.
         meter: of the running reply; says how long thinking took.
         opening: the last words of the prompt, which may open a thinking block.
         earlier: what was thought in the part of the reply that is continued.

@@ -44,10 +44,7 @@ class Talk:
     follows is stopped. ``stop`` may be called from any thread, and from a signal's handler.
 
     Args:
-        options: how models are opened and replies written.
         at_hand: the saved conversations; by default nothing is saved.
-        system: the system prompt; "" or None for none.
-        clock: monotonic seconds.
         watch: called while the engine works, with what it is doing.
         may_read_ahead: whether to use the engine while nothing was asked; consulted each time.
 

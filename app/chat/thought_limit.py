@@ -25,7 +25,6 @@ class ThoughtLimit:
     """Follows one reply and says when its thought is to end.
 
     Args:
-        tokenizer: of the model.
         budget_tokens: limit on the thought, in tokens.
         opened: marker of a thought that the prompt has opened; None for none.
         spelled: control tokens that are part of the text.

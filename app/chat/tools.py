@@ -68,12 +68,7 @@ class _Served:
 
 
 class ToolBox:
-    """The servers of the settings.
-
-    Args:
-        settings: of tools.
-        make: replaced by tests.
-    """
+    """The servers of the settings."""
 
     def __init__(self, settings: ToolSettings, make: MakeServer = _make_server) -> None:
         self._make, self.result_tokens = make, settings.result_tokens

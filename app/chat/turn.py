@@ -74,10 +74,6 @@ class EngineTurn:
     """One prompt and its reply.
 
     Args:
-        wire: takes events and status.
-        session: of the engine.
-        prompt: what the reply follows on.
-        options: how to ask.
         on_progress: called after every token and every block of the prompt.
         spelled: control tokens that are part of the text.
         calls: takes calls of tools out of the answer; None where the model knows no tools.

@@ -42,7 +42,6 @@ class Turns:
     """The order of turns in one conversation.
 
     Args:
-        journal: saves it.
         saving_patience_s: how long what is asked and what was answered waits to be on disk; 0 does not wait.
     """
 
@@ -182,7 +181,6 @@ class Turns:
         """Ask in place of an earlier message and all after it; False while the engine is busy.
 
         Args:
-            text: the new message.
             n_turn: which turn it replaces, from 0 on.
         """
         if self.is_busy or self.model is None:

@@ -35,13 +35,7 @@ class Watched(Protocol):
 
 
 class EngineMeasures:
-    """Measurements of one engine's thread.
-
-    Args:
-        wire: takes the figures.
-        history: earlier replies.
-        clock: monotonic seconds, the meters' clock.
-    """
+    """Measurements of one engine's thread."""
 
     def __init__(self, wire: Watched, history: ReplyHistory, clock: Clock) -> None:
         self._wire, self._history, self._clock = wire, history, clock

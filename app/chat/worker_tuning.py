@@ -28,7 +28,6 @@ class EngineTuning:
 
     Args:
         on_weights_moved: called when the weights have come to lie elsewhere in memory.
-        conditions: watches the machine.
     """
 
     def __init__(self, wire: Wire, options: ChatOptions, on_weights_moved: Callable[[Model], None]) -> None:

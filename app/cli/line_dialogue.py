@@ -103,7 +103,6 @@ class Dialogue:
         """Write one answer.
 
         Args:
-            begin: asks for it.
             as_before: what to say where none comes, and what it would have replaced stays.
 
         Raises:

@@ -43,8 +43,6 @@ class Keeper:
 
     Args:
         open_log: opens or creates the log, in the keeper's thread; called again while it raises.
-        log: one that is open already.
-        clock: monotonic seconds.
     """
 
     def __init__(self, open_log: Callable[[], LogFile], log: LogFile | None = None) -> None:

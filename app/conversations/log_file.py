@@ -294,9 +294,6 @@ _MOST_PLACES = 3
 def damage_line(saved: Saved, n_lines: int) -> str:
     """Say how much of a log cannot be read, what is missing for that, and what it means for the model.
 
-    Args:
-        n_lines: that cannot be read, or not where they stand.
-
     Returns:
         "" where nothing is wrong.
     """

@@ -100,9 +100,7 @@ class Look:
     """One look at all conversations.
 
     Args:
-        store: has them.
         filter_text: words that must be in the title or in the text; "" for all.
-        texts: remembers what was read.
     """
 
     def __init__(self, store: Store, filter_text: str = "", texts: Texts | None = None) -> None:

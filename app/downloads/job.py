@@ -62,7 +62,6 @@ class PullJob:
 
     Args:
         what: a repository or an address, as the user typed it.
-        connect: makes the client.
     """
 
     def __init__(self, what: str, settings: Settings, connect: Callable[[], Web] | None = None) -> None:

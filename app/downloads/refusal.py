@@ -73,7 +73,6 @@ def refused(status: int, headers: Message, url: str, has_token: bool, is_hub: bo
     """Make the exception for an answer that is none.
 
     Args:
-        has_token: whether the user has one.
         is_hub: whether the hub itself says so, and not a server that it leads to.
     """
     pause_s = pause_s_of(headers) if status in _RETRIED else None

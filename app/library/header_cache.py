@@ -31,7 +31,6 @@ class HeaderCache:
 
     Args:
         path: the file; None for the platform's place.
-        read: reads a header that is not known.
     """
 
     def __init__(self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header) -> None:

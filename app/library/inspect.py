@@ -71,7 +71,6 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
     """Return everything that a checked file holds but its weights, as clean, plain values.
 
     Args:
-        checked: what ``engine.loader.validate`` returns.
         longest: most characters of one text.
     """
     gguf = checked.gguf

@@ -117,14 +117,7 @@ class ModelEntry:
 
 @record
 class Lister:
-    """Inputs of every row.
-
-    Args:
-        memory: what this machine has and could give.
-        rates: what its kernels were measured to do.
-        history: speeds of earlier replies.
-        kv_type, weights_mode: of the settings.
-    """
+    """Inputs of every row."""
 
     memory: MachineMemory
     rates: KnownRates

@@ -58,7 +58,6 @@ class Scan:
     """One look at everything.
 
     Args:
-        settings: say where to look, and what to compare with.
         also: files that are listed wherever they lie, with what to call their place.
     """
 

@@ -26,8 +26,6 @@ class Memory:
     """Readings of memory.
 
     Args:
-        source: psutil, or what stands in for it.
-        process: psutil's of this process.
         own: the system's files on this process: its status, which alone tells allocated memory from mapped files, and
             what it had disks read.
         available: bytes that can be had; None for the source's figure.

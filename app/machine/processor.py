@@ -34,12 +34,7 @@ class Loads(NamedTuple):
 
 
 class CoreLoads:
-    """Loads from the differences of processor times.
-
-    Args:
-        source: psutil, or what stands in for it.
-        own_cpu: processor seconds of this process.
-    """
+    """Loads from the differences of processor times."""
 
     def __init__(self, source: Any, own_cpu: Callable[[], float] = time.process_time) -> None:
         self._source, self._own_cpu = source, own_cpu
@@ -71,12 +66,7 @@ def _spent(times: Any) -> tuple[float, float]:
 
 
 class Processor:
-    """Everything about the processor but its load.
-
-    Args:
-        source: psutil, or what stands in for it.
-        sysfs: where the system's files begin.
-    """
+    """Everything about the processor but its load."""
 
     def __init__(self, source: Any, sysfs: Path) -> None:
         self._source = source

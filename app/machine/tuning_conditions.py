@@ -72,7 +72,6 @@ class ConditionsWatch:
 
     Args:
         source: psutil, what stands in for it, or None to watch nothing.
-        own_cpu: processor seconds of this process.
     """
 
     def __init__(

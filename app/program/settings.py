@@ -210,7 +210,6 @@ def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Setting
 
     Args:
         values: as in the settings file; ``sampling`` is a table.
-        source: the file, named in errors.
     """
     merged = _merge_table(settings, values, source, prefix="")
     assert isinstance(merged, Settings)

@@ -85,7 +85,6 @@ class JsonFile:
 
     Args:
         path: None keeps nothing.
-        version: of what is written.
         oldest: of what can still be read.
         makes_directory: create its directory, for its owner alone, when there is something to write.
     """
@@ -158,9 +157,7 @@ def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str
     """Return the file's tables.
 
     Args:
-        path: the file.
         kind: what it is to the user: "settings file".
-        error: what to raise.
 
     Raises:
         Refusal: it cannot be read, is too large, not UTF-8 or not sound TOML.

@@ -79,11 +79,7 @@ class ProgramState:
 
 
 def load_state(path: Path | None = None) -> tuple[ProgramState, str | None]:
-    """Return what was learned, and a line of notice where a file was there but could not be used.
-
-    Args:
-        path: the state file; None for the platform's place.
-    """
+    """Return what was learned, and a line of notice where a file was there but could not be used."""
     path = path or paths.state_file()
     try:
         return _parse(_file(path).load()), None
@@ -125,11 +121,7 @@ def remember_theme(name: str) -> str | None:
 
 
 def remember_thinking(model_key: str, mode: str, path: Path | None = None) -> str | None:
-    """Note how much a model shall think, or forget it where it is left to the model; returns a line where that failed.
-
-    Args:
-        model_key: the path of the model's file.
-    """
+    """Note how much a model shall think, or forget it where it is left to the model; returns a line on failure."""
     state, _ = load_state(path)
     kept = mode if ThinkingMode.parse(mode) != ThinkingMode() else None
     return save_state(dataclasses.replace(state, thinking=_with(state.thinking, model_key, kept)), path)

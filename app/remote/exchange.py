@@ -60,7 +60,6 @@ class Exchange:
     """One request. Use it once; ``cancel`` may be called by any thread.
 
     Args:
-        model: whose server is asked.
         key: of the server; sent where nobody on the way can read it.
     """
 

@@ -76,7 +76,6 @@ class RemoteTurn:
     """A request and its reply.
 
     Args:
-        wire: takes events and status.
         exchange: not used yet.
         path, request: what is sent.
         begun: of a reply that is continued; None for a new one.

@@ -56,14 +56,7 @@ class _Asked:
 
 
 class RemoteWorker:
-    """Talks to servers.
-
-    Args:
-        wire: takes events and status.
-        options: how to ask.
-        sampling: what the user has set, now.
-        exchange: makes a request to a server; tests shorten its patience.
-    """
+    """Talks to servers."""
 
     def __init__(
         self,

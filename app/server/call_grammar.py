@@ -21,8 +21,6 @@ def call_form(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> AnswerForm
 
     Args:
         tokenizer: of the model; control tokens stand in the grammar by their ids.
-        tools: of the request.
-        how: calls are written.
     """
     rules: list[str] = []
     functions = [tool["function"] for tool in tools.items if tool["function"]["name"] in tools.must]

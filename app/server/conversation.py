@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 class ServedConversation:
-    """The tokens of the last conversation. Used by the engine's thread alone.
-
-    Args:
-        chat: empty.
-        tokenizer: of the same model.
-    """
+    """The tokens of the last conversation. Used by the engine's thread alone."""
 
     def __init__(self, chat: ChatPrompt, tokenizer: Tokenizer) -> None:
         self.chat, self._tokenizer = chat, tokenizer

@@ -77,7 +77,6 @@ class EngineThread:
     """The thread, and the line of those who wait for it.
 
     Args:
-        path: of the model.
         settings: how it is opened, and what holds where a request sets nothing.
         most_waiting: limit on the requests that wait.
         on_opened: called in the thread when the model is open, or with the exception that prevented it.

@@ -35,7 +35,6 @@ class Fields:
     """Fields of an object.
 
     Args:
-        values: as JSON gives them.
         where: the object's own place in the request; "" for the request itself.
 
     Attributes:

@@ -65,13 +65,7 @@ Happening = Begun | Piece | Ended
 
 
 class Job:
-    """One request. The engine's thread calls ``start``, ``tell`` and ``end``; the event loop the rest.
-
-    Args:
-        order: what is asked for.
-        peer: who asks.
-        loop: who reads.
-    """
+    """One request. The engine's thread calls ``start``, ``tell`` and ``end``; the event loop the rest."""
 
     def __init__(self, order: Order, peer: str, loop: asyncio.AbstractEventLoop) -> None:
         self.order, self.peer = order, peer

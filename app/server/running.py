@@ -35,17 +35,7 @@ _ENDINGS = {
 
 
 class Running:
-    """A server that has an address and gets a model.
-
-    Args:
-        path: of the model.
-        settings: of the program.
-        listener: takes connections.
-        model_id: by which clients know the model.
-        names: host names by which the server may be called.
-        api_key: that requests must bring; "" for none.
-        most_waiting: limit on the requests that wait.
-    """
+    """A server that has an address and gets a model."""
 
     def __init__(
         self,

@@ -29,14 +29,7 @@ Body = ReplyBody | ResponseBody
 
 
 class TextRoutes:
-    """Answers with the engine's help.
-
-    Args:
-        engine: computes.
-        model_id: by which clients know the model.
-        metrics: counts.
-        log: takes a line about each reply.
-    """
+    """Answers with the engine's help."""
 
     def __init__(self, engine: EngineThread, model_id: str, metrics: Metrics, log: Callable[[str], object]) -> None:
         self._engine, self._model_id, self._metrics, self._log = engine, model_id, metrics, log

@@ -17,11 +17,7 @@ class LineFullError(Exception):
 
 
 class WaitingLine(Generic[T]):
-    """A queue that serves its peers in turn.
-
-    Args:
-        most: limit on all that wait.
-    """
+    """A queue that serves its peers in turn."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -137,11 +137,7 @@ _CELL = 19
 
 
 def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[BarLine]:
-    """Draw one comparison: heading, what it takes, and a line for each way that was measured.
-
-    Args:
-        in_use: the way in use, marked.
-    """
+    """Draw one comparison: heading, what it takes, and a line for each way that was measured."""
     lines = [BarLine(f" {_title(comparison):<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(), Role.HEADING)]
     if not any(option.tps for option in comparison.options):
         return [*lines, BarLine(f"   {comparison.left_out or comparison.estimate}", Role.PLAIN)]
