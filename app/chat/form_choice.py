@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app.chat.answer_form import SCHEMA, AnswerForm, read_form_file
@@ -40,8 +41,8 @@ class FormChoice:
         """Name the form: "answers as city.json"; "" for any."""
         return f"answers as {self.form.name}" if self.form is not None else ""
 
-    def constraint(self, tokenizer: Tokenizer) -> FormConstraint | None:
-        """Return a constraint at its beginning, None for any form. Called in the engine's thread.
+    def constraint(self, tokenizer: Tokenizer, begun: Iterable[int] = ()) -> FormConstraint | None:
+        """Return a constraint behind the beginning of a reply, None for any form. Called in the engine's thread.
 
         Raises:
             FormError: the form cannot be used.
@@ -53,4 +54,4 @@ class FormChoice:
             return None
         if self._forms is None or self._forms[0] is not tokenizer:
             self._forms = tokenizer, Forms(tokenizer)
-        return self._forms[1].constraint(form)
+        return self._forms[1].constraint(form, begun)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,8 +47,8 @@ class Forms:
         self._tokenizer = tokenizer
         self._vocabulary: Any = None
 
-    def constraint(self, form: AnswerForm) -> FormConstraint:
-        """Return a constraint at its beginning.
+    def constraint(self, form: AnswerForm, begun: Iterable[int] = ()) -> FormConstraint:
+        """Return a constraint behind the beginning of a reply.
 
         Raises:
             FormError: the form cannot be used, or the package is not installed.
@@ -58,7 +59,10 @@ class Forms:
         if self._vocabulary is None:
             self._vocabulary = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Words(self._tokenizer)))
         matcher = llguidance.LLMatcher(self._vocabulary, grammar, log_level=0, limits=_limits())
-        return FormConstraint(matcher, self._tokenizer, form.name)
+        constraint = FormConstraint(matcher, self._tokenizer, form.name)
+        for token_id in begun:
+            constraint.accept(token_id)
+        return constraint
 
 
 def _grammar(form: AnswerForm) -> str:

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from queue import Queue
@@ -139,6 +140,26 @@ class Wire:
         self.arrived = threading.Event()
         """Set with every event, for those who wait for one."""
         self._events: deque[Event] = deque()
+
+    def update(self, **changes: Any) -> None:
+        """Replace fields of the status."""
+        self.status = replace(self.status, **changes)
+
+    def step(self, **changes: Any) -> None:
+        """The same where a step of the computation is over: threads that were wished for are granted."""
+        self.threads.grant()
+        self.update(**changes)
+
+    @contextmanager
+    def running(self, reply: Stoppable, written: Written) -> Iterator[None]:
+        """Let a reply be stopped and read meanwhile."""
+        self.reply, self.written = reply, written
+        if self.cancelled.is_set():  # asked for in the moment before the reply could be seen
+            reply.cancel()
+        try:
+            yield
+        finally:
+            self.reply = self.written = None
 
     def emit(self, event: Event) -> None:
         """Hand an event to the screen."""

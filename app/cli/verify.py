@@ -14,7 +14,7 @@ from typing import Any
 
 from app.chat import opening as engine_access
 from app.chat.engine_thread import EngineThread
-from app.chat.reply import Reply
+from app.cli.bench import QUESTION, ask
 from app.cli.progress_line import ProgressLine
 from app.library.sha256 import is_sha256, sha256_of, stated_sha256
 from app.program import exit_codes
@@ -27,7 +27,6 @@ from app.text.record import record
 
 OK, BAD, OPEN = "ok", "x", "?"
 """Marks: good, damaged, nothing to compare with."""
-QUESTION = "What is the capital of France?"
 REPLY_TOKENS = 32
 MOST_REPEATS = 12
 """Repeats of one token in a row from which a model counts as damaged, or as unable to write."""
@@ -165,16 +164,7 @@ def _running_checks(path: str, settings: Settings, progress: ProgressLine) -> It
 
 
 def _reply_check(model: Any, progress: ProgressLine) -> Check:
-    chat = model.chat()
-    chat.start(None)
-    ids = list(chat.add_user(QUESTION))
-    session = model.session(min(model.config.context_length, len(ids) + REPLY_TOKENS + 8))
-    try:
-        reply = Reply(session, ids, engine_access.greedy_sampling(), max_tokens=REPLY_TOKENS)
-        for _ in reply:
-            progress.show(f"writing: {reply.meter.tokens} tokens")
-    finally:
-        session.close()
+    reply = ask(model, REPLY_TOKENS, lambda reply: progress.show(f"writing: {reply.meter.tokens} tokens"))
     text = clean_line(reply.text.strip(), 120)
     repeats = max((len(list(run)) for _, run in groupby(reply.ids)), default=0)
     if repeats >= MOST_REPEATS:

@@ -120,16 +120,11 @@ class RemoteTurn:
         Raises:
             Exception: what went wrong before anything came.
         """
-        self._wire.reply, self._wire.written = self._exchange, self
-        if self._wire.cancelled.is_set():  # asked for in the moment before the request could be seen
-            self._exchange.cancel()
-        try:
+        with self._wire.running(self._exchange, self):
             return self._run()
-        finally:
-            self._wire.reply = self._wire.written = None
 
     def _run(self) -> bool:
-        self._update(activity=Activity.READING, since_s=self.meter.started_s, meter=self.meter, turn_starts=())
+        self._wire.update(activity=Activity.READING, since_s=self.meter.started_s, meter=self.meter, turn_starts=())
         try:
             for piece in self._exchange.pieces(self._path, self._request):
                 self._take(piece)
@@ -162,7 +157,7 @@ class RemoteTurn:
             if not self.meter.token_times_s:
                 self.meter.prefill_s = self._wire.clock() - self.meter.started_s
             self.meter.token_times_s.append(self._wire.clock())
-            self._update(activity=Activity.WRITING)
+            self._wire.update(activity=Activity.WRITING)
         if text:
             self._show(text)
         if piece.finish:
@@ -181,20 +176,20 @@ class RemoteTurn:
             self._is_in_thought = False
 
     def _show(self, text: str) -> None:
-        if not self._is_reopened:
-            self._is_reopened = True
-            self._emit(events.ReplyReopened())
-            self._text.push(self._begun.raw)
+        self._reopen()
         self._pieces.append(text)
         self._text.push(text)
         if self._tells_pieces:  # last: whoever shows it has saved it before
             self._emit(events.PieceGenerated(text))
 
-    def _finish(self) -> None:
+    def _reopen(self) -> None:
         if not self._is_reopened:
+            self._is_reopened = True
             self._emit(events.ReplyReopened())
             self._text.push(self._begun.raw)
-            self._is_reopened = True
+
+    def _finish(self) -> None:
+        self._reopen()
         self._text.finish()
 
     def _note(self, said: Figures) -> None:
@@ -207,9 +202,6 @@ class RemoteTurn:
         n_tokens = min(said.tokens or 0, MOST_COUNTED)
         if times_s and n_tokens:  # a piece may hold several tokens, which came together then
             meter.token_times_s = [times_s[at * len(times_s) // n_tokens] for at in range(n_tokens)]
-
-    def _update(self, **changes: Any) -> None:
-        self._wire.status = replace(self._wire.status, **changes)
 
     def _emit(self, event: events.Event) -> None:
         if isinstance(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from app.chat.form_constraint import FormConstraint, Forms
 from app.chat.reply import Reply
 from app.chat.saved_states import SavedStates
-from app.chat.thought_limit import ThoughtLimit
+from app.chat.thought_limit import limit_of
 from app.conversations.thinking import ThinkingSplitter, is_opening_of
 from app.server.api_error import ApiError, unsupported
 from app.server.call_grammar import call_form
@@ -84,7 +84,7 @@ class Answering:
             stop=(*(self.conversation.chat.stops if order.is_chat else ()), *order.stops),
             spelled=self._spelled(how),
             after=begun,
-            limit=self._thought_limit(begun) if order.is_chat else None,
+            limit=limit_of(self.conversation.chat if order.is_chat else None, self.model.tokenizer, self.tags, begun),
             turns=self.conversation.chat.turns() if order.is_chat else (),
             guess=self.guesses_ahead,
             n_logprobs=order.n_logprobs,
@@ -120,12 +120,7 @@ class Answering:
         form = order.form
         if order.tools is not None and order.tools.must and how is not None:
             form = call_form(self.model.tokenizer, order.tools, how)
-        if form is None:
-            return None
-        constraint = self._forms.constraint(form)
-        for token_id in begun:
-            constraint.accept(token_id)
-        return constraint
+        return self._forms.constraint(form, begun) if form is not None else None
 
     def _note_progress(self, done: int, total: int) -> None:
         self.between()
@@ -164,12 +159,6 @@ class Answering:
             most = self.model.tokenizer.vocab_size - 1
             raise ApiError(f"prompt: token ids must be 0 to {most}", param="prompt", code="invalid_value")
         return ids
-
-    def _thought_limit(self, begun: Sequence[int]) -> ThoughtLimit | None:
-        budget = self.conversation.chat.thought_budget_tokens
-        if budget is None:
-            return None
-        return ThoughtLimit(self.model.tokenizer, budget, opened_by(self._opening), self.tags, begun)
 
 
 class _Telling:

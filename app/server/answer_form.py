@@ -39,9 +39,7 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
     if form is None:
         return None
     kinds = "text", "json_object", "json_schema", "regex", "grammar"
-    kind = form.word("type", *kinds)
-    if kind is None:
-        raise form.missing("type", f"one of {', '.join(kinds)}")
+    kind = form.required(form.word("type", *kinds), "type", f"one of {', '.join(kinds)}")
     found = None
     if kind == "json_object":
         # As llama-server takes it: with a schema beside the type.

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from app.server.api_error import ApiError
 from app.text.clean_text import clean_line
+
+T = TypeVar("T")
 
 MOST_DIGITS = 40
 """Digits of a number; the largest that is allowed anywhere has 20."""
@@ -44,6 +46,13 @@ class Fields:
     def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
         self._values, self.where = values, where
         self.taken: set[str] = set()
+
+    @classmethod
+    def of(cls, item: Any, place: str) -> Fields:
+        """Return an item of a list at a place in the request. Raises ApiError: it is no object."""
+        if not isinstance(item, dict):
+            raise ApiError(f"{place} is {kind_of(item)}: must be an object", param=place, code="invalid_type")
+        return cls(item, place)
 
     def place(self, name: str) -> str:
         """The field's place in the request, as ``messages[2].content``."""
@@ -100,6 +109,12 @@ class Fields:
         """Return a list with at most so many items."""
         what = f"a list with at most {most} items"
         value: list[Any] | None = self._checked(name, what, lambda it: isinstance(it, list) and len(it) <= most)
+        return value
+
+    def required(self, value: T | None, name: str, wanted: str) -> T:
+        """Return the value of a field that must be there. Raises ApiError: it is not."""
+        if value is None:
+            raise self.missing(name, wanted)
         return value
 
     def refuse_rest(self) -> None:

@@ -50,9 +50,7 @@ class TextRoutes:
         """Return the tokens of a text, as llama-server does."""
         fields = read_json(await read_body(request))
         self.served()
-        text = fields.text("content")
-        if text is None:
-            raise fields.missing("content", "a string")
+        text = fields.required(fields.text("content"), "content", "a string")
         if len(text) > MOST_TOKENIZED_CHARS:
             raise ApiError(f"content is longer than {MOST_TOKENIZED_CHARS} characters", 413, "content", "too_long")
         adds_special, parses_special = fields.flag("add_special"), fields.flag("parse_special", True)
@@ -70,9 +68,7 @@ class TextRoutes:
         """Return the text of some tokens."""
         fields = read_json(await read_body(request))
         n_vocab = self.served().vocab_size
-        ids = fields.items("tokens", _MOST_IDS)
-        if ids is None:
-            raise fields.missing("tokens", "a list of token ids")
+        ids = fields.required(fields.items("tokens", _MOST_IDS), "tokens", "a list of token ids")
         if not all(type(one) is int and 0 <= one < n_vocab for one in ids):
             raise ApiError(f"tokens: ids must be whole numbers from 0 to {n_vocab - 1}", 400, "tokens", "invalid_value")
         fields.refuse_rest()
