@@ -94,7 +94,7 @@ def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: R
     """Give a model what is remembered for it, as far as the settings leave it open and the memory has room."""
     from engine.errors import MemoryPlanError
 
-    if not names_threads(settings):
+    if not (settings.threads or settings.prefill_threads):
         most = model.most_threads
         model.set_threads(min(choice.decode, most), min(choice.prefill, most))
     if settings.pin_threads == AUTO:
@@ -102,11 +102,6 @@ def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: R
     if settings.weights == AUTO and choice.weights:
         with suppress(MemoryPlanError):  # the file's map does as well; whoever shows the choice shows what is used
             model.use_weights(choice.weights, progress)
-
-
-def names_threads(settings: Settings) -> bool:
-    """Whether settings or command line say how many threads to use."""
-    return bool(settings.threads or settings.prefill_threads)
 
 
 def kv_type_of(settings: Settings, model: Model) -> str:

@@ -36,9 +36,7 @@ class ReplyMeter:
         prompt_tokens: tokens of the whole prompt.
         reused_tokens: those the cache held already; the rest was read.
         read_tokens: prompt tokens read so far.
-        tokens: tokens generated so far.
-        guessed_tokens: those of them that were guessed and computed together with others.
-        first_token_s: from the start to the first token; None before it.
+        guessed_tokens: tokens that were guessed and computed together with others.
         finish_reason: "stop", "length", "context", "cancelled", "error"; "" while it runs.
     """
 

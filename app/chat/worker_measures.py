@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from app.chat.reply import Clock, ReplyMeter
 from app.machine.page_faults import FaultLog
@@ -19,6 +19,7 @@ from app.machine.stutters import excess_at
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
+    from app.chat.wire import Wire
     from engine import Model, Session
 
 PROFILE_PERIOD_S = 1.0
@@ -27,17 +28,10 @@ PROBE_ROOM = 3
 """Times the probe's memory must be free beside the weights: measuring must not push the model out."""
 
 
-class Watched(Protocol):
-    """Where figures are put, and whether anybody looks at them."""
-
-    figures: EngineFigures
-    is_watched: bool
-
-
 class EngineMeasures:
     """Measurements of one engine's thread."""
 
-    def __init__(self, wire: Watched, history: ReplyHistory, clock: Clock) -> None:
+    def __init__(self, wire: Wire, history: ReplyHistory, clock: Clock) -> None:
         self._wire, self._history, self._clock = wire, history, clock
         self._session: Session | None = None
         self._meter: ReplyMeter | None = None

@@ -56,7 +56,6 @@ class Saved:
     """A conversation with what is known of it.
 
     Attributes:
-        system_was_set: whether the log has begun.
         title: given by the user; "" where the first message serves.
         began, changed: wall time, ISO; only for display.
         model, model_path: who answered last.

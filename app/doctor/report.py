@@ -14,7 +14,7 @@ from app.text.figures import count, counted, rate, size
 
 if TYPE_CHECKING:
     from app.doctor.examine import Examination
-    from app.library.advice import MemoryRow, Suggestion
+    from app.library.advice import Suggestion
     from engine.measure.fit import Fit, ModelNeeds
 
 _TOPIC_COLUMN = 4
@@ -116,7 +116,11 @@ def advice_lines(examination: Examination) -> list[str]:
         lines += [f"    {one}" for one in known_lines(examination)]
     total = size(examination.memory.total_bytes)
     lines += ["", f"The largest models by memory, > has room in this machine's {total}"]
-    return lines + _memory_table_lines(examination.memory_rows, examination.memory_row)
+    here = examination.memory_row
+    rows = (
+        f"{' > ' if row is here else '   '} {row.gib:>2} GB   {', '.join(row.best)}" for row in examination.memory_rows
+    )
+    return [*lines, *rows]
 
 
 def known_lines(examination: Examination) -> list[str]:
@@ -141,10 +145,6 @@ def _suggestion_lines(found: Iterable[Suggestion], best: Suggestion | None) -> l
         sizes = f"{size(one.file_bytes):>6}{size(one.fit.needed_bytes):>8}"
         rows.append(f"{mark} {one.size:<6}{one.quantization:<8}{sizes}{writes:>14}{reads:>13}")
     return rows
-
-
-def _memory_table_lines(rows: Iterable[MemoryRow], here: MemoryRow | None) -> list[str]:
-    return [f"{' > ' if row is here else '   '} {row.gib:>2} GB   {', '.join(row.best)}" for row in rows]
 
 
 def plain_values(value: Any) -> Any:

@@ -48,13 +48,10 @@ class TunedChoice:
 
 @record
 class Measured:
-    """The circumstances under which a choice proved best, by which one can tell that it may not hold any more.
-
-    Attributes:
-        kernels: names the compiled code; "" for unknown.
-    """
+    """The circumstances under which a choice proved best, by which one can tell that it may not hold any more."""
 
     kernels: str = ""
+    """Names the compiled code; "" for unknown."""
     on_battery: bool = False
 
 
@@ -169,7 +166,8 @@ def _parse(content: dict[str, Any]) -> ProgramState:
     tuned, when = content.get("tuned_threads", {}), content.get("tuned_when", {})
     if not isinstance(tuned, dict) or not isinstance(when, dict):
         raise DamagedFileError("not a state file")
-    if last_model is not None and not _is_absolute(last_model):
+    is_path = isinstance(last_model, str) and "\0" not in last_model and os.path.isabs(last_model)
+    if last_model is not None and not is_path:
         raise DamagedFileError("last_model is no absolute path")
     if not isinstance(theme, (str, type(None))):
         raise DamagedFileError("theme is no name")
@@ -202,10 +200,6 @@ def _parse_thinking(value: object) -> dict[str, str]:
         except (AttributeError, ValueError):
             raise DamagedFileError("thinking holds no way to think") from None
     return value
-
-
-def _is_absolute(path: object) -> bool:
-    return isinstance(path, str) and "\0" not in path and os.path.isabs(path)
 
 
 def _parse_choice(value: object) -> TunedChoice:

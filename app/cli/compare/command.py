@@ -220,17 +220,15 @@ def lines(found: dict[str, Any]) -> list[str]:
         written.append(f"  {name:<30}{_spread(ours[key]):>24}{_spread(theirs[key]):>24}{ratio[key]:>7.2f}x")
     versions, levels = found["versions"], found["levels"]
     mine = ", ".join(f"{name} {version}" for name, version in versions["jalopy"].items())
+    level, peer = levels["jalopy"], peer_level(levels["llama_cpp"])
+    unequal = f"not the same instructions: jalopy {level}, llama.cpp {peer}"
     return [
         *written,
         _greedy_line(found),
         f"jalopy: {mine}, level {levels['jalopy']}",
         f"llama-cpp-python {versions['llama-cpp-python']}: {levels['llama_cpp']}",
-        *_unequal(levels["jalopy"], peer_level(levels["llama_cpp"])),
+        *([unequal] if level != peer else []),
     ]
-
-
-def _unequal(ours: str, theirs: str) -> list[str]:
-    return [] if ours == theirs else [f"not the same instructions: jalopy {ours}, llama.cpp {theirs}"]
 
 
 def _greedy_line(found: dict[str, Any]) -> str:
