@@ -14,8 +14,8 @@ from app.chat.status import Activity
 from app.chat.wire import Wire
 from app.machine.tuning_conditions import Conditions
 from app.program.state import Measured, TunedChoice
-from app.tuning.lookahead_lines import lookahead_lines
 from app.tuning.remembered import Recalled, kv_type_of, measured_of
+from app.tuning.thread_bars import lookahead_lines
 from app.tuning.threads_in_use import ThreadsInUse
 from engine.errors import Cancelled, EngineError
 

@@ -1,4 +1,6 @@
-"""Reads the machine: psutil, sysfs and procfs. What cannot be read is absent; nothing here raises.
+"""Reads the machine, by psutil, sysfs and procfs, and what the environment says of the terminal.
+
+What cannot be read is absent; nothing here raises.
 
 Every path hangs below a root, so that a test can lay out the files of any machine.
 """
@@ -6,13 +8,17 @@ Every path hangs below a root, so that a test can lay out the files of any machi
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.doctor.readings import ClockReadings, CoreReadings, DiskReadings, MemoryReadings
+from app.doctor.readings import ClockReadings, CoreReadings, DiskReadings, MemoryReadings, TerminalReadings
 from app.machine.paced import or_none
 from app.machine.processor import CoreLoads
+from app.program.clipboard import has_desktop
 
 LOOK_S = 0.3
 """How long the load of other programs is watched."""
@@ -188,3 +194,55 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+_PROGRAMS = {"wayland": ("wl-copy",), "x11": ("xclip", "xsel"), "": ("pbcopy", "clip.exe")}
+
+
+def read_terminal(
+    environ: Mapping[str, str],
+    is_terminal: bool,
+    encoding: str,
+    size: tuple[int, int],
+    find_program: Callable[[str], str | None] = shutil.which,
+) -> TerminalReadings:
+    """Return what is known of the terminal.
+
+    Args:
+        encoding: of standard output.
+        size: columns and rows.
+    """
+    name = environ.get("TERM", "")
+    desktop = "wayland" if environ.get("WAYLAND_DISPLAY") else "x11" if environ.get("DISPLAY") else ""
+    program = next((program for program in _PROGRAMS[desktop] if find_program(program)), "")
+    # TERM_PROGRAM alone, which tmux sets on servers too, makes no desktop.
+    reaches_desktop = has_desktop(environ) and bool(desktop or program)
+    return TerminalReadings(
+        is_terminal=is_terminal,
+        name=name,
+        columns=size[0],
+        rows=size[1],
+        encoding=encoding,
+        colours=_colours(name, environ),
+        clipboard="desktop" if reaches_desktop else "file" if name == "linux" else "terminal",
+        clipboard_program=program if reaches_desktop else "",
+        desktop=desktop,
+        multiplexer="tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else "",
+    )
+
+
+def read_standard_output(environ: Mapping[str, str]) -> TerminalReadings:
+    """Return what is known of the terminal that standard output is."""
+    stream = sys.stdout
+    columns, rows = shutil.get_terminal_size()
+    return read_terminal(environ, stream.isatty(), getattr(stream, "encoding", "") or "", (columns, rows))
+
+
+def _colours(name: str, environ: Mapping[str, str]) -> int | None:
+    if environ.get("NO_COLOR"):
+        return 0
+    if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return 1 << 24
+    if "256color" in name or "direct" in name:
+        return 256
+    return 16 if name and name != "dumb" else None

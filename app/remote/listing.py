@@ -6,8 +6,7 @@ from pathlib import Path
 
 from app.library.listing import ModelEntry
 from app.program.remote_model import RemoteModel, server_address
-from app.remote.exchange import Exchange
-from app.remote.key import find_key
+from app.remote.exchange import Exchange, find_key
 from app.text.clean_text import clean_line
 
 

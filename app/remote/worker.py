@@ -23,8 +23,7 @@ from app.downloads.refusal import DownloadError
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace, RemoteModel
 from app.program.settings import SamplingSettings
-from app.remote.exchange import Exchange, Listed
-from app.remote.key import find_key
+from app.remote.exchange import Exchange, Listed, find_key
 from app.remote.turn import Begun, RemoteTurn
 from app.text.clean_text import clean_line
 from app.text.record import record

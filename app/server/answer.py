@@ -12,8 +12,8 @@ from app.chat.reply import Reply
 from app.chat.saved_states import SavedStates
 from app.chat.thought_limit import limit_of
 from app.conversations.thinking import ThinkingSplitter, is_opening_of
+from app.server.answer_form import call_form
 from app.server.api_error import ApiError, unsupported
-from app.server.call_grammar import call_form
 from app.server.conversation import ServedConversation
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
 from app.server.order import Order
