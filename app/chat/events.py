@@ -254,7 +254,7 @@ class MemoryMeasured(Event):
 
 @record
 class TuningDoubted(Event):
-    """The remembered threads may not be the best any more; nothing was changed."""
+    """The remembered threads may no longer be the best; nothing was changed."""
 
     reason: str
     """As "threads were tuned on mains, now on battery"."""

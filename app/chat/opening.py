@@ -155,7 +155,7 @@ def try_lookahead(
     """Find out how decode should ask memory ahead for the model's weight types, as far as that is not known.
 
     Raises:
-        EngineError: it was not wanted any more (exit code of an interrupt), or the file was changed.
+        EngineError: it was cancelled (exit code of an interrupt), or the file was changed.
     """
     from engine.tuning.lookahead_trials import try_lookahead
 

@@ -248,19 +248,19 @@ class SavedStates:
     # ---- where
 
     def _kind(self) -> str:
-        """Whose keys and values these are: states of another kind are of no use here."""
+        """Name of the model and the type of its cache: states of another kind cannot be restored."""
         assert self._files is not None
         assert self._session is not None
         return f"{self._files.fingerprint(self._model)[:16]}-{self._session.kv_type}"
 
     def _directory(self) -> Path | None:
-        """The directory of the present kind; None where none can be had."""
+        """The directory of this model and type of cache; None where it cannot be created."""
         assert self._files is not None
         root = paths.private_directory(self._files.root)
         return paths.private_directory(root / self._kind()) if root is not None else None
 
     def _kept_in(self) -> Path:
-        """The same, with the model's name beside the segments. Raises OSError: none can be had."""
+        """The same, with the model's name beside the segments. Raises OSError: it cannot be created."""
         directory = self._directory()
         if directory is None:
             raise PermissionError(errno.EACCES, "the directory for saved states is not writable")

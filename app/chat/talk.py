@@ -250,7 +250,7 @@ class Talk:
             self._is_stop_wanted = False
             self.bridge.cancel()
         self.bridge.wait(LOOK_S)
-        # What reading ahead has counted is of no use here, and may come in the middle of anything.
+        # Counts of reading ahead are not needed here, and may arrive at any time.
         self._came += [event for event in self.bridge.drain() if not isinstance(event, events.PromptCounted)]
         self._watch(self.bridge.status)
         if not self.bridge.is_alive and not self._came:

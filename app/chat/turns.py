@@ -381,7 +381,7 @@ class Turns:
         return is_restored
 
     def note_dropped(self, n_turns: int) -> ChatMessage | None:
-        """The oldest turns are no part of the context any more; returns the first message that still is."""
+        """The oldest turns have left the context; returns the first message that is still in it."""
         conversation = self.conversation
         conversation.n_dropped = min(conversation.n_dropped + 2 * n_turns, len(conversation.messages))
         self.journal.note_dropped(conversation)

@@ -160,7 +160,7 @@ def _identity(model: Model) -> str:
 
 
 def has_room(model: Model) -> bool:
-    """Whether the probe's memory can be had without pushing the weights out."""
+    """Whether the probe's memory is free without evicting the weights."""
     from engine.machine import host  # not with the module: the first frame would wait for it
 
     weights = model.weights_bytes if model.weights_mode == "mmap" else 0

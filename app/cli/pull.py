@@ -22,13 +22,7 @@ from app.text.record import record
 
 @record
 class PullOptions:
-    """Arguments of ``pull``.
-
-    Attributes:
-        what: OWNER/REPO, OWNER/REPO:TYPE or an address.
-        directory: where it goes; "" takes the settings'.
-        anyway: also what is not supported or does not fit.
-    """
+    """Arguments of ``pull``."""
 
     what: str
     sha256: str = ""

@@ -35,12 +35,7 @@ _MOST_DAMAGED_SHOWN = 5
 
 @record
 class VerifyOptions:
-    """Arguments of ``verify``, besides settings.
-
-    Attributes:
-        sha256: what the file's hash must be; "" takes what its store says, if it says anything.
-        runs: whether the model is opened and writes.
-    """
+    """Arguments of ``verify``, besides settings."""
 
     model: str
     sha256: str = ""

@@ -84,17 +84,13 @@ class Opened:
 class Store:
     """All conversations below one directory.
 
-    Args:
-        root: the directory; None for the platform's place.
-        states: where the segments of their saved states are; None for the platform's place.
-
     Attributes:
-        root: the directory; None where the platform has no place.
+        root: the directory, by default the platform's place; None where there is none.
     """
 
-    def __init__(self, root: Path | None = None, states: Path | None = None) -> None:
+    def __init__(self, root: Path | None = None) -> None:
         self.root = root or paths.conversations_dir()
-        self._states = states or paths.states_dir()
+        self._states = paths.states_dir()
 
     # ---- finding
 

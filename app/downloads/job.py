@@ -7,10 +7,8 @@ immutable record, replaced as a whole.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +51,7 @@ class JobState:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing happens any more by itself."""
+        """Whether it has ended."""
         return self.stage in (Stage.DONE, Stage.STOPPED, Stage.FAILED)
 
 
@@ -64,9 +62,9 @@ class PullJob:
         what: a repository or an address, as the user typed it.
     """
 
-    def __init__(self, what: str, settings: Settings, connect: Callable[[], Web] | None = None) -> None:
+    def __init__(self, what: str, settings: Settings) -> None:
         self.what = what
-        self._settings, self._connect = settings, connect or partial(hub.connect, pause=self._pause)
+        self._settings = settings
         self._answered, self._stopped = threading.Event(), threading.Event()
         self._web: Web | None = None
         self.was_accepted = False
@@ -75,7 +73,7 @@ class PullJob:
 
     @property
     def is_running(self) -> bool:
-        """Whether bytes are coming, and nobody has said that they are not wanted."""
+        """Whether it is downloading and was not stopped."""
         return self.state.stage is Stage.DOWNLOADING and not self._stopped.is_set()
 
     def start(self) -> PullJob:
@@ -102,7 +100,7 @@ class PullJob:
 
     def _run(self) -> None:
         try:
-            self._web = self._connect()
+            self._web = hub.connect(pause=self._pause)
             self._pull(self._web)
         except Stopped as error:
             self._end(Stage.STOPPED, str(error))

@@ -26,7 +26,7 @@ class EndlessLinesError(http.client.HTTPException):
 class BoundedLines:
     """The file that an answer is read from, with a limit on its lines, which grows with the body between them.
 
-    The standard library reads heads of "100 Continue", or trailers, for ever: a byte in time keeps every timeout from
+    The standard library reads heads of "100 Continue", or trailers, forever: a byte in time keeps every timeout from
     expiring.
     """
 
@@ -73,7 +73,7 @@ class Lines:
             connecting may take.
 
     Attributes:
-        is_cut: nothing is to be opened any more.
+        is_cut: no connection may be opened from now on.
     """
 
     def __init__(

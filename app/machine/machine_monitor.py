@@ -20,7 +20,7 @@ class MachineMonitor:
     Args:
         source: what stands in for psutil.
         sysfs, procfs: where the system's files begin.
-        available: bytes of memory that can be had; None for the source's figure, which knows no container's limit.
+        available: available memory in bytes; None for the source's figure, which knows no container's limit.
     """
 
     def __init__(

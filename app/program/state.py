@@ -48,7 +48,7 @@ class TunedChoice:
 
 @record
 class Measured:
-    """The circumstances under which a choice proved best, by which one can tell that it may not hold any more."""
+    """The circumstances under which a choice proved best, which tell whether it may have become outdated."""
 
     kernels: str = ""
     """Names the compiled code; "" for unknown."""
@@ -178,7 +178,7 @@ def _parse(content: dict[str, Any]) -> ProgramState:
 
 
 def _parse_generation(value: object) -> dict[str, dict[str, float]]:
-    """Take what are numbers within their limits; other values are those of a later version, or of no one."""
+    """Keep numbers within their limits; other values, which a later version may have written, are ignored."""
     if not isinstance(value, dict) or not value:
         return {}  # no start reads the limits for nothing
     allowed = built_in_settings()

@@ -70,7 +70,7 @@ class RemoteWorker:
         self._system: str | None = None
         self._turns: tuple[PastTurn, ...] = ()
         self._n_dropped = 0
-        """Turns at the conversation's beginning that an engine's context had no room for any more."""
+        """Turns at the conversation's beginning that had left an engine's context."""
         self._used_tokens = 0
 
     @property

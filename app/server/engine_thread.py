@@ -122,7 +122,7 @@ class EngineThread:
         self._wake.set()
 
     def drop(self, job: Job) -> None:
-        """Nobody wants the answer any more."""
+        """Drop a request whose client has left."""
         job.cancel()
         if self._line.leave(job):
             job.end(Ended("cancelled", 0, 0, 0))
@@ -233,7 +233,7 @@ class EngineThread:
                 ended = answering.answer(job)
                 if ended.reason == "cancelled" and self._is_closing:
                     ended = _broken_off(_ending())
-        except BaseException as error:  # the thread must outlive any bug, or every client would wait for ever
+        except BaseException as error:  # the thread must outlive any bug, or every client would wait forever
             ended = _broken_off(_error_of(error))
         finally:
             self.running = None

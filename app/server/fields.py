@@ -106,7 +106,7 @@ class Fields:
         return None if value is None else Fields(value, self.place(name))
 
     def items(self, name: str, most: int) -> Sequence[Any] | None:
-        """Return a list with at most so many items."""
+        """Return a list of limited length."""
         what = f"a list with at most {most} items"
         value: list[Any] | None = self._checked(name, what, lambda it: isinstance(it, list) and len(it) <= most)
         return value

@@ -105,7 +105,7 @@ class Job:
     # ---- the event loop
 
     def cancel(self) -> None:
-        """Nobody wants it any more: the computation ends within a token."""
+        """The client has left: the computation ends within a token."""
         self.is_cancelled = True
         with self._lock:
             running = self._running

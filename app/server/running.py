@@ -133,7 +133,7 @@ class _Server(uvicorn.Server):
         yield
 
     def cut_connections(self) -> None:
-        """Wait for nobody any more."""
+        """Cut the open connections and end."""
         self.force_exit = True
         for connection in list(self.server_state.connections):
             if connection.transport is not None:

@@ -125,7 +125,7 @@ class TextRoutes:
 
         Raises:
             ApiError: it broke off.
-            GoneError: nobody wants it any more.
+            GoneError: the client has left.
         """
         try:
             while True:

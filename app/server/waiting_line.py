@@ -37,7 +37,7 @@ class WaitingLine(Generic[T]):
             self._n += 1
 
     def leave(self, item: T) -> bool:
-        """Wait no longer; False where the item does not wait any more."""
+        """Stop waiting; False where the item no longer waits."""
         with self._lock:
             for peer, items in self._peers.items():
                 if item in items:
