@@ -21,7 +21,7 @@ MOST_RULES = 1000
 """Limit on a GBNF grammar: its conversion takes time by their square."""
 MOST_LEXER_STATES = 20_000
 """Limit on what a form may come to while a reply is written; each takes up to 2 kB."""
-_AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """White space as most programs write it: a model that may write more of it may write nothing else."""
 _INSTALL = "needs a package that is not installed (python -m pip install llguidance)"
 
@@ -77,7 +77,7 @@ def _grammar(form: AnswerForm) -> str:
             return LLMatcher.grammar_from_regex(form.text)
         if form.kind == SCHEMA:
             json.loads(form.text)
-            return LLMatcher.grammar_from_json_schema(form.text, overrides=_AS_USUAL)
+            return LLMatcher.grammar_from_json_schema(form.text, overrides=AS_USUAL)
         if is_lark_syntax(form.text):
             return LLMatcher.grammar_from_lark(form.text)
         if form.text.count("::=") > MOST_RULES:

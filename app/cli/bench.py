@@ -292,7 +292,7 @@ class _Table:
         print(f"threads  {columns[0]:>22}  {columns[1]:>22}  {columns[2]:>32}", flush=True)
 
     def add(self, report: dict[str, Any]) -> None:
-        columns = [_spread(report[key]) for key in ("prefill_tps", "decode_tps")]
+        columns = [spread(report[key]) for key in ("prefill_tps", "decode_tps")]
         share = report["decode_gbps"] / report["memory_gbps"]
         limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
         print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
@@ -330,7 +330,8 @@ def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:
         print(f"    {phase['phase']:<40}{phase['ms']:>9.2f}{read:>9}{speed:>8}{phase['share']:>8.1%}")
 
 
-def _spread(rates_tps: list[float]) -> str:
+def spread(rates_tps: Sequence[float]) -> str:
+    """Write the median of sorted rates, with the lowest and the highest."""
     if not rates_tps:
         return "-"
     return f"{rate(statistics.median(rates_tps))} ({rate(rates_tps[0])}-{rate(rates_tps[-1])})"

@@ -16,7 +16,7 @@ from app.chat import opening as engine_access
 from app.chat.engine_thread import EngineThread
 from app.cli.bench import QUESTION, ask
 from app.cli.progress_line import ProgressLine
-from app.library.sha256 import is_sha256, sha256_of, stated_sha256
+from app.library.sha256 import given_sha256, sha256_of, stated_sha256
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of
 from app.program.settings import Settings
@@ -60,9 +60,7 @@ def verify(options: VerifyOptions, settings: Settings) -> int:
         EngineError: the file cannot be opened at all.
         Refusal: the hash given is none, or of one of several files.
     """
-    wanted = options.sha256.lower().removeprefix("sha256:")
-    if wanted and not is_sha256(wanted):
-        raise Refusal("jalopy verify: --sha256 is no hash of 64 hexadecimal digits")
+    wanted = given_sha256(options.sha256, "verify")
     checks = []
     for check in _checks(options, wanted, settings):
         checks.append(check)

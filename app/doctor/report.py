@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.doctor.findings import BAD, MACHINE_LOOKS, OK, TERMINAL_LOOKS, WEAK, Finding
 from app.doctor.readings import Readings
@@ -145,19 +144,6 @@ def _suggestion_lines(found: Iterable[Suggestion], best: Suggestion | None) -> l
         sizes = f"{size(one.file_bytes):>6}{size(one.fit.needed_bytes):>8}"
         rows.append(f"{mark} {one.size:<6}{one.quantization:<8}{sizes}{writes:>14}{reads:>13}")
     return rows
-
-
-def plain_values(value: Any) -> Any:
-    """Return dataclasses and sets as what JSON can hold, with foreign text cleaned."""
-    if hasattr(value, "__dataclass_fields__"):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {str(key): plain_values(one) for key, one in value.items()}
-    if isinstance(value, (frozenset, set)):
-        return sorted(plain_values(one) for one in value)
-    if isinstance(value, (list, tuple)):
-        return [plain_values(one) for one in value]
-    return clean_line(value, 4096) if isinstance(value, str) else value
 
 
 def _about(tokens_per_s: float | None) -> str:

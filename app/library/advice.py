@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
 
-from app.program import exit_codes, paths
+from app.program import exit_codes
 from app.program.refusals import Refusal
+from app.program.small_file import bundled_table
 from app.text.record import record
 from engine import KV_TYPES, MemoryNeeds
 from engine.measure.fit import Fit, MachineMemory, MachineRates, ModelNeeds, fit
@@ -57,19 +57,21 @@ class Suggestion:
 @cache
 def shapes() -> tuple[Shape, ...]:
     """Return the known sizes, the smallest first."""
-    return tuple(Shape(**row) for row in _table()["shape"])
+    return tuple(Shape(**row) for row in bundled_table("model_sizes.toml")["shape"])
 
 
 @cache
 def bits_per_weight() -> Mapping[str, float]:
     """Return bits per weight by type, in the order of advice."""
-    return dict(_table()["bits_per_weight"])
+    return dict(bundled_table("model_sizes.toml")["bits_per_weight"])
 
 
 @cache
 def memory_rows() -> tuple[MemoryRow, ...]:
     """Return the table by memory, the smallest first."""
-    return tuple(MemoryRow(row["gib"], row["system"], tuple(row["best"])) for row in _table()["memory"])
+    return tuple(
+        MemoryRow(row["gib"], row["system"], tuple(row["best"])) for row in bundled_table("model_sizes.toml")["memory"]
+    )
 
 
 def parameters_of(size: str) -> float:
@@ -175,11 +177,3 @@ def _four_bits_or_more() -> list[str]:
 
 def _try(parameters: float, quantization: str, memory: MachineMemory, rates: MachineRates) -> Fit:
     return fit(needs_of_size(parameters, quantization), memory, rates, CHAT_CONTEXT)
-
-
-@cache
-def _table() -> dict[str, Any]:
-    import tomli
-
-    with (paths.bundled("config") / "model_sizes.toml").open("rb") as file:
-        return tomli.load(file)

@@ -17,7 +17,7 @@ from app.program import exit_codes
 from app.program.settings import Settings
 from app.text.clean_text import clean_line, clean_text
 from app.text.figures import count, parameters, size
-from app.text.json_line import json_line
+from app.text.json_line import json_line, plain_values
 from app.text.record import record
 
 _SHOWN_CHARS = 60
@@ -85,24 +85,15 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
         "parameters": parameters_of(tensors),
         "config": {key: _plain(value, longest) for key, value in _fields(checked.config).items()},
         "types": _sum_types(tensors),
-        "layers": [_whole(row) for row in layers_of(tensors)],
+        "layers": plain_values(layers_of(tensors), _SHOWN_CHARS),
         "rope": _plain(rope_of(checked.config, gguf.metadata, gguf.tensors), longest),
-        "tokenizer": _whole(tokenizer_of(checked.tokenizer, gguf.metadata)),
+        "tokenizer": plain_values(tokenizer_of(checked.tokenizer, gguf.metadata), _SHOWN_CHARS),
         "template": _template(gguf.metadata),
         "n_tensors": len(gguf.tensors),
         "vocab_size": checked.tokenizer.vocab_size,
         "metadata": {clean_line(key, 120): _plain(value, longest) for key, value in gguf.metadata.items()},
         "tensors": [_describe_tensor(tensor) for tensor in gguf.tensors.values()],
     }
-
-
-def _whole(value: Any) -> Any:
-    """Clean every text in a structure of our own, which has no array to shorten."""
-    if isinstance(value, Mapping):
-        return {str(key): _whole(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_whole(one) for one in value]
-    return clean_line(value, _SHOWN_CHARS) if isinstance(value, str) else value
 
 
 def _template(metadata: Mapping[str, Any]) -> str:

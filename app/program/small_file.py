@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,12 @@ def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str
     if len(raw) > _MAX_FILE_BYTES:
         raise error(f"{path}: is larger than 1 MiB, which no {kind} is", exit_codes.BAD_DATA)
     return parse_toml(raw, str(path), error)
+
+
+@cache
+def bundled_table(name: str) -> dict[str, Any]:
+    """Return the tables of a file of our own in ``config``."""
+    return parse_toml((paths.bundled("config") / name).read_bytes(), name)
 
 
 def parse_toml(raw: bytes, path: str, error: type[Refusal] = Refusal) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from app.chat.answer_form import ANY_OBJECT, GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
+from app.chat.form_constraint import AS_USUAL
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
 from app.server.tools import Tools
@@ -96,10 +97,6 @@ def _schema(form: Fields, is_flat: bool) -> str:
     return json.dumps(schema)
 
 
-_AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""White space as templates write it: the call is rendered with the tokens that it has."""
-
-
 def call_form(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> AnswerForm:
     """Return the form of one call of any tool that must be called.
 
@@ -125,6 +122,6 @@ def _written(tokenizer: Tokenizer, part: Part, rules: list[str]) -> str:
     if isinstance(part, Pattern):
         rules.append(f"P{len(rules)}: /{part.expression}/")
         return f"P{len(rules) - 1}"
-    schema = {**part.schema, "x-guidance": _AS_USUAL} if isinstance(part.schema, dict) else part.schema
+    schema = {**part.schema, "x-guidance": AS_USUAL} if isinstance(part.schema, dict) else part.schema
     rules.append(f"v{len(rules)}: %json {json.dumps(schema)}")
     return f"v{len(rules) - 1}"

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app.cli.bench import spread
 from app.cli.compare import peer_side
 from app.program import exit_codes
 from app.program.own_module import own_module
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
-from app.text.figures import rate
 from app.text.json_line import json_line
 from app.text.record import record
 
@@ -217,7 +217,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         ("decode_tps", f"write {found['n_gen']} tokens"),
         ("prefill_tps", f"read {found['n_prompt']} tokens"),
     ):
-        written.append(f"  {name:<30}{_spread(ours[key]):>24}{_spread(theirs[key]):>24}{ratio[key]:>7.2f}x")
+        written.append(f"  {name:<30}{spread(ours[key]):>24}{spread(theirs[key]):>24}{ratio[key]:>7.2f}x")
     versions, levels = found["versions"], found["levels"]
     mine = ", ".join(f"{name} {version}" for name, version in versions["jalopy"].items())
     level, peer = levels["jalopy"], peer_level(levels["llama_cpp"])
@@ -238,7 +238,3 @@ def _greedy_line(found: dict[str, Any]) -> str:
     margin = found["greedy_margin"]
     what = "a near tie that rounding decides" if margin < NEAR_TIE else "no near tie: one of them computes wrongly"
     return f"greedy: the same up to token {part} of {n}, then they part; ours was ahead by {margin:.3f} spreads: {what}"
-
-
-def _spread(rates: list[float]) -> str:
-    return f"{rate(statistics.median(rates))} ({rate(rates[0])}-{rate(rates[-1])})"
