@@ -68,7 +68,7 @@ class GenerationChoice:
         chosen, self._usual = self._chosen, settings
         self._lay(settings, {})
         for name, value in chosen.items():
-            self._lay(override(self._now, f"sampling.{name}", value, name), {**self._chosen, name: value})
+            self._choose(name, value, name)
 
     def recall(self, path: ModelPlace, advice: Mapping[str, float] | None = None) -> None:
         """Take what is remembered for a model, unless the command line says otherwise. Called in the engine's thread.
@@ -81,7 +81,7 @@ class GenerationChoice:
         given = {key for key, source in self._usual.sources.items() if source is Source.COMMAND_LINE}
         for name, value in state.load_state()[0].generation.get(model_key(path), {}).items():
             if name in self.names and f"sampling.{name}" not in given:
-                self._lay(override(self._now, f"sampling.{name}", value, name), {**self._chosen, name: value})
+                self._choose(name, value, name)
 
     def adopt(self, parameters: Mapping[str, float]) -> None:
         """Use a preset's values, all others as the settings and the model say; nothing is changed by a preset of none.
@@ -132,13 +132,15 @@ class GenerationChoice:
         if len(words) != 1:
             value, source = self.source(name)
             raise Refusal(f"{name} is {value:g} ({source.value}); /set {name} VALUE changes it")
-        wanted = as_number(words[0])
         try:
-            changed = override(self._now, f"sampling.{name}", wanted, f"/set {name}: the value")
+            self._choose(name, as_number(words[0]), f"/set {name}: the value")
         except SettingsError as error:
             raise Refusal(str(error)) from None
+        return f"{name} {self._chosen[name]:g} from the next message on (/set keep remembers it)"
+
+    def _choose(self, name: str, value: object, source: str) -> None:
+        changed = override(self._now, f"sampling.{name}", value, source)
         self._lay(changed, {**self._chosen, name: getattr(changed.sampling, name)})
-        return f"{name} {getattr(changed.sampling, name):g} from the next message on (/set keep remembers it)"
 
     def _keep(self) -> str:
         if self._path is None:

@@ -77,11 +77,7 @@ def _cleaned(cleaner: TextCleaner, text: str, is_last: bool) -> str:
 
 
 class GrowingReply:
-    """Text that only grows, until it begins again.
-
-    Attributes:
-        thinking: once it is over; None where there is none.
-    """
+    """Text that only grows, until it begins again. ``thinking``: once it is over; None where there is none."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []

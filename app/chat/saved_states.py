@@ -75,11 +75,7 @@ class StateFiles:
 
 @record
 class BroughtBack:
-    """Result of restoring a state.
-
-    Attributes:
-        trouble: why it was not used; "" for none.
-    """
+    """Result of restoring a state. ``trouble``: why it was not used; "" for none."""
 
     tokens: int = 0
     seconds: float = 0.0

@@ -153,11 +153,7 @@ class Turns:
             self._bridge.send(commands.OpenConversation(conversation.system, conversation.turns(), state, n_dropped))
 
     def submit(self, text: str, folded: str = "") -> Admission:
-        """Ask now, or wait in line.
-
-        Args:
-            folded: the text with its large pastes folded; "" where there are none.
-        """
+        """Ask now, or wait in line. ``folded``: the text with its large pastes folded; "" where there are none."""
         if not self.is_busy and self.model is None:
             return Admission.NO_MODEL
         if self.is_busy:
@@ -356,11 +352,7 @@ class Turns:
         self._bridge.send(commands.CallTools(self.conversation.messages[-1].calls, allowed))
 
     def note_results(self, results: tuple[CallResult, ...], folded: str) -> ChatMessage:
-        """The calls have results: the model goes on from them.
-
-        Args:
-            folded: what is shown of them.
-        """
+        """The calls have results: the model goes on from them. ``folded``: what is shown of them."""
         self.is_calling = False
         message = self.conversation.add_results(results)
         message.folded = folded

@@ -11,6 +11,7 @@ from pathlib import Path
 from app.conversations.lock import Held, holder_of, lock, note_holder, unlock
 from app.conversations.records import checksum_of, read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
+from app.program.small_file import safe_flags
 from app.text.record import record
 from engine.machine.directories import sync_directory
 
@@ -227,8 +228,7 @@ def read_only(path: Path) -> ReadLog:
         LogRefusedError: it cannot be used.
         OSError: it cannot be read.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    handle = os.open(path, flags)
+    handle = os.open(path, safe_flags(os.O_RDONLY))
     try:
         _require_own_file(handle)
         return read_log(_read_all(handle))
@@ -252,8 +252,7 @@ def is_in_use(path: Path) -> bool:
 
 
 def _flags(more: int = 0) -> int:
-    wanted = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
-    return os.O_RDWR | os.O_APPEND | more | sum(getattr(os, name, 0) for name in wanted)
+    return safe_flags(os.O_RDWR | os.O_APPEND | more)
 
 
 def _require_own_file(handle: int) -> None:

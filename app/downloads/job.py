@@ -56,11 +56,7 @@ class JobState:
 
 
 class PullJob:
-    """One download.
-
-    Args:
-        what: a repository or an address, as the user typed it.
-    """
+    """One download. ``what``: a repository or an address, as the user typed it."""
 
     def __init__(self, what: str, settings: Settings) -> None:
         self.what = what

@@ -150,11 +150,7 @@ class Lister:
         return self.outlook_of(needs, self._usual(header)) if needs is not None else None
 
     def outlook_of(self, needs: ModelNeeds, usual: Usual | None = None) -> Outlook:
-        """Compare with the machine what a model needs.
-
-        Args:
-            usual: speeds of its earlier replies.
-        """
+        """Compare with the machine what a model needs. ``usual``: speeds of its earlier replies."""
         from engine.measure import fit as fitting
 
         fit = fitting.fit(needs, self.memory, self.machine_rates())

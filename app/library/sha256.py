@@ -16,11 +16,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256_of(path: Path, progress: Callable[[int, int, float], None] | None = None) -> str:
-    """Hash a file.
-
-    Args:
-        progress: called with (bytes done, bytes in all, seconds left) after every megabyte.
-    """
+    """Hash a file. ``progress``: called with (bytes done, bytes in all, seconds left) after every megabyte."""
     digest, started_s = hashlib.sha256(), time.monotonic()
     with path.open("rb", buffering=0) as file:
         total, done = os.fstat(file.fileno()).st_size, 0

@@ -206,11 +206,7 @@ def settings_of(text: str, source: str) -> Settings:
 
 
 def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Settings:
-    """Lay the values of a TOML table over settings.
-
-    Args:
-        values: as in the settings file; ``sampling`` is a table.
-    """
+    """Lay the values of a TOML table over settings. ``values``: as in the settings file; ``sampling`` is a table."""
     merged = _merge_table(settings, values, source, prefix="")
     assert isinstance(merged, Settings)
     return dataclasses.replace(merged, sources={**settings.sources, **dict.fromkeys(_keys_in(values), Source.FILE)})

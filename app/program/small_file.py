@@ -16,14 +16,18 @@ from app.program.refusals import Refusal
 from engine.machine.directories import sync_directory
 
 
+def safe_flags(flags: int) -> int:
+    """Return flags of ``os.open`` with those that follow no link, wait for no pipe and leave bytes as they are."""
+    return flags | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+
+
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:
     """Return the content; None for a file that is larger. Follows no symbolic link and waits for no pipe.
 
     Raises:
         OSError: it cannot be read.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    with os.fdopen(os.open(path, flags), "rb") as file:
+    with os.fdopen(os.open(path, safe_flags(os.O_RDONLY)), "rb") as file:
         raw = file.read(most_bytes + 1)
     return raw if len(raw) <= most_bytes else None
 
@@ -43,8 +47,7 @@ def append_file(path: Path, content: bytes) -> int:
     Raises:
         OSError: not all of it was written.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    with os.fdopen(os.open(path, flags, 0o600), "ab") as file:
+    with os.fdopen(os.open(path, safe_flags(os.O_WRONLY | os.O_APPEND | os.O_CREAT), 0o600), "ab") as file:
         file.write(content)
         return file.tell()
 

@@ -36,7 +36,6 @@ Job = dict[str, Any]
 """Work for both sides: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids to read at once and
 one by one, ``repeats`` times after once to warm up; ``greedy_prompt`` and ``n_greedy``."""
 Answer = dict[str, Any]
-Ask = Callable[[list[str], Job], Answer]
 
 
 @record
