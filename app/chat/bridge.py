@@ -29,9 +29,6 @@ from app.program.background import in_background
 from app.tuning.threads_in_use import ThreadsInUse
 
 if TYPE_CHECKING:
-    from app.chat.form_choice import FormChoice
-    from app.chat.generation import GenerationChoice
-    from app.chat.tools import ToolBox
     from engine.tuning.report import TuningReport
 
 CLOSE_PATIENCE_S = 0.3
@@ -42,6 +39,12 @@ class EngineBridge:
 
     def __init__(self, options: ChatOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
+        self.generation = options.generation
+        """Parameters chosen with ``/set``; None where nothing can be chosen."""
+        self.form = options.form
+        """The form that ``/schema`` chose; None where none can be chosen."""
+        self.tools = options.tools
+        """The tools of the user's servers; None where none are used."""
         self._wire = Wire(clock)
         self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
 
@@ -132,21 +135,6 @@ class EngineBridge:
     def state_trouble(self) -> str:
         """Why the state of the cache is not kept; "" if it is, or should not be."""
         return self._wire.state_trouble
-
-    @property
-    def generation(self) -> GenerationChoice | None:
-        """Parameters chosen with ``/set``; None where nothing can be chosen."""
-        return self._options.generation
-
-    @property
-    def form(self) -> FormChoice | None:
-        """The form that ``/schema`` chose; None where none can be chosen."""
-        return self._options.form
-
-    @property
-    def tools(self) -> ToolBox | None:
-        """The tools of the user's servers; None where none are used."""
-        return self._options.tools
 
     def glance_at(self, path: Path) -> Future[object]:
         """Find out whether a path leads to a model file; the future's exception says why it does not."""

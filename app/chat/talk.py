@@ -21,7 +21,7 @@ from app.chat.turns import Admission, Turns
 from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
 from app.conversations.quota import drop_oldest_states
-from app.conversations.store import Opened, Store
+from app.conversations.store import Opened
 from app.program.remote_model import ModelPlace
 from app.tuning.threads_in_use import ThreadsInUse
 
@@ -66,6 +66,8 @@ class Talk:
         self._at_hand, self._watch, self._may_read_ahead = at_hand or AtHand(), watch, may_read_ahead
         self.bridge = EngineBridge(options, clock)
         self.turns = Turns(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
+        self.store = self._at_hand.store
+        """The saved conversations; None where nothing is saved."""
         self.is_as_before = False
         self._came: deque[events.Event] = deque()
         self._awaited: type[events.Event] | None = None
@@ -77,11 +79,6 @@ class Talk:
         """Whether the running turn's message goes with an unanswered one, and it is not known yet that both fit."""
         self._saved_s = 0.0
         self.bridge.start()
-
-    @property
-    def store(self) -> Store | None:
-        """The saved conversations; None where nothing is saved."""
-        return self._at_hand.store
 
     # ---- models and conversations
 
@@ -198,9 +195,8 @@ class Talk:
             self._settle()
             self.bridge.close(patience_s, patience_s)
         trouble = self.turns.journal.close(patience_s)
-        store, quota_bytes = self._at_hand.store, self._at_hand.quota_bytes
-        if store is not None and quota_bytes and not is_hurried:
-            drop_oldest_states(store, quota_bytes)
+        if self.store is not None and self._at_hand.quota_bytes and not is_hurried:
+            drop_oldest_states(self.store, self._at_hand.quota_bytes)
         return trouble
 
     # ---- events

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, ReplyReopened
 from app.chat.options import ChatOptions
-from app.chat.reply import Reply, ReplyMeter
+from app.chat.reply import Reply
 from app.chat.reply_text import ReplyText
 from app.chat.status import Activity
 from app.chat.thought_limit import limit_of
@@ -111,12 +111,8 @@ class EngineTurn:
             on_prompt_progress=self._show_progress,
             clock=wire.clock,
         )
-        self._text = ReplyText(wire.emit, self._reply.meter, prompt.opening, self._earlier.thinking, calls)
-
-    @property
-    def meter(self) -> ReplyMeter:
-        """Figures of the reply, growing while it runs."""
-        return self._reply.meter
+        self.meter = self._reply.meter
+        self._text = ReplyText(wire.emit, self.meter, prompt.opening, self._earlier.thinking, calls)
 
     def run(self) -> bool:
         """Answer; True when there is a reply, whole or partial, that the conversation now holds."""

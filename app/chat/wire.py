@@ -34,31 +34,27 @@ class IdleWork:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_pending = False
-        self._is_dropped = False
-        self._session: Any = None
-
-    @property
-    def is_dropped(self) -> bool:
+        self.is_dropped = False
         """Whether the piece should end at once."""
-        return self._is_dropped
+        self._session: Any = None
 
     def begin(self) -> bool:
         """Announce a piece before it is queued; False while another one is not ended."""
         if self._is_pending:
             return False
-        self._is_pending, self._is_dropped = True, False
+        self._is_pending, self.is_dropped = True, False
         return True
 
     def drop(self) -> None:
         """End the piece, if there is one: in the queue, before its computation or in the middle of it."""
         with self._lock:
-            self._is_dropped = True
+            self.is_dropped = True
             if self._session is not None:
                 self._session.cancel()
 
     def insist(self) -> None:
         """Cancel once more what should have ended: a session forgets a cancel that comes just before it computes."""
-        if self._is_dropped:
+        if self.is_dropped:
             self.drop()
 
     @contextmanager
@@ -71,7 +67,7 @@ class IdleWork:
         with self._lock:
             self._session = session
         try:
-            yield not self._is_dropped
+            yield not self.is_dropped
         finally:
             with self._lock:
                 self._session = None
