@@ -47,11 +47,10 @@ class PromptFlow:
         text = message.text.strip()
         command = ("", "") if text == "/" else split_command(text)
         self._keep(message.draft)
+        # A refused command stays in the history: left in the prompt, what is typed next would become part of it.
         if command is not None:
-            taken = await self._run_command(*command)
-        else:
-            taken = self._send(clean_text(text), message.draft)
-        if not taken:
+            await self._run_command(*command)
+        elif not self._send(clean_text(text), message.draft):
             self._prompt.give_back(message.text)
 
     def _keep(self, draft: Draft) -> None:
@@ -81,21 +80,18 @@ class PromptFlow:
         else:
             self._views.ask(view)
 
-    async def _run_command(self, word: str, argument: str) -> bool:
+    async def _run_command(self, word: str, argument: str) -> None:
         action = find_command(word)
         if action is None:
             nearest = nearest_command(word) if word else "help"
-            hint = f"Did you mean /{nearest}?" if nearest else "/help lists them"
+            hint = f"Did you mean /{nearest}? Up brings it back." if nearest else "/help lists them"
             self._note(f"Unknown command /{word}. {hint}", is_error=True)
-            return False
-        if action.needs_argument and not argument:
+        elif action.needs_argument and not argument:
             self._note(action.usage)
-            return False
-        if argument and not action.takes_argument:
+        elif argument and not action.takes_argument:
             self._note(f"/{action.command} takes no argument.", is_error=True)
-            return False
-        await self._carry_out(action, argument)
-        return True
+        else:
+            await self._carry_out(action, argument)
 
     async def take_back(self) -> None:
         """Take the newest message back that waits for its turn, to change it or to drop it."""
