@@ -180,7 +180,7 @@ class LineCommands:
             numbers = f"a number from 1 to {len(questions)}"
             raise Refusal(f"/edit takes {numbers}, `reply` for the last reply, or nothing for your last message")
         if index < conversation.n_dropped:
-            raise Refusal("this message is no part of the context any more")
+            raise Refusal("the model no longer sees this message")
         self._edited = index
         say_text(messages[index].editable_text)
         what = "the answer goes on from the next line" if index % 2 else "the next line is asked in its place"
