@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import difflib
 import os
 import sys
 import textwrap
@@ -30,7 +29,7 @@ from app.program.manual import page
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO
 from app.text.clean_text import clean_line, clean_text
-from app.tui.actions import Action, commands, find_command
+from app.tui.actions import Action, commands, find_command, nearest_name
 from app.tui.markdown.code_blocks import wanted_text
 from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe_in_use, parse_threads
 
@@ -84,8 +83,8 @@ class LineCommands:
         argument = argument.strip()
         action = find_command(word)
         if action is None or not is_possible(action):
-            near = [] if action else difflib.get_close_matches(f"/{word}", _names(), n=1, cutoff=0.55)
-            hint = f"nearest: {near[0]}" if near else "/help lists " + ("what this mode has" if action else "them")
+            near = "" if action else nearest_name(word, _names())
+            hint = f"nearest: /{near}" if near else "/help lists " + ("what this mode has" if action else "them")
             what = clean_line(f"/{word}", 40)
             why = "is not a command" if action is None else "needs the screen"
             say(f"{what} {why}, nothing was sent ({hint}; a leading space sends it as text)")
@@ -181,7 +180,7 @@ class LineCommands:
             numbers = f"a number from 1 to {len(questions)}"
             raise Refusal(f"/edit takes {numbers}, `reply` for the last reply, or nothing for your last message")
         if index < conversation.n_dropped:
-            raise Refusal("this message is no part of the context any more")
+            raise Refusal("the model no longer sees this message")
         self._edited = index
         say_text(messages[index].editable_text)
         what = "the answer goes on from the next line" if index % 2 else "the next line is asked in its place"
@@ -326,7 +325,7 @@ def say_text(text: str) -> None:
 
 
 def _names() -> list[str]:
-    return [f"/{name}" for action in possible() for name in (action.command, *action.aliases)]
+    return [name for action in possible() for name in (action.command, *action.aliases)]
 
 
 def _is_terminal() -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from app.text.record import record
 
@@ -279,8 +279,14 @@ def find_command(word: str) -> Action | None:
 def nearest_command(word: str) -> str:
     """Return the command that looks most like a mistyped one; "" where none does."""
     names = {name: action.command for action in commands() for name in (action.command, *action.aliases)}
-    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    return names[close[0]] if close else ""
+    return names.get(nearest_name(word, names), "")
+
+
+def nearest_name(word: str, names: Iterable[str]) -> str:
+    """Return the name that a word begins, or else looks most like; "" where neither is so."""
+    word, names = word.lower(), list(names)
+    begun = [name for name in names if word and name.startswith(word)]
+    return next(iter(begun or difflib.get_close_matches(word, names, n=1, cutoff=0.55)), "")
 
 
 def commands_starting(text: str) -> list[Action]:

@@ -123,7 +123,7 @@ def edit(run: Run, rng: Random) -> None:
     if not markers:
         return turn(run, rng)
     number = rng.randint(max(1, len(markers) - 4), len(markers))
-    answer = run.command(f"/edit {number}", "asks anew", "no part of the context")
+    answer = run.command(f"/edit {number}", "asks anew", "no longer sees this message")
     if "asks anew" not in answer:
         return None
     run.live.wait_for(lambda: "asks anew" in run.view.edge, "the message to edit")

@@ -46,7 +46,7 @@ def panel(
 def _edge(first: str, last: str, across: str, left: Line, right: Line, width: int, frame: Role) -> Line:
     room = width - FRAME_COLUMNS
     left = clipped(left, room - 2)
-    right = right if width_of(left) + width_of(right) + 5 <= room else EMPTY
+    right = right if width_of(right) and width_of(left) + width_of(right) + 5 <= room else EMPTY
     spans = [Span(first + across, frame)]
     used = 3
     if left:

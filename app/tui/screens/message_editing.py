@@ -69,7 +69,7 @@ class MessageEditing:
             return
         if index < self._turns.conversation.n_dropped:
             key = self._keymap.first_key("message.fork_here")
-            gone = "this message is no part of the context any more"
+            gone = "the model no longer sees this message"
             self._notes.note(f"{gone}: {key} on it goes on from there with a copy")
             return
         message = self._turns.conversation.messages[index]

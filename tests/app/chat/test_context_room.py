@@ -106,7 +106,7 @@ async def test_a_dropped_message_cannot_be_edited_but_is_the_beginning_of_a_copy
         await fill(driver, 7)
         assert driver.chat.turns.conversation.n_dropped
         await driver.say("/edit 1")
-        await driver.note("no part of the context any more")
+        await driver.note("the model no longer sees this message")
         first = driver.transcript.messages()[0]
         first.focus()
         await driver.pilot.press("f")

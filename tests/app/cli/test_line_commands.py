@@ -69,8 +69,10 @@ def test_help_names_every_command_with_its_argument(talk: Talk) -> None:
 
 
 def test_what_needs_the_screen_says_so_and_sends_nothing(talk: Talk, script: Script) -> None:
-    err = talk("/theme nord\n/frobnicate")
+    err = talk("/theme nord\n/frobnicate\n/bnech\n/hlep")
     assert "/theme needs the screen, nothing was sent (/help lists what this mode has; a leading" in err
+    assert "/bnech is not a command, nothing was sent (/help lists them" in err
+    assert "/hlep is not a command, nothing was sent (nearest: /help;" in err
     assert "/frobnicate is not a command, nothing was sent (/help lists them; a leading" in err
     assert script.opened[0].sessions[0].fed_counts == []
 

@@ -84,7 +84,10 @@ def test_bindings_carry_the_ids_a_key_map_refers_to():
     assert {"app.help", "app.quit"} <= ids
 
 
-@pytest.mark.parametrize(("typed", "nearest"), [("hlep", "help"), ("sav", "save"), ("claer", "new"), ("xyzzy", "")])
+@pytest.mark.parametrize(
+    ("typed", "nearest"),
+    [("hlep", "help"), ("sav", "save"), ("claer", "new"), ("xyzzy", ""), ("bnech", ""), ("q", "quit"), ("", "")],
+)
 def test_a_typo_has_a_nearest_command_if_any_is_near(typed, nearest):
     assert nearest_command(typed) == nearest
 

@@ -310,6 +310,8 @@ async def test_a_typo_in_a_command_names_the_nearest_and_sends_nothing():
     async with chatting() as driver:
         await driver.say("/hlep me")
         await driver.note("Unknown command /hlep. Did you mean /help? Up brings it back.")
+        await driver.say("/bnech")
+        await driver.note("Unknown command /bnech. /help lists them")
         await driver.say("/frobnicate")
         await driver.note("Unknown command /frobnicate. /help lists them")
         assert driver.chat.turns.conversation.is_empty

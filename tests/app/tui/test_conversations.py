@@ -647,7 +647,7 @@ async def test_a_damaged_conversation_shows_its_gap_and_goes_on_behind_it():
         await driver.until(lambda: "(missing: the file is damaged here)" in driver.screen_text())
         assert texts(driver) == ["first?", "One.", "", "Two.", "third?", "Three."]
         await driver.say("/edit 2")
-        await driver.note("this message is no part of the context any more")
+        await driver.note("the model no longer sees this message")
         await driver.ask("fourth?")
         asked = driver.script.opened[0].sessions[0].tokens
         assert driver.script.opened[0].tokenizer.decode(asked).startswith("third?Three.fourth?Four.")

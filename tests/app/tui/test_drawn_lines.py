@@ -57,6 +57,10 @@ def test_a_panel_in_no_room_breaks_nothing(width, height):
         assert width_of(one) <= max(width, 3), text_of(one)
 
 
+def test_an_empty_note_leaves_no_gap_in_the_edge():
+    assert panel("a", [], 20, BLOCKS, note=line(muted(""))) == panel("a", [], 20, BLOCKS)
+
+
 def test_panels_stand_beside_each_other_whatever_they_hold():
     left, right = panel("A", [line("漢字")], 12, BLOCKS), panel("B", [line("x"), line("y")], 8, BLOCKS)
     both = beside([left, right], [12, 8])

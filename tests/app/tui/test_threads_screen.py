@@ -486,7 +486,7 @@ async def test_threads_alone_shows_what_holds() -> None:
     async with tuning(laptop_script(), Memory(TunedChoice(2, 4, True))) as driver:
         await driver.say("/threads")
         note = await driver.note("2 threads to write, 2 to read the prompt")
-        assert "remembered: 2 threads to write, 4 to read the prompt, bound to CPUs" in note
+        assert "remembered: 2 threads to write, 4 to read the prompt, each fixed to one core" in note
         assert "1 to 4" in note
 
 
