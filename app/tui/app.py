@@ -176,8 +176,8 @@ class JalopyApp(App[None], inherit_bindings=False):
             download_screen,
         )
         for action in ACTIONS.values():
-            if action.shows and action.mode != CHAT:
-                self.add_mode(action.mode, partial(make_screen, action.shows, around))
+            if action.shows not in ("", CHAT):
+                self.add_mode(action.shows, partial(make_screen, action.shows, around))
 
     @property
     def settings(self) -> Settings:

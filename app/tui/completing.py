@@ -12,7 +12,7 @@ from itertools import islice
 from app.program.background import in_background
 from app.text.clean_text import clean_line
 from app.text.record import record
-from app.tui.actions import ACTIONS, commands_starting, find_command, split_command
+from app.tui.actions import commands, commands_starting, find_command, split_command
 
 MOST_NAMES = 200
 """Limit on the files and folders of a directory that are offered."""
@@ -50,7 +50,7 @@ def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:
     if matching:
         return [
             Offered(
-                f"/{one.command}{' ' if one.takes_argument else ''}",
+                f"/{one.command}{' ' if one.argument else ''}",
                 f"/{one.command} {one.argument}".rstrip(),
                 one.title,
             )
@@ -137,4 +137,4 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def sends_alone(offered: Offered) -> bool:
     """Whether the completed text is a whole command."""
-    return any(offered.text == f"/{one.command}" for one in ACTIONS.values() if one.command)
+    return any(offered.text == f"/{one.command}" for one in commands())

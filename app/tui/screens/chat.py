@@ -284,7 +284,7 @@ class ChatScreen(Screen[None]):
             await self.app.run_action(action.call)
             return
         target = self.app if action.scope == "app" else self
-        outcome = getattr(target, f"action_{action.name}")(*([argument] if action.takes_argument else []))
+        outcome = getattr(target, f"action_{action.name}")(*([argument] if action.argument else []))
         if outcome is not None:
             await outcome
 

@@ -65,10 +65,7 @@ def other_entries(active: Iterable[ActiveBinding]) -> list[Entry]:
 
 def command_entries() -> list[Entry]:
     """Return the slash commands."""
-    return [
-        (f"{', '.join(f'/{name}' for name in (a.command, *a.aliases))} {a.argument}".rstrip(), a.title)
-        for a in commands()
-    ]
+    return [(f"{', '.join(f'/{name}' for name in a.names)} {a.argument}".rstrip(), a.title) for a in commands()]
 
 
 def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, list[Entry]]]:

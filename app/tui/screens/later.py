@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from app.downloads.job import PullJob
 
 
-def make_screen(where: str, around: Surroundings) -> Screen[Any]:
-    """Import a screen, given as ``module:Class`` in this folder, and make it."""
-    module, _, name = where.partition(":")
-    screen: Screen[Any] = getattr(import_module(f"{__package__}.{module}"), name)(around)
+def make_screen(mode: str, around: Surroundings) -> Screen[Any]:
+    """Import the screen of a mode and make it: ``models.ModelsScreen`` for "models"."""
+    screen: Screen[Any] = getattr(import_module(f"{__package__}.{mode}"), f"{mode.capitalize()}Screen")(around)
     return screen
 
 

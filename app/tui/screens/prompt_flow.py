@@ -91,7 +91,7 @@ class PromptFlow:
         if action.needs_argument and not argument:
             self._note(action.usage)
             return False
-        if argument and not action.takes_argument:
+        if argument and not action.argument:
             self._note(f"/{action.command} takes no argument.", is_error=True)
             return False
         await self._carry_out(action, argument)

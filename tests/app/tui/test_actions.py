@@ -59,15 +59,15 @@ def test_every_action_has_a_method_where_its_scope_says():
 def test_every_screen_that_an_action_leads_to_is_there_and_has_its_keys():
     for action in ACTIONS.values():
         if action.shows != CHAT and action.shows:
-            screen = getattr(import_module(f"app.tui.screens.{action.mode}"), action.shows.partition(":")[2])
-            assert screen is CARRIERS[action.mode]
-            assert scope_of(screen.BINDINGS) == action.mode
-            assert f"{action.mode}.leave" in ACTIONS
+            screen = getattr(import_module(f"app.tui.screens.{action.shows}"), f"{action.shows.capitalize()}Screen")
+            assert screen is CARRIERS[action.shows]
+            assert scope_of(screen.BINDINGS) == action.shows
+            assert f"{action.shows}.leave" in ACTIONS
 
 
 def test_no_key_and_no_command_means_two_things():
     keys = [(key, action) for action in ACTIONS.values() for key in action.keys.split(",") if key]
-    names = [name for action in commands() for name in (action.command, *action.aliases)]
+    names = [name for action in commands() for name in action.names]
     clashes = [
         (key, one.name, other.name)
         for i, (key, one) in enumerate(keys)
