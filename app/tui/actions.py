@@ -62,10 +62,15 @@ class Action:
         return f"app.show({self.shows!r})" if self.shows else self.name
 
     @property
+    def written(self) -> str:
+        """The command with its argument, as help shows it; "" for none."""
+        return f"/{self.command} {self.argument}".rstrip() if self.slash else ""
+
+    @property
     def usage(self) -> str:
         """How to write the command."""
         example = f", for example /{self.command} {self.example}" if self.example else ""
-        return f"usage: /{self.command} {self.argument}{example}"
+        return f"usage: {self.written}{example}"
 
     @property
     def needs_argument(self) -> bool:

@@ -48,14 +48,7 @@ def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:
     """
     matching = commands_starting(typed)
     if matching:
-        return [
-            Offered(
-                f"/{one.command}{' ' if one.argument else ''}",
-                f"/{one.command} {one.argument}".rstrip(),
-                one.title,
-            )
-            for one in matching
-        ]
+        return [Offered(f"/{one.command}{' ' if one.argument else ''}", one.written, one.title) for one in matching]
     command, argument = _command_of(typed)
     known = {"think": lambda: _THINKING, **names}
     if command not in known or " " in argument:

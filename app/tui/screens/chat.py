@@ -13,7 +13,6 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
-from app.chat.bridge import EngineBridge
 from app.chat.events import (
     ConversationReread,
     ConversationTakenUp,
@@ -39,8 +38,6 @@ from app.chat.events import (
     TuningEnded,
     TurnsDropped,
 )
-from app.chat.turns import Turns
-from app.conversations.at_hand import AtHand
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
@@ -59,7 +56,7 @@ from app.tui.screens.attaching import Attaching
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.screens.copying import Copying
-from app.tui.screens.drafting import Drafting, PromptHabits
+from app.tui.screens.drafting import Drafting
 from app.tui.screens.engine_flow import EngineFlow
 from app.tui.screens.message_actions import MessageActions
 from app.tui.screens.message_editing import MessageEditing
@@ -69,9 +66,9 @@ from app.tui.screens.notes import Notes
 from app.tui.screens.offering import Offering
 from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
-from app.tui.screens.tool_flow import AskAboutCall, ToolFlow
+from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.tool_flow import ToolFlow
 from app.tui.screens.turn_views import TurnViews
-from app.tui.speed.watch import PerformanceWatch
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
 from app.tui.widgets.message_view import MessageKeyPressed
 from app.tui.widgets.prompt import EDGE_COLUMNS, Prompt, screens_hint
@@ -98,14 +95,7 @@ def _handed_to(find: Callable[[ChatScreen], Callable[..., T]]) -> Callable[..., 
 class ChatScreen(Screen[None]):
     """The screen that everything else is reached from.
 
-    Args:
-        open_model: opens a file after asking what becomes of the conversation; False while the engine is busy.
-        download_word: what the status line says of a running download; "" for none.
-        ask_about_call: asks whether a tool may run.
-
     Attributes:
-        turns: whose turn it is.
-        conversations: the saved ones.
         transcript, prompt: the widgets. They and the helpers are there once the screen is mounted.
     """
 
@@ -113,27 +103,13 @@ class ChatScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("chat")
     AUTO_FOCUS = "Prompt"
 
-    def __init__(
-        self,
-        bridge: EngineBridge,
-        system: str | None,
-        model_path: ModelPlace | None,
-        clock: Callable[[], float],
-        watch: PerformanceWatch,
-        habits: PromptHabits,
-        conversations: AtHand,
-        open_model: Callable[[ModelPlace, str], bool],
-        download_word: Callable[[], str],
-        ask_about_call: AskAboutCall,
-    ) -> None:
+    def __init__(self, around: Surroundings, model_path: ModelPlace | None) -> None:
         super().__init__()
         draw_thriftily(self)
-        self.conversations = conversations
-        self.turns = Turns(bridge, system, conversations.journal)
-        self._bridge, self._model_path, self._clock, self._pace = bridge, model_path, clock, watch.pace
-        self._habits, self._keymap = habits, habits.keymap
-        self._open_model, self._download_word, self._ask_about_call = open_model, download_word, ask_about_call
-        self._strip = StripDisplay(self, watch, "#middle")
+        self._around, self._model_path = around, model_path
+        self.turns, self.conversations = around.turns, around.at_hand
+        self._bridge, self._keymap = around.bridge, around.keymap
+        self._strip = StripDisplay(self, around.watch, "#middle")
         self._was_shown = False
 
     def compose(self) -> ComposeResult:
@@ -168,7 +144,7 @@ class ChatScreen(Screen[None]):
         turns, keymap = self.turns, self._keymap
         transcript = self.transcript = self.query_one(Transcript)
         prompt = self.prompt = self.query_one(Prompt)
-        self.drafting = Drafting(prompt, turns, self._bridge, self._habits)
+        self.drafting = Drafting(prompt, turns, self._bridge, self._around.live, keymap)
         self.notes = notes = Notes(self, transcript, prompt, turns, keymap)
         self.focus_at = focus = MessageFocus(self, transcript, prompt, notes)
         views = TurnViews(transcript, turns, notes.note)
@@ -177,14 +153,14 @@ class ChatScreen(Screen[None]):
         )  # fmt: skip
         self.copying = Copying(parts)
         self.editing = MessageEditing(parts)
-        self.replies = ReplyFlow(parts, self.editing, self._habits.notifies)
+        self.replies = ReplyFlow(parts, self.editing, self._around.live)
         self.talks = ConversationFlow(parts, self.conversations, self.editing)
-        self.models = ModelFlow(parts, self.talks, self.replies, self._open_model)
+        self.models = ModelFlow(parts, self.talks, self.replies, self._around.open_model)
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out)
         self.attaching: Attaching = Attaching(parts, self.editing, self.take_prompt)
-        self.tools: ToolFlow = ToolFlow(parts, self._ask_about_call, self.replies.ask_next)
-        self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
+        self.tools: ToolFlow = ToolFlow(parts, self.replies.ask_next)
+        self.engine = EngineFlow(parts, self._around.watch.pace, self._around.downloads.word)
         self.offering = Offering(parts)
         self._shown_by = _event_handlers(self)
 

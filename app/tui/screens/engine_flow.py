@@ -28,17 +28,19 @@ class EngineFlow:
     """Hands events to the screen, and shows the status.
 
     Args:
-        clock: monotonic seconds.
         pace: how often drawing is affordable.
         download_word: what the status line says of a running download; "" for none.
     """
 
-    def __init__(
-        self, parts: ChatParts, clock: Callable[[], float], pace: InterfacePace, download_word: Callable[[], str]
-    ) -> None:
+    def __init__(self, parts: ChatParts, pace: InterfacePace, download_word: Callable[[], str]) -> None:
         self._screen, self._bridge, self._turns, self._prompt = parts.screen, parts.bridge, parts.turns, parts.prompt
         self._transcript = parts.transcript
-        self._keymap, self._clock, self._pace, self._download_word = parts.keymap, clock, pace, download_word
+        self._keymap, self._clock, self._pace, self._download_word = (
+            parts.keymap,
+            parts.bridge.now_s,
+            pace,
+            download_word,
+        )
         self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
         self._rss_bytes = self._n_drains = 0
         self._disk_rate, self._disk_bytes_per_s = DiskRate(), 0.0

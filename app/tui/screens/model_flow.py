@@ -56,7 +56,7 @@ class ModelFlow:
         parts: ChatParts,
         conversations: ConversationFlow,
         replies: ReplyFlow,
-        open_model: Callable[[ModelPlace, str], bool],
+        open_model: Callable[..., bool],
     ) -> None:
         self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
         self._prompt, self._drafting, self._focus = parts.prompt, parts.drafting, parts.focus

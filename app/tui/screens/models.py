@@ -30,7 +30,7 @@ from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Role, Span, muted
 from app.tui.screens.list_screen import ListScreen
 from app.tui.screens.notes import busy_line
-from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.surroundings import Surroundings, make_screen
 from app.tui.widgets import model_rows
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         self._show_download(job.start())
 
     def _show_download(self, job: PullJob) -> None:
-        self.app.push_screen(self._around.download_screen(job, self._around), self._leave_download)
+        self.app.push_screen(make_screen("download", job, self._around.keymap), self._leave_download)
 
     def _leave_download(self, path: str | None) -> None:
         if path is not None:
@@ -295,4 +295,4 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if entry is not None and entry.served is not None:
             self.say("it is on the server: nothing more is known of it")
         elif entry is not None and entry.is_here:
-            self.app.push_screen(self._around.inspect_screen(entry.path, entry.title, self._around))
+            self.app.push_screen(make_screen("inspect", entry.path, entry.title, self._around.keymap))

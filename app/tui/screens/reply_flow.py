@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from app.chat.events import (
     GenerationFailed,
     GenerationFinished,
@@ -16,6 +14,7 @@ from app.chat.events import (
 )
 from app.conversations.conversation import Ending, ReplyFigures
 from app.text import figures
+from app.tui.live_settings import LiveSettings
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_editing import MessageEditing
 from app.tui.screens.turn_views import GOES_ON, footers
@@ -32,11 +31,11 @@ class ReplyFlow:
 
     Args:
         editing: an edited message that was sent for nothing goes back to it.
-        notify: tell the desktop of a long reply's end where the terminal has not the focus.
+        live: whether to tell the desktop of a long reply's end.
     """
 
-    def __init__(self, parts: ChatParts, editing: MessageEditing, notify: Callable[[], bool]) -> None:
-        self._notify = notify
+    def __init__(self, parts: ChatParts, editing: MessageEditing, live: LiveSettings) -> None:
+        self._live = live
         self._turns, self._views, self._transcript = parts.turns, parts.views, parts.transcript
         self._prompt, self._drafting, self._editing = parts.prompt, parts.drafting, editing
         self._screen, self._focus, self._note = parts.screen, parts.focus, parts.notes.note
@@ -69,7 +68,8 @@ class ReplyFlow:
     def finish_reply(self, event: GenerationFinished) -> None:
         """Freeze the reply with its figures."""
         view = self._finish(event.ending, event.figures, event.ids, event.raw, event.calls, event.calls_at)
-        if self._notify() and not self._screen.app.app_focus and event.figures.duration_s >= LONG_REPLY_S:
+        is_long = event.figures.duration_s >= LONG_REPLY_S
+        if self._live.now.notify == "on" and is_long and not self._screen.app.app_focus:
             tell_desktop(self._screen.app)
         self.ask_next()
         if event.ending is Ending.STOPPED and self._focuses_stopped and not self._turns.is_busy:

@@ -118,9 +118,9 @@ class PerformanceWatch:
         self._viewers = max(0, self._viewers - 1)
         self._bridge.watch(self.is_watched)
 
-    def note_interface_cost(self, now_s: float) -> None:
+    def note_interface_cost(self) -> None:
         """Measure what the calling thread, the one that draws, took since the last call; about once a second."""
-        self._interface_share = self._interface.share(now_s)
+        self._interface_share = self._interface.share(self._bridge.now_s())
         self.pace.note_cost(self._interface_share, self._bridge.status.is_busy)
 
     def look(self) -> PerformanceView:
