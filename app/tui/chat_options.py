@@ -49,7 +49,7 @@ def chat_options(settings: Settings) -> ChatOptions:
 
 
 def shell_options(settings: Settings, keeps_states: bool, form: AnswerForm | None = None) -> ChatOptions:
-    """Return the same for a program in a shell: nothing is measured on the side, and nothing read before it is asked.
+    """Return the same for a program in a shell: nothing is measured on the side, nothing read before it is asked.
 
     Args:
         keeps_states: whether the state of the cache is kept for the next start.

@@ -78,11 +78,7 @@ class PromptHistory:
 
 
 class HistoryFile:
-    """The history on disk.
-
-    Args:
-        path: the file; None keeps nothing.
-    """
+    """The history on disk; without a path nothing is kept."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -95,8 +91,7 @@ class HistoryFile:
             raw = read_bounded(self._path, _MOST_BYTES) or b""
         except OSError:
             return []
-        drafts = [parse_draft(line) for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES]
-        return [draft for draft in drafts if draft is not None][-MAX_ENTRIES:]
+        return parse_drafts(line for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES)[-MAX_ENTRIES:]
 
     def append(self, draft: Draft) -> str | None:
         """Add one draft; returns a line that says why nothing is kept, or None."""
@@ -107,15 +102,11 @@ class HistoryFile:
             return f"{self._path.parent}: is not writable: the history of the prompt is not kept"
         try:
             if append_file(self._path, line) > MAX_FILE_BYTES:
-                self._shorten()
+                newest = newest_lines(self.read(), MAX_FILE_BYTES // 2)
+                replace_file(self._path, b"".join(newest), durable=False)
         except OSError as error:
             return f"{self._path}: {error.strerror}: the history of the prompt is not kept"
         return None
-
-    def _shorten(self) -> None:
-        """Replace the file by one with the newest entries."""
-        assert self._path is not None
-        replace_file(self._path, b"".join(newest_lines(self.read(), MAX_FILE_BYTES // 2)), durable=False)
 
 
 def write_draft(draft: Draft) -> bytes:
@@ -134,16 +125,22 @@ def newest_lines(drafts: Sequence[Draft], room_bytes: int) -> list[bytes]:
     return kept
 
 
-def parse_draft(line: bytes) -> Draft | None:
-    """Read such a line, cleaned; None where it is not sound."""
+def parse_drafts(lines: Iterable[bytes]) -> list[Draft]:
+    """Read such lines, cleaned, without those that are not sound."""
+    return [draft for draft in map(_parse_draft, lines) if draft is not None]
+
+
+def _parse_draft(line: bytes) -> Draft | None:
     try:
         entry: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    shown, folds = (entry.get("shown"), entry.get("folds")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(entry, dict):
+        return None
+    shown, folds = entry.get("shown"), entry.get("folds")
     if not isinstance(shown, str) or not shown.strip() or not isinstance(folds, dict):
         return None
-    if not all(isinstance(chip, str) and isinstance(text, str) for chip, text in folds.items()):
+    if not all(isinstance(text, str) for text in folds.values()):
         return None
     draft = Draft(clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()})
     return Draft(draft.shown, draft.used_folds())

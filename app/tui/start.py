@@ -13,14 +13,7 @@ from app.tui.textual_import import import_textual
 
 
 def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
-    """Run the chat until it is left.
-
-    Args:
-        settings: everything chosen.
-        model_path: the model to open; None opens the chat without one.
-
-    Returns:
-        The exit code of the process.
+    """Run the chat, without a model where none is given, until it is left; return the exit code of the process.
 
     Raises:
         KeymapError: the user's key map cannot be used.

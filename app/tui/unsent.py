@@ -12,18 +12,14 @@ from pathlib import Path
 from app.program import paths
 from app.program.small_file import append_file, read_bounded
 from app.tui.draft import Draft
-from app.tui.prompt_history import newest_lines, parse_draft
+from app.tui.prompt_history import newest_lines, parse_drafts
 
 MAX_FILE_BYTES = 64 << 20
 """Past this the oldest are not kept; a paste of the largest size takes 24 MB at most."""
 
 
 class UnsentFile:
-    """The drafts on disk.
-
-    Args:
-        path: the file; None keeps nothing.
-    """
+    """The drafts on disk; without a path nothing is kept."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -47,5 +43,5 @@ class UnsentFile:
         with suppress(OSError):
             raw = read_bounded(self._path, MAX_FILE_BYTES) or b""
             self._path.unlink()
-            return [draft for draft in map(parse_draft, raw.splitlines()) if draft is not None]
+            return parse_drafts(raw.splitlines())
         return []

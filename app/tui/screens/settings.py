@@ -17,6 +17,7 @@ from app.program.settings import (
     allowed_of,
     built_in_settings,
     choices_of,
+    load_settings,
     setting_keys,
     typed_value,
     value_of,
@@ -67,7 +68,7 @@ class SettingList:
     def begin(self) -> None:
         """Read the file again: it may have been changed by an editor."""
         try:
-            in_file = self._live.at_next_start()
+            in_file = load_settings()
         except Refusal as refusal:
             self.said, in_file = str(refusal), self._live.now
         built_in = built_in_settings()
@@ -166,13 +167,13 @@ class SettingList:
         choices = ("", *themes) if row.key == "theme" else choices_of(row.key)
         if not choices:
             return None
-        now = written(value_of(self._live.at_next_start(), row.key))
+        now = written(value_of(load_settings(), row.key))
         return choices[(choices.index(now) + 1) % len(choices)] if now in choices else choices[0]
 
     def edit(self, row: SettingRow) -> None:
         """Let another value be typed, beginning with the present one."""
         self.edited, self.said = row, ""
-        self.new_value = written(value_of(self._live.at_next_start(), row.key))
+        self.new_value = written(value_of(load_settings(), row.key))
 
     def change(self, key: str, text: str | None) -> None:
         """Take what a user typed, or None for the default; say what came of it."""
