@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import App, SystemCommand
-from textual.binding import BindingType
 from textual.screen import Screen
 from textual.worker import WorkerFailed
 
@@ -99,7 +98,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     TITLE = "jalopy"
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = CHAT
-    BINDINGS: ClassVar[list[BindingType]] = bindings("app")
+    BINDINGS = bindings("app")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
 

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.events import Resize, ScreenResume
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
-from app.chat.events import (
-    ConversationReread,
-    ConversationTakenUp,
-    GenerationFailed,
-    GenerationFinished,
-    MemoryMeasured,
-    ModelFailed,
-    ModelKept,
-    ModelLoaded,
-    PromptCounted,
-    PromptRefused,
-    PromptStopped,
-    PromptWeighed,
-    ReplyReopened,
-    TextGenerated,
-    ThinkingChosen,
-    ThinkingFinished,
-    ThoughtGenerated,
-    ThreadsChanged,
-    ToolsAnswered,
-    ToolsTold,
-    TuningDoubted,
-    TuningEnded,
-    TurnsDropped,
-)
+from app.chat import events
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
@@ -100,7 +76,7 @@ class ChatScreen(Screen[None]):
     """
 
     CSS_PATH = "chat.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("chat")
+    BINDINGS = bindings("chat")
     AUTO_FOCUS = "Prompt"
 
     def __init__(self, around: Surroundings, model_path: ModelPlace | None) -> None:
@@ -127,7 +103,7 @@ class ChatScreen(Screen[None]):
         yield Prompt(id="prompt", keymap=keymap)
         yield StatusLine(id="status", ascii_only=choose_glyphs() is ASCII, hint=keymap.hint("app.help", "help"))
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
+    def on_screen_resume(self, event: ScreenResume) -> None:
         """The first time every widget has just been styled."""
         event.refresh_styles = event.refresh_styles and self._was_shown
         self._was_shown = True
@@ -247,7 +223,7 @@ class ChatScreen(Screen[None]):
         if not self.prompt.text:
             await self.sending.take_back()
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_resize(self, event: Resize) -> None:
         """Let the strip lie flat on a narrow screen."""
         self._strip.fit(event.size.width)
         self.engine.screens_hint = screens_hint(self._keymap, event.size.width - EDGE_COLUMNS)
@@ -314,33 +290,33 @@ def _event_handlers(chat: ChatScreen) -> dict[type, tuple[Callable[[Any], Awaita
     """Who shows what, by the kind of event."""
     replies, talks, models = chat.replies, chat.talks, chat.models
     return {
-        ModelLoaded: (models.show_model, chat.tools.note_model),
-        ModelFailed: (models.show_load_failure,),
-        ModelKept: (models.show_kept_model,),
-        ConversationReread: (models.end_rereading,),
-        ConversationTakenUp: (talks.tell_taken_up,),
-        TextGenerated: (replies.show_text,),
-        ThoughtGenerated: (replies.show_thought,),
-        ThinkingFinished: (replies.fold_thinking,),
-        ReplyReopened: (replies.reopen_reply,),
-        GenerationFinished: (
+        events.ModelLoaded: (models.show_model, chat.tools.note_model),
+        events.ModelFailed: (models.show_load_failure,),
+        events.ModelKept: (models.show_kept_model,),
+        events.ConversationReread: (models.end_rereading,),
+        events.ConversationTakenUp: (talks.tell_taken_up,),
+        events.TextGenerated: (replies.show_text,),
+        events.ThoughtGenerated: (replies.show_thought,),
+        events.ThinkingFinished: (replies.fold_thinking,),
+        events.ReplyReopened: (replies.reopen_reply,),
+        events.GenerationFinished: (
             talks.drop_old_states,
             talks.announce_full_context,
             replies.finish_reply,
             chat.tools.ask_about_calls,
             models.tell_machine,
         ),
-        GenerationFailed: (replies.show_failure,),
-        PromptCounted: (chat.drafting.note_count,),
-        PromptStopped: (replies.show_stop,),
-        PromptRefused: (replies.give_back,),
-        PromptWeighed: (chat.editing.show_weight,),
-        TurnsDropped: (talks.tell_dropped,),
-        ThreadsChanged: (models.show_threads,),
-        ThinkingChosen: (models.show_thinking,),
-        MemoryMeasured: (models.tell_machine,),
-        TuningDoubted: (models.doubt_tuning,),
-        TuningEnded: (models.end_tuning,),
-        ToolsTold: (chat.tools.tell,),
-        ToolsAnswered: (chat.tools.go_on,),
+        events.GenerationFailed: (replies.show_failure,),
+        events.PromptCounted: (chat.drafting.note_count,),
+        events.PromptStopped: (replies.show_stop,),
+        events.PromptRefused: (replies.give_back,),
+        events.PromptWeighed: (chat.editing.show_weight,),
+        events.TurnsDropped: (talks.tell_dropped,),
+        events.ThreadsChanged: (models.show_threads,),
+        events.ThinkingChosen: (models.show_thinking,),
+        events.MemoryMeasured: (models.tell_machine,),
+        events.TuningDoubted: (models.doubt_tuning,),
+        events.TuningEnded: (models.end_tuning,),
+        events.ToolsTold: (chat.tools.tell,),
+        events.ToolsAnswered: (chat.tools.go_on,),
     }

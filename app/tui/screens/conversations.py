@@ -11,10 +11,8 @@ from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from textwrap import wrap
-from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 
 from app.conversations import export, rows
 from app.conversations.keeper import cause_of
@@ -151,7 +149,7 @@ class ConversationsScreen(ListScreen[Hit]):
 
     TITLE = "Conversations"
     SCOPE = "conversations"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+    BINDINGS = bindings(SCOPE)
 
     def __init__(self, around: Surroundings) -> None:
         self._list = ConversationList(around)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.events import Resize
 from textual.screen import Screen
@@ -48,7 +47,7 @@ class DoctorScreen(Screen[None]):
 
     CSS_PATH = "doctor.tcss"
     AUTO_FOCUS = "#doctor"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("doctor")
+    BINDINGS = bindings("doctor")
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__()

@@ -6,10 +6,7 @@ screen leads back here. Stopping is a key of its own, and keeps what came.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -38,7 +35,7 @@ class DownloadScreen(ModalScreen[str | None]):
     """
 
     CSS_PATH = "download.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("download")
+    BINDINGS = bindings("download")
 
     def __init__(self, job: PullJob, keymap: Keymap) -> None:
         super().__init__()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
@@ -35,7 +33,7 @@ class InspectScreen(Screen[None]):
     """
 
     CSS_PATH = "inspect.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("inspect")
+    BINDINGS = bindings("inspect")
     AUTO_FOCUS = "#inspect"
 
     def __init__(self, path: Path, title: str, keymap: Keymap) -> None:

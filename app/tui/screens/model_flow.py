@@ -12,19 +12,8 @@ from pathlib import Path
 from textual.content import Content
 from textual.widgets import Static
 
+from app.chat import events
 from app.chat.commands import MeasureBandwidth, Think
-from app.chat.events import (
-    ConversationReread,
-    GenerationFinished,
-    MemoryMeasured,
-    ModelFailed,
-    ModelKept,
-    ModelLoaded,
-    ThinkingChosen,
-    ThreadsChanged,
-    TuningDoubted,
-    TuningEnded,
-)
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
@@ -75,7 +64,7 @@ class ModelFlow:
             self._prompt.placeholder = PLACEHOLDER_LOADING
         return begins
 
-    async def show_model(self, message: ModelLoaded) -> None:
+    async def show_model(self, message: events.ModelLoaded) -> None:
         """Name the model and answer what was sent meanwhile."""
         if self._turns.begins_anew:
             await self._conversations.clear_transcript()
@@ -94,26 +83,26 @@ class ModelFlow:
         self._is_greeted = True
         self._notes.note(greeting(self._keymap), kind="greeting")
 
-    def tell_machine(self, event: GenerationFinished | MemoryMeasured | None = None) -> None:
+    def tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None = None) -> None:
         """Say to whoever was greeted what suits this machine; behind a reply it is measured, if need be."""
         if self._is_greeted and not self._has_told_machine:
             self._screen.run_worker(self._tell_machine(event), group="machine", exclusive=True)
 
-    async def _tell_machine(self, event: GenerationFinished | MemoryMeasured | None) -> None:
-        line = await self._machine_line(event if isinstance(event, MemoryMeasured) else None)
+    async def _tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None) -> None:
+        line = await self._machine_line(event if isinstance(event, events.MemoryMeasured) else None)
         # Gives way to whatever is asked: it is measured behind the next reply, then.
-        if not line and isinstance(event, GenerationFinished):
+        if not line and isinstance(event, events.GenerationFinished):
             self._bridge.send(MeasureBandwidth())
         if line and not self._has_told_machine:
             self._has_told_machine = True
             self._note(f"{line}: {where_models_are(self._keymap)}")
 
-    async def _machine_line(self, measured: MemoryMeasured | None) -> str:
+    async def _machine_line(self, measured: events.MemoryMeasured | None) -> str:
         in_use = self._bridge.threads
         line = partial(_line_of_machine, in_use.now.decode if in_use else 0, measured)
         return await wrap_future(in_background(line, "machine"))
 
-    def _introduce(self, message: ModelLoaded) -> None:
+    def _introduce(self, message: events.ModelLoaded) -> None:
         """Say what was opened."""
         if is_starter(message.path):
             if not self._is_greeted:
@@ -129,7 +118,7 @@ class ModelFlow:
         for line in message.notices:
             self._note(line)
 
-    def end_rereading(self, message: ConversationReread) -> None:
+    def end_rereading(self, message: events.ConversationReread) -> None:
         """Say what the model has read, and answer what was sent meanwhile."""
         self._turns.is_rereading = False
         read, total = figures.count(message.read_tokens), figures.count(message.total_tokens)
@@ -146,7 +135,7 @@ class ModelFlow:
                 self._note(f"read the conversation again: {newly} tokens in {figures.seconds(message.read_s)}")
         self._replies.ask_next()
 
-    def show_load_failure(self, message: ModelFailed) -> None:
+    def show_load_failure(self, message: events.ModelFailed) -> None:
         """Say why there is no model."""
         self._turns.note_load_failed()
         self._prompt.placeholder = PLACEHOLDER
@@ -154,7 +143,7 @@ class ModelFlow:
         self._note(message.reason, is_error=True)
         self._note(how_to_load(self._keymap))
 
-    def show_kept_model(self, message: ModelKept) -> None:
+    def show_kept_model(self, message: events.ModelKept) -> None:
         """Say why there is no other model."""
         self._turns.note_model_kept(message.is_open)
         stays = "the model from before stays open" if message.is_open else "opening the model from before again"
@@ -163,7 +152,7 @@ class ModelFlow:
             self._prompt.placeholder = PLACEHOLDER
             self._replies.ask_next()
 
-    def show_threads(self, message: ThreadsChanged) -> None:
+    def show_threads(self, message: events.ThreadsChanged) -> None:
         """Say which threads compute now."""
         before, now = message.before.now, message.in_use.now
         was = f" (was {before.decode} and {before.prefill})" if before != now else ""
@@ -171,7 +160,7 @@ class ModelFlow:
         if message.trouble:
             self._note(message.trouble, is_error=True)
 
-    def show_thinking(self, message: ThinkingChosen) -> None:
+    def show_thinking(self, message: events.ThinkingChosen) -> None:
         """Say how much the model thinks from now on."""
         self._note(chosen_thinking(message.mode, message.trouble))
         self._show_name()
@@ -214,11 +203,11 @@ class ModelFlow:
             parts = model.name, model.quantization, model.server, thinking, *chosen
             self._name.update(Content(" · ".join(filter(None, parts))))
 
-    def doubt_tuning(self, message: TuningDoubted) -> None:
+    def doubt_tuning(self, message: events.TuningDoubted) -> None:
         """Suggest to measure again."""
         self._note(f"{message.reason}: {self._keymap.key_or_command('app.tune')} measures again")
 
-    def end_tuning(self, message: TuningEnded) -> None:
+    def end_tuning(self, message: events.TuningEnded) -> None:
         """Answer what was sent meanwhile."""
         self._turns.is_tuning = False
         if message.trouble:
@@ -289,10 +278,10 @@ def how_to_load(keymap: Keymap) -> str:
     return f"No model is loaded: {shown} shows what is on this machine and what fits; /model PATH opens a file"
 
 
-def _line_of_machine(threads: int, measured: MemoryMeasured | None) -> str:
+def _line_of_machine(threads: int, measured: events.MemoryMeasured | None) -> str:
     from app.library.known import machine_line  # no first frame waits for it
 
-    now = measured or MemoryMeasured(0.0)
+    now = measured or events.MemoryMeasured(0.0)
     return machine_line(threads, now.read_gbps, now.is_crowded)
 
 

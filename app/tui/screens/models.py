@@ -11,9 +11,7 @@ import re
 from concurrent.futures import Future
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from textual.binding import BindingType
+from typing import TYPE_CHECKING, Any
 
 from app.chat.commands import Examine
 from app.library import rows
@@ -205,7 +203,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     TITLE = "Models"
     SCOPE = "models"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+    BINDINGS = bindings(SCOPE)
 
     def __init__(self, around: Surroundings) -> None:
         self._models = ModelList(around)

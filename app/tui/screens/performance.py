@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.timer import Timer
@@ -41,7 +38,7 @@ class PerformanceScreen(Screen[None]):
         around: has the watch that the figures come from.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings("performance")
+    BINDINGS = bindings("performance")
     AUTO_FOCUS = "#performance"
 
     def __init__(self, around: Surroundings) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Literal
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -42,7 +41,7 @@ class QuestionScreen(ModalScreen[Answer | None]):
     """
 
     CSS_PATH = "question.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("question")
+    BINDINGS = bindings("question")
     AUTO_FOCUS = "#question-arguments"
 
     def __init__(self, server: str, call: ToolCall, keymap: Keymap, clock: Callable[[], float]) -> None:

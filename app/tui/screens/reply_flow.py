@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from app.chat.events import (
-    GenerationFailed,
-    GenerationFinished,
-    PromptRefused,
-    PromptStopped,
-    ReplyReopened,
-    TextGenerated,
-    ThinkingFinished,
-    ThoughtGenerated,
-)
+from app.chat import events
 from app.conversations.conversation import Ending, ReplyFigures
 from app.text import figures
 from app.tui.live_settings import LiveSettings
@@ -46,26 +37,26 @@ class ReplyFlow:
         self._focuses_stopped = self._turns.is_answering
         self._turns.stop()
 
-    def show_text(self, event: TextGenerated) -> None:
+    def show_text(self, event: events.TextGenerated) -> None:
         """Let the reply grow."""
         self._turns.growing.take(event)
         self._views.growing_reply().body.append(event.text)
 
-    def show_thought(self, event: ThoughtGenerated) -> None:
+    def show_thought(self, event: events.ThoughtGenerated) -> None:
         """Let the thinking grow."""
         self._turns.growing.take(event)
         self._views.growing_reply().think(event.text)
 
-    def fold_thinking(self, event: ThinkingFinished) -> None:
+    def fold_thinking(self, event: events.ThinkingFinished) -> None:
         """Fold the thinking to one line."""
         self._turns.growing.take(event)
         self._views.growing_reply().finish_thinking(self._turns.growing.thinking)
 
-    def reopen_reply(self, event: ReplyReopened) -> None:
+    def reopen_reply(self, event: events.ReplyReopened) -> None:
         """The reply that goes on comes again from its beginning, as a new one in its place."""
         self._turns.growing.take(event)
 
-    def finish_reply(self, event: GenerationFinished) -> None:
+    def finish_reply(self, event: events.GenerationFinished) -> None:
         """Freeze the reply with its figures."""
         view = self._finish(event.ending, event.figures, event.ids, event.raw, event.calls, event.calls_at)
         is_long = event.figures.duration_s >= LONG_REPLY_S
@@ -76,7 +67,7 @@ class ReplyFlow:
             self._screen.call_after_refresh(self._focus.to_stopped, view)
         self._focuses_stopped = False
 
-    def show_failure(self, event: GenerationFailed) -> None:
+    def show_failure(self, event: events.GenerationFailed) -> None:
         """Say why there is no reply, or only half of one; the chat goes on."""
         if event.figures is not None:
             self._finish(Ending.FAILED, event.figures, event.ids, event.raw)
@@ -87,7 +78,7 @@ class ReplyFlow:
             self._note(f"{event.reason} (/regen asks again)", is_error=True)
         self.ask_next()
 
-    def show_stop(self, _: PromptStopped) -> None:
+    def show_stop(self, _: events.PromptStopped) -> None:
         """Say that the question stays unanswered, or the conversation as it was."""
         if self._leave_unanswered():
             self._note("stopped before anything new came; the conversation is as it was")
@@ -95,7 +86,7 @@ class ReplyFlow:
             self._note("stopped before the reply began (/regen asks again; another message takes its place)")
         self.ask_next()
 
-    def give_back(self, event: PromptRefused) -> None:
+    def give_back(self, event: events.PromptRefused) -> None:
         """Return a message that does not fit to where it came from."""
         needed, n_ctx = figures.count(event.needed_tokens), figures.count(event.n_ctx)
         if isinstance(self._views.asked, ToolView):

@@ -5,9 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from functools import cache
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from app.program import paths
 from app.program.refusals import Refusal
@@ -187,7 +184,7 @@ class SettingsScreen(ListScreen[SettingRow]):
 
     TITLE = "Settings"
     SCOPE = "settings"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+    BINDINGS = bindings(SCOPE)
 
     def __init__(self, around: Surroundings) -> None:
         self._list = SettingList(around)

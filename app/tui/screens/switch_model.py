@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -40,7 +39,7 @@ class SwitchModelScreen(ModalScreen[Answer | None]):
     """
 
     CSS_PATH = "switch_model.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("switch")
+    BINDINGS = bindings("switch")
 
     def __init__(self, title: str, n_tokens: int, prefill_tps: float | None, keymap: Keymap, host: str = "") -> None:
         super().__init__()

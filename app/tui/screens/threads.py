@@ -5,11 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.screen import Screen
 from textual.timer import Timer
@@ -55,7 +54,7 @@ class ThreadsScreen(Screen[None]):
     """Measures when it is asked to; polls a record, and only while it is shown."""
 
     CSS_PATH = "threads.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("threads")
+    BINDINGS = bindings("threads")
     AUTO_FOCUS = "#threads-body"
 
     def __init__(self, around: Surroundings) -> None:

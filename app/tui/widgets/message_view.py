@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
@@ -61,7 +60,7 @@ class MessageView(Horizontal, can_focus=True):
 
     # A click selects text or unfolds; it must not take the cursor out of the prompt.
     FOCUS_ON_CLICK = False
-    BINDINGS: ClassVar[list[BindingType]] = bindings("message")
+    BINDINGS = bindings("message")
     SPEAKER = ""
 
     def __init__(self) -> None:
