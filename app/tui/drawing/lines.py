@@ -50,13 +50,7 @@ class Role(str, Enum):
 
 
 LEVELS = (Role.LEVEL_0, Role.LEVEL_1, Role.LEVEL_2, Role.LEVEL_3, Role.LEVEL_4)
-_AREAS = {
-    Role.LEVEL_0: Role.AREA_0,
-    Role.LEVEL_1: Role.AREA_1,
-    Role.LEVEL_2: Role.AREA_2,
-    Role.LEVEL_3: Role.AREA_3,
-    Role.LEVEL_4: Role.AREA_4,
-}
+_AREAS = dict(zip(LEVELS, (Role.AREA_0, Role.AREA_1, Role.AREA_2, Role.AREA_3, Role.AREA_4), strict=True))
 _WORST, _BEST = 0.3, 0.8
 """Shares of the machine's limit at which the colour is that of trouble, and that of good."""
 

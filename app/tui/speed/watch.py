@@ -21,7 +21,6 @@ SAMPLE_PERIOD_S = 1.0
 PROBE_RETRY_S = 15.0
 """Seconds until a measurement of the memory that was given up, or had no room, is tried again."""
 _SAMPLES_KEPT = 600
-STUTTERS_SHOWN = 3
 SHORT_WINDOW_S, LONG_WINDOW_S = 1.0, 10.0
 
 
@@ -45,13 +44,12 @@ class PerformanceView:
     loads: tuple[float, ...] = ()
     """Of all cores together, in cores, of every second that was looked at."""
     speed: Speed = Speed()
-    tokens: int = 0
     rates_tps: tuple[float, ...] = ()
     """Of every second of the reply."""
     marked_seconds: tuple[int, ...] = ()
     """Those with a stutter."""
-    stutters: tuple[tuple[Stutter, str], ...] = ()
-    """The newest, each with its cause."""
+    stutter: tuple[Stutter, str] | None = None
+    """The newest, with its cause."""
     n_stutters: int = 0
     ceiling: Ceiling | None = None
     interface_cost: float | None = None
@@ -68,13 +66,7 @@ class PerformanceView:
 
 
 class PerformanceWatch:
-    """The screens' source of figures.
-
-    Args:
-        bridge: asked for status and figures, and for a measurement of the memory when it is idle.
-        monitor: looks at the machine.
-        pace: of all that is drawn while the engine works.
-    """
+    """The screens' source of figures; it has the memory measured while the engine is idle."""
 
     def __init__(
         self, bridge: EngineBridge, monitor: MachineMonitor | None = None, pace: InterfacePace | None = None
@@ -94,9 +86,7 @@ class PerformanceWatch:
     def _monitor(self) -> MachineMonitor:
         """Made when the first view appears, not with the application."""
         if self._own_monitor is None:
-            from engine.machine.host import (
-                available_memory_bytes,  # not with the module: the first frame would wait for it
-            )
+            from engine.machine.host import available_memory_bytes  # the first frame would wait for it
 
             self._own_monitor = MachineMonitor(available=available_memory_bytes)
         return self._own_monitor
@@ -143,10 +133,9 @@ class PerformanceWatch:
             sample=self._samples[-1] if self._samples else None,
             loads=tuple(sum(sample.core_loads) for sample in self._samples),
             speed=speed,
-            tokens=len(times_s),
             rates_tps=tuple(self._history.rates_tps()),
             marked_seconds=tuple(int((stutter.end_s - times_s[0]) / BUCKET_S) for stutter in found),
-            stutters=tuple(self._stutters.newest(STUTTERS_SHOWN, faults, list(self._samples))),
+            stutter=next(iter(self._stutters.newest(1, faults, list(self._samples))), None),
             n_stutters=self._stutters.count,
             ceiling=ceiling,
             interface_cost=self.pace.cost,

@@ -14,36 +14,40 @@ from textual.widget import Widget
 
 from app.tui.drawing.lines import Line, Role, width_of
 
+_STYLES = {
+    Role.PLAIN: "",
+    Role.STRONG: "bold",
+    Role.TITLE: "bold $primary",
+    Role.GOOD: "$success",
+    Role.CAUTION: "$warning",
+    Role.TROUBLE: "$error",
+}
+"""Those of the other roles are the colour of their name."""
+_FAINT = frozenset((Role.MUTED, Role.FRAME, Role.UNFILLED))
+
+
+_DIM = frozenset((*_FAINT, *(role for role in Role if role.value.startswith("area-"))))
+"""Dim in a curve or a frame, where colours are few."""
+_COLOURED = [role for role in Role if role is not Role.PLAIN]
+
+
+def _style_of(role: Role) -> str:
+    return _STYLES.get(role, f"${role.value}")
+
+
+def _rule(role: Role) -> str:
+    """Return the style sheet's rule for a role."""
+    words = _style_of(role).split()
+    colour = "".join(f"color: {word};" for word in words if word != "bold")
+    weight = "text-style: $muted-style;" if role in _DIM else "text-style: bold;" if "bold" in words else ""
+    return f"FigureLines .figures--{role.value} {{ {colour} {weight} }}"
+
 
 class FigureLines(Widget):
     """Shows lines of spans. A change of their number is the one thing that costs a layout."""
 
-    DEFAULT_CSS = """
-    FigureLines { height: auto; }
-    FigureLines .figures--muted { color: $muted; text-style: $muted-style; }
-    FigureLines .figures--strong { text-style: bold; }
-    FigureLines .figures--title { color: $primary; text-style: bold; }
-    FigureLines .figures--frame { color: $frame; text-style: $muted-style; }
-    FigureLines .figures--unfilled { color: $unfilled; text-style: $muted-style; }
-    FigureLines .figures--accent { color: $accent; }
-    FigureLines .figures--good { color: $success; }
-    FigureLines .figures--caution { color: $warning; }
-    FigureLines .figures--trouble { color: $error; }
-    FigureLines .figures--reading { color: $reading; }
-    FigureLines .figures--writing { color: $writing; }
-    FigureLines .figures--level-0 { color: $level-0; }
-    FigureLines .figures--level-1 { color: $level-1; }
-    FigureLines .figures--level-2 { color: $level-2; }
-    FigureLines .figures--level-3 { color: $level-3; }
-    FigureLines .figures--level-4 { color: $level-4; }
-    FigureLines .figures--area-0 { color: $area-0; text-style: $muted-style; }
-    FigureLines .figures--area-1 { color: $area-1; text-style: $muted-style; }
-    FigureLines .figures--area-2 { color: $area-2; text-style: $muted-style; }
-    FigureLines .figures--area-3 { color: $area-3; text-style: $muted-style; }
-    FigureLines .figures--area-4 { color: $area-4; text-style: $muted-style; }
-    FigureLines .figures--area-plain { color: $area-plain; text-style: $muted-style; }
-    """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"figures--{role.value}" for role in Role if role is not Role.PLAIN}
+    DEFAULT_CSS = "\n".join(["FigureLines { height: auto; }", *map(_rule, _COLOURED)])
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"figures--{role.value}" for role in _COLOURED}
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -101,26 +105,9 @@ def _changed(old: Line, new: Line) -> tuple[int, int]:
     return width_of(new[:n_same]), longest - width_of(new[len(new) - n_after :])
 
 
-_VARIABLES = {
-    Role.MUTED: "$muted",
-    Role.FRAME: "$frame",
-    Role.UNFILLED: "$unfilled",
-    Role.TITLE: "bold $primary",
-    Role.STRONG: "bold",
-    Role.ACCENT: "$accent",
-    Role.GOOD: "$success",
-    Role.CAUTION: "$warning",
-    Role.TROUBLE: "$error",
-    Role.READING: "$reading",
-    Role.WRITING: "$writing",
-}
-_FAINT = frozenset((Role.MUTED, Role.FRAME, Role.UNFILLED))
-
-
 def content_of(one: Line, is_ansi: bool = False) -> Content:
     """Return a line as a widget of Textual takes it, such as a list; where colours are few, what is faint is dim."""
     parts = []
     for span in one:
-        style = _VARIABLES.get(span.role, f"${span.role.value}" if span.role is not Role.PLAIN else "")
-        parts.append((span.text, "dim" if is_ansi and span.role in _FAINT else style))
+        parts.append((span.text, "dim" if is_ansi and span.role in _FAINT else _style_of(span.role)))
     return Content.assemble(*parts)

@@ -227,7 +227,7 @@ def test_a_model_in_the_cache_has_no_share_of_the_memory():
 def test_stutters_are_counted_and_the_newest_is_explained():
     shown = writing_lines.stutter_line(view(), BLOCKS)
     assert text_of(shown) == "▲ 1 stutter token 58 took 800 ms: 212 pages from disk"
-    assert not writing_lines.stutter_line(view(n_stutters=0, stutters=()), BLOCKS)
+    assert not writing_lines.stutter_line(view(n_stutters=0, stutter=None), BLOCKS)
 
 
 def test_the_disk_light_and_the_held_back_interface_are_words():
@@ -272,7 +272,7 @@ def test_with_nothing_known_nothing_is_claimed():
         own_bytes=None, available_bytes=None, swap_used_bytes=None, disk_bytes_per_s=None, threads=None,
         others_cores=None, weights_resident_bytes=None, throttled=None, threads_working=None,
     )  # fmt: skip
-    shown = dashboard(view(sample=empty, figures=EngineFigures(FACTS), n_stutters=0, stutters=(), ceiling=None))
+    shown = dashboard(view(sample=empty, figures=EngineFigures(FACTS), n_stutters=0, stutter=None, ceiling=None))
     for absent in ("GHz", "°C", "battery", "swap", "from disk", "throttled", "computing", "stutter"):
         assert absent not in shown
     assert "model - of 2.0G" in shown
