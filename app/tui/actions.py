@@ -59,7 +59,9 @@ class Action:
     @property
     def call(self) -> str:
         """The Textual action that carries it out."""
-        return f"app.show({self.shows!r})" if self.shows else self.name
+        if self.shows:
+            return f"app.show({self.shows!r})"
+        return f"press({self.name!r})" if self.scope == "message" else self.name
 
     @property
     def written(self) -> str:
