@@ -54,12 +54,14 @@ class Listing(Protocol[Item]):
 
     def look(self) -> bool:
         """Take what was found so far; return whether more is to come."""
+        return False
 
     def items(self) -> tuple[Item, ...]:
         """Return what was found, as far as it is wanted."""
 
     def is_same(self, one: Item, other: Item) -> bool:
         """Whether the cursor belongs on the one after it was on the other."""
+        return one == other
 
     def heading_line(self, columns: int) -> str:
         """Write the line above the rows."""
@@ -75,6 +77,7 @@ class Listing(Protocol[Item]):
 
     def context_line(self) -> str:
         """Write what is typed, or what typing does."""
+        return f"filter: {self.typed}_" if self.typed else "type to filter"
 
     def state_line(self) -> str:
         """Write what the list is measured against, for the end of the title."""
@@ -85,17 +88,14 @@ class Listing(Protocol[Item]):
     @property
     def must_be_seen(self) -> bool:
         """Whether the foot answers a key, or asks something: then it is shown on the lowest screens as well."""
+        return bool(self.said)
 
     def key_words(self, item: Item | None) -> dict[str, str]:
         """Return what keys do now, by the names of their actions."""
 
 
 class ListScreen(Screen[None], Generic[Item]):
-    """The base of a list: a subclass gives ``SCOPE``, ``BINDINGS`` and the actions, of which ``action_open`` must be.
-
-    Args:
-        listing: what is listed.
-    """
+    """The base of a list: a subclass gives ``SCOPE``, ``BINDINGS`` and the actions, ``action_open`` among them."""
 
     CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass lies
     AUTO_FOCUS = "#list-rows"

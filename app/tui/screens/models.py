@@ -1,7 +1,6 @@
 """The models on this machine: what fits, how fast it would be, and opening another one without leaving the chat.
 
-Typing narrows the list. Finding and reading happen in a thread of their own (``app.library.scan``); the screen looks at
-its record while it runs, and at nothing once it is done.
+Finding and reading happen in a thread (``app.library.scan``), whose record the screen looks at until it is done.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Role, Span, muted
-from app.tui.screens.list_screen import ListScreen
+from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.notes import busy_line
 from app.tui.screens.surroundings import Surroundings, make_screen
 from app.tui.widgets import model_rows
@@ -45,7 +44,7 @@ def _names_of(path: str) -> frozenset[str]:
     return frozenset((path, os.path.abspath(path), os.path.realpath(path)))
 
 
-class ModelList:
+class ModelList(Listing[ModelEntry]):
     """The models that were found."""
 
     def __init__(self, around: Surroundings) -> None:
@@ -67,7 +66,7 @@ class ModelList:
         self._scan = Scan(self._around.settings, self._elsewhere()).start()
 
     def _elsewhere(self) -> dict[Path, str]:
-        """Name the model that is open and the one that was last, which may lie in none of the folders."""
+        """Name the open model and the last one, which may lie in none of the folders."""
         last = state.load_state()[0].last_model
         found = {Path(last): "last used"} if last else {}
         if self._turns.model is not None and not self._turns.model.server:
@@ -140,10 +139,6 @@ class ModelList:
         """Say what is to be expected of it, what it is made of, and where it is."""
         return model_rows.details(item, columns, self._glyphs)
 
-    def context_line(self) -> str:
-        """Write the filter."""
-        return f"filter: {self.typed}_" if self.typed else "type to filter"
-
     def state_line(self) -> str:
         """Write free memory and its speed."""
         found = self._found
@@ -175,11 +170,6 @@ class ModelList:
         if not found.advice:
             return rows.LEGEND
         return f"{rows.ESTIMATE} estimate{offers}. Suits this machine {found.advice}"
-
-    @property
-    def must_be_seen(self) -> bool:
-        """Whether the foot holds the result of a key."""
-        return bool(self.said)
 
     def key_words(self, item: ModelEntry | None) -> dict[str, str]:
         """Models not on this machine can be downloaded, one at a time."""

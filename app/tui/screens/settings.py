@@ -25,7 +25,7 @@ from app.text.glyphs import cut
 from app.text.record import record
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Role, Span, line, muted, strong
-from app.tui.screens.list_screen import ListScreen
+from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.surroundings import Surroundings
 
 _KEY, _SOURCE = 23, 12
@@ -38,22 +38,19 @@ _MOST_VALUE_CHARS = 400
 
 @record
 class SettingRow:
-    """One setting. All text in it is clean.
-
-    Attributes:
-        value: in effect.
-        next_value: at the next start, where that is another.
-    """
+    """One setting. All text in it is clean."""
 
     key: str
     value: str
+    """In effect."""
     source: Source
     default: str
-    next_value: str = ""
-    changes_later: bool = False
+    next_value: str
+    """At the next start."""
+    changes_later: bool
 
 
-class SettingList:
+class SettingList(Listing[SettingRow]):
     """The settings, and the value that is being typed for one of them."""
 
     def __init__(self, around: Surroundings) -> None:
@@ -80,13 +77,6 @@ class SettingList:
         return SettingRow(
             key, _shown(value), source, _shown(value_of(built_in, key)), _shown(later), is_own and later != value
         )
-
-    def end(self) -> None:
-        """Nothing runs."""
-
-    def look(self) -> bool:
-        """Take the values as they are: an engine may have answered."""
-        return False
 
     def items(self) -> tuple[SettingRow, ...]:
         """Return the settings in whose name or meaning all words stand."""
@@ -130,7 +120,7 @@ class SettingList:
         if self.edited is not None:
             end = clean_line(self.new_value)[-_TYPED_CHARS:]
             return f"{self.edited.key} = {end}_"
-        return f"filter: {self.typed}_" if self.typed else "type to filter"
+        return super().context_line()
 
     def state_line(self) -> str:
         """Write how many differ from their defaults."""
@@ -210,10 +200,9 @@ class SettingsScreen(ListScreen[SettingRow]):
         if edited is not None and edited.key == row.key:
             self._try(row.key, self._list.new_value)
             return
-        themes = sorted(self.app.available_themes)
         try:
             self._list.edited = None
-            choice = self._list.next_choice(row, themes)
+            choice = self._list.next_choice(row, sorted(self.app.available_themes))
             if choice is None:
                 self._list.edit(row)
                 self.show()
