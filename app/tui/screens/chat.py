@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from textual import on
@@ -272,8 +273,8 @@ class ChatScreen(Screen[None]):
     action_rename = _handed_to(lambda chat: chat.talks.rename)
     action_save = _handed_to(lambda chat: chat.talks.export)
     action_model = _handed_to(lambda chat: chat.models.open_wanted)
-    action_set = _handed_to(lambda chat: chat.models.set_generation)
-    action_schema = _handed_to(lambda chat: chat.models.set_form)
+    action_set = _handed_to(lambda chat: partial(chat.models.choose, chat._bridge.generation))
+    action_schema = _handed_to(lambda chat: partial(chat.models.choose, chat._bridge.form))
     action_tools = _handed_to(lambda chat: chat.tools.obey)
     action_threads = _handed_to(lambda chat: chat.models.wish_threads)
     action_edit = _handed_to(lambda chat: chat.editing.edit)

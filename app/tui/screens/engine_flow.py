@@ -25,12 +25,7 @@ MEMORY_PERIOD_S = 1.0
 
 
 class EngineFlow:
-    """Hands events to the screen, and shows the status.
-
-    Args:
-        pace: how often drawing is affordable.
-        download_word: what the status line says of a running download; "" for none.
-    """
+    """Hands events to the screen, and shows the status, with how far a download is, at an affordable pace."""
 
     def __init__(self, parts: ChatParts, pace: InterfacePace, download_word: Callable[[], str]) -> None:
         self._screen, self._bridge, self._turns, self._prompt = parts.screen, parts.bridge, parts.turns, parts.prompt

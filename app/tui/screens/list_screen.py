@@ -51,6 +51,7 @@ class Listing(Protocol[Item]):
 
     def end(self) -> None:
         """Look no more: something else is shown."""
+        return
 
     def look(self) -> bool:
         """Take what was found so far; return whether more is to come."""

@@ -34,11 +34,7 @@ from app.tuning.thread_command import USAGE, ThreadsRefused, describe, describe_
 
 
 class ModelFlow:
-    """Knows which model there is.
-
-    Args:
-        open_model: opens a file after asking what becomes of the conversation; False while the engine is busy.
-    """
+    """Knows which model there is; ``open_model`` opens another after asking what becomes of the conversation."""
 
     def __init__(
         self,
@@ -89,18 +85,15 @@ class ModelFlow:
             self._screen.run_worker(self._tell_machine(event), group="machine", exclusive=True)
 
     async def _tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None) -> None:
-        line = await self._machine_line(event if isinstance(event, events.MemoryMeasured) else None)
+        in_use, measured = self._bridge.threads, event if isinstance(event, events.MemoryMeasured) else None
+        tell = partial(_line_of_machine, in_use.now.decode if in_use else 0, measured)
+        line = await wrap_future(in_background(tell, "machine"))
         # Gives way to whatever is asked: it is measured behind the next reply, then.
         if not line and isinstance(event, events.GenerationFinished):
             self._bridge.send(MeasureBandwidth())
         if line and not self._has_told_machine:
             self._has_told_machine = True
             self._note(f"{line}: {where_models_are(self._keymap)}")
-
-    async def _machine_line(self, measured: events.MemoryMeasured | None) -> str:
-        in_use = self._bridge.threads
-        line = partial(_line_of_machine, in_use.now.decode if in_use else 0, measured)
-        return await wrap_future(in_background(line, "machine"))
 
     def _introduce(self, message: events.ModelLoaded) -> None:
         """Say what was opened."""
@@ -177,15 +170,8 @@ class ModelFlow:
         elif self._turns.is_busy:
             self._note(f"{describe_thinking(mode)} once the engine is free")
 
-    def set_generation(self, wanted: str = "") -> None:
-        """Show generation parameters, or use another value from the next message on."""
-        self._choose(self._bridge.generation, wanted)
-
-    def set_form(self, wanted: str = "") -> None:
-        """Have answers follow a JSON schema from the next message on, or none."""
-        self._choose(self._bridge.form, wanted)
-
-    def _choose(self, choice: GenerationChoice | FormChoice | None, wanted: str) -> None:
+    def choose(self, choice: GenerationChoice | FormChoice | None, wanted: str = "") -> None:
+        """Show generation parameters or the form of answers, or choose others from the next message on."""
         if choice is None:
             self._note(how_to_load(self._keymap))
             return
@@ -216,10 +202,10 @@ class ModelFlow:
 
     def open_wanted(self, wanted: str = "") -> None:
         """Load another model, after asking what becomes of the conversation."""
-        if not wanted:
+        if wanted:
+            self._screen.run_worker(self._look_and_open(model_path(wanted)), group="model", exclusive=True)
+        else:
             self._prompt.begin_command("model")
-            return
-        self._screen.run_worker(self._look_and_open(model_path(wanted)), group="model", exclusive=True)
 
     async def _look_and_open(self, path: Path) -> None:
         """Look whether there is such a file before anything is asked about it."""
@@ -250,11 +236,7 @@ class ModelFlow:
                 self._note(str(refused), is_error=True)
 
     async def switch_model(self, path: ModelPlace, keeps: bool) -> None:
-        """Load another model and begin a new conversation with it, or go on with this one.
-
-        Args:
-            keeps: go on: the model reads the conversation first.
-        """
+        """Load another model and begin a new conversation with it, or keep this one, which it reads first."""
         if not self.load(path, keeps):
             self._notes.note_busy()
             return
@@ -262,8 +244,7 @@ class ModelFlow:
             await self._conversations.clear_transcript()
         self._focus.to_prompt()
         goes_on = "it reads the conversation first" if isinstance(path, Path) else "the conversation goes there"
-        consequence = goes_on if keeps else "a new conversation"
-        self._note(f"loading {clean_line(path.name)}; {consequence}")
+        self._note(f"loading {clean_line(path.name)}; {goes_on if keeps else 'a new conversation'}")
 
 
 def where_models_are(keymap: Keymap) -> str:
@@ -274,8 +255,8 @@ def where_models_are(keymap: Keymap) -> str:
 
 def how_to_load(keymap: Keymap) -> str:
     """Return the line for a chat without a model."""
-    shown = where_models_are(keymap)
-    return f"No model is loaded: {shown} shows what is on this machine and what fits; /model PATH opens a file"
+    where = where_models_are(keymap)
+    return f"No model is loaded: {where} shows what is on this machine and what fits; /model PATH opens a file"
 
 
 def _line_of_machine(threads: int, measured: events.MemoryMeasured | None) -> str:

@@ -18,12 +18,7 @@ LONG_REPLY_S = 20.0
 
 
 class ReplyFlow:
-    """Listens to a turn.
-
-    Args:
-        editing: an edited message that was sent for nothing goes back to it.
-        live: whether to tell the desktop of a long reply's end.
-    """
+    """Listens to a turn."""
 
     def __init__(self, parts: ChatParts, editing: MessageEditing, live: LiveSettings) -> None:
         self._live = live
@@ -141,11 +136,7 @@ class ReplyFlow:
         return view
 
     def _leave_unanswered(self) -> bool:
-        """The turn has no reply; what was edited stands in the prompt again, to be sent once more or given up.
-
-        Returns:
-            Whether what the turn would have replaced is back.
-        """
+        """End a turn without a reply. Returns whether what the reply would have replaced is back."""
         edited = self._views.edited_question
         is_restored = self._turns.note_unanswered()
         self._views.keep_replaced()

@@ -14,11 +14,7 @@ from engine.prompt.tools.calls import ToolCall
 
 
 class ToolFlow:
-    """Lets nothing run without a yes of the user.
-
-    Args:
-        ask_next: asks what waits; for when the calls are given up.
-    """
+    """Lets nothing run without a yes of the user; ``ask_next`` asks what waits where the calls are given up."""
 
     def __init__(self, parts: ChatParts, ask_next: Callable[[], None]) -> None:
         self._screen, self._turns, self._keymap, self._bridge = parts.screen, parts.turns, parts.keymap, parts.bridge
