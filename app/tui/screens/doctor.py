@@ -179,7 +179,5 @@ class DoctorScreen(Screen[None]):
             return [(muted(" looking around ..."),)]
         unfold = self._keymap.hint("doctor.unfold", "shows them")
         kv_type = self._settings.kv_type_or_default
-        found = doctor_cards.cards(
-            self._findings(), self._examination, kv_type, self._is_unfolded, unfold, self._glyphs
-        )
-        return doctor_cards.drawn(found, max(_LEAST_COLUMNS, width))
+        what = self._findings(), self._examination, kv_type, self._is_unfolded, unfold, self._glyphs
+        return doctor_cards.drawn(doctor_cards.cards(*what), max(_LEAST_COLUMNS, width))

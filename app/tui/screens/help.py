@@ -69,10 +69,7 @@ def command_entries() -> list[Entry]:
 
 
 def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, list[Entry]]]:
-    """Return headings and entries for what can be done on a screen.
-
-    What the focused widget does comes first, then what leads to other screens: it must be seen without scrolling.
-    """
+    """Return headings and entries: what the focused widget does, what leads to other screens, and the rest."""
     *scopes, everywhere = scopes_here(screen)
     scopes.insert(1, everywhere)
     sections = [(_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes]
@@ -87,8 +84,7 @@ def write_entry(entry: Entry, columns: int) -> str:
     indent = _KEY_COLUMN if columns > 50 else _NARROW_KEY_COLUMN
     lines = textwrap.wrap(second, max(10, columns - indent)) or [""]
     if len(first) < indent:
-        lines[0] = f"{first:<{indent}}{lines[0]}"
-        return f"\n{' ' * indent}".join(lines)
+        first += " " * (indent - len(first)) + lines.pop(0)
     return f"\n{' ' * indent}".join([first, *lines])
 
 

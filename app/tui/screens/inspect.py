@@ -25,12 +25,7 @@ LOOK_PERIOD_S = 0.1
 
 
 class InspectScreen(Screen[None]):
-    """Shows one file.
-
-    Args:
-        path: of a model, or of the first part of one.
-        title: how to name it; clean.
-    """
+    """Shows one file, of a model or of the first part of one; the title is clean."""
 
     CSS_PATH = "inspect.tcss"
     BINDINGS = bindings("inspect")
@@ -58,15 +53,13 @@ class InspectScreen(Screen[None]):
     def _look(self) -> None:
         if self._report is not None and self._report.done() and self._timer is not None:
             self._timer.stop()
-            self.query_one("#inspect-report", Static).update(Content(_text_of(self._report)))
+            error = self._report.exception()
+            if error is None:
+                text = "\n".join(self._report.result())
+            else:
+                text = clean_line(str(error) if exit_code_of(error) is not None else bug_line(error), 300)
+            self.query_one("#inspect-report", Static).update(Content(text))
 
     def action_leave(self) -> None:
         """Go back to the list."""
         dismiss_once(self)
-
-
-def _text_of(report: Future[list[str]]) -> str:
-    error = report.exception()
-    if error is None:
-        return "\n".join(report.result())
-    return clean_line(str(error) if exit_code_of(error) is not None else bug_line(error), 300)

@@ -31,11 +31,8 @@ REFRESH_PERIOD_S = 0.5
 class PerformanceScreen(Screen[None]):
     """Shows figures while it is on top, and looks at nothing otherwise.
 
-    It is a mode of its own and not pushed onto the chat: Textual goes on drawing what lies below a pushed screen, and a
-    streaming reply would redraw this one ten times a second.
-
-    Args:
-        around: has the watch that the figures come from.
+    It is a mode of its own: Textual goes on drawing what lies below a pushed screen, and a streaming reply would redraw
+    this one ten times a second.
     """
 
     BINDINGS = bindings("performance")
@@ -89,9 +86,7 @@ class PerformanceScreen(Screen[None]):
 
     def show_figures(self) -> None:
         """Show the figures of this moment."""
-        self._show(self._watch.look())
-
-    def _show(self, view: PerformanceView) -> None:
+        view = self._watch.look()
         self.query_one(ScreenTitle).tell(self._about(view), _state(view))
         self.query_one(KeyLine).tell([(self._keymap.first_key("performance.leave"), "back"), ("arrows", "scroll")])
         height, figures = self.query_one("#performance").outer_size.height, self.query_one("#figures", FigureLines)

@@ -33,12 +33,7 @@ def shown(call: ToolCall) -> str:
 
 
 class QuestionScreen(ModalScreen[Answer | None]):
-    """Dismissed with a yes, or with None for a no.
-
-    Args:
-        server: that has the tool.
-        clock: monotonic seconds.
-    """
+    """Asks about a tool of a server; dismissed with a yes, or with None for a no. The clock is monotonic."""
 
     CSS_PATH = "question.tcss"
     BINDINGS = bindings("question")
@@ -58,13 +53,13 @@ class QuestionScreen(ModalScreen[Answer | None]):
             with VerticalScroll(id="question-arguments"):
                 yield Static(Content(arguments), markup=False)
             size = figures.counted(len(arguments), "character")
-            answers = (
-                ("once", "run it"),
-                ("always", "run it, and ask no more in this conversation"),
-                ("leave", "do not run it"),
-            )
-            lines = [f"{key(f'question.{name}'):<6} {words}" for name, words in answers]
             box.border_subtitle = Content(f"{size} of arguments: Up and Down")
+            answers = {
+                "once": "run it",
+                "always": "run it, and ask no more in this conversation",
+                "leave": "do not run it",
+            }
+            lines = [f"{key(f'question.{name}'):<6} {words}" for name, words in answers.items()]
             yield Static(Content("\n".join(lines)), markup=False, classes="question-keys")
 
     def on_key(self, event: events.Key) -> None:

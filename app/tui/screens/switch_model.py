@@ -22,21 +22,15 @@ def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
     """Say what going on with the conversation costs."""
     if host:
         return f"All of the conversation is sent to {host} then, with each message."
-    size = f"The conversation has about {figures.count(n_tokens)} tokens by the present model's count. "
-    if not prefill_tps:
-        return f"{size}The new model must read all of it; how long that takes is not known yet."
-    return f"{size}The new model must read all of it: about {figures.whole_seconds(n_tokens / prefill_tps)}."
+    takes = "; how long that takes is not known yet"
+    if prefill_tps:
+        takes = f": about {figures.whole_seconds(n_tokens / prefill_tps)}"
+    size = f"The conversation has about {figures.count(n_tokens)} tokens by the present model's count"
+    return f"{size}. The new model must read all of it{takes}."
 
 
 class SwitchModelScreen(ModalScreen[Answer | None]):
-    """Dismissed with what to do, or with None for nothing.
-
-    Args:
-        title: of the model to open; clean.
-        n_tokens: of the conversation.
-        prefill_tps: how fast the model is expected to read; None for unknown.
-        host: of the server that computes it; "" for none.
-    """
+    """Dismissed with what to do, or with None for nothing. The model's title is clean; a server's has a host."""
 
     CSS_PATH = "switch_model.tcss"
     BINDINGS = bindings("switch")
@@ -52,8 +46,8 @@ class SwitchModelScreen(ModalScreen[Answer | None]):
             box.border_title = "Another model"
             yield Static(Content(f"Open {self._title}?"), markup=False, classes="switch-question")
             yield Static(Content(self._price), markup=False)
-            answers = (("keep", "go on with it"), ("anew", "begin a new conversation"), ("leave", "open nothing"))
-            lines = [f"{key(f'switch.{name}'):<6} {words}" for name, words in answers]
+            answers = {"keep": "go on with it", "anew": "begin a new conversation", "leave": "open nothing"}
+            lines = [f"{key(f'switch.{name}'):<6} {words}" for name, words in answers.items()]
             yield Static(Content("\n".join(lines)), markup=False, classes="switch-keys")
 
     def action_keep(self) -> None:
