@@ -1,7 +1,4 @@
-"""The draft in the prompt: history, estimate, reading ahead, the user's editor.
-
-One helper of the chat screen, which tells it what has happened and stays in charge of the transcript.
-"""
+"""The draft in the prompt: history, estimate, reading ahead, the user's editor."""
 
 from __future__ import annotations
 
@@ -73,10 +70,8 @@ class Drafting:
     # ---- what is not sent when the program ends unexpectedly
 
     def keep_unsent(self, aside: Draft) -> str:
-        """Keep what nobody has taken yet, a draft put aside and what stands here; returns a line on it.
-
-        What waits for its turn is in the conversation's log; here where that is not saved.
-        """
+        """Keep what nobody has taken yet, a draft put aside and what stands here; returns a line on it."""
+        # What waits for its turn is in the conversation's log, where that is saved.
         prompt = self._prompt
         queued = [] if self._turns.journal.saves else self._turns.queued_texts
         waiting = [prompt.past.find(text) or Draft(text) for text in queued]
@@ -84,22 +79,20 @@ class Drafting:
         if not drafts:
             return ""
         trouble = self._unsent.keep(drafts)
-        return (
-            f"not sent, and not saved: {trouble}" if trouble else "what was not sent is there again at the next start"
-        )
+        kept = "what was not sent is there again at the next start"
+        return f"not sent, and not saved: {trouble}" if trouble else kept
 
     def bring_back_unsent(self) -> str:
         """Put what an earlier run kept back: the newest into the prompt; returns a line that says so, or ""."""
-        drafts, shown = self._unsent.take(), ""
+        drafts, said = self._unsent.take(), []
         if drafts and not self._prompt.text:
-            newest = drafts.pop()
-            self._prompt.show_draft(newest)
-            shown = "it is in the prompt again"
+            self._prompt.show_draft(drafts.pop())
+            said.append("it is in the prompt again")
         for draft in drafts:
             self._prompt.past.add(draft)
-        recalled = f"{self._older_key or 'Up'} recalls {len(drafts)} more" if drafts else ""
-        said = "; ".join(filter(None, (shown, recalled)))
-        return f"not sent when the program ended unexpectedly: {said}" if said else ""
+        if drafts:
+            said.append(f"{self._older_key or 'Up'} recalls {len(drafts)} more")
+        return f"not sent when the program ended unexpectedly: {'; '.join(said)}" if said else ""
 
     # ---- estimate and reading ahead
 

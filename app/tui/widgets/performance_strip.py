@@ -10,11 +10,7 @@ from app.tui.widgets.figure_lines import FigureLines
 
 
 class PerformanceStrip(FigureLines):
-    """Shows what it is given; whoever shows it decides how often.
-
-    Args:
-        glyphs: what to draw with.
-    """
+    """Shows what it is given; whoever shows it decides how often."""
 
     def __init__(self, id: str | None = None, glyphs: Glyphs = BLOCKS) -> None:
         super().__init__(id=id)
