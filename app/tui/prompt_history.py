@@ -1,6 +1,6 @@
-"""History of the prompt: steps through sent messages, and the file that keeps them across starts.
+"""History of the prompt: steps through sent messages, and the files that keep them, and unsent ones, across starts.
 
-The file is one JSON object a line, for its owner alone, bounded in size. It is a convenience: lines that are not sound
+A file is one JSON object a line, for its owner alone, bounded in size. It is a convenience: lines that are not sound
 are passed over, and a failed write is told in one line and costs nothing else.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ MAX_ENTRY_BYTES = 64 << 10
 MAX_FILE_BYTES = 1 << 20
 """Past this the file is written anew with the newest entries that fill half of it."""
 _MOST_BYTES = 2 * MAX_FILE_BYTES
+MAX_UNSENT_BYTES = 64 << 20
+"""Past this the oldest unsent drafts are not kept; a paste of the largest size takes 24 MB at most."""
 
 
 class PromptHistory:
@@ -107,6 +110,35 @@ class HistoryFile:
         except OSError as error:
             return f"{self._path}: {error.strerror}: the history of the prompt is not kept"
         return None
+
+
+class UnsentFile:
+    """Drafts of a program that ended against the user's will, kept until the next start takes them."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def keep(self, drafts: Sequence[Draft]) -> str:
+        """Add drafts, oldest first, to what another run may have left; returns why that failed, or ""."""
+        if self._path is None or paths.private_directory(self._path.parent) is None:
+            return "no directory for the program's state is writable"
+        try:
+            room = MAX_UNSENT_BYTES - (self._path.lstat().st_size if self._path.exists() else 0)
+            kept = newest_lines(drafts, room)
+            append_file(self._path, b"".join(kept))
+        except OSError as error:
+            return f"{self._path}: {error.strerror}"
+        return f"{self._path}: is full" if len(kept) < len(drafts) else ""
+
+    def take(self) -> list[Draft]:
+        """Return what was kept, oldest first, and keep it no longer."""
+        if self._path is None:
+            return []
+        with suppress(OSError):
+            raw = read_bounded(self._path, MAX_UNSENT_BYTES) or b""
+            self._path.unlink()
+            return parse_drafts(raw.splitlines())
+        return []
 
 
 def write_draft(draft: Draft) -> bytes:

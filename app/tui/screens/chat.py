@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.content import Content
 from textual.events import Resize, ScreenResume
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
@@ -18,13 +17,11 @@ from app.chat import events
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
-from app.text.glyphs import ASCII, choose_glyphs
 from app.tui.actions import Action
 from app.tui.bindings import bindings
 from app.tui.messages import (
     EngineReported,
     LinkChosen,
-    MessageLeft,
     PromptSubmitted,
     TakeBackRequested,
     TranscriptScrolled,
@@ -47,7 +44,6 @@ from app.tui.screens.surroundings import Surroundings
 from app.tui.screens.tool_flow import ToolFlow
 from app.tui.screens.turn_views import TurnViews
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
-from app.tui.widgets.message_view import MessageKeyPressed
 from app.tui.widgets.prompt import EDGE_COLUMNS, Prompt, screens_hint
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 from app.tui.widgets.strip_display import StripDisplay
@@ -61,20 +57,16 @@ T = TypeVar("T")
 
 
 def _handed_to(find: Callable[[ChatScreen], Callable[..., T]]) -> Callable[..., T]:
-    """Return an action that one of the screen's helpers carries out."""
+    """Return an action or a handler that is one of the screen's helpers'."""
 
-    def carry_out(chat: ChatScreen, *arguments: str) -> T:
+    def carry_out(chat: ChatScreen, *arguments: object) -> T:
         return find(chat)(*arguments)
 
     return carry_out
 
 
 class ChatScreen(Screen[None]):
-    """The screen that everything else is reached from.
-
-    Attributes:
-        transcript, prompt: the widgets. They and the helpers are there once the screen is mounted.
-    """
+    """The screen that everything else is reached from; its helpers are there once it is mounted."""
 
     CSS_PATH = "chat.tcss"
     BINDINGS = bindings("chat")
@@ -93,7 +85,7 @@ class ChatScreen(Screen[None]):
         """Lay out the screen from top to bottom."""
         note_breakpoints(self)
         with Horizontal(id="title-bar"):
-            yield Static(Content("jalopy"), markup=False, id="program")
+            yield Static("jalopy", markup=False, id="program")
             yield Static(markup=False, id="model-name")
         with Horizontal(id="middle"):
             yield Transcript(id="transcript")
@@ -102,7 +94,7 @@ class ChatScreen(Screen[None]):
         yield ActivityLine(id="activity")
         yield Static(markup=False, id="edit-line")
         yield Prompt(id="prompt", keymap=keymap)
-        yield StatusLine(id="status", ascii_only=choose_glyphs() is ASCII, hint=keymap.hint("app.help", "help"))
+        yield StatusLine(id="status", hint=keymap.hint("app.help", "help"))
 
     def on_screen_resume(self, event: ScreenResume) -> None:
         """The first time every widget has just been styled."""
@@ -208,16 +200,6 @@ class ChatScreen(Screen[None]):
         """Show where a link leads."""
         self.note(f"link: {clean_line(message.address, 500)}")
 
-    @on(MessageLeft)
-    def leave_message(self, message: MessageLeft) -> None:
-        """Go from a message to the prompt."""
-        self.focus_at.leave_message(message)
-
-    @on(MessageKeyPressed)
-    async def act_on_message(self, pressed: MessageKeyPressed) -> None:
-        """Do what a key on a message asks for."""
-        await self.acting.act_on_message(pressed)
-
     @on(TakeBackRequested)
     async def take_back_into_prompt(self) -> None:
         """Take a message back for a key that meant an empty prompt; one pressed twice takes back one message."""
@@ -267,6 +249,8 @@ class ChatScreen(Screen[None]):
         """Go to the message below; from the newest, to the prompt."""
         self.focus_at.step(1)
 
+    on_message_left = _handed_to(lambda chat: chat.focus_at.leave_message)
+    on_message_key_pressed = _handed_to(lambda chat: chat.acting.act_on_message)
     action_new = _handed_to(lambda chat: chat.talks.new)
     action_system = _handed_to(lambda chat: chat.talks.start_with_system)
     action_persona = _handed_to(lambda chat: chat.talks.start_with_persona)

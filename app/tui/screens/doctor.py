@@ -14,7 +14,6 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.events import Resize
 from textual.screen import Screen
-from textual.timer import Timer
 
 from app.chat.commands import Examine
 from app.chat.status import Activity
@@ -60,7 +59,6 @@ class DoctorScreen(Screen[None]):
         self._trouble = ""
         self._is_unfolded = False
         self._glyphs = choose_glyphs()
-        self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out title, findings and keys."""
@@ -77,13 +75,12 @@ class DoctorScreen(Screen[None]):
         """Look at the machine as it is now, or go on waiting for the engine."""
         if self._answer is None:
             self.action_examine()
-        elif self._timer is not None:
+        else:
             self._timer.resume()
 
     def on_screen_suspend(self) -> None:
         """Ask nothing while nobody looks."""
-        if self._timer is not None:
-            self._timer.pause()
+        self._timer.pause()
 
     def on_resize(self, event: Resize) -> None:
         """Fold the lines anew."""
@@ -99,8 +96,7 @@ class DoctorScreen(Screen[None]):
             again = self._keymap.hint("doctor.examine", "tries again")
             self._answer, self._trouble = None, "; ".join(filter(None, ("the engine has too much to do", again)))
         self._reading = in_background(self._read, "doctor")
-        if self._timer is not None:
-            self._timer.resume()
+        self._timer.resume()
         self._show()
 
     def _read(self) -> Readings:
@@ -123,7 +119,7 @@ class DoctorScreen(Screen[None]):
                 self._show()
         if self._answer is not None and self._answer.done():
             self._take(self._answer)
-        if self._reading is None and self._answer is None and self._timer is not None:
+        if self._reading is None and self._answer is None:
             self._timer.pause()
         self._show_title()
 

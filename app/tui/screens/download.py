@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.content import Content
 from textual.screen import ModalScreen
-from textual.timer import Timer
 from textual.widgets import Static
 
 from app.downloads.job import JobState, PullJob, Stage
@@ -35,7 +33,6 @@ class DownloadScreen(ModalScreen[str | None]):
     def __init__(self, job: PullJob, keymap: Keymap) -> None:
         super().__init__()
         self._keymap, self._job = keymap, job
-        self._timer: Timer | None = None
         self._shown = ""
 
     def compose(self) -> ComposeResult:
@@ -80,9 +77,9 @@ class DownloadScreen(ModalScreen[str | None]):
         text = "\n".join(self._lines(state))
         if text != self._shown:
             self._shown = text
-            self.query_one("#download-text", Static).update(Content(text))
-            self.query_one("#download-keys", Static).update(Content(self._keys(state)))
-        if state.is_over and self._timer is not None:
+            self.query_one("#download-text", Static).update(text)
+            self.query_one("#download-keys", Static).update(self._keys(state))
+        if state.is_over:
             self._timer.stop()
 
     def _lines(self, state: JobState) -> list[str]:

@@ -15,9 +15,8 @@ from app.tui.draft import Draft
 from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings
 from app.tui.prompt_estimate import PromptEstimator, estimate_line
-from app.tui.prompt_history import HistoryFile
+from app.tui.prompt_history import HistoryFile, UnsentFile
 from app.tui.textual_hacks import call_once
-from app.tui.unsent import UnsentFile
 
 if TYPE_CHECKING:
     from textual.app import App

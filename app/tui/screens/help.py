@@ -9,7 +9,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
-from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
@@ -113,7 +112,7 @@ class HelpScreen(ModalScreen[None]):
                     with Vertical(classes="help-column"):
                         for heading, _, body in self._entries:
                             if (heading == COMMANDS) == is_commands:
-                                yield Static(Content(heading), markup=False, classes="help-heading")
+                                yield Static(heading, markup=False, classes="help-heading")
                                 yield body
 
     def on_mount(self) -> None:
@@ -125,7 +124,7 @@ class HelpScreen(ModalScreen[None]):
         width = self.app.size.width - _FRAME_COLUMNS
         columns = min(_WIDEST, width // 2 - _GAP_COLUMNS if self.app.size.width >= TWO_COLUMNS_FROM else width)
         for _, entries, body in self._entries:
-            body.update(Content("\n".join(write_entry(entry, columns) for entry in entries)))
+            body.update("\n".join(write_entry(entry, columns) for entry in entries))
 
     def action_leave(self) -> None:
         """Go back to where help was asked for."""

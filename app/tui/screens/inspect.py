@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widgets import Static
 
 from app.library.inspect import report_of_file
@@ -34,31 +31,29 @@ class InspectScreen(Screen[None]):
     def __init__(self, path: Path, title: str, keymap: Keymap) -> None:
         super().__init__()
         self._path, self._title, self._keymap = path, title, keymap
-        self._report: Future[list[str]] | None = None
-        self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out title, report and keys."""
-        yield Static(Content(self._title), markup=False, id="inspect-title")
+        yield Static(self._title, markup=False, id="inspect-title")
         with VerticalScroll(id="inspect"):
-            yield Static(Content("reading ..."), markup=False, id="inspect-report")
+            yield Static("reading ...", markup=False, id="inspect-report")
         back = self._keymap.first_key("inspect.leave")
-        yield Static(Content(f"{back} back · arrows, PgUp, PgDn scroll"), markup=False, id="inspect-keys")
+        yield Static(f"{back} back · arrows, PgUp, PgDn scroll", markup=False, id="inspect-keys")
 
     def on_mount(self) -> None:
         """Begin to read."""
-        self._timer = self.set_interval(LOOK_PERIOD_S, self._look)
         self._report = in_background(partial(report_of_file, self._path), "inspect")
+        self._timer = self.set_interval(LOOK_PERIOD_S, self._look)
 
     def _look(self) -> None:
-        if self._report is not None and self._report.done() and self._timer is not None:
+        if self._report.done():
             self._timer.stop()
             error = self._report.exception()
             if error is None:
                 text = "\n".join(self._report.result())
             else:
                 text = clean_line(str(error) if exit_code_of(error) is not None else bug_line(error), 300)
-            self.query_one("#inspect-report", Static).update(Content(text))
+            self.query_one("#inspect-report", Static).update(text)
 
     def action_leave(self) -> None:
         """Go back to the list."""

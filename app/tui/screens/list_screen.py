@@ -12,9 +12,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
-from textual.content import Content
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -110,7 +108,6 @@ class ListScreen(Screen[None], Generic[Item]):
         self._glyphs = choose_glyphs()
         self._items: tuple[Item, ...] = ()
         self._lines: tuple[Line, ...] = ()
-        self._timer: Timer | None = None
 
     # ---- what typing means
 
@@ -150,8 +147,7 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def on_screen_suspend(self) -> None:
         """Look at nothing while something else is shown."""
-        if self._timer is not None:
-            self._timer.pause()
+        self._timer.pause()
         self._listing.end()
 
     def on_resize(self) -> None:
@@ -172,13 +168,12 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def go_on_looking(self) -> None:
         """Look at what is found from now on, until ``look`` says that nothing more comes."""
-        if self._timer is not None:
-            self._timer.resume()
+        self._timer.resume()
 
     def _look_again(self) -> None:
         is_more_to_come = self._listing.look()
         self.show()
-        if not is_more_to_come and self._timer is not None:
+        if not is_more_to_come:
             self._timer.pause()
 
     def show(self) -> None:
@@ -234,9 +229,8 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def _write(self, widget_id: str, text: str) -> None:
         widget = self.query_one(f"#{widget_id}", Static)
-        if getattr(widget, "jalopy_text", None) != text:
-            widget.jalopy_text = text  # type: ignore[attr-defined]
-            widget.update(Content(text))
+        if widget.content != text:
+            widget.update(text)
 
     def on_key(self, event: events.Key) -> None:
         """Narrow the list by what is typed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Static
 
@@ -218,4 +217,4 @@ class MessageEditing:
 
     def _show_edit_line(self, text: str) -> None:
         self._line.display = bool(text)
-        self._line.update(Content(text))
+        self._line.update(text)

@@ -9,7 +9,6 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from textual.content import Content
 from textual.widgets import Static
 
 from app.chat import events
@@ -132,7 +131,7 @@ class ModelFlow:
         """Say why there is no model."""
         self._turns.note_load_failed()
         self._prompt.placeholder = PLACEHOLDER
-        self._name.update(Content(""))
+        self._name.update("")
         self._note(message.reason, is_error=True)
         self._note(how_to_load(self._keymap))
 
@@ -187,7 +186,7 @@ class ModelFlow:
             thinking = describe_thinking(mode) if mode not in ("", AUTO) else ""
             chosen = (one.described() for one in (self._bridge.generation, self._bridge.form) if one is not None)
             parts = model.name, model.quantization, model.server, thinking, *chosen
-            self._name.update(Content(" · ".join(filter(None, parts))))
+            self._name.update(" · ".join(filter(None, parts)))
 
     def doubt_tuning(self, message: events.TuningDoubted) -> None:
         """Suggest to measure again."""

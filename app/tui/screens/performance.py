@@ -6,7 +6,6 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.screen import Screen
-from textual.timer import Timer
 
 from app.chat.status import Activity
 from app.chat.thinking_command import describe_thinking
@@ -44,7 +43,6 @@ class PerformanceScreen(Screen[None]):
         self._watch, self._keymap, self._turns = around.watch, around.keymap, around.turns
         self._refreshes = Refreshes(self._watch.pace)
         self._glyphs, self._scale = choose_glyphs(), Scale()
-        self._timer: Timer | None = None
         self._is_looking = False
 
     def compose(self) -> ComposeResult:
@@ -64,8 +62,7 @@ class PerformanceScreen(Screen[None]):
         if not self._is_looking:
             self._is_looking = True
             self._watch.begin()
-        if self._timer is not None:
-            self._timer.resume()
+        self._timer.resume()
         self.call_after_refresh(self.show_figures)
 
     def on_screen_suspend(self) -> None:
@@ -73,8 +70,7 @@ class PerformanceScreen(Screen[None]):
         if self._is_looking:
             self._is_looking = False
             self._watch.end()
-        if self._timer is not None:
-            self._timer.pause()
+        self._timer.pause()
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay the figures out for the new width."""
@@ -86,7 +82,9 @@ class PerformanceScreen(Screen[None]):
 
     def show_figures(self) -> None:
         """Show the figures of this moment."""
-        view = self._watch.look()
+        self._show(self._watch.look())
+
+    def _show(self, view: PerformanceView) -> None:
         self.query_one(ScreenTitle).tell(self._about(view), _state(view))
         self.query_one(KeyLine).tell([(self._keymap.first_key("performance.leave"), "back"), ("arrows", "scroll")])
         height, figures = self.query_one("#performance").outer_size.height, self.query_one("#figures", FigureLines)

@@ -49,9 +49,9 @@ class QuestionScreen(ModalScreen[Answer | None]):
         key, arguments = self._keymap.first_key, shown(self._call)
         with Vertical(id="question") as box:
             box.border_title = Content(f"The model wants to use a tool of {self._server}")
-            yield Static(Content(f"Run {self._call.name}?"), markup=False, classes="question-call")
+            yield Static(f"Run {self._call.name}?", markup=False, classes="question-call")
             with VerticalScroll(id="question-arguments"):
-                yield Static(Content(arguments), markup=False)
+                yield Static(arguments, markup=False)
             size = figures.counted(len(arguments), "character")
             box.border_subtitle = Content(f"{size} of arguments: Up and Down")
             answers = {
@@ -60,7 +60,7 @@ class QuestionScreen(ModalScreen[Answer | None]):
                 "leave": "do not run it",
             }
             lines = [f"{key(f'question.{name}'):<6} {words}" for name, words in answers.items()]
-            yield Static(Content("\n".join(lines)), markup=False, classes="question-keys")
+            yield Static("\n".join(lines), markup=False, classes="question-keys")
 
     def on_key(self, event: events.Key) -> None:
         """Take note that somebody types."""

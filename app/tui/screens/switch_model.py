@@ -6,7 +6,6 @@ from typing import Literal
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -44,11 +43,11 @@ class SwitchModelScreen(ModalScreen[Answer | None]):
         key = self._keymap.first_key
         with Vertical(id="switch-model") as box:
             box.border_title = "Another model"
-            yield Static(Content(f"Open {self._title}?"), markup=False, classes="switch-question")
-            yield Static(Content(self._price), markup=False)
+            yield Static(f"Open {self._title}?", markup=False, classes="switch-question")
+            yield Static(self._price, markup=False)
             answers = {"keep": "go on with it", "anew": "begin a new conversation", "leave": "open nothing"}
             lines = [f"{key(f'switch.{name}'):<6} {words}" for name, words in answers.items()]
-            yield Static(Content("\n".join(lines)), markup=False, classes="switch-keys")
+            yield Static("\n".join(lines), markup=False, classes="switch-keys")
 
     def action_keep(self) -> None:
         """Go on with the conversation."""

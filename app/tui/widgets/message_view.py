@@ -56,7 +56,7 @@ class MessageView(Horizontal, can_focus=True):
         """Whether a letter acts a moment later, since the user may be typing the next message."""
         self._is_left = False
         self._pending: events.Key | None = None
-        self._speaker = Static(Content(self.SPEAKER), markup=False, classes=f"speaker -{self.SPEAKER}")
+        self._speaker = Static(self.SPEAKER, markup=False, classes=f"speaker -{self.SPEAKER}")
         self._body = Vertical(classes="message-body")
 
     def compose(self) -> ComposeResult:
@@ -94,7 +94,7 @@ class MessageView(Horizontal, can_focus=True):
         self._mark_speaker("-" if self.has_class(_REPLACED) else "")
 
     def _mark_speaker(self, mark: str) -> None:
-        self._speaker.update(Content(mark + self.SPEAKER))
+        self._speaker.update(mark + self.SPEAKER)
 
     def on_key(self, event: events.Key) -> None:
         """Enter leads back to the prompt; so does a letter without a meaning here, with all that is typed behind it."""
@@ -160,7 +160,7 @@ class UserView(MessageView):
         self.folded = folded
         """The text with large pastes folded; "" where there are none."""
         self.is_unfolded = False
-        self._shown = Static(Content(folded or text), markup=False, classes="user-text")
+        self._shown = Static(folded or text, markup=False, classes="user-text")
         self._mark = ""
         self._note: Static | None = None
 
@@ -186,7 +186,7 @@ class UserView(MessageView):
         """Show the whole text, or its folded form."""
         if self.folded and whole != self.is_unfolded:
             self.is_unfolded = whole
-            self._shown.update(Content(self.text if whole else self.folded))
+            self._shown.update(self.text if whole else self.folded)
 
     def mark(self, note: str) -> None:
         """Show a word below the text, such as "queued"; "" takes it away."""
@@ -196,7 +196,7 @@ class UserView(MessageView):
             if self._body.is_attached:
                 self._body.mount(self._note)
         if self._note is not None:
-            self._note.update(Content(note))
+            self._note.update(note)
             self._note.display = bool(note)
 
 
@@ -306,7 +306,7 @@ class ReplyView(MessageView):
         line = "\n".join(filter(None, (figures, self.sources)))
         if line != self._shown_footer:
             self._shown_footer = line
-            self._footer.update(Content(line))
+            self._footer.update(line)
             self._footer.display = bool(line)
 
 

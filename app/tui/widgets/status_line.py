@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from textual.content import Content
 from textual.widgets import Static
 
 from app.chat.status import Activity, EngineStatus
@@ -110,22 +109,17 @@ def status_segments(
     """Return the line's figures from left to right."""
     has_rate = status.activity in (Activity.WRITING, Activity.READY)
     rate = f"{figures.rate(status.rate_tps) if status.rate_tps > 0 else '-':>4} tok/s"
-    segments = [Segment(rate, 1)] if has_rate else [Segment(activity_word(status), 0)]
-    if status.n_ctx:
-        segments.append(Segment(context_segment(status, columns, glyphs), 2))
-    if disk := disk_text(status, disk_bytes_per_s):
-        segments.insert(1, Segment(disk, 1))
-    if columns < NARROW_COLUMNS:
-        return segments
-    if status.threads:
-        segments.insert(1, Segment(figures.counted(status.threads, "thread"), 4))
-    if curve:
-        segments.insert(1, Segment(curve, 6, before=" "))
-    if rss_bytes:
-        segments.insert(-1 if status.n_ctx else len(segments), Segment(f"mem {figures.size(rss_bytes)}", 3))
-    if has_rate:
-        segments.append(Segment(activity_word(status), 5))
-    return segments
+    is_wide = columns >= NARROW_COLUMNS
+    segments = (
+        Segment(rate, 1) if has_rate else Segment(activity_word(status), 0),
+        Segment(curve if is_wide else "", 6, before=" "),
+        Segment(figures.counted(status.threads, "thread") if status.threads and is_wide else "", 4),
+        Segment(disk_text(status, disk_bytes_per_s), 1),
+        Segment(f"mem {figures.size(rss_bytes)}" if rss_bytes and is_wide else "", 3),
+        Segment(context_segment(status, columns, glyphs) if status.n_ctx else "", 2),
+        Segment(activity_word(status) if has_rate and is_wide else "", 5),
+    )
+    return [segment for segment in segments if segment.text]
 
 
 def fit(segments: Iterable[Segment], columns: int) -> str:
@@ -143,11 +137,11 @@ def _joined(segments: Sequence[Segment]) -> str:
 class StatusLine(Static):
     """Shows the engine's status and the process's memory; the hint where the prompt has no edge that gives it."""
 
-    def __init__(self, id: str | None = None, ascii_only: bool = False, hint: str = "") -> None:
+    def __init__(self, id: str | None = None, hint: str = "") -> None:
         super().__init__(id=id, markup=False)
         self._hint = hint
-        self._glyphs = ASCII if ascii_only else BLOCKS
-        self._levels = alphabets.ASCII if ascii_only else alphabets.BLOCKS
+        self._levels = alphabets.choose_glyphs()
+        self._glyphs = ASCII if self._levels is alphabets.ASCII else BLOCKS
         self._rates = RateHistory()
         self._shown: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
         self.line = ""
@@ -219,4 +213,4 @@ class ActivityLine(Static):
         if line != self.line:
             self.line = line
             self.display = bool(line)
-            self.update(Content(" " + line), layout=False)
+            self.update(" " + line, layout=False)

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
 from textual.widgets import Static
 
 from app.conversations.conversation import ChatMessage
@@ -249,4 +248,4 @@ class Transcript(VerticalScroll, can_focus=False):
     def _show_earlier_line(self) -> None:
         n_messages = sum(isinstance(entry, (MessageView, Later)) for entry in self._earlier)
         self._earlier_line.display = bool(self._earlier)
-        self._earlier_line.update(Content(f"{n_messages} earlier messages: Page up shows them"))
+        self._earlier_line.update(f"{n_messages} earlier messages: Page up shows them")

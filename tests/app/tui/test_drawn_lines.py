@@ -11,13 +11,12 @@ from app.tui.drawing.gauges import cells_of, gauge, stacked
 from app.tui.drawing.graph import Graph, Scale, graph_lines, history_lines, next_round
 from app.tui.drawing.lines import LEVELS, Role, Span, apart, level_of, line, muted, text_of, width_of
 from app.tui.drawing.panels import beside, panel
-from app.tui.drawing.word_mark import word_mark
 from app.tui.speed import machine_lines, time_lines, writing_lines
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.strip_lines import flat_lines, strip_lines
 from app.tui.speed.watch import Speed
 from app.tui.widgets.figure_lines import FigureLines, _changed
-from app.tui.widgets.welcome import welcome
+from app.tui.widgets.welcome import welcome, word_mark
 from tests.app.chat_driver import chatting
 from tests.app.machine.views import FACTS, SAMPLE, SPENT, bare, view
 
