@@ -16,7 +16,8 @@ import llama_cpp
 import numpy as np
 
 ROUNDS = 12
-REPACKED = {2, 12, 20, 39}
+BUILT_FOR = llama_cpp.llama_print_system_info().decode("utf-8", "replace").strip()
+REPACKED = {2, 12, 20, 39} if "AVX2 = 1" in BUILT_FOR else set()
 """Q4_0, Q4_K, IQ4_NL and MXFP4: what AVX2 builds interleave by eight rows. Source: ggml-cpu/repack.cpp."""
 _HOME = Path(llama_cpp.__file__).parent / "lib"
 BASE = ctypes.CDLL(str(_HOME / "libggml-base.so"), ctypes.RTLD_GLOBAL)
@@ -70,6 +71,6 @@ def product_s(kind: int, rows: int, cols: int, columns: int, repeats: int) -> fl
 
 
 if __name__ == "__main__":
-    print(llama_cpp.llama_print_system_info().decode("utf-8", "replace").strip(), flush=True)
+    print(BUILT_FOR, flush=True)
     for line in sys.stdin:
         print(product_s(*(int(word) for word in line.split())), flush=True)

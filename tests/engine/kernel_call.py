@@ -1,16 +1,21 @@
 """Call the kernels of a quantised type on NumPy arrays, in the way a plan would: by address, with a record."""
 
 import ctypes
+import mmap
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import gguf
 import numpy as np
+import pytest
 
 from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.kernels.records import COUNTER_BYTES, EMBED, MATMUL, STEP
 from engine.kernels.tiles import SCRATCH_BYTES
+from engine.machine.residency import resident_bytes
 from engine.plan.buffers import FORMS, in_columns, in_pairs, in_rows
 from engine.quants.base import QuantType
 
@@ -213,3 +218,15 @@ def run(address: int, record: np.ndarray, n_threads: int) -> None:
         thread.start()
     for thread in crew:
         thread.join()
+
+
+def map_of_a_dropped_file(path: Path, n_bytes: int) -> np.ndarray:
+    """A map, as bytes, of a new file of which memory holds no page; skips the test where the file system keeps them."""
+    path.write_bytes(os.urandom(n_bytes))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    if resident_bytes(view) != 0:
+        pytest.skip("this file system keeps files in memory")
+    return view

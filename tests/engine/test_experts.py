@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from engine.plan.plan import bits
 from engine.weights.weights import Weights
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_qwen3moe as qwen3moe
-from tests.engine.kernel_call import run
+from tests.engine.kernel_call import map_of_a_dropped_file, run
 from tests.engine.reference import Twin
 from tests.engine.refusals import refusal
 from tests.engine.test_models import IDS, nmse
@@ -244,14 +243,8 @@ def test_a_saved_state_a_fork_and_the_way_back_change_no_bit(tmp_path: Path) -> 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system cannot be told to drop a file from memory")
 def test_chosen_experts_are_read_ahead_and_no_others(tmp_path: Path) -> None:
-    n_experts, n_bytes, place = 16, (1 << 20) + 500, tmp_path / "slab"
-    place.write_bytes(os.urandom(n_experts * n_bytes))
-    with place.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    if resident_bytes(view) != 0:
-        pytest.skip("this file system keeps files in memory")
+    n_experts, n_bytes = 16, (1 << 20) + 500
+    view = map_of_a_dropped_file(tmp_path / "slab", n_experts * n_bytes)
     table, slabs = np.zeros((3, 8), np.int64), np.array([[view.ctypes.data, n_bytes]])
     table[:, 0], table[1:, 4] = 2, (3, 9)
     call("ask for experts", ASK, {"table": table.ctypes.data, "slabs": slabs.ctypes.data, "n_slabs": 1})

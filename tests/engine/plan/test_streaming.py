@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from engine.machine.residency import resident_bytes
 from engine.plan.compilation import find_kernel
 from engine.plan.plan import Plan
 from tests.engine import tiny_gguf
-from tests.engine.kernel_call import run
+from tests.engine.kernel_call import map_of_a_dropped_file, run
 from tests.engine.refusals import check
 
 N_CTX = 64
@@ -136,14 +135,8 @@ def test_what_is_streamed_is_spread_evenly_over_dense_layers(room: int, tmp_path
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux drops mapped pages when told")
 def test_the_kernel_drops_one_range_and_asks_for_the_other(tmp_path: Path) -> None:
-    place, n_bytes = tmp_path / "two", 1 << 20
-    place.write_bytes(os.urandom(2 * n_bytes))
-    with place.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    if resident_bytes(view) != 0:
-        pytest.skip("this file system keeps files in memory")
+    n_bytes = 1 << 20
+    view = map_of_a_dropped_file(tmp_path / "two", 2 * n_bytes)
     view[:n_bytes].sum()
     words: dict[str, Any] = {"last": view.ctypes.data, "last_bytes": n_bytes}
     words |= {"next": view.ctypes.data + n_bytes, "next_bytes": n_bytes}
