@@ -32,7 +32,7 @@ from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state
 from app.program.manual import page
 from app.program.personas import persona_names
-from app.program.refusals import Refusal, bug_line, exit_code_of, line_of
+from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
 from app.text.glyphs import is_console
@@ -213,10 +213,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     def action_help(self, topic: str = "") -> None:
         """Show keys and commands, those of the focused widget and the screen first; or what the manual says."""
         if topic:
-            try:
-                self.chat.note(page(topic))
-            except Refusal as refusal:
-                self.chat.note(str(refusal), True)
+            self.chat.notes.tell(lambda: page(topic))
         elif not self.screen.is_modal:
             from app.tui.screens.help import HelpScreen, help_sections
 
@@ -263,9 +260,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     def open_model(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> bool:
         """Open a model in the chat, after asking what becomes of a conversation; False while the engine is busy.
 
-        Args:
-            title: how to name it; clean.
-            outlook: how fast it is expected to read; None looks that up.
+        The title is clean; without an outlook its speed is looked up.
         """
         if self.chat.turns.is_busy:
             return False
@@ -282,9 +277,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         if outlook is None and isinstance(path, Path):
             outlook = await asyncio.wrap_future(look_up(path, self.settings))
         tokens, prefill_tps = self.bridge.status.context_used, outlook.prefill_tps if outlook else None
-        question = SwitchModelScreen(
-            title, tokens, prefill_tps, self.keymap, "" if isinstance(path, Path) else path.host
-        )
+        host = "" if isinstance(path, Path) else path.host
+        question = SwitchModelScreen(title, tokens, prefill_tps, self.keymap, host)
         self.push_screen(question, partial(self._open_in_chat, path))
 
     def _open_in_chat(self, path: ModelPlace, answer: str | None) -> None:
@@ -314,10 +308,6 @@ class JalopyApp(App[None], inherit_bindings=False):
         if self._download_watch is not None and (self.downloads.job is None or self.downloads.job.state.is_over):
             self._download_watch.stop()
             self._download_watch = None
-
-    async def action_quit(self) -> None:
-        """Quit."""
-        self.exit()
 
     async def action_interrupt(self) -> None:
         """Copy a selection; else stop the reply; a second one in a row quits."""
@@ -425,11 +415,6 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._save_now()  # now: the exit may be cut short before it comes to that
         self._keep_unsent()
         self.exit(return_code=code)
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether the exit has begun: widgets go away below their own messages then."""
-        return self._exit
 
     def _handle_exception(self, error: Exception) -> None:
         """Take note of an unhandled exception, but let none spoil an exit that is under way."""

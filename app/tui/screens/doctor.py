@@ -29,8 +29,7 @@ from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, muted
 from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets import doctor_cards
-from app.tui.widgets.edges import KeyLine, ScreenTitle
-from app.tui.widgets.figure_lines import FigureLines
+from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.status_line import activity_word
 
 if TYPE_CHECKING:

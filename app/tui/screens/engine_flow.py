@@ -119,13 +119,12 @@ class EngineFlow:
 
     def show_edge(self) -> None:
         """Name at the prompt's edge what stops the running reply, and what leads to text out of sight; else screens."""
-        stop = self._keymap.first_key("chat.stop") if self._turns.is_answering or self._turns.is_calling else ""
+        runs = self._turns.is_answering or self._turns.is_calling
+        stop = self._keymap.hint("chat.stop", "stops the reply") if runs else ""
         below = ""
         # While nothing is written, a height changes by a layout only.
         self._tells_below = self._transcript.has_unseen and (self._turns.is_answering or self._tells_below)
         if self._tells_below:
             key = "End" if not self._prompt.text else self._keymap.first_key("prompt.to_end")
             below = f"new text below ({key})" if key else "new text below"
-        self._prompt.show_keys(
-            "" if self._turns.is_answering else self.screens_hint, f"{stop} stops the reply" if stop else "", below
-        )
+        self._prompt.show_keys("" if self._turns.is_answering else self.screens_hint, stop, below)

@@ -21,8 +21,7 @@ from app.tui.actions import CHAT
 from app.tui.drawing.lines import EMPTY, Line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, panel
 from app.tui.keymap import Keymap
-from app.tui.widgets.edges import KeyLine, ScreenTitle
-from app.tui.widgets.figure_lines import FigureLines, content_of
+from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle, content_of
 
 LOOK_PERIOD_S = 0.25
 _MOST_TYPED_CHARS = 200

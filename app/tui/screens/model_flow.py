@@ -174,10 +174,7 @@ class ModelFlow:
         if choice is None:
             self._note(how_to_load(self._keymap))
             return
-        try:
-            self._note(choice.obey(wanted))
-        except Refusal as refused:
-            self._note(str(refused), is_error=True)
+        self._notes.tell(partial(choice.obey, wanted))
         self._show_name()
 
     def _show_name(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from textual.content import Content
@@ -10,6 +11,7 @@ from textual.timer import Timer
 
 from app.chat.turns import Turns
 from app.program.bundled_model import WHAT_IT_IS
+from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import call_once
@@ -61,6 +63,13 @@ class Notes:
             self.hint_for(NOTE_S, clean_line(text, 300))
         return note
 
+    def tell(self, obey: Callable[[], str]) -> None:
+        """Do something, and say what came of it or why it was refused."""
+        try:
+            self.note(obey())
+        except Refusal as refusal:
+            self.note(str(refusal), is_error=True)
+
     def note_busy(self) -> None:
         """Say that the engine is busy, and what ends that."""
         self.note(busy_line(self._keymap))
@@ -91,13 +100,6 @@ class Notes:
 
     def hint_keys_of(self, view: MessageView) -> None:
         """Name the keys that do something on this message."""
-        self.hint(self._keys_of(view))
-
-    def _end_passing(self) -> None:
-        focused = self._screen.focused
-        self.hint(self._keys_of(focused) if isinstance(focused, MessageView) else "")
-
-    def _keys_of(self, view: MessageView) -> str:
         is_reply, is_tool = isinstance(view, ReplyView), isinstance(view, ToolView)
         is_last = view.message is not None and view.message is self._turns.last_message
         has_thought = isinstance(view, ReplyView) and view.thinking is not None
@@ -111,4 +113,11 @@ class Notes:
             "message.toggle_thinking": "all of it" if is_tool else "thinking" if has_thought else "",
             "chat.stop": "back",
         }
-        return " · ".join(filter(None, (self._keymap.hint(key, word) for key, word in words.items() if word)))
+        self.hint(" · ".join(filter(None, (self._keymap.hint(key, word) for key, word in words.items() if word))))
+
+    def _end_passing(self) -> None:
+        focused = self._screen.focused
+        if isinstance(focused, MessageView):
+            self.hint_keys_of(focused)
+        else:
+            self.hint()

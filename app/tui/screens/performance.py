@@ -20,8 +20,7 @@ from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.interface_pace import Refreshes
 from app.tui.speed.watch import PerformanceView
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
-from app.tui.widgets.edges import KeyLine, ScreenTitle
-from app.tui.widgets.figure_lines import FigureLines
+from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 
 REFRESH_PERIOD_S = 0.5
 """Seconds between two refreshes: faster ones cannot be read."""

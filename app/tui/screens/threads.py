@@ -24,8 +24,7 @@ from app.tui.drawing.gauges import gauge
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, panel
 from app.tui.screens.surroundings import Surroundings
-from app.tui.widgets.edges import KeyLine, ScreenTitle
-from app.tui.widgets.figure_lines import FigureLines
+from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.thread_curve import ThreadCurve, option_panels
 from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from app.chat.events import GenerationFinished, ModelLoaded, ToolsAnswered, ToolsTold
 from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
 from app.conversations.conversation import ChatMessage, Conversation
-from app.program.refusals import Refusal
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.surroundings import make_screen
 from engine.prompt.tools.calls import ToolCall
@@ -18,7 +17,8 @@ class ToolFlow:
 
     def __init__(self, parts: ChatParts, ask_next: Callable[[], None]) -> None:
         self._screen, self._turns, self._keymap, self._bridge = parts.screen, parts.turns, parts.keymap, parts.bridge
-        self._transcript, self._views, self._note = parts.transcript, parts.views, parts.notes.note
+        self._transcript, self._views = parts.transcript, parts.views
+        self._notes, self._note = parts.notes, parts.notes.note
         self._box, self._ask_next = parts.bridge.tools, ask_next
         self._agreed: set[tuple[str, str]] = set()
         """Servers and tools that are not asked about any more in ``_agreed_in``."""
@@ -26,10 +26,8 @@ class ToolFlow:
 
     def obey(self, wanted: str = "") -> None:
         """List the servers, or turn them on or off."""
-        try:
-            self._note(self._box.obey(wanted) if self._box is not None else HOW_TO)
-        except Refusal as refused:
-            self._note(str(refused), is_error=True)
+        box = self._box
+        self._notes.tell(lambda: box.obey(wanted) if box is not None else HOW_TO)
         self._tell_of_server(self._turns.model)
 
     def note_model(self, event: ModelLoaded) -> None:

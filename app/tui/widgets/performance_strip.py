@@ -18,10 +18,6 @@ class PerformanceStrip(FigureLines):
         self._glyphs, self._scale = glyphs, Scale()
         self._view: PerformanceView | None = None
 
-    def lie_flat(self, is_flat: bool) -> None:
-        """Take three lines instead of a column."""
-        self.set_class(is_flat, "-flat")
-
     def draw(self, view: PerformanceView) -> None:
         """Show these figures."""
         self._view = view

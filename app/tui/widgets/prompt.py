@@ -36,15 +36,14 @@ EDGE_COLUMNS = 6
 
 def prompt_hint(keymap: Keymap) -> str:
     """Say at the prompt's edge how to send and how to break the line."""
-    parts = (("prompt.send", "sends"), ("prompt.new_line", "new line"))
-    said = [f"{keymap.first_key(action_id)} {word}" for action_id, word in parts if keymap.first_key(action_id)]
-    return " · ".join([*said, "/ commands"])
+    said = keymap.hint("prompt.send", "sends"), keymap.hint("prompt.new_line", "new line"), "/ commands"
+    return " · ".join(filter(None, said))
 
 
 def screens_hint(keymap: Keymap, columns: int) -> str:
     """Name the keys that lead to what else there is, as many as have room, in the table's order."""
-    hinted = [(keymap.first_key(action_id), action.hint) for action_id, action in ACTIONS.items() if action.hint]
-    said = [f"{key} {word}" for key, word in hinted if key]
+    hinted = (keymap.hint(action_id, action.hint) for action_id, action in ACTIONS.items() if action.hint)
+    said = [*filter(None, hinted)]
     while said and len(" · ".join(said)) > columns:
         said.pop()
     return " · ".join(said)

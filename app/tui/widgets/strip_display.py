@@ -47,7 +47,7 @@ class StripDisplay:
         """Choose the form that the screen has room for."""
         if self._widget is None:
             return
-        self._widget.lie_flat(columns < FLAT_BELOW_COLUMNS)
+        self._widget.set_class(columns < FLAT_BELOW_COLUMNS, "-flat")  # three lines in place of a column
         if self._widget.display:
             self._screen.call_after_refresh(self.show)
 
