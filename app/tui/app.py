@@ -70,9 +70,6 @@ QUIT_WINDOW_S = 3.0
 
 INTERFACE_COST_PERIOD_S = 1.0
 
-WEAK_DIVISOR = SLOWEST
-"""Divisor of the drawing pace at the start where the engine takes every core; it falls once drawing proves cheap."""
-
 DOWNLOAD_LOOK_S = 1.0
 """Seconds between two looks at a download whose screen is not shown."""
 
@@ -131,9 +128,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.keymap = keymap or Keymap()
         self._theme_error = self._set_up_theme(remembered_theme)
         at_hand = conversations_at_hand(settings)
-        self.watch_performance = PerformanceWatch(
-            self.bridge, pace=InterfacePace(WEAK_DIVISOR if is_weak_machine() else 1)
-        )
+        # Where the engine takes every core drawing begins at its slowest, until it proves cheap.
+        self.watch_performance = PerformanceWatch(self.bridge, InterfacePace(SLOWEST if is_weak_machine() else 1))
         around = Surroundings(
             self.live,
             self.keymap,

@@ -41,11 +41,7 @@ class Offered:
 
 
 def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:
-    """Return commands, or the names that a command takes.
-
-    Args:
-        names: what may stand behind a command, by its name.
-    """
+    """Return commands, or the names that a command takes: those of some commands are given."""
     matching = commands_starting(typed)
     if matching:
         return [Offered(f"/{one.command}{' ' if one.argument else ''}", one.written, one.title) for one in matching]
@@ -83,8 +79,7 @@ def _single_file(command: str, argument: str) -> list[Offered]:
 
 
 def _documents(before: str, word: str) -> list[Offered]:
-    found = _paths(word.lstrip("\"'"))
-    return [Offered(before + _quoted(path), clean_line(path, 200)) for path in found]
+    return [Offered(before + _quoted(path), clean_line(path, 200)) for path in _paths(word.lstrip("\"'"))]
 
 
 def _references(before: str, word: str) -> list[Offered]:

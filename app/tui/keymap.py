@@ -93,11 +93,7 @@ def show_key(key: str) -> str:
 
 
 def load_keymap(user_file: Path | None = None) -> Keymap:
-    """Return the defaults with the user's file laid over them.
-
-    Raises:
-        KeymapError: the file names an unknown action or key, or one key for two actions.
-    """
+    """Return the defaults with the user's file over them; raises ``KeymapError`` where that cannot be used."""
     path = user_file or paths.keymap_file()
     if path is None or (user_file is None and not path.exists()):
         return Keymap()

@@ -22,11 +22,7 @@ class LiveSettings:
         self.now, self._bridge, self._show_theme = now, bridge, show_theme
 
     def change(self, key: str, value: object) -> str:
-        """Write a setting, None for its default, into the user's file; use it if possible, and return a line on it.
-
-        Raises:
-            Refusal: it is not allowed, or the file cannot be used.
-        """
+        """Write a setting, None for its default, and use it if possible; return a line on it, or raise ``Refusal``."""
         in_file = settings_file.changed(self.now, key, value)
         new = value_of(in_file, key)
         shown = written(new) or "nothing"

@@ -13,11 +13,7 @@ from app.tui.textual_import import import_textual
 
 
 def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
-    """Run the chat, without a model where none is given, until it is left; return the exit code of the process.
-
-    Raises:
-        KeymapError: the user's key map cannot be used.
-    """
+    """Run the chat until it is left and return the process's exit code; raises ``KeymapError`` for the user's file."""
     import_textual()
     from app.tui.app import JalopyApp
 

@@ -87,9 +87,9 @@ def _check_keys(name: str, values: dict[str, Any]) -> None:
             nearest = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise ThemeError(f"{name}: {clean_line(key, 40)} is not a key of a theme{hint}")
-    missing = [key for key in ("dark", *_REQUIRED_COLOURS) if key not in values]
-    if missing:
-        raise ThemeError(f"{name}: {missing[0]} is missing")
+    for key in ("dark", *_REQUIRED_COLOURS):
+        if key not in values:
+            raise ThemeError(f"{name}: {key} is missing")
     for key in _FLAGS:
         if not isinstance(values.get(key, False), bool):
             raise ThemeError(f"{name}: {key} must be true or false")

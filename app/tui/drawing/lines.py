@@ -140,17 +140,6 @@ def in_bytes(n_bytes: float) -> str:
     return figures.size(n_bytes).removesuffix("B") + "B"
 
 
-def spread(parts: Sequence[str], width: int, between: str) -> list[str]:
-    """Put texts into as few lines as they need, whole."""
-    lines: list[str] = []
-    for part in filter(None, parts):
-        if lines and len(lines[-1]) + len(between) + len(part) <= width:
-            lines[-1] += between + part
-        else:
-            lines.append(part)
-    return lines
-
-
 def spread_lines(parts: Iterable[Line], width: int, between: str = "  ") -> list[Line]:
     """Put short lines beside each other into as few lines as they need, whole."""
     lines: list[Line] = []

@@ -23,11 +23,7 @@ def panel(
     frame: Role = Role.FRAME,
     name_role: Role = Role.TITLE,
 ) -> list[Line]:
-    """Draw a panel with a note in its upper edge and a foot in its lower one.
-
-    Args:
-        height: rows with the frame; 0 takes what the body needs. A longer body is cut.
-    """
+    """Draw a panel, note in its upper edge and foot in its lower one, in ``height`` rows or as many as it needs."""
     inner, rows = max(0, width - FRAME_COLUMNS), max(0, height - FRAME_ROWS) if height else len(body)
     if not inner:
         return [clipped(one, width) for one in body[:rows]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import cached_property
 
 from app.chat.bridge import EngineBridge
 from app.chat.commands import MeasureBandwidth
@@ -68,12 +69,9 @@ class PerformanceView:
 class PerformanceWatch:
     """The screens' source of figures; it has the memory measured while the engine is idle."""
 
-    def __init__(
-        self, bridge: EngineBridge, monitor: MachineMonitor | None = None, pace: InterfacePace | None = None
-    ) -> None:
+    def __init__(self, bridge: EngineBridge, pace: InterfacePace | None = None) -> None:
         self.pace = pace or InterfacePace()
         self._bridge = bridge
-        self._own_monitor = monitor
         self._interface = InterfaceMeter()
         self._interface_share: float | None = None
         self._viewers = 0
@@ -82,14 +80,11 @@ class PerformanceWatch:
         self._stutters = StutterWatch()
         self._probe_again_s: dict[tuple[int, bool], float] = {}
 
-    @property
+    @cached_property
     def _monitor(self) -> MachineMonitor:
-        """Made when the first view appears, not with the application."""
-        if self._own_monitor is None:
-            from engine.machine.host import available_memory_bytes  # the first frame would wait for it
+        from engine.machine.host import available_memory_bytes  # the first frame would wait for it
 
-            self._own_monitor = MachineMonitor(available=available_memory_bytes)
-        return self._own_monitor
+        return MachineMonitor(available=available_memory_bytes)
 
     @property
     def is_watched(self) -> bool:
