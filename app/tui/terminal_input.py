@@ -18,20 +18,18 @@ import termios
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from textual import constants
 from textual._xterm_parser import XTermParser
+from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Paste
+from textual.message import Message
 
 from app.text.clean_text import clean_text
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.messages import PasteRefused, PasteUnended
-
-if TYPE_CHECKING:
-    from textual.app import App
-    from textual.message import Message
 
 _PASTE_BEGIN: Final = b"\x1b[200~"
 _PASTE_END: Final = b"\x1b[201~"

@@ -8,31 +8,29 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import getfile
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from rich.console import RenderableType
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._compositor import ChopsUpdate, Compositor
 from textual._xterm_parser import XTermParser
+from textual.app import App
 from textual.cache import LRUCache
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.events import Key
 from textual.geometry import Region
 from textual.keys import Keys
+from textual.message_pump import MessagePump
+from textual.screen import Screen
 from textual.scrollbar import ScrollBarRender
+from textual.strip import Strip
+from textual.timer import Timer
 from textual.widget import Widget
 
 from app.text.glyphs import is_console
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from textual.app import App
-    from textual.dom import DOMNode
-    from textual.driver import Driver
-    from textual.message_pump import MessagePump
-    from textual.screen import Screen
-    from textual.strip import Strip
-    from textual.timer import Timer
 
 SOURCES_KEPT = 512
 """More style sheets than there are: a source of every class of widgets, and one of every screen."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+
+from textual.app import App
+from textual.timer import Timer
 
 from app.chat.bridge import EngineBridge
 from app.chat.commands import Prepare
 from app.chat.events import PromptCounted
 from app.chat.read_ahead import MAX_CHARS
+from app.chat.turns import Turns
 from app.program import paths
 from app.tui.chat_options import may_read_ahead
 from app.tui.draft import Draft
@@ -17,14 +20,7 @@ from app.tui.live_settings import LiveSettings
 from app.tui.prompt_estimate import PromptEstimator, estimate_line
 from app.tui.prompt_history import HistoryFile, UnsentFile
 from app.tui.textual_hacks import call_once
-
-if TYPE_CHECKING:
-    from textual.app import App
-    from textual.timer import Timer
-
-    from app.chat.turns import Turns
-    from app.tui.widgets.prompt import Prompt
-
+from app.tui.widgets.prompt import Prompt
 
 TICK_S = 0.5
 """The estimate follows the text at this pace."""
