@@ -12,8 +12,8 @@ def listed() -> str:
     """Name all personas in a line."""
     names = ", ".join(persona_names())
     if names:
-        return f"personas: {names} (/persona NAME; /preset save NAME keeps parameters and system prompt as one)"
-    return f"there are no personas ({how_to_add()}, or: /preset save NAME)"
+        return f"personas and presets: {names} (/persona NAME; /preset save NAME keeps what is set as one)"
+    return f"there are no personas or presets ({how_to_add()}, or: /preset save NAME)"
 
 
 def chosen(wanted: str, generation: GenerationChoice | None) -> tuple[Persona, str]:

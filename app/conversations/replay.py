@@ -22,6 +22,7 @@ missing between two records: ``on`` says which messages one was written behind (
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -97,9 +98,15 @@ class Saved:
         return "\n\n".join(filter(None, (self.unsent, *self.waiting)))
 
 
+_OPENING_CHIPS = re.compile(r"^(?:\[(?:pasted|file)\xa0\d{1,6}:[^\[\]\n]{1,60}\]\s*)+")
+
+
 def title_of(text: str) -> str:
     """Return a title for a conversation that begins with this message."""
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # What was typed says more than the chips of files and pastes before it.
+    typed = (_OPENING_CHIPS.sub("", line).strip() for line in lines)
+    first = next(filter(None, typed), next(iter(lines), ""))
     return clean_line(" ".join(first.split()), MOST_TITLE_CHARS)
 
 

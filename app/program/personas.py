@@ -44,9 +44,10 @@ def load_persona(name: str) -> Persona:
     """Return a persona, its parameters' values unchecked. Raises Refusal: an unknown name, a file of no use."""
     files = _files()
     if name not in files:
-        near = difflib.get_close_matches(name, files, n=1, cutoff=0.0)
-        hint = f"nearest: {near[0]}" if near else how_to_add()
-        raise Refusal(f"unknown persona {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
+        near = difflib.get_close_matches(name, files, n=1, cutoff=0.5)
+        listed = clean_line(f"known: {', '.join(files)}", 200) if files else how_to_add()
+        hint = f"nearest: {near[0]}" if near else listed
+        raise Refusal(f"there is no persona or preset {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
     text = read_system_file(files[name])
     head = _HEAD.match(text)
     if head is None:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from engine.tuning.report import TuningReport as TuningReport
 
 
-_FIXED_CELLS = 22
-"""Of a row, all but the bar: mark, count, rate, spread and label."""
+_FIXED_CELLS = 12
+"""Of a row, all but the bar, the rate and its spread: mark, count, blanks and label."""
+_LEAST_RATE_CELLS = 5
 _LEAST_BAR_CELLS = 3
 _KINDS = {"core": "physical cores", "efficiency core": "and efficiency cores", "sibling": "and siblings"}
 TITLES = {"decode": "writing, tok/s", "prefill": "reading the prompt, tok/s"}
@@ -49,48 +50,50 @@ class BarLine:
 
 def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) -> list[BarLine]:
     """Draw one curve in ``columns`` columns, the counts grouped by the kind of core their last thread runs on."""
-    cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS)
-    most_tps = max((point.tps.high for point in curve.points if point.tps is not None), default=0.0)
+    rates = {point.n_threads: _rate(point, glyphs) for point in curve.points}
+    wide = [max([_LEAST_RATE_CELLS, *(len(texts[part]) for texts in rates.values())]) for part in (0, 1)]
     equal = equal_counts(curve)
+    cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS - bool(equal) - sum(wide))
+    most_tps = max((point.tps.high for point in curve.points if point.tps is not None), default=0.0)
+
+    def drawn(point: Point) -> BarLine:
+        head = f"{glyphs.here if point.n_threads == in_use else ' '}{point.n_threads:>3} "
+        median, spread = rates[point.n_threads]
+        role, label = _judged(point, curve.best, equal)
+        text = f"{head}{_bar(point, cells, most_tps, glyphs)} {median:>{wide[0]}} {spread:<{wide[1]}} {label}"
+        return BarLine(text.rstrip(), role)
+
     kinds = list(dict.fromkeys(point.kind for point in curve.points))
     lines = []
     for kind in kinds:
         if len(kinds) > 1:
             lines.append(BarLine(f"   {_KINDS[kind]}", Role.KIND))
-        lines += [
-            _point_line(point, curve.best, equal, in_use, cells, most_tps, glyphs)
-            for point in curve.points
-            if point.kind == kind
-        ]
+        lines += [drawn(point) for point in curve.points if point.kind == kind]
     return lines
 
 
-def _point_line(
-    point: Point,
-    best: int | None,
-    equal: frozenset[int],
-    in_use: int | None,
-    cells: int,
-    most_tps: float,
-    glyphs: Glyphs,
-) -> BarLine:
-    mark = glyphs.here if point.n_threads == in_use else " "
-    head = f"{mark}{point.n_threads:>3} "
+def _rate(point: Point, glyphs: Glyphs) -> tuple[str, str]:
+    """Return rate and spread in words; "-" and "" before it was measured."""
     if point.tps is None:
-        return BarLine(f"{head}{'':{cells}} {'-':>5}", Role.PLAIN)
-    is_best = point.n_threads == best
-    is_equal = bool(equal) and point.n_threads in equal
-    label = "equal" if is_equal else "best" if is_best else "slow" if point.is_dropped else ""
+        return "-", ""
     median = figures.rate(point.tps.median)
     decimals = len(median.partition(".")[2])
-    spread = f"{glyphs.plus_minus}{point.tps.half_width:.{decimals}f}"
-    text = f"{head}{_bar(point, cells, most_tps, glyphs)} {median:>5} {spread:<5} {label}"
-    role = Role.EQUAL if is_equal else Role.BEST if is_best else Role.DROPPED if point.is_dropped else Role.PLAIN
-    return BarLine(text.rstrip(), role)
+    return median, f"{glyphs.plus_minus}{point.tps.half_width:,.{decimals}f}"
+
+
+def _judged(point: Point, best: int | None, equal: frozenset[int]) -> tuple[Role, str]:
+    if point.tps is None:
+        return Role.PLAIN, ""
+    if equal and point.n_threads in equal:
+        return Role.EQUAL, "equal"
+    if point.n_threads == best:
+        return Role.BEST, "best"
+    return (Role.DROPPED, "slow") if point.is_dropped else (Role.PLAIN, "")
 
 
 def _bar(point: Point, cells: int, most_tps: float, glyphs: Glyphs) -> str:
-    assert point.tps is not None
+    if point.tps is None:
+        return " " * cells
     low, high = (
         max(0, round(cells * edge / most_tps)) if most_tps > 0 else 0 for edge in (point.tps.low, point.tps.high)
     )

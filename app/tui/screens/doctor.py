@@ -56,6 +56,8 @@ class DoctorScreen(Screen[None]):
         self._reading: Future[Readings] | None = None
         self._answer: Future[Examination] | None = None
         self._trouble = ""
+        self._wants_unfolded: bool | None = None
+        """Whether the user wants what is well listed; None lists it where all of it has room."""
         self._is_unfolded = False
         self._glyphs = choose_glyphs()
 
@@ -132,19 +134,23 @@ class DoctorScreen(Screen[None]):
 
     def action_unfold(self) -> None:
         """Show or hide what is well."""
-        self._is_unfolded = not self._is_unfolded
+        self._wants_unfolded = not self._is_unfolded
         self._show()
 
     def _show(self) -> None:
         if not self.is_mounted:
             return
         self._show_title()
+        height = self.query_one("#doctor").outer_size.height
+        self._is_unfolded = self._wants_unfolded is not False
+        drawn = self._drawn(self.size.width)
+        if self._wants_unfolded is None and len(drawn) > height:
+            self._is_unfolded = False
+            drawn = self._drawn(self.size.width)
         key = self._keymap.first_key
         words = "hides what is fine" if self._is_unfolded else "shows what is fine"
         keys = [(key("doctor.unfold"), words), (key("doctor.examine"), "examines again"), ("arrows", "scroll")]
         self.query_one(KeyLine).tell([*keys, (key("doctor.leave"), "back")])
-        height = self.query_one("#doctor").outer_size.height
-        drawn = self._drawn(self.size.width)
         # The scroll bar takes a column where there is more than has room.
         self.query_one("#doctor-cards", FigureLines).show(
             drawn if len(drawn) <= height else self._drawn(self.size.width - 1)

@@ -238,6 +238,8 @@ class ListScreen(Screen[None], Generic[Item]):
             pass
         elif event.key == "backspace":
             self._type(before[:-1])
+        elif event.key == "ctrl+u":
+            self._type("")
         elif event.is_printable and event.character and len(before) < _MOST_TYPED_CHARS:
             self._type(before + event.character)
         else:

@@ -44,11 +44,10 @@ class PromptFlow:
         command = ("", "") if text == "/" else split_command(text)
         if trouble := self._drafting.keep(message.draft):
             self._note(trouble, is_error=True)
+        # A refused command stays in the history: left in the prompt, what is typed next would become part of it.
         if command is not None:
-            taken = await self._run_command(*command)
-        else:
-            taken = self._send(clean_text(text), message.draft)
-        if not taken:
+            await self._run_command(*command)
+        elif not self._send(clean_text(text), message.draft):
             self._prompt.give_back(message.text)
 
     def _send(self, text: str, draft: Draft) -> bool:
@@ -69,21 +68,18 @@ class PromptFlow:
             self._views.ask(self._transcript.add_user(text, folded))
         return admission in (Admission.ASKED, Admission.QUEUED)
 
-    async def _run_command(self, word: str, argument: str) -> bool:
+    async def _run_command(self, word: str, argument: str) -> None:
         action = find_command(word)
         if action is None:
             nearest = nearest_command(word) if word else "help"
-            hint = f"Did you mean /{nearest}?" if nearest else "/help lists them"
+            hint = f"Did you mean /{nearest}? Up brings it back." if nearest else "/help lists them"
             self._note(f"Unknown command /{word}. {hint}", is_error=True)
-            return False
-        if action.needs_argument and not argument:
+        elif action.needs_argument and not argument:
             self._note(action.usage)
-            return False
-        if argument and not action.argument:
+        elif argument and not action.argument:
             self._note(f"/{action.command} takes no argument.", is_error=True)
-            return False
-        await self._carry_out(action, argument)
-        return True
+        else:
+            await self._carry_out(action, argument)
 
     async def take_back(self) -> None:
         """Take the newest message back that waits for its turn, to change it or to drop it."""

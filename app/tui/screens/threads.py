@@ -22,10 +22,11 @@ from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.gauges import gauge
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
-from app.tui.drawing.panels import FRAME_COLUMNS, panel
+from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, panel
 from app.tui.screens.surroundings import Surroundings
+from app.tui.speed.tuning_lines import LEAST_ROWS, room_lines
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
-from app.tui.widgets.thread_curve import ThreadCurve, option_panels
+from app.tui.widgets.thread_curve import ThreadCurve, n_rows, option_panels
 from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text
 from app.tuning.thread_command import describe_in_use
@@ -42,10 +43,11 @@ _PHASES = ("decode", "prefill")
 _LEAST_COLUMNS = 20
 _TALL_ROWS = 30
 """From this height on the screen shows before measuring what will be measured."""
+_MOST_THICKNESS = 3
 _WHAT_IS_MEASURED = (
-    "Measuring tries each number of threads in turns, for writing and for reading, behind the open conversation;"
-    " then whether huge pages help. It takes every core for a minute or two and can be stopped; nothing changes"
-    " until you choose."
+    "Measuring tries each number of threads in turns, for writing and for reading, behind the open conversation; then"
+    " whether huge pages help, and how kernels should ask memory. It takes every core for a minute or two and can be"
+    " stopped; nothing changes until you choose."
 )
 
 
@@ -65,6 +67,8 @@ class ThreadsScreen(Screen[None]):
         self._wants: tuple[str, ...] = ()
         """Parts of tuning to measure once the engine is free."""
         self._timer: Timer | None = None
+        self._is_looking = False
+        """Whether the machine is looked at, for what a high screen shows of it."""
         self._is_covered = False
         """Whether help or palette lie above it: what was wanted before is wanted after them."""
         self._model: ModelLoaded | None = None
@@ -79,6 +83,7 @@ class ThreadsScreen(Screen[None]):
                     yield ThreadCurve(phase, id=f"thread-{phase}")
             yield FigureLines("thread-reasons")
             yield FigureLines("thread-options")
+            yield FigureLines("thread-room")
         yield FigureLines("thread-progress")
         yield KeyLine(id="thread-keys")
 
@@ -102,6 +107,7 @@ class ThreadsScreen(Screen[None]):
     def on_screen_suspend(self) -> None:
         """Poll nothing while something else is shown."""
         self._is_covered = self.app.current_mode == "threads"
+        self._look(False)
         if self._timer is not None:
             self._timer.pause()
 
@@ -124,19 +130,40 @@ class ThreadsScreen(Screen[None]):
         bridge = self._bridge
         report, in_use = bridge.tuning, bridge.threads
         self.set_class(in_use is None, "-no-model")
-        for phase in _PHASES:
-            curve = report.curve(phase) if report is not None else None
-            count = getattr(in_use.now, phase) if in_use is not None else 0
-            widget = self.query_one(f"#thread-{phase}", ThreadCurve)
-            widget.display = in_use is not None
-            most = min(9, in_use.most) if in_use is not None and self.size.height >= _TALL_ROWS else 0
-            widget.tell(curve, count, self._chooses(phase, in_use), self._glyphs, most)
         width = max(_LEAST_COLUMNS, self.query_one("#thread-curves").size.width or self.size.width)
-        self._fill("thread-options", option_panels(_compared(report, in_use), self._glyphs, width))
-        self._fill("thread-reasons", self._told(report, in_use, width))
+        options = option_panels(_compared(report, in_use), self._glyphs, width)
+        told = self._told(report, in_use, width)
+        self._fill("thread-options", options)
+        self._fill("thread-reasons", told)
+        self._fill_room(report, in_use, width, len(options) + len(told))
         self.query_one(ScreenTitle).tell(self._about(report), self._engine_state())
         self._fill("thread-progress", self._progress_lines(report, bridge.status))
         self.query_one(KeyLine).tell(self._keys(report, in_use))
+
+    def _fill_room(self, report: TuningReport | None, in_use: ThreadsInUse | None, width: int, taken: int) -> None:
+        """Draw the curves, and below all else the machine; both get the rows that are left."""
+        is_tall = in_use is not None and self.size.height >= _TALL_ROWS
+        most = min(9, in_use.most) if in_use is not None and is_tall else 0
+        curves = {phase: report.curve(phase) if report is not None else None for phase in _PHASES}
+        thin = max(n_rows(curve, most) for curve in curves.values())
+        left = self.query_one("#threads-body").outer_size.height - taken - thin - FRAME_ROWS
+        thickness = max(1, min(_MOST_THICKNESS, (left - LEAST_ROWS + 1) // thin)) if is_tall else 1
+        for phase, curve in curves.items():
+            widget = self.query_one(f"#thread-{phase}", ThreadCurve)
+            widget.display = in_use is not None
+            count = getattr(in_use.now, phase) if in_use is not None else 0
+            widget.tell(curve, count, self._chooses(phase, in_use), self._glyphs, most, thickness)
+        if thickness > 1:
+            left -= thickness * thin - 1
+        self._look(is_tall and left >= LEAST_ROWS)
+        shown = room_lines(self._watch.look(), report, width, left, self._glyphs) if self._is_looking else []
+        self._fill("thread-room", shown)
+
+    def _look(self, is_wanted: bool) -> None:
+        """Begin or end to look at the machine."""
+        if is_wanted is not self._is_looking:
+            self._is_looking = is_wanted
+            (self._watch.begin if is_wanted else self._watch.end)()
 
     def _fill(self, widget_id: str, lines: list[Line]) -> None:
         widget = self.query_one(f"#{widget_id}", FigureLines)

@@ -147,7 +147,8 @@ def _memory_card(found: Examination, glyphs: Glyphs) -> Card:
             text = f"{row.gib:>2} GB   {', '.join(row.best)}"
             mark = Span(f"{glyphs.here} " if is_here else "  ", Role.WRITING)
             body.append((mark, strong(text) if is_here else muted(text)))
-        return panel("The largest models by memory", body, width, glyphs)
+        note = line(muted(f"{glyphs.here} fits in {figures.size(found.memory.total_bytes)}"))
+        return panel("Largest models by memory", body, width, glyphs, note=note)
 
     return draw
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.text.glyphs import Glyphs
+from app.text.glyphs import BLOCKS, Glyphs
 from app.tui.drawing.gauges import gauge
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, panel
@@ -36,17 +36,20 @@ class ThreadCurve(FigureLines):
     def __init__(self, phase: str, id: str | None = None) -> None:
         super().__init__(id=id)
         self._phase = phase
-        self._given: tuple[Curve | None, int, str, Glyphs, int] | None = None
+        self._given: tuple[Curve | None, int, str, Glyphs, int, int] | None = None
 
-    def tell(self, curve: Curve | None, in_use: int, chooses: str, glyphs: Glyphs, most: int = 0) -> None:
+    def tell(
+        self, curve: Curve | None, in_use: int, chooses: str, glyphs: Glyphs, most: int = 0, thickness: int = 1
+    ) -> None:
         """Show a curve, or how things stand before anything was measured.
 
         Args:
             in_use: the count in use, marked.
             chooses: what keys choose for this phase; "" where they choose for the other one.
             most: counts up to this one have an empty row before they are measured; 0 for the one in use alone.
+            thickness: rows of a bar; above one a blank row stands between two bars.
         """
-        self._given = (curve, in_use, chooses, glyphs, most)
+        self._given = (curve, in_use, chooses, glyphs, most, thickness)
         width = self.size.width or 40
         if curve is None:
             counts = range(1, most + 1) if most else (in_use,)
@@ -54,6 +57,7 @@ class ThreadCurve(FigureLines):
         else:
             drawn = curve_lines(curve, in_use, max(1, width - FRAME_COLUMNS), glyphs)
             body = [coloured(one, _PHASE_ROLES[self._phase], glyphs) for one in drawn]
+        body = _thickened(body, thickness, glyphs)
         frame = _PHASE_ROLES[self._phase] if chooses else Role.FRAME
         name = TITLES[self._phase].capitalize()
         self.fill(panel(name, body, width, glyphs, foot=line(muted(chooses)) if chooses else EMPTY, frame=frame))
@@ -67,6 +71,26 @@ class ThreadCurve(FigureLines):
         """Draw the bars in the new width."""
         if self._given is not None:
             self.tell(*self._given)
+
+
+def n_rows(curve: Curve | None, most: int) -> int:
+    """Return the rows that a curve takes where its bars are thin, without its frame."""
+    return len(curve_lines(curve, None, 40, BLOCKS)) if curve is not None else max(1, most)
+
+
+def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
+    if thickness <= 1:
+        return body
+    return [
+        each
+        for number, one in enumerate(body)
+        for each in (*([EMPTY] * bool(number)), one, *[_bar_alone(one, glyphs)] * (thickness - 1))
+    ]
+
+
+def _bar_alone(one: Line, glyphs: Glyphs) -> Line:
+    signs = {glyphs.full, glyphs.spread}
+    return tuple(span if len(span.text) > 1 and set(span.text) <= signs else Span(" " * len(span.text)) for span in one)
 
 
 def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:

@@ -152,12 +152,12 @@ def test_a_title_is_given(talk: Talk) -> None:
 def test_a_persona_begins_a_conversation(talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = paths.personas_dir()
     assert directory is not None
-    assert "there are no personas" in talk("/persona")
+    assert "there are no personas or presets" in talk("/persona")
     directory.mkdir(parents=True)
     (directory / "pirate.md").write_text("Talk like a pirate.", encoding="utf-8")
     err = talk("/persona", "/persona nobody", "/persona pirate", "first")
-    assert "personas: pirate" in err
-    assert "unknown persona 'nobody'" in err
+    assert "personas and presets: pirate" in err
+    assert "there is no persona or preset 'nobody' (known: pirate)" in err
     assert cache_text(script).startswith("Talk like a pirate.first")
 
 

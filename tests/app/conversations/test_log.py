@@ -10,9 +10,10 @@ from app.conversations.conversation import Conversation, Ending
 from app.conversations.lock import HOLDER_NAME
 from app.conversations.log_file import LogFile, LogRefusedError, read_log
 from app.conversations.records import read_record, write_record
-from app.conversations.replay import VERSION
+from app.conversations.replay import VERSION, title_of
 from app.conversations.store import LOG_NAME, Store
 from app.conversations.thinking import Thinking
+from app.tui import draft as drafts
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal, saved_talk, texts_in
 
 pytestmark = pytest.mark.slow
@@ -342,3 +343,12 @@ def test_a_conversation_is_deleted_with_its_log_last_so_that_the_rest_is_never_l
     assert not log.parent.exists()
     assert len(removed) > 6
     assert removed[-1] == LOG_NAME
+
+
+def test_a_title_is_what_was_typed_behind_the_chips() -> None:
+    file, paste = drafts.write_chip(1, "a fan", "notes.md"), drafts.write_chip(2, "x\n" * 20)
+    assert title_of(f"{file} {paste} what is it?\nSay.") == "what is it?"
+    assert title_of(f"{file}\nwhat is it?") == "what is it?"
+    assert title_of(f"Is {file} sound?").startswith("Is [file 1: notes.md")
+    assert title_of(file).startswith("[file 1: notes.md")
+    assert title_of("[file 1: no chip] x") == "[file 1: no chip] x"

@@ -309,12 +309,31 @@ async def test_a_message_that_does_not_fit_comes_back_with_counts():
 async def test_a_typo_in_a_command_names_the_nearest_and_sends_nothing():
     async with chatting() as driver:
         await driver.say("/hlep me")
-        await driver.note("Unknown command /hlep. Did you mean /help?")
-        assert driver.prompt.text == "/hlep me"
-        driver.prompt.show_draft(Draft(""))
+        await driver.note("Unknown command /hlep. Did you mean /help? Up brings it back.")
         await driver.say("/frobnicate")
         await driver.note("Unknown command /frobnicate. /help lists them")
         assert driver.chat.turns.conversation.is_empty
+
+
+async def test_a_refused_command_is_never_part_of_what_is_typed_next():
+    refused = {
+        "/hlep me": "Unknown command /hlep",
+        "/title": "usage: /title",
+        "/new x": "/new takes no argument",
+        "/theme nosuch": "nosuch",
+        "/set temperature hot": "temperature",
+        "/preset nosuch": "nosuch",
+    }
+    async with chatting() as driver:
+        for command, answer in refused.items():
+            await driver.say(command)
+            await driver.note(answer)
+            await driver.type("a walk")
+            assert driver.prompt.text == "a walk", command
+            driver.prompt.show_draft(Draft(""))
+            await driver.pilot.press("up")
+            assert driver.prompt.text == command
+            driver.prompt.show_draft(Draft(""))
 
 
 async def test_a_path_is_a_message_and_not_a_command():

@@ -77,7 +77,7 @@ async def test_its_title_has_room_while_kernels_compile(answers: list[Any]) -> N
 
 
 async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[Any]) -> None:
-    async with chatting(size=(120, 50)) as driver:
+    async with chatting(size=(120, 26)) as driver:
         await driver.pilot.press("f5")
         await measured(driver)
         await driver.shows("12.0 GB/s")  # it costs speed, so it is no check that is fine
@@ -93,12 +93,23 @@ async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[An
         await driver.until(lambda: isinstance(driver.app.screen, DoctorScreen))
 
 
+async def test_where_all_has_room_what_is_fine_is_listed_until_it_is_hidden(answers: list[Any]) -> None:
+    async with chatting(size=(120, 60)) as driver:
+        await driver.pilot.press("f5")
+        await measured(driver)
+        await driver.shows("Old CPU: kernels use AVX2")
+        await driver.shows("Enter hides what is fine")
+        await driver.pilot.press("enter")
+        await driver.hides("Old CPU: kernels use AVX2")
+
+
 async def test_it_shows_what_fits_below_the_findings(answers: list[Any]) -> None:
     async with chatting(size=(100, 60)) as driver:
         await driver.pilot.press("f5")
         await driver.shows("What suits this machine")
         await driver.shows("a model of 8B · Q4_K_M")
         await driver.shows("▶  8 GB")
+        await driver.shows("▶ fits in 8")
 
 
 async def test_while_a_reply_runs_the_files_are_shown_and_the_measurement_waits(answers: list[Any]) -> None:

@@ -151,6 +151,32 @@ async def test_opening_the_screen_measures_nothing() -> None:
         assert driver.app.screen._wants == ()
 
 
+@pytest.mark.parametrize("size", [(120, 40), (200, 50)])
+async def test_a_high_screen_is_filled_with_larger_bars_steps_and_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    use_cores(monkeypatch, read_cores([0, 1], sysfs_trees.two_cores_four_threads(tmp_path / "other")))
+
+    def empty_rows() -> int:
+        return sum(not row.strip() for row in driver.screen_text().splitlines())
+
+    async with tuning(laptop_script(), size=size) as driver:
+        await driver.pilot.press("f4")
+        before = await shown(driver, "What measuring finds out")
+        assert driver.app.watch_performance.is_watched
+        assert before.count("not yet") == 6
+        assert empty_rows() <= 1
+        await driver.pilot.press("enter")
+        await shown(driver, "done in")
+        await shown(driver, "✓ 2 number of threads that write")
+        await driver.until(lambda: empty_rows() <= 1, "the rows are filled")
+        bars = [row for row in driver.screen_text().splitlines() if "███" in row]
+        assert len(bars) == 2 * 3  # rows of two counts
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat, "the chat")
+        assert not driver.app.watch_performance.is_watched
+
+
 async def test_the_conversation_is_untouched_by_a_search() -> None:
     async with tuning(laptop_script(replies=[["One."], ["Two."]])) as driver:
         await driver.ask("first?")

@@ -70,6 +70,13 @@ def test_no_line_is_wider_than_it_may_be() -> None:
         assert max(len(line.text) for line in curve_lines(CURVE, 2, columns, BLOCKS)) <= columns
 
 
+def test_rates_of_five_figures_leave_room_for_the_verdict() -> None:
+    points = (Point(1, "core", rate(14608.0, 1206.0), True), Point(2, "core", rate(27807.0, 16577.0), False))
+    texts = [line.text for line in curve_lines(Curve("prefill", points, 2, 2, None, True, 4), 2, 40, BLOCKS)]
+    assert [text.split()[-3:] for text in texts] == [["14,608", "±1,206", "slow"], ["27,807", "±16,577", "best"]]
+    assert max(map(len, texts)) == 40
+
+
 def test_progress_names_round_setting_and_time_left() -> None:
     assert progress_text(report()) == "round 4 of 6 · writing, 2 threads · at most 38 s left"
     assert progress_text(report(measuring="")) == "warming up"
