@@ -25,7 +25,7 @@ def largest_logit(logits: Floats) -> int:
     best, at = np.float32(-np.inf), -1
     for begin in range(0, logits.shape[0], PIECE):
         end = min(begin + PIECE, logits.shape[0])
-        is_broken, has_larger = look_at(logits, begin, end, best)
+        is_broken, has_larger = look_at(logits[begin:end], best)
         if is_broken:
             return -1
         if has_larger:
@@ -36,10 +36,13 @@ def largest_logit(logits: Floats) -> int:
 
 
 @inner
-def look_at(logits, begin, end, least):
-    """Return (1 if any logit is NaN or infinite, 1 if any is above ``least``), without a branch per logit."""
+def look_at(logits, least):
+    """Return (1 if any logit is NaN or infinite, 1 if any is above ``least``), without a branch per logit.
+
+    Takes a slice: an index that might be negative would keep LLVM from comparing several logits at once.
+    """
     is_broken, has_larger = 0, 0
-    for i in range(begin, end):
+    for i in range(logits.shape[0]):
         is_broken |= not abs(logits[i]) < np.inf
         has_larger |= logits[i] > least
     return is_broken, has_larger
@@ -95,7 +98,7 @@ def keep_largest(logits, k, value, index):
         sift_down(value, index, k, start)
     for begin in range(0, logits.shape[0], PIECE):
         end = min(begin + PIECE, logits.shape[0])
-        is_broken, has_larger = look_at(logits, begin, end, value[0])
+        is_broken, has_larger = look_at(logits[begin:end], value[0])
         if is_broken:
             return False
         if has_larger:
