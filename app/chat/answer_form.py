@@ -35,11 +35,7 @@ class AnswerForm:
 
 
 def bounded_form(kind: str, text: str, name: str) -> AnswerForm:
-    """Return a form of bounded size.
-
-    Raises:
-        FormError: it is empty or too long.
-    """
+    """Return a form of bounded size. Raises FormError: it is empty or too long."""
     if not text.strip():
         raise FormError(name, "is empty")
     if len(text) > MOST_FORM_CHARS:
@@ -48,10 +44,6 @@ def bounded_form(kind: str, text: str, name: str) -> AnswerForm:
 
 
 def read_form_file(kind: str, given: str) -> AnswerForm:
-    """Return the form that a file holds.
-
-    Raises:
-        Refusal: there is no such file, or it holds no text.
-    """
+    """Return the form that a file holds. Raises Refusal: there is no such file, or it holds no text."""
     path = Path(paths.expanded(given))
     return bounded_form(kind, read_text_file(path), path.name)

@@ -18,22 +18,7 @@ from pathlib import Path
 from queue import Full
 from typing import TYPE_CHECKING
 
-from app.chat.commands import (
-    Ask,
-    CallTools,
-    Close,
-    Command,
-    Complete,
-    Continue,
-    ContinueEdited,
-    GrantThreads,
-    Load,
-    Prepare,
-    Read,
-    Regenerate,
-    Tune,
-    Weigh,
-)
+from app.chat import commands
 from app.chat.events import Event
 from app.chat.options import ChatOptions
 from app.chat.status import Activity, EngineStatus
@@ -44,9 +29,6 @@ from app.program.background import in_background
 from app.tuning.threads_in_use import ThreadsInUse
 
 if TYPE_CHECKING:
-    from app.chat.form_choice import FormChoice
-    from app.chat.generation import GenerationChoice
-    from app.chat.tools import ToolBox
     from engine.tuning.report import TuningReport
 
 CLOSE_PATIENCE_S = 0.3
@@ -57,6 +39,12 @@ class EngineBridge:
 
     def __init__(self, options: ChatOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
+        self.generation = options.generation
+        """Parameters chosen with ``/set``; None where nothing can be chosen."""
+        self.form = options.form
+        """The form that ``/schema`` chose; None where none can be chosen."""
+        self.tools = options.tools
+        """The tools of the user's servers; None where none are used."""
         self._wire = Wire(clock)
         self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
 
@@ -107,17 +95,18 @@ class EngineBridge:
         """Start the thread; call it after the first frame."""
         self._thread.start()
 
-    def send(self, command: Command) -> bool:
+    def send(self, command: commands.Command) -> bool:
         """Queue a command. False means that the queue is full and nothing was queued.
 
         ``Prepare`` is queued only while the thread has nothing to do, and any other command ends it.
         """
-        if isinstance(command, Prepare):
+        if isinstance(command, commands.Prepare):
             return self._send_idle_work(command)
-        if isinstance(command, (Weigh, GrantThreads)) and self._wire.commands.qsize() >= QUEUE_LENGTH // 2:
+        is_full = self._wire.commands.qsize() >= QUEUE_LENGTH // 2
+        if is_full and isinstance(command, (commands.Weigh, commands.GrantThreads)):
             return False  # nobody waits for these; the other half is for what is asked
         self._wire.idle_work.drop()
-        if isinstance(command, (Ask, CallTools, Complete, Read, Regenerate, Continue, ContinueEdited, Tune, Load)):
+        if isinstance(command, commands.STOPPABLE):
             self._wire.cancelled.clear()
         try:
             self._wire.commands.put_nowait(command)
@@ -147,21 +136,6 @@ class EngineBridge:
         """Why the state of the cache is not kept; "" if it is, or should not be."""
         return self._wire.state_trouble
 
-    @property
-    def generation(self) -> GenerationChoice | None:
-        """Parameters chosen with ``/set``; None where nothing can be chosen."""
-        return self._options.generation
-
-    @property
-    def form(self) -> FormChoice | None:
-        """The form that ``/schema`` chose; None where none can be chosen."""
-        return self._options.form
-
-    @property
-    def tools(self) -> ToolBox | None:
-        """The tools of the user's servers; None where none are used."""
-        return self._options.tools
-
     def glance_at(self, path: Path) -> Future[object]:
         """Find out whether a path leads to a model file; the future's exception says why it does not."""
         return in_background(partial(self._options.glance_at_model or str, path), "glance")
@@ -169,7 +143,7 @@ class EngineBridge:
     def wish_threads(self, wanted: ThreadsInUse) -> None:
         """Use and remember other threads: from the next token on if a reply is running, else at once."""
         self._wire.threads.wish(wanted)
-        self.send(GrantThreads())  # a full queue does no harm: whatever runs grants it between two steps
+        self.send(commands.GrantThreads())  # a full queue does no harm: whatever runs grants it between two steps
 
     def drop_preparation(self) -> None:
         """Stop reading ahead: the draft will not be sent."""
@@ -185,7 +159,7 @@ class EngineBridge:
         self._wire.idle_work.insist()
         return self._wire.drain()
 
-    def _send_idle_work(self, command: Prepare) -> bool:
+    def _send_idle_work(self, command: commands.Prepare) -> bool:
         wire = self._wire
         is_free = wire.status.activity is Activity.READY and wire.commands.empty() and not wire.closing.is_set()
         if not is_free or not wire.idle_work.begin():
@@ -209,7 +183,7 @@ class EngineBridge:
         self._wire.patience_s = flush_s
         self._wire.closing.set()
         self.cancel()
-        self.send(Close())
+        self.send(commands.Close())
         if not self._thread.is_alive():
             return True
         self._thread.join(patience_s)

@@ -17,8 +17,12 @@ KV_TYPES = ("kv",)
 """Parts of tuning, as ``engine.tuning.report`` names them."""
 
 
+class Command:
+    """What the engine's thread is asked to do."""
+
+
 @record
-class Load:
+class Load(Command):
     """Open a model in place of the present one and start a conversation, or go on with one that another model had."""
 
     path: ModelPlace
@@ -38,14 +42,14 @@ class Load:
 
 
 @record
-class StartConversation:
+class StartConversation(Command):
     """Forget all turns."""
 
     system: str | None
 
 
 @record
-class OpenConversation:
+class OpenConversation(Command):
     """Go on with another conversation; what it begins with like the present one is not read again."""
 
     system: str | None
@@ -66,7 +70,7 @@ class AnsweredCalls:
 
 
 @record
-class Ask:
+class Ask(Command):
     """Answer the user's next message."""
 
     text: str
@@ -79,7 +83,7 @@ class Ask:
 
 
 @record
-class CallTools:
+class CallTools(Command):
     """Run the calls that the last reply ends with; those that are not allowed are told to the model as refused."""
 
     calls: tuple[ToolCall, ...]
@@ -88,31 +92,31 @@ class CallTools:
 
 
 @record
-class Read:
+class Read(Command):
     """Read the user's next message as far as it is known, and keep the state; the message itself comes later."""
 
     text: str
 
 
 @record
-class Complete:
+class Complete(Command):
     """Continue a plain text: no template is applied, and nothing of it is remembered."""
 
     text: str
 
 
 @record
-class Regenerate:
+class Regenerate(Command):
     """Answer the last message again in place of the reply it has."""
 
 
 @record
-class MeasureBandwidth:
+class MeasureBandwidth(Command):
     """Find out how fast memory can be read, if nothing else is to be done."""
 
 
 @record
-class Examine:
+class Examine(Command):
     """Measure the machine for the doctor; the loaded model stays as it is."""
 
     answer: Future[Any]
@@ -120,7 +124,7 @@ class Examine:
 
 
 @record
-class Prepare:
+class Prepare(Command):
     """Count the tokens of the draft in the prompt, and read them ahead while nothing else is asked."""
 
     text: str
@@ -131,7 +135,7 @@ class Prepare:
 
 
 @record
-class Tune:
+class Tune(Command):
     """Search for the best thread counts and memory modes; the time limit follows from the parts."""
 
     parts: tuple[str, ...] = THREADS_AND_WEIGHTS
@@ -139,12 +143,12 @@ class Tune:
 
 
 @record
-class GrantThreads:
+class GrantThreads(Command):
     """Wake the thread, so that it grants the wish for other threads."""
 
 
 @record
-class Continue:
+class Continue(Command):
     """Go on with the last reply from the tokens it has."""
 
     thinking: Thinking | None = None
@@ -152,7 +156,7 @@ class Continue:
 
 
 @record
-class ContinueEdited:
+class ContinueEdited(Command):
     """Go on with a reply from what the user made of its text, and forget all turns after it."""
 
     text: str
@@ -164,7 +168,7 @@ class ContinueEdited:
 
 
 @record
-class Weigh:
+class Weigh(Command):
     """Compute the cost of ``Ask``, or of ``ContinueEdited``, with the same values; changes nothing."""
 
     text: str
@@ -173,7 +177,7 @@ class Weigh:
 
 
 @record
-class Think:
+class Think(Command):
     """Have the model think more or less from the next message on, and remember it for this model."""
 
     mode: str
@@ -181,30 +185,14 @@ class Think:
 
 
 @record
-class Close:
+class Close(Command):
     """End the thread."""
 
 
-Command = (
-    Load
-    | StartConversation
-    | OpenConversation
-    | Ask
-    | CallTools
-    | Read
-    | Complete
-    | Regenerate
-    | Continue
-    | ContinueEdited
-    | Weigh
-    | Prepare
-    | MeasureBandwidth
-    | Examine
-    | Tune
-    | GrantThreads
-    | Think
-    | Close
-)
+STOPPABLE = (Ask, CallTools, Complete, Read, Regenerate, Continue, ContinueEdited, Tune, Load)
+"""A stop from before one of these does not concern it."""
+UNASKED = (Prepare, Weigh, MeasureBandwidth)
+"""Nobody waits for these: what goes wrong with them is not reported."""
 
 
 class Worker(Protocol):

@@ -107,7 +107,6 @@ def tokens_alone(starts: Sequence[int], n_tokens: int) -> int:
 
     Args:
         starts: where each turn begins, the newest last.
-        n_tokens: of the prompt.
     """
     return n_tokens - (starts[-1] - starts[0]) if starts else n_tokens
 
@@ -117,8 +116,6 @@ def turns_to_drop(starts: Sequence[int], n_tokens: int, n_ctx: int, least_free: 
 
     Args:
         starts: where each turn begins, the newest last.
-        n_tokens: of the prompt.
-        least_free: room for a reply that must be left.
     """
     for wanted_free in (max(least_free, n_ctx // FREED_SHARE), least_free):
         for n in range(1, len(starts)):

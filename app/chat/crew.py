@@ -32,7 +32,7 @@ class Crew:
                 worker = self._worker_for(command)
                 if worker is not None:
                     worker.obey(command)
-            except BaseException as error:  # the thread must outlive any bug, or the chat would wait for ever
+            except BaseException as error:  # the thread must outlive any bug, or the chat would wait forever
                 (worker or self._at_work or self._local_worker()).report(command, error)
         if self._options.tools is not None:
             self._options.tools.close()

@@ -12,8 +12,12 @@ from engine.prompt.thinking_mode import AUTO
 from engine.prompt.tools.calls import CallResult, ToolCall
 
 
+class Event:
+    """What the engine's thread reports; ``EngineBridge.drain`` returns them in order."""
+
+
 @record
-class ModelLoaded:
+class ModelLoaded(Event):
     """A model and its session are ready."""
 
     name: str
@@ -39,7 +43,7 @@ class ModelLoaded:
 
 
 @record
-class ConversationReread:
+class ConversationReread(Event):
     """A newly opened model has read the conversation that another one had, or as much as it could."""
 
     read_tokens: int
@@ -53,7 +57,7 @@ class ConversationReread:
 
 
 @record
-class ConversationTakenUp:
+class ConversationTakenUp(Event):
     """The engine goes on with a saved conversation."""
 
     total_tokens: int
@@ -70,7 +74,7 @@ class ConversationTakenUp:
 
 
 @record
-class ModelFailed:
+class ModelFailed(Event):
     """No model could be opened, and none is loaded."""
 
     reason: str
@@ -79,7 +83,7 @@ class ModelFailed:
 
 
 @record
-class ModelKept:
+class ModelKept(Event):
     """Another model could not be opened: the one from before stays, with its conversation."""
 
     reason: str
@@ -88,28 +92,28 @@ class ModelKept:
 
 
 @record
-class TextGenerated:
+class TextGenerated(Event):
     """More of the running reply's answer."""
 
     text: str
 
 
 @record
-class ThoughtGenerated:
+class ThoughtGenerated(Event):
     """More of the thinking before the answer."""
 
     text: str
 
 
 @record
-class PieceGenerated:
+class PieceGenerated(Event):
     """More of the running reply as the model wrote it: uncleaned, with its thinking and tags. Only where asked for."""
 
     text: str
 
 
 @record
-class ThinkingFinished:
+class ThinkingFinished(Event):
     """The running reply's thinking is over, because the answer begins or because the reply ends."""
 
     tokens: int
@@ -118,12 +122,12 @@ class ThinkingFinished:
 
 
 @record
-class ReplyReopened:
+class ReplyReopened(Event):
     """A reply goes on that was stopped: its text follows from the beginning, then what is new."""
 
 
 @record
-class PromptWeighed:
+class PromptWeighed(Event):
     """Cost of sending a text in place of an earlier message and all after it."""
 
     text: str
@@ -138,7 +142,7 @@ class PromptWeighed:
 
 
 @record
-class GenerationFinished:
+class GenerationFinished(Event):
     """The running reply is complete, or was stopped, or met a limit."""
 
     ending: Ending
@@ -154,7 +158,7 @@ class GenerationFinished:
 
 
 @record
-class GenerationFailed:
+class GenerationFailed(Event):
     """The engine gave up on the turn. With no figures it never began to answer, and the turn does not count."""
 
     reason: str
@@ -167,12 +171,12 @@ class GenerationFailed:
 
 
 @record
-class PromptStopped:
+class PromptStopped(Event):
     """The user stopped the turn before the first token; the question is unanswered."""
 
 
 @record
-class PromptCounted:
+class PromptCounted(Event):
     """The engine has counted the tokens of the draft, and may have read a part of it ahead."""
 
     text: str
@@ -188,7 +192,7 @@ class PromptCounted:
 
 
 @record
-class PromptRefused:
+class PromptRefused(Event):
     """The conversation with this message would not fit the context; nothing was computed."""
 
     needed_tokens: int
@@ -196,17 +200,17 @@ class PromptRefused:
 
 
 @record
-class MessagesJoined:
-    """The message goes together with the one before, which the end of the program left unanswered."""
+class MessagesJoined(Event):
+    """Of ``Talk``: the message goes together with the one before, which the end of the program left unanswered."""
 
 
 @record
-class UnansweredLeftOut:
-    """Both together do not fit the context: the message is asked alone, and the one before is dropped."""
+class UnansweredLeftOut(Event):
+    """Of ``Talk``: both together do not fit the context: the message is asked alone, and the one before is dropped."""
 
 
 @record
-class TurnsDropped:
+class TurnsDropped(Event):
     """The context was full: the oldest turns were dropped from it."""
 
     n_turns: int
@@ -220,7 +224,7 @@ class TurnsDropped:
 
 
 @record
-class ThreadsChanged:
+class ThreadsChanged(Event):
     """The engine uses other threads from its next step on."""
 
     before: ThreadsInUse
@@ -230,7 +234,7 @@ class ThreadsChanged:
 
 
 @record
-class ThinkingChosen:
+class ThinkingChosen(Event):
     """The model thinks more or less from the next message on."""
 
     mode: str
@@ -239,7 +243,7 @@ class ThinkingChosen:
 
 
 @record
-class MemoryMeasured:
+class MemoryMeasured(Event):
     """How fast memory can be read is known now, and the best of it remembered."""
 
     read_gbps: float
@@ -249,15 +253,15 @@ class MemoryMeasured:
 
 
 @record
-class TuningDoubted:
-    """The remembered threads may not be the best any more; nothing was changed."""
+class TuningDoubted(Event):
+    """The remembered threads may no longer be the best; nothing was changed."""
 
     reason: str
     """As "threads were tuned on mains, now on battery"."""
 
 
 @record
-class TuningEnded:
+class TuningEnded(Event):
     """No thread counts are measured any more; ``EngineBridge.tuning`` holds what was found."""
 
     trouble: str = ""
@@ -265,46 +269,14 @@ class TuningEnded:
 
 
 @record
-class ToolsTold:
+class ToolsTold(Event):
     """A line about tools for the user: why there are none, or what a server did wrong."""
 
     line: str
 
 
 @record
-class ToolsAnswered:
+class ToolsAnswered(Event):
     """All calls of the last reply have a result."""
 
     results: tuple[CallResult, ...]
-
-
-Event = (
-    ModelLoaded
-    | ModelFailed
-    | ModelKept
-    | ConversationReread
-    | ConversationTakenUp
-    | TextGenerated
-    | ThoughtGenerated
-    | PieceGenerated
-    | ThinkingFinished
-    | ReplyReopened
-    | GenerationFinished
-    | GenerationFailed
-    | PromptCounted
-    | PromptStopped
-    | PromptRefused
-    | PromptWeighed
-    | MessagesJoined
-    | UnansweredLeftOut
-    | TurnsDropped
-    | ThreadsChanged
-    | ThinkingChosen
-    | MemoryMeasured
-    | TuningDoubted
-    | TuningEnded
-    | ToolsTold
-    | ToolsAnswered
-)
-"""Events of the engine's thread, returned in order by ``EngineBridge.drain``. ``Talk`` adds ``MessagesJoined`` and
-``UnansweredLeftOut``."""

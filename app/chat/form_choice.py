@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app.chat.answer_form import SCHEMA, AnswerForm, read_form_file
@@ -16,22 +17,14 @@ USAGE = "/schema FILE takes a JSON schema"
 
 
 class FormChoice:
-    """The form of replies, as ``--schema`` or ``/schema`` chose it; the engine's thread asks for constraints.
-
-    Args:
-        form: None for any.
-    """
+    """The form of replies, as ``--schema`` or ``/schema`` chose it; the engine's thread asks for constraints."""
 
     def __init__(self, form: AnswerForm | None = None) -> None:
         self.form = form
         self._forms: tuple[Tokenizer, Forms] | None = None
 
     def obey(self, wanted: str) -> str:
-        """Do what stands behind ``/schema``; returns the line to show.
-
-        Raises:
-            Refusal: the file cannot be used.
-        """
+        """Do what stands behind ``/schema``; returns the line to show. Raises Refusal: the file cannot be used."""
         if wanted.strip().lower() == OFF:
             self.form = None
             return "answers in any form, from the next message on"
@@ -48,8 +41,8 @@ class FormChoice:
         """Name the form: "answers as city.json"; "" for any."""
         return f"answers as {self.form.name}" if self.form is not None else ""
 
-    def constraint(self, tokenizer: Tokenizer) -> FormConstraint | None:
-        """Return a constraint at its beginning, None for any form. Called in the engine's thread.
+    def constraint(self, tokenizer: Tokenizer, begun: Iterable[int] = ()) -> FormConstraint | None:
+        """Return a constraint behind the beginning of a reply, None for any form. Called in the engine's thread.
 
         Raises:
             FormError: the form cannot be used.
@@ -61,4 +54,4 @@ class FormChoice:
             return None
         if self._forms is None or self._forms[0] is not tokenizer:
             self._forms = tokenizer, Forms(tokenizer)
-        return self._forms[1].constraint(form)
+        return self._forms[1].constraint(form, begun)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ MOST_RULES = 1000
 """Limit on a GBNF grammar: its conversion takes time by their square."""
 MOST_LEXER_STATES = 20_000
 """Limit on what a form may come to while a reply is written; each takes up to 2 kB."""
-_AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """White space as most programs write it: a model that may write more of it may write nothing else."""
 _INSTALL = "needs a package that is not installed (python -m pip install llguidance)"
 
@@ -40,18 +41,14 @@ def check_form(form: AnswerForm) -> None:
 
 
 class Forms:
-    """Makes constraints for one vocabulary. Used by the engine's thread alone.
-
-    Args:
-        tokenizer: of the model.
-    """
+    """Makes constraints for one vocabulary. Used by the engine's thread alone."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._vocabulary: Any = None
 
-    def constraint(self, form: AnswerForm) -> FormConstraint:
-        """Return a constraint at its beginning.
+    def constraint(self, form: AnswerForm, begun: Iterable[int] = ()) -> FormConstraint:
+        """Return a constraint behind the beginning of a reply.
 
         Raises:
             FormError: the form cannot be used, or the package is not installed.
@@ -62,7 +59,10 @@ class Forms:
         if self._vocabulary is None:
             self._vocabulary = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Words(self._tokenizer)))
         matcher = llguidance.LLMatcher(self._vocabulary, grammar, log_level=0, limits=_limits())
-        return FormConstraint(matcher, self._tokenizer, form.name)
+        constraint = FormConstraint(matcher, self._tokenizer, form.name)
+        for token_id in begun:
+            constraint.accept(token_id)
+        return constraint
 
 
 def _grammar(form: AnswerForm) -> str:
@@ -77,7 +77,7 @@ def _grammar(form: AnswerForm) -> str:
             return LLMatcher.grammar_from_regex(form.text)
         if form.kind == SCHEMA:
             json.loads(form.text)
-            return LLMatcher.grammar_from_json_schema(form.text, overrides=_AS_USUAL)
+            return LLMatcher.grammar_from_json_schema(form.text, overrides=AS_USUAL)
         if is_lark_syntax(form.text):
             return LLMatcher.grammar_from_lark(form.text)
         if form.text.count("::=") > MOST_RULES:
@@ -109,11 +109,6 @@ def _plain_escapes(gbnf: str) -> str:
 
 class FormConstraint:
     """How far one reply has come in its form.
-
-    Args:
-        matcher: of llguidance.
-        tokenizer: of the model.
-        name: of the form.
 
     Raises:
         FormError: the form cannot be used.

@@ -27,14 +27,10 @@ class GenerationChoice:
 
     def __init__(self, settings: Settings) -> None:
         self._usual = self._now = settings
-        self._chosen: Mapping[str, float] = {}
+        self.chosen: Mapping[str, float] = {}
+        """Values that differ from the settings, by name."""
         self._advice: Mapping[str, float] = {}
         self._path: ModelPlace | None = None
-
-    @property
-    def chosen(self) -> Mapping[str, float]:
-        """Values that differ from the settings, by name."""
-        return self._chosen
 
     @property
     def names(self) -> list[str]:
@@ -56,8 +52,8 @@ class GenerationChoice:
 
     def source(self, name: str) -> tuple[float, Source]:
         """Return the value in use, and where it comes from."""
-        if name in self._chosen:
-            return self._chosen[name], Source.CHOSEN
+        if name in self.chosen:
+            return self.chosen[name], Source.CHOSEN
         sampling = self._usual.sampling
         if name in self._advice and name not in sampling.given:
             return self._advice[name], Source.MODEL
@@ -65,10 +61,10 @@ class GenerationChoice:
 
     def use(self, settings: Settings) -> None:
         """Take other settings; what was chosen stays."""
-        chosen, self._usual = self._chosen, settings
+        chosen, self._usual = self.chosen, settings
         self._lay(settings, {})
         for name, value in chosen.items():
-            self._lay(override(self._now, f"sampling.{name}", value, name), {**self._chosen, name: value})
+            self._choose(name, value, name)
 
     def recall(self, path: ModelPlace, advice: Mapping[str, float] | None = None) -> None:
         """Take what is remembered for a model, unless the command line says otherwise. Called in the engine's thread.
@@ -81,7 +77,7 @@ class GenerationChoice:
         given = {key for key, source in self._usual.sources.items() if source is Source.COMMAND_LINE}
         for name, value in state.load_state()[0].generation.get(model_key(path), {}).items():
             if name in self.names and f"sampling.{name}" not in given:
-                self._lay(override(self._now, f"sampling.{name}", value, name), {**self._chosen, name: value})
+                self._choose(name, value, name)
 
     def adopt(self, parameters: Mapping[str, float]) -> None:
         """Use a preset's values, all others as the settings and the model say; nothing is changed by a preset of none.
@@ -89,7 +85,7 @@ class GenerationChoice:
         Raises:
             Refusal: there is no such parameter, or its value is not allowed; everything is as before.
         """
-        before = self._now, self._chosen
+        before = self._now, self.chosen
         if parameters:
             self._lay(self._usual, {})
         try:
@@ -103,7 +99,7 @@ class GenerationChoice:
     def differing(self) -> Mapping[str, float]:
         """Values chosen here, in the settings or on the command line, by name."""
         sampling = self._now.sampling
-        return {name: getattr(sampling, name) for name in self.names if name in self._chosen or name in sampling.given}
+        return {name: getattr(sampling, name) for name in self.names if name in self.chosen or name in sampling.given}
 
     def obey(self, wanted: str) -> str:
         """Do what stands behind ``/set``; returns the line to show.
@@ -123,7 +119,7 @@ class GenerationChoice:
 
     def described(self) -> str:
         """Name what was chosen: "temperature 0.3 · top_k 20"; "" for nothing."""
-        return " · ".join(f"{name} {value:g}" for name, value in self._chosen.items())
+        return " · ".join(f"{name} {value:g}" for name, value in self.chosen.items())
 
     def _set(self, name: str, words: list[str]) -> str:
         if name not in self.names:
@@ -132,19 +128,21 @@ class GenerationChoice:
         if len(words) != 1:
             value, source = self.source(name)
             raise Refusal(f"{name} is {value:g} ({source.value}); /set {name} VALUE changes it")
-        wanted = as_number(words[0])
         try:
-            changed = override(self._now, f"sampling.{name}", wanted, f"/set {name}: the value")
+            self._choose(name, as_number(words[0]), f"/set {name}: the value")
         except SettingsError as error:
             raise Refusal(str(error)) from None
-        self._lay(changed, {**self._chosen, name: getattr(changed.sampling, name)})
-        return f"{name} {getattr(changed.sampling, name):g} from the next message on (/set keep remembers it)"
+        return f"{name} {self.chosen[name]:g} from the next message on (/set keep remembers it)"
+
+    def _choose(self, name: str, value: object, source: str) -> None:
+        changed = override(self._now, f"sampling.{name}", value, source)
+        self._lay(changed, {**self.chosen, name: getattr(changed.sampling, name)})
 
     def _keep(self) -> str:
         if self._path is None:
             raise Refusal("no model is loaded whose choice could be kept")
-        trouble = state.remember_generation(model_key(self._path), self._chosen)
+        trouble = state.remember_generation(model_key(self._path), self.chosen)
         return trouble or f"{self.described() or 'nothing of its own'}: remembered for this model"
 
     def _lay(self, settings: Settings, chosen: Mapping[str, float]) -> None:
-        self._now, self._chosen = settings, chosen
+        self._now, self.chosen = settings, chosen

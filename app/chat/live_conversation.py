@@ -40,9 +40,6 @@ class LiveConversation:
     """Turns of one model.
 
     Args:
-        model: whose tokens they are.
-        session: whose cache holds them.
-        chat: empty.
         least_reply_tokens: room that must be left for a reply.
 
     Attributes:

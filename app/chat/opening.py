@@ -46,11 +46,7 @@ def validate_model(path: Path | str) -> Checked:
 
 
 def check_model(path: Path | str) -> None:
-    """Check the whole file and give it back.
-
-    Raises:
-        EngineError: the file cannot be used; the message is one line.
-    """
+    """Check the whole file and give it back. Raises EngineError: the file cannot be used; the message is one line."""
     validate_model(path).gguf.close()
 
 
@@ -98,7 +94,7 @@ def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: R
     """Give a model what is remembered for it, as far as the settings leave it open and the memory has room."""
     from engine.errors import MemoryPlanError
 
-    if not names_threads(settings):
+    if not (settings.threads or settings.prefill_threads):
         most = model.most_threads
         model.set_threads(min(choice.decode, most), min(choice.prefill, most))
     if settings.pin_threads == AUTO:
@@ -106,11 +102,6 @@ def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: R
     if settings.weights == AUTO and choice.weights:
         with suppress(MemoryPlanError):  # the file's map does as well; whoever shows the choice shows what is used
             model.use_weights(choice.weights, progress)
-
-
-def names_threads(settings: Settings) -> bool:
-    """Whether settings or command line say how many threads to use."""
-    return bool(settings.threads or settings.prefill_threads)
 
 
 def kv_type_of(settings: Settings, model: Model) -> str:
@@ -164,7 +155,7 @@ def try_lookahead(
     """Find out how decode should ask memory ahead for the model's weight types, as far as that is not known.
 
     Raises:
-        EngineError: it was not wanted any more (exit code of an interrupt), or the file was changed.
+        EngineError: it was cancelled (exit code of an interrupt), or the file was changed.
     """
     from engine.tuning.lookahead_trials import try_lookahead
 

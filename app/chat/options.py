@@ -32,18 +32,6 @@ OpenModel = Callable[[Path, Callable[[Any], None]], "Model"]
 ExamineMachine = Callable[["Model | None", "Session | None", str, Callable[[Any], None]], Any]
 
 
-def _recall_nothing(model: Model) -> Recalled:
-    return Recalled()
-
-
-def _think_by_default(path: ModelPlace) -> str:
-    return AUTO
-
-
-def _watch_nothing() -> ConditionsWatch:
-    return ConditionsWatch(None)
-
-
 @record
 class ChatOptions:
     """How the engine's thread opens models and writes replies; see the settings of the same names."""
@@ -80,14 +68,14 @@ class ChatOptions:
     """Called in the engine's thread, for the speeds of earlier replies."""
     examine: ExamineMachine | None = None
     """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
-    recall_tuned: Callable[[Model], Recalled] = _recall_nothing
+    recall_tuned: Callable[[Model], Recalled] = lambda model: Recalled()
     remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] | None = None
     """Both called in the engine's thread; see ``engine_access``."""
-    recall_thinking: Callable[[ModelPlace], str] = _think_by_default
+    recall_thinking: Callable[[ModelPlace], str] = lambda path: AUTO
     """How much a model is asked to think, in the words of the setting."""
     remember_thinking: Callable[[ModelPlace, str], str | None] | None = None
     """Keeps the user's choice for a model; returns a line where that failed. None keeps nothing."""
-    watch_conditions: Callable[[], ConditionsWatch] = _watch_nothing
+    watch_conditions: Callable[[], ConditionsWatch] = lambda: ConditionsWatch(None)
     """Makes the watch on the machine during measurements; the default watches nothing."""
     kernels_version: Callable[[], str] = str
     """Called in the engine's thread: names the compiled code."""

@@ -7,8 +7,7 @@ cache. With another model the whole conversation is read again, since its vocabu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.chat.events import ConversationReread, PromptCounted
 from app.chat.reply import ReplyMeter
@@ -89,7 +88,7 @@ class ReadAhead:
         if len(opening) - shared < MIN_TOKENS or self._wire.idle_work.is_dropped:
             return
         self._settled_tokens = min(self._settled_tokens, shared)
-        self._update(activity=Activity.READING_AHEAD)
+        self._wire.update(activity=Activity.READING_AHEAD)
         try:
             with self._wire.idle_work.computing(session) as is_wanted:
                 if not is_wanted:
@@ -102,7 +101,7 @@ class ReadAhead:
         else:
             self._report(session, given, ids, done.fed, done.seconds)
         finally:
-            self._update(activity=Activity.READY)
+            self._wire.update(activity=Activity.READY)
 
     def _note_progress(self, session: Session) -> None:
         if self._wire.idle_work.is_dropped:
@@ -112,9 +111,6 @@ class ReadAhead:
         shared = session.reusable(ids)
         kept = min(shared, self._settled_tokens)
         self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
-
-    def _update(self, **changes: object) -> None:
-        self._wire.status = replace(self._wire.status, **changes)  # type: ignore[arg-type]
 
 
 class Rereading:
@@ -141,7 +137,7 @@ class Rereading:
             sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {self._session.n_ctx:,}"
             return ConversationReread(0, len(ids), 0.0, f"{sizes}: the oldest turns go with the next message")
         self._meter, unread = ReplyMeter(len(ids), self._wire.clock), len(ids) - n_ready
-        self._update(activity=Activity.READING, since_s=self._meter.started_s, meter=self._meter, total=unread)
+        self._wire.step(activity=Activity.READING, since_s=self._meter.started_s, meter=self._meter, total=unread)
         self._wire.rereading = self._session
         try:
             if unread and not self._wire.cancelled.is_set():
@@ -160,8 +156,4 @@ class Rereading:
         self._save()
         self._meter.read_tokens = done
         self._meter.prefill_s = self._wire.clock() - self._meter.started_s
-        self._update(done=done, total=total, context_used=self._session.length)
-
-    def _update(self, **changes: Any) -> None:
-        self._wire.threads.grant()  # whoever calls stands between two steps
-        self._wire.status = replace(self._wire.status, **changes)
+        self._wire.step(done=done, total=total, context_used=self._session.length)

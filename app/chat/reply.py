@@ -4,11 +4,14 @@
 a session is anything with ``prefill``, ``generate`` and ``cancel``.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from app.chat.thought_limit import ThoughtLimit
@@ -33,9 +36,7 @@ class ReplyMeter:
         prompt_tokens: tokens of the whole prompt.
         reused_tokens: those the cache held already; the rest was read.
         read_tokens: prompt tokens read so far.
-        tokens: tokens generated so far.
-        guessed_tokens: those of them that were guessed and computed together with others.
-        first_token_s: from the start to the first token; None before it.
+        guessed_tokens: tokens that were guessed and computed together with others.
         finish_reason: "stop", "length", "context", "cancelled", "error"; "" while it runs.
     """
 
@@ -115,64 +116,47 @@ class ReplyMeter:
         )
 
 
+@dataclass(eq=False)
 class Reply:
-    """A reply in the making. Iterate over it in the engine's thread; cancel it and read its meter from any thread.
+    """A reply in the making. Iterate over it in the engine's thread; cancel it and read its meter from any thread."""
 
-    Args:
-        session: the engine's session; its cache decides what of the prompt must be read.
-        prompt_ids: the whole prompt, with the beginning of the reply where one is continued.
-        sampling: handed to the session as it is.
-        max_tokens: None or 0 for no limit but the context.
-        stop: texts that end the reply.
-        after: the beginning of a reply that is continued, as it stands at the end of ``prompt_ids``.
-        spelled: control tokens that are part of the text.
-        turns: where in the prompt the conversation turns.
-        guess: compute what repeats several tokens at a time; the reply is the same.
-        n_logprobs: have the session give each token's log-probability and this many likeliest ones; None for none.
-        constraint: a form that the reply must have; None for none.
-        on_token: called with each of the reply's tokens as the session gives it, before its text is yielded.
-        limit: ends the thought before the answer when it has used up its tokens; None for no limit.
-        on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
-        clock: monotonic seconds.
-    """
+    session: Any
+    """The engine's session; its cache decides what of the prompt must be read."""
+    prompt_ids: Sequence[int]
+    """The whole prompt, with the beginning of the reply where one is continued."""
+    sampling: Any
+    """Handed to the session as it is."""
+    max_tokens: int | None = None
+    """None or 0 for no limit but the context."""
+    stop: Sequence[str] = ()
+    """Texts that end the reply."""
+    after: Sequence[int] = ()
+    """The beginning of a reply that is continued, as it stands at the end of ``prompt_ids``."""
+    spelled: Collection[int] = ()
+    """Control tokens that are part of the text."""
+    turns: Collection[int] = ()
+    """Where in the prompt the conversation turns."""
+    limit: ThoughtLimit | None = None
+    """Ends the thought before the answer when it has used up its tokens."""
+    guess: bool = False
+    """Compute what repeats several tokens at a time; the reply is the same."""
+    n_logprobs: int | None = None
+    """Have the session give each token's log-probability and this many likeliest ones."""
+    constraint: Any = None
+    """A form that the reply must have."""
+    on_token: Callable[[Any], object] | None = None
+    """Called with each of the reply's tokens as the session gives it, before its text is yielded."""
+    on_prompt_progress: PromptProgress | None = None
+    """Called with (tokens read, tokens to read) while the prompt is read."""
+    clock: Clock = time.monotonic
 
-    def __init__(
-        self,
-        session: Any,
-        prompt_ids: Sequence[int],
-        sampling: Any,
-        *,
-        max_tokens: int | None = None,
-        stop: Sequence[str] = (),
-        after: Sequence[int] = (),
-        spelled: Collection[int] = (),
-        turns: Collection[int] = (),
-        limit: ThoughtLimit | None = None,
-        guess: bool = False,
-        n_logprobs: int | None = None,
-        constraint: Any = None,
-        on_token: Callable[[Any], object] | None = None,
-        on_prompt_progress: PromptProgress | None = None,
-        clock: Clock = time.monotonic,
-    ) -> None:
-        self._session = session
-        self._prompt_ids = prompt_ids
-        self._sampling = sampling
-        self._max_tokens = max_tokens or None
-        self._stop, self._after, self._spelled = stop, after, spelled
-        self._turns, self._limit = turns, limit
-        self._options: dict[str, Any] = {"guess": guess}
-        if n_logprobs is not None:
-            self._options["n_logprobs"] = n_logprobs
-        if constraint is not None:
-            self._options["constraint"] = constraint
-        self._on_token = on_token
-        self._on_prompt_progress = on_prompt_progress
-        self._clock = clock
-        self._cancelled = threading.Event()
-        self.meter = ReplyMeter(len(prompt_ids), clock)
+    def __post_init__(self) -> None:
+        self.meter = ReplyMeter(len(self.prompt_ids), self.clock)
         self.ids: list[int] = []
         self._pieces: list[str] = []
+        self._cancelled = threading.Event()
+        given = {"n_logprobs": self.n_logprobs, "constraint": self.constraint}
+        self._options = {"guess": self.guess} | {name: one for name, one in given.items() if one is not None}
 
     @property
     def text(self) -> str:
@@ -182,7 +166,7 @@ class Reply:
     def cancel(self) -> None:
         """Stop reading or generating; what is there stays."""
         self._cancelled.set()
-        self._session.cancel()
+        self.session.cancel()
 
     def __iter__(self) -> Iterator[str]:
         """Yield the text piece by piece; afterwards ``meter.finish_reason`` says why it ended.
@@ -212,41 +196,41 @@ class Reply:
             return
         while True:
             yield from self._generate()
-            end = self._limit.end() if self._limit is not None and not self._session.finish_reason else None
+            end = self.limit.end() if self.limit is not None and not self.session.finish_reason else None
             if end is None or self._cancelled.is_set():
                 break
-            held = [*self._prompt_ids, *self.ids, *end.ids]
-            if len(held) >= self._session.n_ctx:
+            held = [*self.prompt_ids, *self.ids, *end.ids]
+            if len(held) >= self.session.n_ctx:
                 self.meter.finish_reason = "context"
                 return
             self.ids += end.ids
             self._pieces.append(end.text)
             yield end.text
-            self._session.prefill(held)
+            self.session.prefill(held)
             if self._cancelled.is_set():
                 self.meter.finish_reason = "cancelled"
                 return
-        self.meter.finish_reason = self._session.finish_reason or "cancelled"
+        self.meter.finish_reason = self.session.finish_reason or "cancelled"
 
     def _generate(self) -> Iterator[str]:
         """Generate until the session says why the reply is over, or until a thought is to end."""
-        left = self._max_tokens - self.meter.tokens if self._max_tokens else None
-        how = self._sampling, left, self._stop, [*self._after, *self.ids], self._spelled
+        left = self.max_tokens - self.meter.tokens if self.max_tokens else None
+        how = self.sampling, left, self.stop, [*self.after, *self.ids], self.spelled
         before = self.meter.guessed_tokens
-        with closing(self._session.generate(*how, **self._options)) as generating:
+        with closing(self.session.generate(*how, **self._options)) as generating:
             for generated in generating:
-                is_over = bool(self._session.finish_reason)
+                is_over = bool(self.session.finish_reason)
                 if not is_over:
-                    self.meter.token_times_s.append(self._clock())
+                    self.meter.token_times_s.append(self.clock())
                     self.ids.append(generated.token_id)
-                    if self._on_token is not None:
-                        self._on_token(generated)
+                    if self.on_token is not None:
+                        self.on_token(generated)
                 # Otherwise the reply is over, and this is text that was held back: it repeats its token's id.
                 self._pieces.append(generated.text)
-                self.meter.guessed_tokens = before + self._session.n_guessed
+                self.meter.guessed_tokens = before + self.session.n_guessed
                 if self._cancelled.is_set():
                     # The session forgets a cancel that came just before it began to generate.
-                    self._session.cancel()
+                    self.session.cancel()
                 if generated.text:
                     yield generated.text
                 if not is_over and self._ends_thought(generated.token_id):
@@ -254,21 +238,21 @@ class Reply:
 
     def _ends_thought(self, token_id: int) -> bool:
         """Whether the limit ends the thought behind this token; never while text of it is held back."""
-        if self._limit is None:
+        if self.limit is None:
             return False
-        self._limit.note(token_id)
-        return self._limit.is_used_up and self._limit.n_chars == sum(map(len, self._pieces))
+        self.limit.note(token_id)
+        return self.limit.is_used_up and self.limit.n_chars == sum(map(len, self._pieces))
 
     def _read_prompt(self) -> None:
-        prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress, turns=self._turns)
+        prefilled = self.session.prefill(self.prompt_ids, on_progress=self._note_progress, turns=self.turns)
         self.meter.reused_tokens = prefilled.reused
         self.meter.read_tokens = prefilled.fed
         self.meter.prefill_s = prefilled.seconds
 
     def _note_progress(self, done: int, total: int) -> None:
         self.meter.read_tokens = done
-        self.meter.prefill_s = self._clock() - self.meter.started_s
+        self.meter.prefill_s = self.clock() - self.meter.started_s
         if self._cancelled.is_set():
-            self._session.cancel()
-        if self._on_prompt_progress:
-            self._on_prompt_progress(done, total)
+            self.session.cancel()
+        if self.on_prompt_progress:
+            self.on_prompt_progress(done, total)

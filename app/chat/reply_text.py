@@ -21,7 +21,6 @@ class ReplyText:
     """One reply's text as it is told.
 
     Args:
-        emit: takes the events.
         meter: of the running reply; says how long thinking took.
         opening: the last words of the prompt, which may open a thinking block.
         earlier: what was thought in the part of the reply that is continued.
@@ -78,11 +77,7 @@ def _cleaned(cleaner: TextCleaner, text: str, is_last: bool) -> str:
 
 
 class GrowingReply:
-    """Text that only grows, until it begins again.
-
-    Attributes:
-        thinking: once it is over; None where there is none.
-    """
+    """Text that only grows, until it begins again. ``thinking``: once it is over; None where there is none."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []

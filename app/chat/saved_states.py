@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.wire import FLUSH_S
-from app.conversations.model_names import note_model_name
-from app.conversations.segment_notes import SegmentNotes
+from app.conversations.segment_notes import SegmentNotes, note_model_name
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
@@ -27,6 +26,7 @@ from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine import Session
+    from engine.saved_state import StateWriter
 
 ASIDE_SUFFIX = ".refused"
 LEAST_PREFIX_TOKENS = 32
@@ -36,23 +36,6 @@ LEAST_TAKEN_TOKENS = 64
 MOST_LOOKED_THROUGH = 64
 """Files of earlier versions that are looked through, those changed last: about 2 ms each."""
 NEW_PREFIX_FLUSH_S = 5.0
-
-
-class StateWriter(Protocol):
-    """Writes one session's state in a thread of its own; see ``engine.saved_state``."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why nothing is saved."""
-
-    def note(self) -> None:
-        """The session grew or was cut."""
-
-    def flush(self, timeout_s: float) -> bool:
-        """Wait until all is on disk."""
-
-    def close(self) -> None:
-        """End."""
 
 
 class Place(Protocol):
@@ -65,10 +48,6 @@ class Place(Protocol):
 
     state_path: Path | None
     state_trouble: str
-
-
-def _none_kept(kind: str) -> Iterable[Path]:
-    return ()
 
 
 @record
@@ -91,16 +70,12 @@ class StateFiles:
     fingerprint: Callable[[Any], str]
     root: Path | None
     may_read_prefix: Callable[[], bool] = bool
-    earlier: Callable[[str], Iterable[Path]] = _none_kept
+    earlier: Callable[[str], Iterable[Path]] = lambda kind: ()
 
 
 @record
 class BroughtBack:
-    """Result of restoring a state.
-
-    Attributes:
-        trouble: why it was not used; "" for none.
-    """
+    """Result of restoring a state. ``trouble``: why it was not used; "" for none."""
 
     tokens: int = 0
     seconds: float = 0.0
@@ -269,23 +244,19 @@ class SavedStates:
     # ---- where
 
     def _kind(self) -> str:
-        """Whose keys and values these are: states of another kind are of no use here."""
+        """Name of the model and the type of its cache: states of another kind cannot be restored."""
         assert self._files is not None
         assert self._session is not None
         return f"{self._files.fingerprint(self._model)[:16]}-{self._session.kv_type}"
 
     def _directory(self) -> Path | None:
-        """The directory of the present kind; None where none can be had."""
+        """The directory of this model and type of cache; None where it cannot be created."""
         assert self._files is not None
         root = paths.private_directory(self._files.root)
         return paths.private_directory(root / self._kind()) if root is not None else None
 
     def _kept_in(self) -> Path:
-        """The same, with the model's name beside the segments.
-
-        Raises:
-            OSError: none can be had.
-        """
+        """The same, with the model's name beside the segments. Raises OSError: it cannot be created."""
         directory = self._directory()
         if directory is None:
             raise PermissionError(errno.EACCES, "the directory for saved states is not writable")

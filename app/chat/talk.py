@@ -12,37 +12,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from app.chat import events
 from app.chat.bridge import EngineBridge
 from app.chat.commands import Complete, Prepare, Read, Think
-from app.chat.events import (
-    ConversationReread,
-    ConversationTakenUp,
-    Event,
-    GenerationFailed,
-    GenerationFinished,
-    MessagesJoined,
-    ModelFailed,
-    ModelKept,
-    ModelLoaded,
-    PromptCounted,
-    PromptRefused,
-    PromptStopped,
-    ReplyReopened,
-    TextGenerated,
-    ThinkingChosen,
-    ThinkingFinished,
-    ThoughtGenerated,
-    ThreadsChanged,
-    TurnsDropped,
-    UnansweredLeftOut,
-)
 from app.chat.options import ChatOptions
 from app.chat.status import EngineStatus
 from app.chat.turns import Admission, Turns
 from app.conversations.at_hand import AtHand
-from app.conversations.conversation import Conversation, Ending
+from app.conversations.conversation import Ending
 from app.conversations.quota import drop_oldest_states
-from app.conversations.store import Opened, Store
+from app.conversations.store import Opened
 from app.program.remote_model import ModelPlace
 from app.tuning.threads_in_use import ThreadsInUse
 
@@ -65,10 +44,7 @@ class Talk:
     follows is stopped. ``stop`` may be called from any thread, and from a signal's handler.
 
     Args:
-        options: how models are opened and replies written.
         at_hand: the saved conversations; by default nothing is saved.
-        system: the system prompt; "" or None for none.
-        clock: monotonic seconds.
         watch: called while the engine works, with what it is doing.
         may_read_ahead: whether to use the engine while nothing was asked; consulted each time.
 
@@ -90,9 +66,11 @@ class Talk:
         self._at_hand, self._watch, self._may_read_ahead = at_hand or AtHand(), watch, may_read_ahead
         self.bridge = EngineBridge(options, clock)
         self.turns = Turns(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
+        self.store = self._at_hand.store
+        """The saved conversations; None where nothing is saved."""
         self.is_as_before = False
-        self._came: deque[Event] = deque()
-        self._awaited: type[Event] | None = None
+        self._came: deque[events.Event] = deque()
+        self._awaited: type[events.Event] | None = None
         """An event that must come before the engine is free, besides those that ``Turns`` waits for."""
         self._is_completing = self._is_stop_wanted = False
         self._is_asked_again = False
@@ -102,92 +80,82 @@ class Talk:
         self._saved_s = 0.0
         self.bridge.start()
 
-    @property
-    def store(self) -> Store | None:
-        """The saved conversations; None where nothing is saved."""
-        return self._at_hand.store
-
     # ---- models and conversations
 
-    def open(self, path: ModelPlace, opened: Opened | None = None) -> Iterator[Event]:
+    def open(self, path: ModelPlace, opened: Opened | None = None) -> Iterator[events.Event]:
         """Open the first model, with a saved conversation or a new one."""
         if opened is not None:
             self.turns.open_saved(opened)
         return self._load(path, is_kept=opened is not None, rereads=False)
 
-    def switch_model(self, path: ModelPlace) -> Iterator[Event]:
+    def switch_model(self, path: ModelPlace) -> Iterator[events.Event]:
         """Open another model and go on with the conversation, which it reads first."""
         self._settle()
         return self._load(path, is_kept=True, rereads=True)
 
-    def _load(self, path: ModelPlace, is_kept: bool, rereads: bool) -> Iterator[Event]:
+    def _load(self, path: ModelPlace, is_kept: bool, rereads: bool) -> Iterator[events.Event]:
         self.turns.load(path, is_kept, rereads)
-        self._awaited = ConversationTakenUp if is_kept and not rereads and self.turns.conversation.turns() else None
+        self._awaited = (
+            events.ConversationTakenUp if is_kept and not rereads and self.turns.conversation.turns() else None
+        )
         return self._follow()
 
-    def begin(self, system: str | None) -> Iterator[Event]:
+    def begin(self, system: str | None) -> Iterator[events.Event]:
         """Begin a new conversation."""
         self._settle()
         self.turns.start_anew(system)
         return self._follow()
 
-    def load(self, conversation: Conversation) -> Iterator[Event]:
-        """Go on with these messages, which are on no disk; what the cache holds of them is not read again."""
-        self._settle()
-        self.turns.replace(conversation)
-        self._awaited = ConversationTakenUp if self.turns.model is not None and conversation.turns() else None
-        return self._follow()
-
     # ---- turns
 
-    def ask(self, text: str) -> Iterator[Event]:
+    def ask(self, text: str) -> Iterator[events.Event]:
         """Answer a message."""
         self._settle()
         return self._answer(self.turns.submit(text) is Admission.ASKED, "no model is loaded")
 
-    def regenerate(self) -> Iterator[Event]:
+    def regenerate(self) -> Iterator[events.Event]:
         """Answer the last message again, or at last."""
         self._settle()
         self._is_asked_again = self.turns.conversation.awaits_reply
         return self._answer(self.turns.regenerate(), "there is no answer to give again")
 
-    def continue_reply(self) -> Iterator[Event]:
+    def continue_reply(self) -> Iterator[events.Event]:
         """Go on with the last reply where it ended before its end."""
         self._settle()
         return self._answer(self.turns.continue_reply(), "there is no unfinished answer at the end")
 
-    def edit(self, n_turn: int, text: str) -> Iterator[Event]:
+    def edit(self, n_turn: int, text: str) -> Iterator[events.Event]:
         """Ask in place of an earlier message and all after it; ``n_turn`` counts from 0."""
         self._settle()
         return self._answer(self.turns.submit_edit(text, n_turn), "no model is loaded")
 
-    def edit_reply(self, n_turn: int, text: str) -> Iterator[Event]:
+    def edit_reply(self, n_turn: int, text: str) -> Iterator[events.Event]:
         """Go on with a reply from another text, in place of it and all after it."""
         self._settle()
         return self._answer(self.turns.submit_edited_reply(text, n_turn), "no model is loaded")
 
-    def complete(self, text: str) -> Iterator[Event]:
+    def complete(self, text: str) -> Iterator[events.Event]:
         """Continue a plain text, outside of any conversation."""
         self._settle()
         self._is_completing = self.bridge.send(Complete(text))
         return self._answer(self._is_completing, "the engine has too much to do")
 
-    def wish_threads(self, wanted: ThreadsInUse) -> Iterator[Event]:
+    def wish_threads(self, wanted: ThreadsInUse) -> Iterator[events.Event]:
         """Use other threads."""
         self._settle()
-        self._awaited = ThreadsChanged
+        self._awaited = events.ThreadsChanged
         self.bridge.wish_threads(wanted)
         return self._follow()
 
-    def think(self, mode: str) -> Iterator[Event]:
+    def think(self, mode: str) -> Iterator[events.Event]:
         """Have the model think more or less from the next message on."""
         self._settle()
         if self.turns.model is None or not self.bridge.send(Think(mode)):
             raise NothingToDoError("no model is loaded")
-        self._awaited = ThinkingChosen
+        self._awaited = events.ThinkingChosen
         return self._follow()
 
-    def read(self, text: str, folded: str, title: str) -> Iterator[Event]:
+    def read(self, text: str, folded: str, title: str) -> Iterator[events.Event]:
         """Read what the next message begins with, as a conversation that has nothing else, and keep the state.
 
         The conversation is saved with it: whoever goes on with it asks, and both are sent together.
@@ -227,9 +195,8 @@ class Talk:
             self._settle()
             self.bridge.close(patience_s, patience_s)
         trouble = self.turns.journal.close(patience_s)
-        store, quota_bytes = self._at_hand.store, self._at_hand.quota_bytes
-        if store is not None and quota_bytes and not is_hurried:
-            drop_oldest_states(store, quota_bytes)
+        if self.store is not None and self._at_hand.quota_bytes and not is_hurried:
+            drop_oldest_states(self.store, self._at_hand.quota_bytes)
         return trouble
 
     # ---- events
@@ -238,7 +205,7 @@ class Talk:
     def _is_busy(self) -> bool:
         return self.turns.is_busy or self._is_completing or self._awaited is not None
 
-    def _answer(self, is_begun: bool, otherwise: str) -> Iterator[Event]:
+    def _answer(self, is_begun: bool, otherwise: str) -> Iterator[events.Event]:
         if not is_begun:
             raise NothingToDoError(otherwise)
         self.is_as_before = False
@@ -253,20 +220,20 @@ class Talk:
                 pass
         self._is_stop_wanted = False
 
-    def _follow(self) -> Iterator[Event]:
+    def _follow(self) -> Iterator[events.Event]:
         """Yield what happens until the engine is free."""
         try:
             while self._came or self._is_busy:
                 if not self._came:
                     self._look()
                     continue
-                is_refused = isinstance(self._came[0], PromptRefused)
+                is_refused = isinstance(self._came[0], events.PromptRefused)
                 is_joining, self._is_joining = self._is_joining, False
                 if is_joining and not is_refused:
-                    yield MessagesJoined()  # what has come is taken in afterwards, even if nobody goes on from here
+                    yield events.MessagesJoined()  # what has come is taken in afterwards, even if nobody goes on
                 event = self._came.popleft()
                 if is_refused and self.turns.ask_without_joined():
-                    event = UnansweredLeftOut()
+                    event = events.UnansweredLeftOut()
                 else:
                     self._take_in(event)
                 yield event
@@ -279,8 +246,8 @@ class Talk:
             self._is_stop_wanted = False
             self.bridge.cancel()
         self.bridge.wait(LOOK_S)
-        # What reading ahead has counted is of no use here, and may come in the middle of anything.
-        self._came += [event for event in self.bridge.drain() if not isinstance(event, PromptCounted)]
+        # Counts of reading ahead are not needed here, and may arrive at any time.
+        self._came += [event for event in self.bridge.drain() if not isinstance(event, events.PromptCounted)]
         self._watch(self.bridge.status)
         if not self.bridge.is_alive and not self._came:
             raise RuntimeError("the engine's thread has ended")
@@ -289,34 +256,40 @@ class Talk:
             self._saved_s = now_s
             self.turns.save_partial()
 
-    def _take_in(self, event: Event) -> None:
+    def _take_in(self, event: events.Event) -> None:
         """Keep the conversation true to what has happened; whoever shows the event shows what is saved."""
-        if isinstance(event, (TextGenerated, ThoughtGenerated, ThinkingFinished, ReplyReopened)):
+        if isinstance(
+            event, (events.TextGenerated, events.ThoughtGenerated, events.ThinkingFinished, events.ReplyReopened)
+        ):
             self.turns.growing.take(event)
-        elif isinstance(event, (GenerationFinished, GenerationFailed, PromptStopped, PromptRefused)):
+        elif isinstance(
+            event, (events.GenerationFinished, events.GenerationFailed, events.PromptStopped, events.PromptRefused)
+        ):
             self._end_turn(event)
-        elif isinstance(event, TurnsDropped):
+        elif isinstance(event, events.TurnsDropped):
             self.turns.note_dropped(event.n_turns)
-        elif isinstance(event, ModelLoaded):
+        elif isinstance(event, events.ModelLoaded):
             self.turns.note_loaded(event)
-        elif isinstance(event, ModelFailed):
+        elif isinstance(event, events.ModelFailed):
             self._awaited = None
             self.turns.note_load_failed()
-        elif isinstance(event, ModelKept):
+        elif isinstance(event, events.ModelKept):
             self.turns.note_model_kept(event.is_open)
-        elif isinstance(event, ConversationReread):
+        elif isinstance(event, events.ConversationReread):
             self.turns.is_rereading = False
         if isinstance(event, self._awaited or ()):
             self._awaited = None
 
-    def _end_turn(self, event: GenerationFinished | GenerationFailed | PromptStopped | PromptRefused) -> None:
+    def _end_turn(
+        self, event: events.GenerationFinished | events.GenerationFailed | events.PromptStopped | events.PromptRefused
+    ) -> None:
         if self._is_completing:
             self._is_completing = False
-        elif isinstance(event, GenerationFinished):
+        elif isinstance(event, events.GenerationFinished):
             self.turns.note_reply(event.ending, event.figures, event.ids, event.raw)
-        elif isinstance(event, GenerationFailed) and event.figures is not None:
+        elif isinstance(event, events.GenerationFailed) and event.figures is not None:
             self.turns.note_reply(Ending.FAILED, event.figures, event.ids, event.raw)
-        elif isinstance(event, PromptRefused) and not self._is_asked_again:
+        elif isinstance(event, events.PromptRefused) and not self._is_asked_again:
             self.turns.take_back()
         else:
             self.is_as_before = self.turns.note_unanswered()

@@ -11,11 +11,7 @@ USAGE = "/think on, off or auto; low, medium or high; or the most tokens of a th
 
 
 def parse_thinking(text: str) -> str:
-    """Return the mode in the words of the setting.
-
-    Raises:
-        Refusal: it is none.
-    """
+    """Return the mode in the words of the setting. Raises Refusal: it is none."""
     try:
         return str(ThinkingMode.parse(text))
     except ValueError:

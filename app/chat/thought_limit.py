@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from app.conversations.thinking import ThinkingSplitter
 from app.text.record import record
-from engine.prompt.thought_markers import ThoughtMarker
+from engine.prompt.thought_markers import ThoughtMarker, opened_by
 
 if TYPE_CHECKING:
+    from engine.prompt.chat_prompt import ChatPrompt
     from engine.tokenizer import Tokenizer
 
 
@@ -25,7 +26,6 @@ class ThoughtLimit:
     """Follows one reply and says when its thought is to end.
 
     Args:
-        tokenizer: of the model.
         budget_tokens: limit on the thought, in tokens.
         opened: marker of a thought that the prompt has opened; None for none.
         spelled: control tokens that are part of the text.
@@ -69,3 +69,13 @@ class ThoughtLimit:
         self._was_ended = True
         ids = tuple(self._tokenizer.encode(marker.end, bos=False, special=True))
         return ThoughtEnd(ids, marker.end)
+
+
+def limit_of(
+    chat: ChatPrompt | None, tokenizer: Tokenizer, spelled: Collection[int], begun: Iterable[int] = ()
+) -> ThoughtLimit | None:
+    """Return the limit that a conversation's next reply has, behind what a continued one has of it; None for none."""
+    budget = chat.thought_budget_tokens if chat is not None else None
+    if chat is None or budget is None:
+        return None
+    return ThoughtLimit(tokenizer, budget, opened_by(chat.opening), spelled, begun)

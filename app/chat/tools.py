@@ -68,12 +68,7 @@ class _Served:
 
 
 class ToolBox:
-    """The servers of the settings.
-
-    Args:
-        settings: of tools.
-        make: replaced by tests.
-    """
+    """The servers of the settings."""
 
     def __init__(self, settings: ToolSettings, make: MakeServer = _make_server) -> None:
         self._make, self.result_tokens = make, settings.result_tokens
@@ -92,11 +87,7 @@ class ToolBox:
         return any(one.is_usable and one.server is None for one in self._served.values())
 
     def obey(self, wanted: str) -> str:
-        """Do what stands behind ``/tools``; returns what to show.
-
-        Raises:
-            Refusal: it means nothing.
-        """
+        """Do what stands behind ``/tools``; returns what to show. Raises Refusal: it means nothing."""
         if not self._served:
             return HOW_TO
         word, _, name = wanted.strip().partition(" ")

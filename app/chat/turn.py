@@ -8,14 +8,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, ReplyReopened
 from app.chat.options import ChatOptions
-from app.chat.reply import Reply, ReplyMeter
+from app.chat.reply import Reply
 from app.chat.reply_text import ReplyText
 from app.chat.status import Activity
-from app.chat.thought_limit import ThoughtLimit
+from app.chat.thought_limit import limit_of
 from app.chat.wire import Wire
 from app.conversations.conversation import Ending
 from app.conversations.thinking import Thinking
@@ -23,10 +23,8 @@ from app.program.refusals import Refusal, bug_line
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.errors import EngineError
-from engine.prompt.thought_markers import opened_by
 
 if TYPE_CHECKING:
-    from app.chat.form_constraint import FormConstraint
     from engine import Model, Session
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.prompt.tools.calls import ToolCall
@@ -74,10 +72,6 @@ class EngineTurn:
     """One prompt and its reply.
 
     Args:
-        wire: takes events and status.
-        session: of the engine.
-        prompt: what the reply follows on.
-        options: how to ask.
         on_progress: called after every token and every block of the prompt.
         spelled: control tokens that are part of the text.
         calls: takes calls of tools out of the answer; None where the model knows no tools.
@@ -100,6 +94,8 @@ class EngineTurn:
         self._tells_pieces = options.tells_pieces
         ids = prompt.all_ids
         self._n_unread = len(ids) - session.reusable(ids)
+        form, tokenizer = options.form, session.model.tokenizer
+        constraint = form.constraint(tokenizer, self._earlier.ids) if form is not None else None
         self._reply = Reply(
             session,
             ids,
@@ -108,45 +104,20 @@ class EngineTurn:
             stop=prompt.stops,
             after=self._earlier.ids,
             spelled=spelled,
-            limit=self._thought_limit(spelled),
+            limit=limit_of(prompt.chat, tokenizer, spelled, self._earlier.ids),
             turns=prompt.chat.turns() if prompt.chat is not None else (),
             guess=options.guesses_ahead,
-            constraint=self._constraint(options),
+            constraint=constraint,
             on_prompt_progress=self._show_progress,
             clock=wire.clock,
         )
-        self._text = ReplyText(wire.emit, self._reply.meter, prompt.opening, self._earlier.thinking, calls)
-
-    def _thought_limit(self, spelled: Collection[int]) -> ThoughtLimit | None:
-        budget = self._prompt.chat.thought_budget_tokens if self._prompt.chat is not None else None
-        if budget is None:
-            return None
-        opened = opened_by(self._prompt.opening)
-        return ThoughtLimit(self._session.model.tokenizer, budget, opened, spelled, self._earlier.ids)
-
-    def _constraint(self, options: ChatOptions) -> FormConstraint | None:
-        """Return the form of the reply, behind what a continued one has of it."""
-        constraint = options.form.constraint(self._session.model.tokenizer) if options.form is not None else None
-        if constraint is not None:
-            for token_id in self._earlier.ids:
-                constraint.accept(token_id)
-        return constraint
-
-    @property
-    def meter(self) -> ReplyMeter:
-        """Figures of the reply, growing while it runs."""
-        return self._reply.meter
+        self.meter = self._reply.meter
+        self._text = ReplyText(wire.emit, self.meter, prompt.opening, self._earlier.thinking, calls)
 
     def run(self) -> bool:
         """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
-        self._wire.reply = self._reply
-        self._wire.written = self
-        if self._wire.cancelled.is_set():  # asked for in the moment before the reply could be seen
-            self._reply.cancel()
-        try:
+        with self._wire.running(self._reply, self):
             return self._run()
-        finally:
-            self._wire.reply = self._wire.written = None
 
     def ids(self) -> tuple[int, ...]:
         """Tokens of the whole reply so far; any thread may ask."""
@@ -158,7 +129,7 @@ class EngineTurn:
 
     def _run(self) -> bool:
         chat = self._prompt.chat
-        self._update(
+        self._wire.step(
             activity=Activity.READING,
             since_s=self.meter.started_s,
             meter=self.meter,
@@ -170,7 +141,7 @@ class EngineTurn:
                 self._show(piece)
                 if self._tells_pieces:  # last: whoever shows it has saved it before
                     self._wire.emit(PieceGenerated(piece))
-                self._update(activity=Activity.WRITING, context_used=self._session.length)
+                self._wire.step(activity=Activity.WRITING, context_used=self._session.length)
                 self._on_progress()
         except BaseException as error:
             if not self._reply.ids:
@@ -195,12 +166,8 @@ class EngineTurn:
         return calls, len(self.text()) - self._calls.tail_chars
 
     def _show_progress(self, done: int, total: int) -> None:
-        self._update(done=done, total=total, context_used=self._session.length)
+        self._wire.step(done=done, total=total, context_used=self._session.length)
         self._on_progress()
-
-    def _update(self, **changes: Any) -> None:
-        self._wire.threads.grant()  # whoever calls stands between two steps
-        self._wire.status = replace(self._wire.status, **changes)
 
     def _show(self, text: str) -> None:
         if not self._is_reopened:

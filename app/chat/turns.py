@@ -9,22 +9,8 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
+from app.chat import commands
 from app.chat.bridge import EngineBridge
-from app.chat.commands import (
-    THREADS_AND_WEIGHTS,
-    AnsweredCalls,
-    Ask,
-    CallTools,
-    Command,
-    Continue,
-    ContinueEdited,
-    Load,
-    OpenConversation,
-    Regenerate,
-    StartConversation,
-    Tune,
-    Weigh,
-)
 from app.chat.events import ModelLoaded
 from app.chat.reply_text import GrowingReply
 from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
@@ -56,7 +42,6 @@ class Turns:
     """The order of turns in one conversation.
 
     Args:
-        journal: saves it.
         saving_patience_s: how long what is asked and what was answered waits to be on disk; 0 does not wait.
     """
 
@@ -117,7 +102,7 @@ class Turns:
         before = self.conversation.turns()
         turns = before if keeps else ()
         state, n_dropped = self.journal.state_path, self.conversation.n_dropped // 2
-        command = Load(
+        command = commands.Load(
             path, self.conversation.system, turns, before, rereads, state,
             n_dropped=n_dropped if keeps else 0, n_dropped_before=n_dropped,
         )  # fmt: skip
@@ -160,30 +145,15 @@ class Turns:
         self._send_conversation()
         return True
 
-    def replace(self, conversation: Conversation) -> bool:
-        """Go on with a conversation that is on no disk; False while the engine is busy."""
-        if self.is_busy:
-            return False
-        self._leave_conversation()
-        self.conversation = conversation
-        self.journal.begin()
-        self._save_queue()
-        self._send_conversation()
-        return True
-
     def _send_conversation(self) -> None:
         self._bridge.keep_state(self.journal.state_path)
         if self.model is not None:
             conversation, state = self.conversation, self.journal.state_path
             n_dropped = conversation.n_dropped // 2
-            self._bridge.send(OpenConversation(conversation.system, conversation.turns(), state, n_dropped))
+            self._bridge.send(commands.OpenConversation(conversation.system, conversation.turns(), state, n_dropped))
 
     def submit(self, text: str, folded: str = "") -> Admission:
-        """Ask now, or wait in line.
-
-        Args:
-            folded: the text with its large pastes folded; "" where there are none.
-        """
+        """Ask now, or wait in line. ``folded``: the text with its large pastes folded; "" where there are none."""
         if not self.is_busy and self.model is None:
             return Admission.NO_MODEL
         if self.is_busy:
@@ -207,14 +177,13 @@ class Turns:
         """Ask in place of an earlier message and all after it; False while the engine is busy.
 
         Args:
-            text: the new message.
             n_turn: which turn it replaces, from 0 on.
         """
         if self.is_busy or self.model is None:
             return False
         self._replaced = self.conversation.cut(2 * n_turn)
         self.conversation.add_user(text, folded)
-        self._send(Ask(text, keep_turns=n_turn))
+        self._send(commands.Ask(text, keep_turns=n_turn))
         return True
 
     def submit_edited_reply(self, text: str, n_turn: int) -> bool:
@@ -228,12 +197,12 @@ class Turns:
             return False
         self._replaced = self.conversation.cut(2 * n_turn + 1)
         self._is_edited = True
-        self._send(ContinueEdited(text, n_turn, self._replaced[0].thinking))
+        self._send(commands.ContinueEdited(text, n_turn, self._replaced[0].thinking))
         return True
 
     def weigh_edit(self, text: str, n_turn: int, is_reply: bool = False) -> bool:
         """Ask the engine what that would cost; the answer is a ``PromptWeighed``."""
-        return not self.is_busy and self.model is not None and self._bridge.send(Weigh(text, n_turn, is_reply))
+        return not self.is_busy and self.model is not None and self._bridge.send(commands.Weigh(text, n_turn, is_reply))
 
     def ask_next(self) -> bool:
         """Ask what has waited longest; False when nothing waits or the engine is not free."""
@@ -264,7 +233,7 @@ class Turns:
             self._begin(self.conversation.take_back_user(), folded)
         else:
             self._replaced = [self.conversation.drop_reply()]
-            self._send(Regenerate())
+            self._send(commands.Regenerate())
         return True
 
     def continue_reply(self) -> bool:
@@ -273,7 +242,7 @@ class Turns:
             return False
         self._continued = self.conversation.drop_reply()
         self._replaced = [self._continued]
-        self._send(Continue(self._continued.thinking))
+        self._send(commands.Continue(self._continued.thinking))
         return True
 
     @property
@@ -297,7 +266,7 @@ class Turns:
         self.journal.begin()
         self._save_queue()
         self._bridge.keep_state(None)
-        self._bridge.send(StartConversation(self.conversation.system))
+        self._bridge.send(commands.StartConversation(self.conversation.system))
         return True
 
     def start_without(self) -> str | None:
@@ -309,11 +278,11 @@ class Turns:
         self.start_anew(self.conversation.system)
         return conversation_id
 
-    def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
+    def tune(self, parts: tuple[str, ...] = commands.THREADS_AND_WEIGHTS) -> bool:
         """Find the best threads, or other parts of tuning; False while the engine is busy or there is no model."""
         if self.is_busy or self.model is None:
             return False
-        self.is_tuning = self._bridge.send(Tune(parts))
+        self.is_tuning = self._bridge.send(commands.Tune(parts))
         return self.is_tuning
 
     def stop(self) -> None:
@@ -380,14 +349,10 @@ class Turns:
 
     def run_calls(self, allowed: frozenset[str]) -> None:
         """Run those calls of the last reply that the user agreed to, by their ids."""
-        self._bridge.send(CallTools(self.conversation.messages[-1].calls, allowed))
+        self._bridge.send(commands.CallTools(self.conversation.messages[-1].calls, allowed))
 
     def note_results(self, results: tuple[CallResult, ...], folded: str) -> ChatMessage:
-        """The calls have results: the model goes on from them.
-
-        Args:
-            folded: what is shown of them.
-        """
+        """The calls have results: the model goes on from them. ``folded``: what is shown of them."""
         self.is_calling = False
         message = self.conversation.add_results(results)
         message.folded = folded
@@ -408,7 +373,7 @@ class Turns:
         return is_restored
 
     def note_dropped(self, n_turns: int) -> ChatMessage | None:
-        """The oldest turns are no part of the context any more; returns the first message that still is."""
+        """The oldest turns have left the context; returns the first message that is still in it."""
         conversation = self.conversation
         conversation.n_dropped = min(conversation.n_dropped + 2 * n_turns, len(conversation.messages))
         self.journal.note_dropped(conversation)
@@ -447,10 +412,10 @@ class Turns:
             del self.left_waiting[0]
         text, folded = self.conversation.with_unanswered(text, folded)
         self.conversation.add_user(clean_text(text), folded)
-        self._send(Ask(text, asked_s))
+        self._send(commands.Ask(text, asked_s))
         self._save_queue()
 
-    def _send(self, command: Command) -> None:
+    def _send(self, command: commands.Command) -> None:
         self.growing.begin_again()
         self.journal.note_asked(self.conversation, bool(self._replaced))
         self._wait_for_disk()
@@ -473,7 +438,7 @@ class Turns:
             self.journal.settle(self._saving_patience_s, waits_for_room=False)
 
 
-def _with_results(conversation: Conversation) -> Ask:
+def _with_results(conversation: Conversation) -> commands.Ask:
     """Return the command that has the model go on from the results of its calls."""
     reply, asked = conversation.messages[-2:]
-    return Ask(asked.text, answered=AnsweredCalls(reply.calls, reply.calls_at, asked.results))
+    return commands.Ask(asked.text, answered=commands.AnsweredCalls(reply.calls, reply.calls_at, asked.results))

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from queue import Queue
@@ -33,31 +34,27 @@ class IdleWork:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_pending = False
-        self._is_dropped = False
-        self._session: Any = None
-
-    @property
-    def is_dropped(self) -> bool:
+        self.is_dropped = False
         """Whether the piece should end at once."""
-        return self._is_dropped
+        self._session: Any = None
 
     def begin(self) -> bool:
         """Announce a piece before it is queued; False while another one is not ended."""
         if self._is_pending:
             return False
-        self._is_pending, self._is_dropped = True, False
+        self._is_pending, self.is_dropped = True, False
         return True
 
     def drop(self) -> None:
         """End the piece, if there is one: in the queue, before its computation or in the middle of it."""
         with self._lock:
-            self._is_dropped = True
+            self.is_dropped = True
             if self._session is not None:
                 self._session.cancel()
 
     def insist(self) -> None:
         """Cancel once more what should have ended: a session forgets a cancel that comes just before it computes."""
-        if self._is_dropped:
+        if self.is_dropped:
             self.drop()
 
     @contextmanager
@@ -70,7 +67,7 @@ class IdleWork:
         with self._lock:
             self._session = session
         try:
-            yield not self._is_dropped
+            yield not self.is_dropped
         finally:
             with self._lock:
                 self._session = None
@@ -139,6 +136,26 @@ class Wire:
         self.arrived = threading.Event()
         """Set with every event, for those who wait for one."""
         self._events: deque[Event] = deque()
+
+    def update(self, **changes: Any) -> None:
+        """Replace fields of the status."""
+        self.status = replace(self.status, **changes)
+
+    def step(self, **changes: Any) -> None:
+        """The same where a step of the computation is over: threads that were wished for are granted."""
+        self.threads.grant()
+        self.update(**changes)
+
+    @contextmanager
+    def running(self, reply: Stoppable, written: Written) -> Iterator[None]:
+        """Let a reply be stopped and read meanwhile."""
+        self.reply, self.written = reply, written
+        if self.cancelled.is_set():  # asked for in the moment before the reply could be seen
+            reply.cancel()
+        try:
+            yield
+        finally:
+            self.reply = self.written = None
 
     def emit(self, event: Event) -> None:
         """Hand an event to the screen."""

@@ -6,46 +6,14 @@ knows ``Wire``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.chat.commands import (
-    Ask,
-    CallTools,
-    Command,
-    Complete,
-    Continue,
-    ContinueEdited,
-    Examine,
-    GrantThreads,
-    Load,
-    MeasureBandwidth,
-    OpenConversation,
-    Prepare,
-    Read,
-    StartConversation,
-    Think,
-    Tune,
-    Weigh,
-)
+from app.chat import commands, events
 from app.chat.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError
-from app.chat.events import (
-    ConversationReread,
-    ConversationTakenUp,
-    GenerationFailed,
-    MemoryMeasured,
-    ModelFailed,
-    ModelKept,
-    ModelLoaded,
-    PromptRefused,
-    PromptWeighed,
-    ThinkingChosen,
-    TuningEnded,
-    TurnsDropped,
-)
 from app.chat.live_conversation import LiveConversation
 from app.chat.options import ChatOptions
 from app.chat.read_ahead import ReadAhead, Rereading
@@ -105,43 +73,36 @@ class EngineWorker:
             wire, options.state_files() if options.state_files is not None else None, self._is_wanted
         )
 
+        self._obeys: dict[type[commands.Command], Callable[[Any], None]] = {
+            commands.Load: self._load,
+            commands.StartConversation: self._start_conversation,
+            commands.OpenConversation: self._open_conversation,
+            commands.Weigh: self._weigh,
+            commands.Prepare: self._read_ahead,
+            commands.Read: self._read,
+            commands.MeasureBandwidth: lambda _: self._measure_bandwidth(),
+            commands.Examine: self._examine,
+            commands.GrantThreads: lambda _: self._tuning.grant(),
+            commands.Tune: self._tune,
+            commands.Think: self._think,
+            commands.CallTools: self._call_tools,
+        }
+
     @property
     def is_open(self) -> bool:
         """Whether a model is open."""
         return self._opened is not None
 
-    def obey(self, command: Command) -> None:
+    def obey(self, command: commands.Command) -> None:
         """Carry a command out."""
-        if isinstance(command, Load):
-            self._load(command)
-        elif isinstance(command, StartConversation):
-            if self._opened is not None:
-                self._states.leave()
-                self._opened.live.start(command.system)
-                self.settle()
-                self._prepare_system(self._opened, command.system)
-        elif isinstance(command, OpenConversation):
-            self._open_conversation(command)
-        elif isinstance(command, Weigh):
-            self._weigh(command)
-        elif isinstance(command, Prepare):
-            self._read_ahead(command)
-        elif isinstance(command, Read):
-            self._read(command)
-        elif isinstance(command, MeasureBandwidth):
-            self._measure_bandwidth()
-        elif isinstance(command, Examine):
-            self._examine(command)
-        elif isinstance(command, GrantThreads):
-            self._tuning.grant()
-        elif isinstance(command, Tune):
-            self._tune(command)
-        elif isinstance(command, Think):
-            self._think(command)
-        elif isinstance(command, CallTools):
-            self._call_tools(command)
-        else:
-            self._take_turn(command)
+        self._obeys.get(type(command), self._take_turn)(command)
+
+    def _start_conversation(self, command: commands.StartConversation) -> None:
+        if self._opened is not None:
+            self._states.leave()
+            self._opened.live.start(command.system)
+            self.settle()
+            self._prepare_system(self._opened, command.system)
 
     def _tune_kernels(self, opened: Opened) -> None:
         """Find out how decode should ask memory ahead, once for a model, unless something is asked meanwhile."""
@@ -156,7 +117,7 @@ class EngineWorker:
     def _is_wanted(self) -> bool:
         return self._wire.closing.is_set() or not self._wire.commands.empty()
 
-    def _read_ahead(self, command: Prepare) -> None:
+    def _read_ahead(self, command: commands.Prepare) -> None:
         try:
             if self._opened is not None:
                 reads = command.read_ahead and not self._tools.may_change(self._opened.model)
@@ -165,9 +126,9 @@ class EngineWorker:
         finally:
             self._wire.idle_work.end()
 
-    def _tune(self, command: Tune) -> None:
+    def _tune(self, command: commands.Tune) -> None:
         if self._opened is None:
-            self._wire.emit(TuningEnded("no model is loaded"))
+            self._wire.emit(events.TuningEnded("no model is loaded"))
             return
         meter = self._wire.status.meter
         try:
@@ -175,16 +136,16 @@ class EngineWorker:
         finally:
             self.settle(meter)
 
-    def _think(self, command: Think) -> None:
+    def _think(self, command: commands.Think) -> None:
         opened, remember = self._opened, self._options.remember_thinking
         if opened is None:
             return
         opened.live.chat.thinking = ThinkingMode.parse(command.mode)
         self._wire.thinking = str(opened.live.chat.thinking)
         trouble = remember(opened.path, self._wire.thinking) if remember is not None else None
-        self._wire.emit(ThinkingChosen(self._wire.thinking, trouble or ""))
+        self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
 
-    def _call_tools(self, command: CallTools) -> None:
+    def _call_tools(self, command: commands.CallTools) -> None:
         meter = self._wire.status.meter
         try:
             if self._opened is not None:
@@ -192,23 +153,23 @@ class EngineWorker:
         finally:
             self.settle(meter)
 
-    def report(self, command: Command, error: BaseException) -> None:
+    def report(self, command: commands.Command, error: BaseException) -> None:
         """Say what went wrong with a command."""
         reason = reason_of(error)
-        if isinstance(command, (Prepare, Weigh, MeasureBandwidth)):
+        if isinstance(command, commands.UNASKED):
             return  # nobody has asked for anything yet; what is wrong is said when the message is sent
-        if isinstance(command, Load):
+        if isinstance(command, commands.Load):
             self.unload()
-            self._wire.emit(ModelFailed(reason, error))
-        elif isinstance(command, Tune):
-            self._wire.emit(TuningEnded(reason))
+            self._wire.emit(events.ModelFailed(reason, error))
+        elif isinstance(command, commands.Tune):
+            self._wire.emit(events.TuningEnded(reason))
         else:
             self.settle()
-            self._wire.emit(GenerationFailed(reason, error=error))
+            self._wire.emit(events.GenerationFailed(reason, error=error))
 
     # ---- models
 
-    def _load(self, command: Load) -> None:
+    def _load(self, command: commands.Load) -> None:
         """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
         if not isinstance(command.path, Path):
             raise Refusal("models of servers cannot be used here")
@@ -222,7 +183,7 @@ class EngineWorker:
             if before is None or self._wire.closing.is_set():
                 raise
             self._wire.cancelled.clear()
-            self._wire.emit(ModelKept(reason_of(error), is_open=False))
+            self._wire.emit(events.ModelKept(reason_of(error), is_open=False))
             turns, n_dropped = command.turns_before, command.n_dropped_before
             opened = self._open(before, command.system, n_dropped)
         self._tuning.doubt_what_is_remembered()
@@ -243,7 +204,7 @@ class EngineWorker:
             self._refuse_stopped()
         except Exception as error:
             self.settle(status.meter)
-            self._wire.emit(ModelKept(reason_of(error), is_open=True))
+            self._wire.emit(events.ModelKept(reason_of(error), is_open=True))
             return False
         return True
 
@@ -255,13 +216,13 @@ class EngineWorker:
             self._is_opening_new = False
 
     def _measure_bandwidth(self) -> None:
-        conditions = self._options.watch_conditions()
-        conditions.begin()
         if self._opened is None:
             return
+        conditions = self._options.watch_conditions()
+        conditions.begin()
         gbps = self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
         if gbps is not None:
-            self._wire.emit(MemoryMeasured(gbps, conditions.end().is_crowded))
+            self._wire.emit(events.MemoryMeasured(gbps, conditions.end().is_crowded))
 
     def _open(self, path: Path, system: str | None, n_dropped: int) -> Opened:
         self.unload()
@@ -282,7 +243,7 @@ class EngineWorker:
         garbage.look_through_new()
         self.settle()
         self._wire.emit(
-            ModelLoaded(
+            events.ModelLoaded(
                 name=clean_line(model.name, 60),
                 quantization=clean_line(model.quantization, 12),
                 path=str(path),
@@ -320,7 +281,7 @@ class EngineWorker:
             self._states.begin_with(opened.live.chat.opening_ids(""))
             self.settle(self._wire.status.meter)
 
-    def _open_conversation(self, command: OpenConversation) -> None:
+    def _open_conversation(self, command: commands.OpenConversation) -> None:
         opened = self._opened
         if opened is None:
             return
@@ -340,9 +301,9 @@ class EngineWorker:
             restored = min(back.tokens, ready)
             tps = self._measures.usual_prefill_tps(opened.model)
             read_s = restored / tps if tps else None
-            taken_up = ConversationTakenUp(len(ids), ready, restored, back.seconds, read_s, back.trouble)
+            taken_up = events.ConversationTakenUp(len(ids), ready, restored, back.seconds, read_s, back.trouble)
         except BaseException as error:
-            taken_up = ConversationTakenUp(0, trouble=reason_of(error))
+            taken_up = events.ConversationTakenUp(0, trouble=reason_of(error))
         self.settle()
         self._wire.emit(taken_up)
 
@@ -355,7 +316,7 @@ class EngineWorker:
             reread = Rereading(self._wire, opened.session).run(ids, MIN_REPLY_TOKENS)
             reread = replace(reread, restored_tokens=restored, trouble=reread.trouble or back.trouble)
         except BaseException as error:
-            reread = ConversationReread(0, 0, 0.0, reason_of(error))
+            reread = events.ConversationReread(0, 0, 0.0, reason_of(error))
         opened.live.note_read()
         self._states.note_progress()
         newly_read = reread.read_tokens - reread.restored_tokens
@@ -364,11 +325,11 @@ class EngineWorker:
         self.settle()
         self._wire.emit(reread)
 
-    def _read(self, command: Read) -> None:
+    def _read(self, command: commands.Read) -> None:
         """Read what the next message begins with, and keep the state as far as that came."""
         opened = self._opened
         if opened is None:
-            self._wire.emit(ConversationReread(0, 0, 0.0, "no model is loaded"))
+            self._wire.emit(events.ConversationReread(0, 0, 0.0, "no model is loaded"))
             return
         try:
             ids = opened.live.chat.opening_ids(command.text)
@@ -376,7 +337,7 @@ class EngineWorker:
             reread = Rereading(self._wire, opened.session, self._states.note_progress).run(ids, MIN_REPLY_TOKENS)
             reread = replace(reread, restored_tokens=n_taken)
         except BaseException as error:
-            reread = ConversationReread(0, 0, 0.0, reason_of(error))
+            reread = events.ConversationReread(0, 0, 0.0, reason_of(error))
         self._states.note_progress()
         self.settle()
         self._wire.emit(reread)
@@ -410,16 +371,16 @@ class EngineWorker:
 
     # ---- turns
 
-    def _take_turn(self, command: Command) -> None:
+    def _take_turn(self, command: commands.Command) -> None:
         """Answer; where no reply comes of it, the conversation is what it was before."""
         opened = self._opened
         if opened is None:
-            self._wire.emit(GenerationFailed("no model is loaded"))
+            self._wire.emit(events.GenerationFailed("no model is loaded"))
             return
         is_kept, turn = False, None
         try:
             turn = self._prepare(opened, command)
-            asked_s = command.asked_s if isinstance(command, Ask) else None
+            asked_s = command.asked_s if isinstance(command, commands.Ask) else None
             is_kept = turn is not None and self._answer(opened, turn, asked_s)
         finally:
             opened.live.end_turn(is_kept)
@@ -428,10 +389,10 @@ class EngineWorker:
         if is_kept:
             self._tune_kernels(opened)
 
-    def _prepare(self, opened: Opened, command: Command) -> EngineTurn | None:
+    def _prepare(self, opened: Opened, command: commands.Command) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""
         live, session = opened.live, opened.session
-        is_round = isinstance(command, Ask) and command.answered is not None
+        is_round = isinstance(command, commands.Ask) and command.answered is not None
         keeps_tools = is_round and bool(live.chat.tools)  # what its prompt tells of
         if not keeps_tools and not self._tools.offer(opened.model, live.chat):
             return None
@@ -439,12 +400,16 @@ class EngineWorker:
         # The form is that of the whole reply, in which a thought has no place.
         live.chat.thinking = ThinkingMode(False) if has_form else ThinkingMode.parse(self._wire.thinking)
         try:
-            begun = live.begin_completion(command.text) if isinstance(command, Complete) else live.begin_turn(command)
+            begun = (
+                live.begin_completion(command.text)
+                if isinstance(command, commands.Complete)
+                else live.begin_turn(command)
+            )
         except NoRoomError as error:
             self._refuse(command, error.needed_tokens, session.n_ctx)
             return None
         if begun is None:
-            self._wire.emit(GenerationFailed("no reply to continue or answer again"))
+            self._wire.emit(events.GenerationFailed("no reply to continue or answer again"))
             return None
         prompt, fitted = begun
         if fitted is not None and fitted.dropped_turns:
@@ -453,18 +418,20 @@ class EngineWorker:
         calls = self._tools.splitter(opened.model, live.chat) if prompt.chat is not None else None
         return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags, calls)
 
-    def _refuse(self, command: Command, needed_tokens: int, n_ctx: int) -> None:
-        if isinstance(command, (Continue, ContinueEdited)):
-            self._wire.emit(GenerationFailed("the context is full: there is no room to go on (/new begins anew)"))
+    def _refuse(self, command: commands.Command, needed_tokens: int, n_ctx: int) -> None:
+        if isinstance(command, (commands.Continue, commands.ContinueEdited)):
+            self._wire.emit(
+                events.GenerationFailed("the context is full: there is no room to go on (/new begins anew)")
+            )
         else:
-            self._wire.emit(PromptRefused(needed_tokens, n_ctx))
+            self._wire.emit(events.PromptRefused(needed_tokens, n_ctx))
 
     def _tell_dropped(self, session: Session, fitted: Fitted) -> None:
         ids = [*fitted.prompt.ids, *fitted.prompt.begun]
         session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
         unread = len(ids) - self._states.reusable(ids)
         read_s = unread / self._prefill_tps if self._prefill_tps > 0 else None
-        self._wire.emit(TurnsDropped(fitted.dropped_turns, fitted.dropped_tokens, unread, read_s))
+        self._wire.emit(events.TurnsDropped(fitted.dropped_turns, fitted.dropped_tokens, unread, read_s))
 
     def _note_progress(self) -> None:
         self._measures.note_progress()
@@ -482,17 +449,17 @@ class EngineWorker:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept
 
-    def _weigh(self, command: Weigh) -> None:
+    def _weigh(self, command: commands.Weigh) -> None:
         if self._opened is None:
             return
         weighed = self._opened.live.weigh(command, self._states.reusable)
         read_s = weighed.read_tokens / self._prefill_tps if self._prefill_tps > 0 else None
         kept, dropped = weighed.kept_tokens, weighed.dropped_tokens
-        self._wire.emit(PromptWeighed(command.text, kept, dropped, weighed.read_tokens, read_s))
+        self._wire.emit(events.PromptWeighed(command.text, kept, dropped, weighed.read_tokens, read_s))
 
     # ---- the doctor
 
-    def _examine(self, command: Examine) -> None:
+    def _examine(self, command: commands.Examine) -> None:
         """Measure between two turns; the status is as before, so that the last reply's figures stay."""
         before = self._wire.status
         fulfil(command.answer, self._measured)  # an error is the doctor's to show, not a reply's

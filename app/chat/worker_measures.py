@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from app.chat.reply import Clock, ReplyMeter
 from app.machine.page_faults import FaultLog
@@ -19,6 +19,7 @@ from app.machine.stutters import excess_at
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
+    from app.chat.wire import Wire
     from engine import Model, Session
 
 PROFILE_PERIOD_S = 1.0
@@ -27,23 +28,10 @@ PROBE_ROOM = 3
 """Times the probe's memory must be free beside the weights: measuring must not push the model out."""
 
 
-class Watched(Protocol):
-    """Where figures are put, and whether anybody looks at them."""
-
-    figures: EngineFigures
-    is_watched: bool
-
-
 class EngineMeasures:
-    """Measurements of one engine's thread.
+    """Measurements of one engine's thread."""
 
-    Args:
-        wire: takes the figures.
-        history: earlier replies.
-        clock: monotonic seconds, the meters' clock.
-    """
-
-    def __init__(self, wire: Watched, history: ReplyHistory, clock: Clock) -> None:
+    def __init__(self, wire: Wire, history: ReplyHistory, clock: Clock) -> None:
         self._wire, self._history, self._clock = wire, history, clock
         self._session: Session | None = None
         self._meter: ReplyMeter | None = None
@@ -172,7 +160,7 @@ def _identity(model: Model) -> str:
 
 
 def has_room(model: Model) -> bool:
-    """Whether the probe's memory can be had without pushing the weights out."""
+    """Whether the probe's memory is free without evicting the weights."""
     from engine.machine import host  # not with the module: the first frame would wait for it
 
     weights = model.weights_bytes if model.weights_mode == "mmap" else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.chat.commands import CallTools
@@ -102,9 +101,7 @@ class EngineTools:
         return self._wire.cancelled.is_set() or self._wire.closing.is_set()
 
     def _show(self, step: str) -> None:
-        self._wire.status = replace(
-            self._wire.status, activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.clock()
-        )
+        self._wire.update(activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.clock())
 
     def _tell(self, line: str) -> None:
         self._wire.emit(ToolsTold(line))

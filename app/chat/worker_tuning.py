@@ -14,8 +14,8 @@ from app.chat.status import Activity
 from app.chat.wire import Wire
 from app.machine.tuning_conditions import Conditions
 from app.program.state import Measured, TunedChoice
-from app.tuning.lookahead_lines import lookahead_lines
 from app.tuning.remembered import Recalled, kv_type_of, measured_of
+from app.tuning.thread_bars import lookahead_lines
 from app.tuning.threads_in_use import ThreadsInUse
 from engine.errors import Cancelled, EngineError
 
@@ -28,7 +28,6 @@ class EngineTuning:
 
     Args:
         on_weights_moved: called when the weights have come to lie elsewhere in memory.
-        conditions: watches the machine.
     """
 
     def __init__(self, wire: Wire, options: ChatOptions, on_weights_moved: Callable[[Model], None]) -> None:
@@ -86,7 +85,7 @@ class EngineTuning:
             remembered = before.remembered if troubles[1] else wanted.remembered
         in_use = ThreadsInUse(self._in_use(model), remembered, before.most)
         self._wire.threads.in_use = in_use
-        self._wire.status = replace(self._wire.status, threads=model.threads)
+        self._wire.update(threads=model.threads)
         self._wire.emit(ThreadsChanged(before, in_use, next(filter(None, troubles), "")))
 
     def _remember(self, model: Model, choice: TunedChoice | None) -> str:
@@ -141,7 +140,7 @@ class EngineTuning:
         try:
             if wire.cancelled.is_set():  # asked for in the moment before the sweep could be seen
                 sweep.cancel()
-            wire.status = replace(wire.status, activity=Activity.TUNING, done=0, total=0, since_s=wire.clock())
+            wire.update(activity=Activity.TUNING, done=0, total=0, since_s=wire.clock())
             for report in sweep:
                 if report.is_over:
                     found = self._conditions.end()

@@ -7,7 +7,7 @@ then feeding ``n_gen`` random tokens one by one; one round to warm up, then ``ro
 import platform
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -75,7 +75,8 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     """
     engine, progress = EngineThread(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
-    starter = engine.run(lambda: _open_starter(settings, progress))
+    path = starter_file()
+    starter = engine.run(lambda: engine_access.open_model(settings, path, progress.show_opening) if path else None)
     progress.clear()
     table = None if options.as_json else _Table(model, options)
     for threads in options.thread_counts or (model.threads,):
@@ -89,11 +90,6 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     if table:
         table.end()
     return exit_codes.OK
-
-
-def _open_starter(settings: Settings, progress: ProgressLine) -> Any:
-    path = starter_file()
-    return engine_access.open_model(settings, path, progress.show_opening) if path else None
 
 
 def _require_answer(starter: Any, threads: int, clock: Clock) -> None:
@@ -117,7 +113,7 @@ def gate(model: Any, clock: Clock) -> str:
     if not engine_access.has_chat_template(model):
         return "not a chat model"
     try:
-        return "passed" if ANSWER in _ask(model, clock) else "failed"
+        return "passed" if ANSWER in ask(model, _LONGEST_ANSWER_TOKENS, clock=clock).text else "failed"
     except Exception as error:
         if exit_code_of(error) is None:
             raise
@@ -125,17 +121,22 @@ def gate(model: Any, clock: Clock) -> str:
         return "failed"
 
 
-def _ask(model: Any, clock: Clock) -> str:
+def ask(
+    model: Any,
+    most_tokens: int,
+    on_piece: Callable[[Reply], object] = lambda reply: None,
+    clock: Clock = time.monotonic,
+) -> Reply:
+    """Ask the model the question with the known answer, greedily; returns the reply that it wrote."""
     chat = model.chat()
     chat.start(None)
     ids = chat.add_user(QUESTION)
-    session = model.session(min(len(ids) + _LONGEST_ANSWER_TOKENS, model.config.context_length), "f16")
+    session = model.session(min(len(ids) + most_tokens, model.config.context_length), "f16")
     try:
-        sampling = engine_access.greedy_sampling()
-        reply = Reply(session, ids, sampling, max_tokens=_LONGEST_ANSWER_TOKENS, clock=clock)
+        reply = Reply(session, ids, engine_access.greedy_sampling(), max_tokens=most_tokens, clock=clock)
         for _ in reply:
-            pass
-        return reply.text
+            on_piece(reply)
+        return reply
     finally:
         session.close()
 
@@ -291,7 +292,7 @@ class _Table:
         print(f"threads  {columns[0]:>22}  {columns[1]:>22}  {columns[2]:>32}", flush=True)
 
     def add(self, report: dict[str, Any]) -> None:
-        columns = [_spread(report[key]) for key in ("prefill_tps", "decode_tps")]
+        columns = [spread(report[key]) for key in ("prefill_tps", "decode_tps")]
         share = report["decode_gbps"] / report["memory_gbps"]
         limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
         print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
@@ -329,7 +330,8 @@ def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:
         print(f"    {phase['phase']:<40}{phase['ms']:>9.2f}{read:>9}{speed:>8}{phase['share']:>8.1%}")
 
 
-def _spread(rates_tps: list[float]) -> str:
+def spread(rates_tps: Sequence[float]) -> str:
+    """Write the median of sorted rates, with the lowest and the highest."""
     if not rates_tps:
         return "-"
     return f"{rate(statistics.median(rates_tps))} ({rate(rates_tps[0])}-{rate(rates_tps[-1])})"

@@ -29,18 +29,18 @@ class CompletionOptions:
 
 def completion(options: CompletionOptions, settings: Settings) -> int:
     """Print the script."""
-    print({"bash": _bash, "zsh": _zsh, "fish": _fish}[options.shell](), flush=True)
+    print(
+        {"bash": _bash, "zsh": lambda: f"autoload -U +X bashcompinit && bashcompinit\n{_bash()}", "fish": _fish}[
+            options.shell
+        ](),
+        flush=True,
+    )
     return exit_codes.OK
 
 
 def _bash() -> str:
     cases = "\n".join(f'        {name}) words="starter {" ".join(options_of(name))}" ;;' for name in COMMANDS)
     return _BASH.format(cases=cases, bare=" ".join([*COMMANDS, "starter", *options_of(None)]))
-
-
-def _zsh() -> str:
-    """Zsh runs bash's script."""
-    return f"autoload -U +X bashcompinit && bashcompinit\n{_bash()}"
 
 
 def _fish() -> str:

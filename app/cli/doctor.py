@@ -12,14 +12,13 @@ from app.cli.progress_line import ProgressLine
 from app.doctor import report
 from app.doctor.examine import Examination, examine
 from app.doctor.findings import BAD, Finding
-from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory
-from app.doctor.read_terminal import read_standard_output
+from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory, read_standard_output
 from app.doctor.readings import Readings
 from app.library import advice
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of
 from app.program.settings import Settings
-from app.text.json_line import json_line
+from app.text.json_line import json_line, plain_values
 from app.text.record import record
 
 MOST_COLUMNS = 100
@@ -129,10 +128,10 @@ def _lines(diagnosis: Diagnosis, width: int) -> list[str]:
 def _values(diagnosis: Diagnosis) -> dict[str, Any]:
     examination = diagnosis.examination
     return {
-        "findings": report.plain_values(list(diagnosis.findings)),
-        "model": report.plain_values(examination.needs),
-        "model_findings": report.plain_values(list(diagnosis.model_findings)),
-        "fit": report.plain_values(examination.fit),
-        "suggestions": report.plain_values(list(examination.suggestions)),
-        "readings": report.plain_values(diagnosis.readings),
+        "findings": plain_values(list(diagnosis.findings)),
+        "model": plain_values(examination.needs),
+        "model_findings": plain_values(list(diagnosis.model_findings)),
+        "fit": plain_values(examination.fit),
+        "suggestions": plain_values(list(examination.suggestions)),
+        "readings": plain_values(diagnosis.readings),
     }

@@ -32,7 +32,7 @@ class Lifeline:
         self._reading = _closed(self._reading)
 
     def let_go(self) -> None:
-        """Nobody watches any more."""
+        """The parent stops watching."""
         self._reading, self._writing = _closed(self._reading), _closed(self._writing)
 
     def watch(self) -> None:

@@ -32,7 +32,7 @@ from app.program.settings import AUTO
 from app.text.clean_text import clean_line, clean_text
 from app.tui.actions import Action, commands, find_command
 from app.tui.markdown.code_blocks import wanted_text
-from app.tuning.thread_command import USAGE, ThreadsRefused, describe_in_use, parse_threads
+from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe_in_use, parse_threads
 
 MOST_LISTED = 20
 _COLUMNS = 100

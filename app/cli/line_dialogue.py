@@ -8,25 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from app.chat import events
 from app.chat.context_room import ANNOUNCED_SHARE
-from app.chat.events import (
-    ConversationReread,
-    ConversationTakenUp,
-    Event,
-    GenerationFailed,
-    GenerationFinished,
-    MessagesJoined,
-    ModelFailed,
-    ModelKept,
-    ModelLoaded,
-    PromptRefused,
-    PromptStopped,
-    ThinkingChosen,
-    ThreadsChanged,
-    TuningDoubted,
-    TurnsDropped,
-    UnansweredLeftOut,
-)
 from app.chat.talk import NothingToDoError, Talk
 from app.chat.thinking_command import chosen_thinking, describe_thinking
 from app.chat.turns import LEFT_OUT, SENT_TOGETHER
@@ -42,13 +25,13 @@ from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.figures import count, size
-from app.tuning.thread_command import describe
+from app.tuning.threads_in_use import describe
 
 WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""
 
 
-def model_line(model: ModelLoaded, n_threads: int) -> str:
+def model_line(model: events.ModelLoaded, n_threads: int) -> str:
     """Name the model that answers."""
     if model.server:
         known = f"context {count(model.n_ctx)} tokens · " if model.n_ctx else ""
@@ -80,7 +63,7 @@ class Dialogue:
         self._told_id, self._is_announced = "", False
         self._tell_all(self.talk.begin(system))
 
-    def show_resumed(self, opened: Opened, events: list[Event]) -> None:
+    def show_resumed(self, opened: Opened, told: list[events.Event]) -> None:
         """Say which saved conversation goes on, and what its model made of it."""
         saved = opened.saved
         conversation, last = saved.conversation, saved.conversation.last_reply
@@ -99,7 +82,7 @@ class Dialogue:
             say("the last answer was cut off when the program ended (/regen gives another)")
         for text in saved.waiting:
             say(f"queued, but not sent before Jalopy closed: {clean_line(text, 200)}")
-        self._tell_all(iter(events))
+        self._tell_all(iter(told))
 
     def switch_model(self, path: Path) -> None:
         """Open another model, which reads the conversation first."""
@@ -114,11 +97,12 @@ class Dialogue:
         """Answer a message."""
         self.turn(lambda: self.talk.ask(text))
 
-    def turn(self, begin: Callable[[], Iterator[Event]], as_before: str = "the conversation is as it was") -> None:
+    def turn(
+        self, begin: Callable[[], Iterator[events.Event]], as_before: str = "the conversation is as it was"
+    ) -> None:
         """Write one answer.
 
         Args:
-            begin: asks for it.
             as_before: what to say where none comes, and what it would have replaced stays.
 
         Raises:
@@ -127,12 +111,12 @@ class Dialogue:
         """
         with interrupt_stops(self._stop):
             try:
-                events = begin()
+                told = begin()
             except NothingToDoError as nothing:
                 say(str(nothing))
                 return
             self._tell_saving()
-            ending = write_answer(events, AnswerOutput(), self._progress, self.tell)
+            ending = write_answer(told, AnswerOutput(), self._progress, self.tell)
         if ending is not None:
             self._tell_ending(ending)
         if self.talk.is_as_before:
@@ -145,40 +129,40 @@ class Dialogue:
 
     # ---- lines
 
-    def _tell_all(self, events: Iterator[Event]) -> None:
-        for event in events:
+    def _tell_all(self, told: Iterator[events.Event]) -> None:
+        for event in told:
             self._progress.clear()
             self.tell(event)
         self._progress.clear()
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: events.Event) -> None:
         """Say what has happened, if that is worth a line."""
-        if isinstance(event, ConversationTakenUp):
+        if isinstance(event, events.ConversationTakenUp):
             self._tell_taken_up(event)
-        elif isinstance(event, TurnsDropped):
+        elif isinstance(event, events.TurnsDropped):
             self._is_announced = False
             say(figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s))
-        elif isinstance(event, MessagesJoined):
+        elif isinstance(event, events.MessagesJoined):
             say(SENT_TOGETHER)
-        elif isinstance(event, UnansweredLeftOut):
+        elif isinstance(event, events.UnansweredLeftOut):
             say(LEFT_OUT)
-        elif isinstance(event, TuningDoubted):
+        elif isinstance(event, events.TuningDoubted):
             say(f"jalopy: {event.reason} (jalopy tune MODEL measures again)")
-        elif isinstance(event, ThreadsChanged):
+        elif isinstance(event, events.ThreadsChanged):
             say(event.trouble or f"from now on {describe(event.in_use.now)}")
-        elif isinstance(event, ThinkingChosen):
+        elif isinstance(event, events.ThinkingChosen):
             say(chosen_thinking(event.mode, event.trouble))
-        elif isinstance(event, ModelLoaded):
+        elif isinstance(event, events.ModelLoaded):
             for line in (*event.notices, model_line(event, self.talk.bridge.status.threads)):
                 say(f"jalopy: {line}")
-        elif isinstance(event, (ModelFailed, ModelKept)):
-            stays = "; the model from before stays" if isinstance(event, ModelKept) else ""
+        elif isinstance(event, (events.ModelFailed, events.ModelKept)):
+            stays = "; the model from before stays" if isinstance(event, events.ModelKept) else ""
             say(f"{event.reason}{stays}")
-        elif isinstance(event, ConversationReread):
+        elif isinstance(event, events.ConversationReread):
             read = f"{count(event.read_tokens)} of {count(event.total_tokens)} tokens of the conversation are read"
             say(event.trouble or read)
 
-    def _tell_taken_up(self, event: ConversationTakenUp) -> None:
+    def _tell_taken_up(self, event: events.ConversationTakenUp) -> None:
         if event.trouble:
             say(event.trouble)
         if event.restored_tokens:
@@ -187,15 +171,15 @@ class Dialogue:
         if unread >= WORTH_A_LINE_TOKENS:
             say(f"{count(unread)} tokens of it are read with the next message")
 
-    def _tell_ending(self, ending: Event) -> None:
-        if isinstance(ending, PromptRefused):
+    def _tell_ending(self, ending: events.Event) -> None:
+        if isinstance(ending, events.PromptRefused):
             needed, room = count(ending.needed_tokens), count(ending.n_ctx)
             say(f"not sent: with room for an answer this message needs {needed} tokens, but the context holds {room}")
-        elif isinstance(ending, GenerationFailed):
+        elif isinstance(ending, events.GenerationFailed):
             say(ending.reason)
-        elif isinstance(ending, PromptStopped):
+        elif isinstance(ending, events.PromptStopped):
             say("stopped before the answer began (/regen asks again)")
-        elif isinstance(ending, GenerationFinished):
+        elif isinstance(ending, events.GenerationFinished):
             if not ending.raw.strip():
                 say("(empty answer)")
             say(whole_footer(ending.figures, ending.ending))

@@ -27,12 +27,7 @@ MOST_COLUMNS = 120
 
 @record
 class ModelsOptions:
-    """Arguments of ``models``, besides settings.
-
-    Attributes:
-        words: only models in whose row all of them stand.
-        measure: measure this machine anew, and not only if it never was.
-    """
+    """Arguments of ``models``, besides settings."""
 
     words: Sequence[str] = ()
     measure: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from app.downloads import hub
 from app.downloads.pull import Prepared, carry_out, prepare, price_lines, progress_text
 from app.downloads.refusal import DownloadError
 from app.downloads.web import Web
+from app.library.sha256 import given_sha256
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import Settings
@@ -22,13 +22,7 @@ from app.text.record import record
 
 @record
 class PullOptions:
-    """Arguments of ``pull``.
-
-    Attributes:
-        what: OWNER/REPO, OWNER/REPO:TYPE or an address.
-        directory: where it goes; "" takes the settings'.
-        anyway: also what is not supported or does not fit.
-    """
+    """Arguments of ``pull``."""
 
     what: str
     sha256: str = ""
@@ -38,15 +32,8 @@ class PullOptions:
 
 
 def pull(options: PullOptions, settings: Settings, web: Web | None = None) -> int:
-    """Download a model.
-
-    Raises:
-        Refusal: it cannot be had, or should not be; one line.
-        OSError: it cannot be written.
-    """
-    sha256 = options.sha256.lower().removeprefix("sha256:")
-    if sha256 and not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        raise Refusal("jalopy pull: --sha256 is no hash of 64 hexadecimal digits")
+    """Download a model. Raises Refusal: it cannot be had, or should not be; one line; OSError: it cannot be written."""
+    sha256 = given_sha256(options.sha256, "pull")
     web = web or hub.connect(pause=_pause)
     directory = _directory(options.directory)
     prepared = prepare(options.what, settings, web, sha256, directory)

@@ -11,19 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.chat import events
 from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, bounded_form, read_form_file
-from app.chat.events import (
-    ConversationTakenUp,
-    Event,
-    GenerationFailed,
-    GenerationFinished,
-    MessagesJoined,
-    ModelFailed,
-    ModelLoaded,
-    PromptRefused,
-    TurnsDropped,
-    UnansweredLeftOut,
-)
 from app.chat.options import ChatOptions
 from app.chat.reply import Clock, ReplyMeter
 from app.chat.status import EngineStatus
@@ -206,24 +195,24 @@ class _Run:
         model = self._open()
         output = None if self._options.as_json else AnswerOutput()
         with interrupt_stops(self._talk.stop):
-            events = self._talk.complete(prompt) if self._options.raw else self._talk.ask(prompt)
-            ending = write_answer(events, output, self._progress, self._tell)
+            told = self._talk.complete(prompt) if self._options.raw else self._talk.ask(prompt)
+            ending = write_answer(told, output, self._progress, self._tell)
         meter = self._talk.bridge.status.meter
-        if isinstance(ending, PromptRefused):
+        if isinstance(ending, events.PromptRefused):
             raise self._refusal(ending)
-        if isinstance(ending, GenerationFailed):
+        if isinstance(ending, events.GenerationFailed):
             raise ending.error or Refusal(f"jalopy run: {ending.reason}")
-        is_stopped = not isinstance(ending, GenerationFinished) or ending.ending is Ending.STOPPED
+        is_stopped = not isinstance(ending, events.GenerationFinished) or ending.ending is Ending.STOPPED
         if meter is not None:
-            how = ending.ending if isinstance(ending, GenerationFinished) else Ending.STOPPED
-            raw = ending.raw if isinstance(ending, GenerationFinished) else ""
+            how = ending.ending if isinstance(ending, events.GenerationFinished) else Ending.STOPPED
+            raw = ending.raw if isinstance(ending, events.GenerationFinished) else ""
             if self._options.as_json:
                 print(json_line(_report(raw, meter, model.full_name)), flush=True)
             else:
                 say(statistics_line(meter, how))
         return exit_codes.INTERRUPTED if is_stopped else exit_codes.OK
 
-    def _open(self) -> ModelLoaded:
+    def _open(self) -> events.ModelLoaded:
         # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
         garbage.postpone()
         try:
@@ -243,23 +232,23 @@ class _Run:
             say(f"jalopy run: {NO_LOCKS}")
         return model
 
-    def _tell(self, event: Event) -> None:
-        if isinstance(event, ModelFailed):
+    def _tell(self, event: events.Event) -> None:
+        if isinstance(event, events.ModelFailed):
             self._progress.clear()
             raise event.error or Refusal(f"jalopy run: {event.reason}")
-        if isinstance(event, ConversationTakenUp):
+        if isinstance(event, events.ConversationTakenUp):
             if event.trouble:
                 say(f"jalopy run: {event.trouble}")
             if event.restored_tokens:
                 say(figures.back(event.restored_tokens, event.restored_s, event.read_s))
-        elif isinstance(event, MessagesJoined):
+        elif isinstance(event, events.MessagesJoined):
             say(SENT_TOGETHER)
-        elif isinstance(event, UnansweredLeftOut):
+        elif isinstance(event, events.UnansweredLeftOut):
             say(LEFT_OUT)
-        elif isinstance(event, TurnsDropped):
+        elif isinstance(event, events.TurnsDropped):
             say(figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s))
 
-    def _refusal(self, refused: PromptRefused) -> Refusal:
+    def _refusal(self, refused: events.PromptRefused) -> Refusal:
         needed, room = refused.needed_tokens, refused.n_ctx
         if self._options.session:
             sizes = f"with room for an answer the message needs {count(needed)} tokens"

@@ -21,11 +21,7 @@ from app.text.clean_text import clean_line
 
 
 class SavingWatch:
-    """Says when saving fails, while the answer comes: at its end a full disk can be emptied no more.
-
-    Args:
-        progress: a line that makes room.
-    """
+    """Says when saving fails, while the answer comes: at its end a full disk can be emptied no more."""
 
     def __init__(self, progress: ProgressLine) -> None:
         self._progress = progress

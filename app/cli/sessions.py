@@ -1,19 +1,24 @@
-"""``jalopy sessions``: the saved conversations. No Textual, no engine."""
+"""``jalopy sessions``: the saved conversations, and import of other programs' ones. No Textual, no engine."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from app.cli.import_sessions import import_files
 from app.conversations import rows
+from app.conversations.foreign import Foreign, foreign_conversations
+from app.conversations.journal import Journal
 from app.conversations.look import Hit, Look
-from app.conversations.store import Store
+from app.conversations.store import Store, now_text
+from app.documents.text_file import bounded, open_file
 from app.program import exit_codes
+from app.program.refusals import Refusal, say
 from app.program.settings import Settings
-from app.text.figures import counted, size
+from app.text import figures
+from app.text.clean_text import clean_line
 from app.text.json_line import json_line
 from app.text.record import record
 
@@ -55,8 +60,8 @@ def _lines(hits: Sequence[Hit], is_search: bool) -> list[str]:
             lines.append(f"        ... {hit.snippet[: max(20, columns - 16)]} ...")
     log_bytes = sum(hit.entry.log_bytes for hit in hits)
     state_bytes = Store().state_bytes(hit.entry.id for hit in hits)
-    shown = counted(len(hits), "conversation")
-    lines += ["", f"{shown}: text {size(log_bytes)}, saved states {size(state_bytes)}"]
+    shown = figures.counted(len(hits), "conversation")
+    lines += ["", f"{shown}: text {figures.size(log_bytes)}, saved states {figures.size(state_bytes)}"]
     return lines
 
 
@@ -65,3 +70,53 @@ def _values(hit: Hit) -> dict[str, Any]:
     values: dict[str, Any] = {"id": entry.id, **asdict(entry.summary)}
     values |= {"log_bytes": entry.log_bytes, "state_bytes": entry.state_bytes}
     return values | {"snippet": hit.snippet, "trouble": entry.trouble}
+
+
+MOST_FILE_BYTES = 128 << 20
+_SAVING_PATIENCE_S = 60.0
+_MOST_LINES = 20
+
+
+def import_files(names: Sequence[str]) -> int:
+    """Save every conversation of these files as a new one, and say what was left out.
+
+    Raises:
+        Refusal: a file cannot be used, or the disk fails; what came before it is saved.
+    """
+    store = Store()
+    for name in names:
+        shown = clean_line(name, 200)
+        with open_file(Path(name).expanduser()) as file:
+            raw = bounded(file, MOST_FILE_BYTES, shown)
+        try:
+            n_saved, lines = _import(foreign_conversations(raw), store)
+        except Refusal as refusal:
+            raise Refusal(f"jalopy sessions: {shown}: {refusal}", exit_codes.BAD_DATA) from None
+        for line in lines[:_MOST_LINES]:
+            say(line)
+        if len(lines) > _MOST_LINES:
+            say(f"... and {figures.counted(len(lines) - _MOST_LINES, 'line')} like these")
+        print(f"{shown}: {figures.counted(n_saved, 'conversation')} imported", flush=True)
+    return exit_codes.OK
+
+
+def _import(found: Iterable[Foreign], store: Store) -> tuple[int, list[str]]:
+    n_saved, lines = 0, []
+    for number, foreign in enumerate(found, 1):
+        name = f"conversation {number}{f' ({foreign.title})' if foreign.title else ''}"
+        if not foreign.conversation.is_empty:
+            _save(foreign, store)
+            n_saved += 1
+        elif not foreign.left_out:
+            lines.append(f"{name}: left out, nothing is said in it")
+        for what, n in foreign.left_out.items():
+            lines.append(f"{name}: left out {figures.counted(n, what)}")
+    return n_saved, lines
+
+
+def _save(foreign: Foreign, store: Store) -> None:
+    journal = Journal(store, (lambda: foreign.began) if foreign.began else now_text)
+    journal.begin(title=foreign.title)
+    journal.note_settled(foreign.conversation)
+    if trouble := journal.close(_SAVING_PATIENCE_S):
+        raise Refusal(f"not saved: {trouble} (what is listed by jalopy sessions is)")

@@ -7,8 +7,8 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from app.conversations.model_names import model_name
 from app.conversations.quota import drop, kinds, saved_files
+from app.conversations.segment_notes import model_name
 from app.conversations.store import Store
 from app.program import exit_codes
 from app.program.refusals import Refusal

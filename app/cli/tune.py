@@ -24,9 +24,8 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.text.json_line import json_line
 from app.text.record import record
-from app.tuning.lookahead_lines import lookahead_lines
 from app.tuning.remembered import best_choice, choice_to_remember, measured_of
-from app.tuning.thread_bars import TITLES, curve_lines, option_lines, pinning_line, progress_text
+from app.tuning.thread_bars import TITLES, curve_lines, lookahead_lines, option_lines, pinning_line, progress_text
 
 if TYPE_CHECKING:
     from engine.tuning.lookahead_trials import Lookahead
@@ -197,11 +196,7 @@ class _Search:
 
 
 def _tell_kernels(search: _Search, options: TuneOptions) -> int:
-    """Print what was found for the kernels alone.
-
-    Raises:
-        Refusal: it was stopped before.
-    """
+    """Print what was found for the kernels alone. Raises Refusal: it was stopped before."""
     if search.is_stopped:
         raise Refusal("jalopy tune: stopped before everything was measured", exit_codes.INTERRUPTED)
     if not search.lookahead and not options.as_json:

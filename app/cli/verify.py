@@ -14,9 +14,9 @@ from typing import Any
 
 from app.chat import opening as engine_access
 from app.chat.engine_thread import EngineThread
-from app.chat.reply import Reply
+from app.cli.bench import QUESTION, ask
 from app.cli.progress_line import ProgressLine
-from app.library.sha256 import is_sha256, sha256_of, stated_sha256
+from app.library.sha256 import given_sha256, sha256_of, stated_sha256
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of
 from app.program.settings import Settings
@@ -27,7 +27,6 @@ from app.text.record import record
 
 OK, BAD, OPEN = "ok", "x", "?"
 """Marks: good, damaged, nothing to compare with."""
-QUESTION = "What is the capital of France?"
 REPLY_TOKENS = 32
 MOST_REPEATS = 12
 """Repeats of one token in a row from which a model counts as damaged, or as unable to write."""
@@ -36,12 +35,7 @@ _MOST_DAMAGED_SHOWN = 5
 
 @record
 class VerifyOptions:
-    """Arguments of ``verify``, besides settings.
-
-    Attributes:
-        sha256: what the file's hash must be; "" takes what its store says, if it says anything.
-        runs: whether the model is opened and writes.
-    """
+    """Arguments of ``verify``, besides settings."""
 
     model: str
     sha256: str = ""
@@ -66,9 +60,7 @@ def verify(options: VerifyOptions, settings: Settings) -> int:
         EngineError: the file cannot be opened at all.
         Refusal: the hash given is none, or of one of several files.
     """
-    wanted = options.sha256.lower().removeprefix("sha256:")
-    if wanted and not is_sha256(wanted):
-        raise Refusal("jalopy verify: --sha256 is no hash of 64 hexadecimal digits")
+    wanted = given_sha256(options.sha256, "verify")
     checks = []
     for check in _checks(options, wanted, settings):
         checks.append(check)
@@ -165,16 +157,7 @@ def _running_checks(path: str, settings: Settings, progress: ProgressLine) -> It
 
 
 def _reply_check(model: Any, progress: ProgressLine) -> Check:
-    chat = model.chat()
-    chat.start(None)
-    ids = list(chat.add_user(QUESTION))
-    session = model.session(min(model.config.context_length, len(ids) + REPLY_TOKENS + 8))
-    try:
-        reply = Reply(session, ids, engine_access.greedy_sampling(), max_tokens=REPLY_TOKENS)
-        for _ in reply:
-            progress.show(f"writing: {reply.meter.tokens} tokens")
-    finally:
-        session.close()
+    reply = ask(model, REPLY_TOKENS, lambda reply: progress.show(f"writing: {reply.meter.tokens} tokens"))
     text = clean_line(reply.text.strip(), 120)
     repeats = max((len(list(run)) for _, run in groupby(reply.ids)), default=0)
     if repeats >= MOST_REPEATS:

@@ -236,11 +236,7 @@ class Conversation:
     def add_reply(
         self, text: str, ending: Ending, figures: ReplyFigures | None, thinking: Thinking | None = None
     ) -> ChatMessage:
-        """Append what the model answered.
-
-        Raises:
-            ValueError: nobody asked.
-        """
+        """Append what the model answered. Raises ValueError: nobody asked."""
         if not self.awaits_reply:
             raise ValueError("a reply needs a message it answers")
         message = ChatMessage(Role.ASSISTANT, text, ending, figures, thinking)
@@ -271,7 +267,3 @@ class Conversation:
         del self.messages[n_messages:]
         self.n_dropped = min(self.n_dropped, n_messages)
         return cut
-
-    def clear(self) -> None:
-        """Forget the messages; the system prompt stays."""
-        self.cut(0)

@@ -31,7 +31,6 @@ def edited_ids(
     """Return the ids of a reply whose answer was edited.
 
     Args:
-        tokenizer: of the model.
         ids: the reply as it was generated.
         edited: what takes the place of its answer, or of its thinking where there is no answer yet.
         opening: the last words of the prompt, which may open a thinking block.

@@ -15,6 +15,7 @@ from pathlib import Path
 from app.conversations.conversation import Conversation, Ending, Role
 from app.conversations.lines import sources_line, thinking_summary, whole_footer
 from app.program.refusals import Refusal
+from app.program.small_file import safe_flags
 from app.text.clean_text import clean_line
 
 MISSING = "(missing: the file of this conversation is damaged here)"
@@ -116,8 +117,7 @@ def write_new(path: Path, text: str) -> None:
         FileExistsError: there is one already; it is left as it is.
         OSError: it cannot be written; no half of it is left.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-    handle = os.open(path, flags, 0o600)
+    handle = os.open(path, safe_flags(os.O_WRONLY | os.O_CREAT | os.O_EXCL), 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)

@@ -282,7 +282,8 @@ class Journal:
         new = messages[n_shared:]
         if n_shared < len(self._written):
             # A question in place of an unanswered one says so itself: a kill between two records would lose both.
-            if not (n_shared + 1 == len(self._written) and new and _are_questions(self._written[-1], new[0])):
+            is_one_for_one = n_shared + 1 == len(self._written) and new
+            if not (is_one_for_one and self._written[-1].role is new[0].role is Role.USER):
                 self._add(conversation, self._first(n_shared, "keep"), is_durable=False)
             del self._links[n_shared + 1 :]
         self._written, self._is_new = list(messages), self._is_new and not messages
@@ -340,10 +341,6 @@ class Journal:
 
 def _same(written: list[ChatMessage], messages: list[ChatMessage]) -> bool:
     return len(written) == len(messages) and all(one is other for one, other in zip(written, messages, strict=True))
-
-
-def _are_questions(*messages: ChatMessage) -> bool:
-    return all(message.role is Role.USER for message in messages)
 
 
 def _no_log() -> LogFile:

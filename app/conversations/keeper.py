@@ -43,12 +43,10 @@ class Keeper:
 
     Args:
         open_log: opens or creates the log, in the keeper's thread; called again while it raises.
-        log: one that is open already.
-        clock: monotonic seconds.
     """
 
     def __init__(self, open_log: Callable[[], LogFile], log: LogFile | None = None) -> None:
-        self._open_log, self._log = open_log, log
+        self._open_log, self.log = open_log, log
         self._needs_directories = log is None
         self._condition = threading.Condition()
         self._waiting: deque[_Line] = deque()
@@ -66,11 +64,6 @@ class Keeper:
         """Why nothing is saved at present; "" while all is well."""
         self._thread = threading.Thread(target=self._run, name="jalopy-transcript", daemon=True)
         self._thread.start()
-
-    @property
-    def log(self) -> LogFile | None:
-        """The log, once it is open."""
-        return self._log
 
     @property
     def has_unsaved(self) -> bool:
@@ -138,9 +131,9 @@ class Keeper:
             with self._condition:
                 self._is_over = True
                 self._condition.notify_all()
-            if self._log is not None:
+            if self.log is not None:
                 with suppress(OSError):  # everything in it was synced, or is known not to be
-                    self._log.close()
+                    self.log.close()
 
     def _wait(self) -> bool:
         """Wait for something to do; False when it is time to end."""
@@ -178,10 +171,10 @@ class Keeper:
             self._condition.notify_all()
 
     def _write(self, is_ending: bool) -> None:
-        if self._log is None:
-            self._log = self._open_log()
+        if self.log is None:
+            self.log = self._open_log()
         if self._taken:
-            self._log.append([line.content for line in self._taken])
+            self.log.append([line.content for line in self._taken])
             with self._condition:
                 if not self._unsynced:
                     self._unsynced_s = time.monotonic()
@@ -190,21 +183,21 @@ class Keeper:
         is_due = time.monotonic() - self._unsynced_s >= SYNC_S
         if is_ending or is_due or any(line.is_durable for line in self._unsynced):
             if self._needs_directories:
-                self._log.sync_directories()
+                self.log.sync_directories()
                 self._needs_directories = False
-            self._log.sync()  # last: what was written counts as safe from here on
+            self.log.sync()  # last: what was written counts as safe from here on
             with self._condition:
                 self._unsynced.clear()
             if self.summary is not None:
-                write_summary(self._log.path.parent, self.summary, self._log.size)
+                write_summary(self.log.path.parent, self.summary, self.log.size)
 
     def _take_back(self) -> None:
         """Nothing since the last sync can be relied on: all of it is written again."""
         with self._condition:
             self._waiting.extendleft(reversed([*self._unsynced, *self._taken]))
             self._unsynced, self._taken = [], []
-        if self._log is not None:
-            self._log.forget_unsynced()
+        if self.log is not None:
+            self.log.forget_unsynced()
 
 
 def cause_of(error: Exception) -> str:

@@ -27,11 +27,7 @@ def link_in(value: object) -> int | None:
 
 
 class LinkedMessages:
-    """The messages of a conversation that is being read.
-
-    Attributes:
-        links: the number of the first n messages, for every n.
-    """
+    """The messages of a conversation that is being read. ``links``: the number of the first n messages, for every n."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation

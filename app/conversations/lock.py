@@ -43,11 +43,7 @@ class Held(Enum):
 
 
 def lock(handle: int) -> Held:
-    """Lock an open file for as long as it is open, where no other process has it.
-
-    Raises:
-        OSError: that failed.
-    """
+    """Lock an open file for as long as it is open, where no other process has it. Raises OSError: that failed."""
     if fcntl is not None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from app.conversations.damage import damage_line
 from app.conversations.lock import Held, holder_of, lock, note_holder, unlock
 from app.conversations.records import checksum_of, read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
+from app.program.small_file import safe_flags
 from app.text.record import record
 from engine.machine.directories import sync_directory
 
@@ -98,11 +98,7 @@ class LogFile:
 
     @classmethod
     def create(cls, path: Path) -> LogFile:
-        """Create an empty log in a directory that exists.
-
-        Raises:
-            OSError: it cannot be created, or is there already.
-        """
+        """Create an empty log in a directory that exists. Raises OSError: it cannot be created, or is there already."""
         return cls._locked(path, os.open(path, _flags(os.O_CREAT | os.O_EXCL), 0o600))
 
     @classmethod
@@ -187,11 +183,7 @@ class LogFile:
         self.synced = self.size
 
     def sync_directories(self) -> None:
-        """Let the names of a new log outlive a power cut.
-
-        Raises:
-            OSError: that failed.
-        """
+        """Let the names of a new log outlive a power cut. Raises OSError: that failed."""
         for directory in (self.path.parent, self.path.parent.parent):
             sync_directory(directory)
 
@@ -236,8 +228,7 @@ def read_only(path: Path) -> ReadLog:
         LogRefusedError: it cannot be used.
         OSError: it cannot be read.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    handle = os.open(path, flags)
+    handle = os.open(path, safe_flags(os.O_RDONLY))
     try:
         _require_own_file(handle)
         return read_log(_read_all(handle))
@@ -261,8 +252,7 @@ def is_in_use(path: Path) -> bool:
 
 
 def _flags(more: int = 0) -> int:
-    wanted = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
-    return os.O_RDWR | os.O_APPEND | more | sum(getattr(os, name, 0) for name in wanted)
+    return safe_flags(os.O_RDWR | os.O_APPEND | more)
 
 
 def _require_own_file(handle: int) -> None:
@@ -295,3 +285,39 @@ def _read_all(handle: int) -> bytes:
         pieces.append(piece)
         pos += len(piece)
     return b"".join(pieces)
+
+
+_MOST_PLACES = 3
+
+
+def damage_line(saved: Saved, n_lines: int) -> str:
+    """Say how much of a log cannot be read, what is missing for that, and what it means for the model.
+
+    Returns:
+        "" where nothing is wrong.
+    """
+    messages, lost = saved.conversation.messages, set(saved.lost_behind)
+    places: list[str] = []
+    n_there = 0
+    for index, message in enumerate(messages):
+        is_gap = message.is_missing and not (index and messages[index - 1].is_missing)
+        if is_gap or (index in lost and not message.is_missing):
+            places.append(f"between messages {n_there} and {n_there + 1}" if n_there else "before message 1")
+        n_there += not message.is_missing
+    if saved.is_end_lost or len(messages) in lost:
+        places.append(f"behind message {n_there}" if n_there else "in it")
+    said = [f"what was said {_listed(places)} is missing"] if places else []
+    if any(message.is_missing for message in messages):
+        said.append("the model goes on behind that")
+    if messages and not saved.has_head:
+        said.append("the system prompt is missing")
+    if not n_lines:
+        return "; ".join(said)
+    lines = "1 line of its file is" if n_lines == 1 else f"{n_lines} lines of its file are"
+    return f"{lines} damaged: {', '.join(said) or 'no message is missing'}"
+
+
+def _listed(places: Sequence[str]) -> str:
+    more = len(places) - _MOST_PLACES
+    shown = ", ".join(places[:_MOST_PLACES])
+    return f"{shown} and in {more} more {'place' if more == 1 else 'places'}" if more > 0 else shown

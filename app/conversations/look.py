@@ -97,13 +97,7 @@ def snippet_of(text: str, words: list[str]) -> str:
 
 
 class Look:
-    """One look at all conversations.
-
-    Args:
-        store: has them.
-        filter_text: words that must be in the title or in the text; "" for all.
-        texts: remembers what was read.
-    """
+    """One look at all conversations. ``filter_text``: words that must be in the title or in the text; "" for all."""
 
     def __init__(self, store: Store, filter_text: str = "", texts: Texts | None = None) -> None:
         self._store, self._texts = store, texts or Texts()

@@ -18,11 +18,7 @@ from app.text.record import record
 
 @record
 class SavedFile:
-    """One file of the saved states.
-
-    Attributes:
-        used_s: wall time of its last use.
-    """
+    """One file of the saved states. ``used_s``: wall time of its last use."""
 
     used_s: float
     path: Path

@@ -57,7 +57,6 @@ class Saved:
     """A conversation with what is known of it.
 
     Attributes:
-        system_was_set: whether the log has begun.
         title: given by the user; "" where the first message serves.
         began, changed: wall time, ISO; only for display.
         model, model_path: who answered last.
@@ -400,11 +399,7 @@ def _calls_record(message: ChatMessage) -> Record:
 
 
 def reply_of(record: Record) -> ChatMessage:
-    """Return the reply that a record describes.
-
-    Raises:
-        UnsoundRecordError: it describes none.
-    """
+    """Return the reply that a record describes. Raises UnsoundRecordError: it describes none."""
     try:
         ending = Ending(record.get("ending"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which segments of the saved states a conversation left: names, a line each, beside its log.
+"""Notes on saved states: which segments a conversation left, beside its log; a model's name, beside its segments.
 
 So what a deleted conversation alone needed goes with it, and the list of states says whose they are.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from app.program.small_file import append_file, read_bounded
+from app.program.small_file import append_file, read_bounded, replace_file
+from app.text.clean_text import clean_line
 
 SUFFIX = ".segments"
 """Behind what a state's file of an earlier version would be called."""
@@ -28,11 +29,7 @@ class SegmentNotes:
         self._known = noted_in(self._path)
 
     def note(self, name: str) -> None:
-        """Write a name down, once.
-
-        Raises:
-            OSError: it could not be written.
-        """
+        """Write a name down, once. Raises OSError: it could not be written."""
         if name not in self._known:
             append_file(self._path, f"{name}\n".encode())
             self._known.add(name)
@@ -46,3 +43,22 @@ def noted_in(path: Path) -> set[str]:
         lines = (read_bounded(path, _MOST_BYTES) or b"").decode("ascii", "replace").split("\n")
         return {line for line in lines if Segment.of_name(line) is not None}
     return set()
+
+
+FILE_NAME = "model.txt"
+_MOST_CHARS = 100
+
+
+def note_model_name(place: Path, name: str) -> None:
+    """Write the name down, where it is not known yet. Raises OSError: it could not be written."""
+    if not (place / FILE_NAME).exists():
+        replace_file(place / FILE_NAME, clean_line(name, _MOST_CHARS).encode(), durable=False)
+
+
+def model_name(place: Path) -> str:
+    """Return the name, cleaned; part of the directory's where none is known."""
+    with suppress(OSError):
+        found = (read_bounded(place / FILE_NAME, 8 * _MOST_CHARS) or b"").decode("utf-8", "replace")
+        if name := clean_line(found, _MOST_CHARS):
+            return name
+    return clean_line(place.name, _MOST_CHARS)

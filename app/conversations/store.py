@@ -26,6 +26,7 @@ from app.conversations.segment_notes import SUFFIX, noted_in
 from app.conversations.summary import FILE_NAME as SUMMARY_NAME
 from app.conversations.summary import Summary, read_summary, remembered_title, summary_of, write_summary
 from app.program import paths
+from app.program.small_file import safe_flags
 from app.text.clean_text import clean_line
 from app.text.record import record
 
@@ -84,17 +85,13 @@ class Opened:
 class Store:
     """All conversations below one directory.
 
-    Args:
-        root: the directory; None for the platform's place.
-        states: where the segments of their saved states are; None for the platform's place.
-
     Attributes:
-        root: the directory; None where the platform has no place.
+        root: the directory, by default the platform's place; None where there is none.
     """
 
-    def __init__(self, root: Path | None = None, states: Path | None = None) -> None:
+    def __init__(self, root: Path | None = None) -> None:
         self.root = root or paths.conversations_dir()
-        self._states = states or paths.states_dir()
+        self._states = paths.states_dir()
 
     # ---- finding
 
@@ -186,11 +183,9 @@ class Store:
 
     def _open_lock(self) -> int | None:
         """Open the file whose lock is meant; None where nothing can be written either."""
-        wanted = ("O_CREAT", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
-        flags = os.O_RDWR | sum(getattr(os, name, 0) for name in wanted)
         try:
             root = paths.private_directory(self.root)
-            return os.open(root / LOCK_NAME, flags, 0o600) if root is not None else None
+            return os.open(root / LOCK_NAME, safe_flags(os.O_RDWR | os.O_CREAT), 0o600) if root is not None else None
         except OSError:
             return None
 

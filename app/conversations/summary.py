@@ -81,7 +81,7 @@ def read_summary(directory: Path, log_bytes: int) -> Summary | None:
 def remembered_title(directory: Path) -> str:
     """Return the title that a conversation had when the file was written; "" where that is not known.
 
-    For a log that does not say it any more.
+    For a log that no longer says it.
     """
     title = _file(directory).read().get("title")
     return clean_line(title, MOST_TITLE_CHARS) if isinstance(title, str) else ""

@@ -1,4 +1,6 @@
-"""Reads the machine: psutil, sysfs and procfs. What cannot be read is absent; nothing here raises.
+"""Reads the machine, by psutil, sysfs and procfs, and what the environment says of the terminal.
+
+What cannot be read is absent; nothing here raises.
 
 Every path hangs below a root, so that a test can lay out the files of any machine.
 """
@@ -6,15 +8,17 @@ Every path hangs below a root, so that a test can lay out the files of any machi
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from app.doctor.readings import ClockReadings, CoreReadings, DiskReadings, MemoryReadings
+from app.doctor.readings import ClockReadings, CoreReadings, DiskReadings, MemoryReadings, TerminalReadings
+from app.machine.paced import or_none
 from app.machine.processor import CoreLoads
-
-T = TypeVar("T")
+from app.program.clipboard import has_desktop
 
 LOOK_S = 0.3
 """How long the load of other programs is watched."""
@@ -26,31 +30,23 @@ _VIRTUAL_DISKS = ("vd", "xvd")
 """Disks of virtual machines: what they say of themselves is the hypervisor's default and not the truth."""
 
 
-def attempt(read: Callable[[], T], otherwise: T) -> T:
-    """Return what a reader finds, or the other value where this system does not tell."""
-    try:
-        return read()
-    except Exception:  # drivers, containers and other systems fail in every way there is
-        return otherwise
-
-
 def read_cores(root: Path = ROOT, look_s: float = LOOK_S) -> CoreReadings:
     """Count processors and watch for a moment what other programs take of them."""
     import psutil
 
     from engine.machine import host
 
-    cores = attempt(host.cores, None)
+    cores = or_none(host.cores)
     name, flags = _cpu_info(root)
     return CoreReadings(
         name=name,
-        physical=attempt(lambda: psutil.cpu_count(logical=False), None),
-        logical=attempt(lambda: psutil.cpu_count(logical=True), None),
+        physical=or_none(lambda: psutil.cpu_count(logical=False)),
+        logical=or_none(lambda: psutil.cpu_count(logical=True)),
         allowed=len(cores.logical) if cores else None,
         allowed_physical=cores.n_physical if cores else None,
         quota=cores.quota if cores else None,
         flags=flags,
-        others_busy=attempt(lambda: _others_busy(look_s), None),
+        others_busy=or_none(lambda: _others_busy(look_s)),
     )
 
 
@@ -66,7 +62,7 @@ def read_clock(root: Path = ROOT) -> ClockReadings:
         limit_mhz=_mhz(policy / "scaling_max_freq"),
         turbo=_turbo(cpu),
         throttled=_number(cpu / "cpu0/thermal_throttle/core_throttle_count"),
-        on_battery=attempt(_on_battery, None),
+        on_battery=or_none(_on_battery),
     )
 
 
@@ -76,12 +72,12 @@ def read_memory(root: Path = ROOT) -> MemoryReadings:
 
     from engine.machine import host
 
-    swap: Any = attempt(psutil.swap_memory, None)
+    swap: Any = or_none(psutil.swap_memory)
     modes = _text(root / "sys/kernel/mm/transparent_hugepage/enabled")
     chosen = modes.partition("[")[2].partition("]")[0]
     return MemoryReadings(
-        total_bytes=attempt(host.total_memory_bytes, None),
-        available_bytes=attempt(host.available_memory_bytes, None),
+        total_bytes=or_none(host.total_memory_bytes),
+        available_bytes=or_none(host.available_memory_bytes),
         swap_bytes=int(swap.total) if swap else None,
         swap_used_bytes=int(swap.used) if swap else None,
         huge_pages=chosen,
@@ -90,7 +86,7 @@ def read_memory(root: Path = ROOT) -> MemoryReadings:
 
 def read_disk(path: str | os.PathLike[str], root: Path = ROOT) -> DiskReadings:
     """Find out what kind of disk a file lies on, by its device number or by what is mounted there."""
-    return attempt(lambda: _disk(Path(path), root), DiskReadings())
+    return or_none(lambda: _disk(Path(path), root)) or DiskReadings()
 
 
 def _disk(path: Path, root: Path) -> DiskReadings:
@@ -164,7 +160,7 @@ def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:
     if not name:
         import platform
 
-        name = attempt(platform.processor, "") or attempt(platform.machine, "")
+        name = or_none(platform.processor) or or_none(platform.machine) or ""
     return name, flags
 
 
@@ -198,3 +194,55 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+_PROGRAMS = {"wayland": ("wl-copy",), "x11": ("xclip", "xsel"), "": ("pbcopy", "clip.exe")}
+
+
+def read_terminal(
+    environ: Mapping[str, str],
+    is_terminal: bool,
+    encoding: str,
+    size: tuple[int, int],
+    find_program: Callable[[str], str | None] = shutil.which,
+) -> TerminalReadings:
+    """Return what is known of the terminal.
+
+    Args:
+        encoding: of standard output.
+        size: columns and rows.
+    """
+    name = environ.get("TERM", "")
+    desktop = "wayland" if environ.get("WAYLAND_DISPLAY") else "x11" if environ.get("DISPLAY") else ""
+    program = next((program for program in _PROGRAMS[desktop] if find_program(program)), "")
+    # TERM_PROGRAM alone, which tmux sets on servers too, makes no desktop.
+    reaches_desktop = has_desktop(environ) and bool(desktop or program)
+    return TerminalReadings(
+        is_terminal=is_terminal,
+        name=name,
+        columns=size[0],
+        rows=size[1],
+        encoding=encoding,
+        colours=_colours(name, environ),
+        clipboard="desktop" if reaches_desktop else "file" if name == "linux" else "terminal",
+        clipboard_program=program if reaches_desktop else "",
+        desktop=desktop,
+        multiplexer="tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else "",
+    )
+
+
+def read_standard_output(environ: Mapping[str, str]) -> TerminalReadings:
+    """Return what is known of the terminal that standard output is."""
+    stream = sys.stdout
+    columns, rows = shutil.get_terminal_size()
+    return read_terminal(environ, stream.isatty(), getattr(stream, "encoding", "") or "", (columns, rows))
+
+
+def _colours(name: str, environ: Mapping[str, str]) -> int | None:
+    if environ.get("NO_COLOR"):
+        return 0
+    if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return 1 << 24
+    if "256color" in name or "direct" in name:
+        return 256
+    return 16 if name and name != "dumb" else None

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from app.doctor.findings import BAD, MACHINE_LOOKS, OK, WEAK, Finding
+from app.doctor.findings import BAD, MACHINE_LOOKS, OK, TERMINAL_LOOKS, WEAK, Finding
 from app.doctor.readings import Readings
-from app.doctor.terminal_findings import TERMINAL_LOOKS
 from app.text.clean_text import clean_line
 from app.text.figures import count, counted, rate, size
 
 if TYPE_CHECKING:
     from app.doctor.examine import Examination
-    from app.library.advice import MemoryRow, Suggestion
+    from app.library.advice import Suggestion
     from engine.measure.fit import Fit, ModelNeeds
 
 _TOPIC_COLUMN = 4
@@ -117,7 +115,11 @@ def advice_lines(examination: Examination) -> list[str]:
         lines += [f"    {one}" for one in known_lines(examination)]
     total = size(examination.memory.total_bytes)
     lines += ["", f"The largest models by memory, > has room in this machine's {total}"]
-    return lines + _memory_table_lines(examination.memory_rows, examination.memory_row)
+    here = examination.memory_row
+    rows = (
+        f"{' > ' if row is here else '   '} {row.gib:>2} GB   {', '.join(row.best)}" for row in examination.memory_rows
+    )
+    return [*lines, *rows]
 
 
 def known_lines(examination: Examination) -> list[str]:
@@ -142,23 +144,6 @@ def _suggestion_lines(found: Iterable[Suggestion], best: Suggestion | None) -> l
         sizes = f"{size(one.file_bytes):>6}{size(one.fit.needed_bytes):>8}"
         rows.append(f"{mark} {one.size:<6}{one.quantization:<8}{sizes}{writes:>14}{reads:>13}")
     return rows
-
-
-def _memory_table_lines(rows: Iterable[MemoryRow], here: MemoryRow | None) -> list[str]:
-    return [f"{' > ' if row is here else '   '} {row.gib:>2} GB   {', '.join(row.best)}" for row in rows]
-
-
-def plain_values(value: Any) -> Any:
-    """Return dataclasses and sets as what JSON can hold, with foreign text cleaned."""
-    if hasattr(value, "__dataclass_fields__"):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {str(key): plain_values(one) for key, one in value.items()}
-    if isinstance(value, (frozenset, set)):
-        return sorted(plain_values(one) for one in value)
-    if isinstance(value, (list, tuple)):
-        return [plain_values(one) for one in value]
-    return clean_line(value, 4096) if isinstance(value, str) else value
 
 
 def _about(tokens_per_s: float | None) -> str:

@@ -151,11 +151,7 @@ CONVERTERS: dict[str, Callable[[BinaryIO], str]] = {
 
 
 def converted(kind: str, file: BinaryIO) -> str:
-    """Return the text of a file.
-
-    Raises:
-        Refusal: it has none, or is not sound.
-    """
+    """Return the text of a file. Raises Refusal: it has none, or is not sound."""
     try:
         return CONVERTERS[kind](file)
     except (Refusal, MemoryError, RecursionError) as error:

@@ -49,11 +49,7 @@ _PASSED_OVER = frozenset(("__pycache__", "node_modules"))
 
 @record
 class Document:
-    """A file's text.
-
-    Attributes:
-        name: as the model reads it: no longer than needed to tell it from the others.
-    """
+    """A file's text. ``name``: as the model reads it: no longer than needed to tell it from the others."""
 
     name: str
     path: Path
@@ -75,11 +71,7 @@ class Reading:
     troubles: tuple[str, ...] = ()
 
     def with_earlier(self, earlier: Sequence[Document], ratio: float = 1.0) -> tuple[Document, ...]:
-        """Return these documents and those of before, each file once.
-
-        Args:
-            ratio: the open model's ``tokens_ratio``.
-        """
+        """Return these documents and those of before, each file once. ``ratio``: the open model's ``tokens_ratio``."""
         return _named({one.path: one.text for one in (*earlier, *self.documents)}, ratio)
 
 

@@ -49,11 +49,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def bounded(file: BinaryIO, most_bytes: int, shown: str) -> bytes:
-    """Return all bytes of a file.
-
-    Raises:
-        Refusal: there are more than ``most_bytes``, or the disk fails.
-    """
+    """Return all bytes of a file. Raises Refusal: there are more than ``most_bytes``, or the disk fails."""
     try:
         raw = file.read(most_bytes + 1)
     except OSError as error:

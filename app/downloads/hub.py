@@ -97,11 +97,7 @@ def connect(environ: Mapping[str, str] = os.environ, **options: Any) -> Web:
 
 
 def read_repository(web: Web, name: str, revision: str = "main", base: str | None = None) -> Repository:
-    """Ask the hub for a repository's files.
-
-    Raises:
-        DownloadError: it cannot be had, or the answer is none.
-    """
+    """Ask the hub for a repository's files. Raises DownloadError: it cannot be had, or the answer is none."""
     base = base or endpoint()
     body = web.get_body(f"{base}/api/models/{quote(name)}/revision/{quote(revision, safe='')}?blobs=true")
     try:

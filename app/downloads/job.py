@@ -7,10 +7,8 @@ immutable record, replaced as a whole.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,21 +51,16 @@ class JobState:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing happens any more by itself."""
+        """Whether it has ended."""
         return self.stage in (Stage.DONE, Stage.STOPPED, Stage.FAILED)
 
 
 class PullJob:
-    """One download.
+    """One download. ``what``: a repository or an address, as the user typed it."""
 
-    Args:
-        what: a repository or an address, as the user typed it.
-        connect: makes the client.
-    """
-
-    def __init__(self, what: str, settings: Settings, connect: Callable[[], Web] | None = None) -> None:
+    def __init__(self, what: str, settings: Settings) -> None:
         self.what = what
-        self._settings, self._connect = settings, connect or partial(hub.connect, pause=self._pause)
+        self._settings = settings
         self._answered, self._stopped = threading.Event(), threading.Event()
         self._web: Web | None = None
         self.was_accepted = False
@@ -76,7 +69,7 @@ class PullJob:
 
     @property
     def is_running(self) -> bool:
-        """Whether bytes are coming, and nobody has said that they are not wanted."""
+        """Whether it is downloading and was not stopped."""
         return self.state.stage is Stage.DOWNLOADING and not self._stopped.is_set()
 
     def start(self) -> PullJob:
@@ -97,17 +90,13 @@ class PullJob:
             self._web.give_up()  # a read that waits for a slow server would hold the part
 
     def _pause(self, pause_s: float) -> None:
-        """Wait before another attempt.
-
-        Raises:
-            Stopped: there will be none.
-        """
+        """Wait before another attempt. Raises Stopped: there will be none."""
         if self._stopped.wait(pause_s):
             raise Stopped(clean_line(self.what, 100))
 
     def _run(self) -> None:
         try:
-            self._web = self._connect()
+            self._web = hub.connect(pause=self._pause)
             self._pull(self._web)
         except Stopped as error:
             self._end(Stage.STOPPED, str(error))

@@ -17,7 +17,7 @@ from pathlib import Path
 from app.downloads.hub import RemoteFile
 from app.downloads.refusal import DownloadError
 from app.program import exit_codes
-from app.program.small_file import read_json_object, replace_file
+from app.program.small_file import read_json_object, replace_file, safe_flags
 from app.text.clean_text import clean_line
 from engine.machine.directories import sync_directory
 
@@ -214,11 +214,9 @@ def part_bytes(directory: Path, remote: RemoteFile) -> int:
 
 
 def _open_plain(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     if path.is_symlink():
         raise DownloadError(f"{clean_line(str(path), 160)}: is a link, which is not written to (remove it)")
-    fd = os.open(path, flags, 0o644)
+    fd = os.open(path, safe_flags(os.O_RDWR | os.O_CREAT), 0o644)
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(fd)

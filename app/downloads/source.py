@@ -117,10 +117,6 @@ def choices_of(repository: Repository) -> list[Choice]:
     return choices
 
 
-def _is_at(file: RemoteFile, path: str) -> bool:
-    return unquote(urlsplit(file.url).path).endswith(f"/{path}")
-
-
 def type_of(file_name: str) -> str:
     """Return the type a file's name ends with, in capitals; "" for none."""
     found = _TYPE.findall(file_name)
@@ -148,7 +144,8 @@ def choose(
         raise DownloadError(f"{repository.name}: has no GGUF file that could be checked (another repository has them?)",
                             exit_codes.BAD_DATA)  # fmt: skip
     if wanted.file_path:
-        named = [one for one in choices if any(_is_at(file, wanted.file_path) for file in one.files)]
+        end = f"/{wanted.file_path}"
+        named = [one for one in choices if any(unquote(urlsplit(file.url).path).endswith(end) for file in one.files)]
         return _only(named, repository, wanted.file_path, choices), "as named"
     if wanted.quantization:
         named = [one for one in choices if one.quantization == wanted.quantization]

@@ -18,8 +18,7 @@ from email.message import Message
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from app.downloads.bounded_lines import EndlessLinesError
-from app.downloads.lines import Lines
+from app.downloads.lines import EndlessLinesError, Lines
 from app.downloads.refusal import (
     MOST_RETRIES,
     ConnectionCut,
@@ -28,8 +27,9 @@ from app.downloads.refusal import (
     host_of,
     pause_before_retry,
     refused,
+    said,
+    unreachable,
 )
-from app.downloads.unreachable import said, unreachable
 from app.program import exit_codes
 from app.program.remote_model import THIS_MACHINE
 from app.program.version import installed_version
@@ -267,11 +267,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def split_address(url: str) -> SplitResult:
-    """Take an address apart.
-
-    Raises:
-        DownloadError: it is none of HTTP or HTTPS, or carries a password.
-    """
+    """Take an address apart. Raises DownloadError: it is none of HTTP or HTTPS, or carries a password."""
     try:
         parts = urlsplit(url)
         is_sound = bool(parts.hostname) and parts.username is None and _SAFE_URL.fullmatch(url) is not None

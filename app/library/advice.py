@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
 
-from app.program import exit_codes, paths
+from app.program import exit_codes
 from app.program.refusals import Refusal
+from app.program.small_file import bundled_table
 from app.text.record import record
 from engine import KV_TYPES, MemoryNeeds
 from engine.measure.fit import Fit, MachineMemory, MachineRates, ModelNeeds, fit
@@ -57,27 +57,25 @@ class Suggestion:
 @cache
 def shapes() -> tuple[Shape, ...]:
     """Return the known sizes, the smallest first."""
-    return tuple(Shape(**row) for row in _table()["shape"])
+    return tuple(Shape(**row) for row in bundled_table("model_sizes.toml")["shape"])
 
 
 @cache
 def bits_per_weight() -> Mapping[str, float]:
     """Return bits per weight by type, in the order of advice."""
-    return dict(_table()["bits_per_weight"])
+    return dict(bundled_table("model_sizes.toml")["bits_per_weight"])
 
 
 @cache
 def memory_rows() -> tuple[MemoryRow, ...]:
     """Return the table by memory, the smallest first."""
-    return tuple(MemoryRow(row["gib"], row["system"], tuple(row["best"])) for row in _table()["memory"])
+    return tuple(
+        MemoryRow(row["gib"], row["system"], tuple(row["best"])) for row in bundled_table("model_sizes.toml")["memory"]
+    )
 
 
 def parameters_of(size: str) -> float:
-    """Read a size as people write it: "8B", "0.5b", "135M".
-
-    Raises:
-        Refusal: it is no size.
-    """
+    """Read a size as people write it: "8B", "0.5b", "135M". Raises Refusal: it is no size."""
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([bBmM])\s*", size)
     value = float(match[1]) * (1e9 if match[2] in "bB" else 1e6) if match else 0.0
     if not _SMALLEST_PARAMETERS <= value <= _MOST_PARAMETERS:
@@ -173,31 +171,9 @@ def row_for(total_bytes: int) -> MemoryRow | None:
     return fitting[-1] if fitting else None
 
 
-def derive_best(row: MemoryRow) -> tuple[str, ...]:
-    """Compute what the table's ``best`` must say."""
-    room = int((row.gib - row.system) * (1 << 30))
-    memory, best = MachineMemory(row.gib << 30, room), []
-    for shape in reversed(shapes()):
-        fitting = (
-            one for one in _four_bits_or_more() if _try(shape.parameters, one, memory, MachineRates()).verdict == "yes"
-        )
-        quantization = next(fitting, None)
-        if quantization:
-            best.append(f"{shape.size} {quantization}")
-    return tuple(best[:3])
-
-
 def _four_bits_or_more() -> list[str]:
     return [name for name, bits in bits_per_weight().items() if 4.0 < bits < 16]
 
 
 def _try(parameters: float, quantization: str, memory: MachineMemory, rates: MachineRates) -> Fit:
     return fit(needs_of_size(parameters, quantization), memory, rates, CHAT_CONTEXT)
-
-
-@cache
-def _table() -> dict[str, Any]:
-    import tomli
-
-    with (paths.bundled("config") / "model_sizes.toml").open("rb") as file:
-        return tomli.load(file)

@@ -76,7 +76,7 @@ def _in_directory(place: Place) -> Iterator[_Found]:
     for (_, name, count), parts in models.items():
         parts.sort(key=lambda part: part[0].name)
         path, status = parts[0]
-        title = name if count else _without_suffix(name)
+        title = name if count else name[: -len(".gguf")] or name
         size_bytes = sum(part.st_size for _, part in parts)
         newest_ns = max(part.st_mtime_ns for _, part in parts)
         file = FoundFile(path, title, size_bytes, newest_ns, place.label, len(parts))
@@ -123,7 +123,3 @@ def _regular(path: Path) -> os.stat_result | None:
     except (OSError, ValueError):
         return None
     return status if stat.S_ISREG(status.st_mode) else None
-
-
-def _without_suffix(name: str) -> str:
-    return name[: -len(".gguf")] or name

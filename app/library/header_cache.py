@@ -31,7 +31,6 @@ class HeaderCache:
 
     Args:
         path: the file; None for the platform's place.
-        read: reads a header that is not known.
     """
 
     def __init__(self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header) -> None:
@@ -58,7 +57,7 @@ class HeaderCache:
         self.n_read += 1
         header = self._read(file.path)
         if header.architecture:  # what is no model at all is told quickly, and may be a file nobody may read yet
-            self._used[key] = [stamp, values_of(header)]
+            self._used[key] = [stamp, asdict(header)]
         return header
 
     def save(self) -> None:
@@ -75,11 +74,6 @@ class HeaderCache:
             return {}
         models = content.get("models")
         return models if isinstance(models, dict) else {}
-
-
-def values_of(header: ModelHeader) -> dict[str, Any]:
-    """Return a header as what JSON can hold."""
-    return asdict(header)
 
 
 def header_of(values: Any) -> ModelHeader | None:

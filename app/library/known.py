@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.library.listing import ADVISED, Lister, ModelEntry
 from app.library.rates import known_read_gbps
-from app.program import paths
+from app.program.small_file import bundled_table
 from app.text import figures
 from app.text.record import record
 
@@ -58,12 +58,12 @@ class KnownModel:
 @cache
 def known_models() -> tuple[KnownModel, ...]:
     """Return the models, the smallest first."""
-    return tuple(KnownModel(**row) for row in _table()["model"])
+    return tuple(KnownModel(**row) for row in bundled_table("known_models.toml")["model"])
 
 
 def checked_on() -> str:
     """Return the day the list was last compared with public documents."""
-    return str(_table()["checked"])
+    return str(bundled_table("known_models.toml")["checked"])
 
 
 def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
@@ -100,12 +100,9 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
                 title=model.name,
                 place=ADVISED if model is best else "download",
                 size_bytes=needs.weights_bytes,
-                n_parts=1,
-                name="",
                 architecture=model.architecture,
                 parameters=int(model.parameters),
                 quantization=chosen,
-                context_length=0,
                 licence=model.licence,
                 outlook=lister.outlook_of(needs),
                 repository=model.repository,  # without the type: not every repository has it
@@ -161,11 +158,3 @@ def machine_line(threads: int, now_gbps: float = 0.0, is_crowded: bool = False) 
 
 def _plain(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
-
-
-@cache
-def _table() -> dict[str, Any]:
-    import tomli
-
-    with (paths.bundled("config") / "known_models.toml").open("rb") as file:
-        return tomli.load(file)

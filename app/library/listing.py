@@ -76,14 +76,14 @@ class ModelEntry:
     path: Path
     title: str
     place: str
-    size_bytes: int
-    n_parts: int
-    name: str
-    architecture: str
-    parameters: int
-    quantization: str
-    context_length: int
-    licence: str
+    size_bytes: int = 0
+    n_parts: int = 1
+    name: str = ""
+    architecture: str = ""
+    parameters: int = 0
+    quantization: str = ""
+    context_length: int = 0
+    licence: str = ""
     type_bytes: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     outlook: Outlook | None = None
@@ -117,14 +117,7 @@ class ModelEntry:
 
 @record
 class Lister:
-    """Inputs of every row.
-
-    Args:
-        memory: what this machine has and could give.
-        rates: what its kernels were measured to do.
-        history: speeds of earlier replies.
-        kv_type, weights_mode: of the settings.
-    """
+    """Inputs of every row."""
 
     memory: MachineMemory
     rates: KnownRates
@@ -157,11 +150,7 @@ class Lister:
         return self.outlook_of(needs, self._usual(header)) if needs is not None else None
 
     def outlook_of(self, needs: ModelNeeds, usual: Usual | None = None) -> Outlook:
-        """Compare with the machine what a model needs.
-
-        Args:
-            usual: speeds of its earlier replies.
-        """
+        """Compare with the machine what a model needs. ``usual``: speeds of its earlier replies."""
         from engine.measure import fit as fitting
 
         fit = fitting.fit(needs, self.memory, self.machine_rates())

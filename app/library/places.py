@@ -45,7 +45,6 @@ def places(
     """Return every directory to look in, whether it exists or not, each once.
 
     Args:
-        directories: those of the settings.
         environ, home: of the user; None takes the process's.
     """
     environ = os.environ if environ is None else environ

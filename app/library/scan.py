@@ -55,12 +55,7 @@ class Found:
 
 
 class Scan:
-    """One look at everything.
-
-    Args:
-        settings: say where to look, and what to compare with.
-        also: files that are listed wherever they lie, with what to call their place.
-    """
+    """One look at everything. ``also``: files that are listed wherever they lie, with what to call their place."""
 
     def __init__(self, settings: Settings, also: Mapping[Path, str] | None = None) -> None:
         self._settings, self._also = settings, also or {}

@@ -9,16 +9,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from app.program.refusals import Refusal
+
 _CHUNK_BYTES = 1 << 20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256_of(path: Path, progress: Callable[[int, int, float], None] | None = None) -> str:
-    """Hash a file.
-
-    Args:
-        progress: called with (bytes done, bytes in all, seconds left) after every megabyte.
-    """
+    """Hash a file. ``progress``: called with (bytes done, bytes in all, seconds left) after every megabyte."""
     digest, started_s = hashlib.sha256(), time.monotonic()
     with path.open("rb", buffering=0) as file:
         total, done = os.fstat(file.fileno()).st_size, 0
@@ -42,3 +40,11 @@ def stated_sha256(path: Path) -> str:
 def is_sha256(text: str) -> bool:
     """Whether this is a hash of 64 hexadecimal digits."""
     return _DIGEST.fullmatch(text) is not None
+
+
+def given_sha256(text: str, command: str) -> str:
+    """Return the hash that ``--sha256`` names, "" for none. Raises Refusal: it is no hash."""
+    sha256 = text.lower().removeprefix("sha256:")
+    if sha256 and not is_sha256(sha256):
+        raise Refusal(f"jalopy {command}: --sha256 is no hash of 64 hexadecimal digits")
+    return sha256

@@ -20,7 +20,6 @@ def prepare_environment(low_power: str, environ: MutableMapping[str, str] = os.e
 
     Args:
         low_power: the setting, "on", "off" or "auto".
-        environ: written to.
 
     Returns:
         Whether the low-power profile is on.

@@ -20,7 +20,7 @@ class MachineMonitor:
     Args:
         source: what stands in for psutil.
         sysfs, procfs: where the system's files begin.
-        available: bytes of memory that can be had; None for the source's figure, which knows no container's limit.
+        available: available memory in bytes; None for the source's figure, which knows no container's limit.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class MachineMonitor:
             others_cores=loads.others_cores if loads else None,
             clock_ghz=clock_ghz,
             most_clock_ghz=most_clock_ghz,
-            temperature_c=processor.temperature_c(now_s),
+            temperature_c=processor.temperature_c.get(now_s),
             throttled=processor.throttled(now_s),
-            governor=processor.governor(now_s),
-            battery=processor.battery(now_s),
+            governor=processor.governor.get(now_s),
+            battery=processor.battery.get(now_s),
             weights_resident_bytes=weights,
             kv_resident_bytes=kv,
             own_bytes=own,

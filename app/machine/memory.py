@@ -26,11 +26,9 @@ class Memory:
     """Readings of memory.
 
     Args:
-        source: psutil, or what stands in for it.
-        process: psutil's of this process.
         own: the system's files on this process: its status, which alone tells allocated memory from mapped files, and
             what it had disks read.
-        available: bytes that can be had; None for the source's figure.
+        available: available memory in bytes; None for the source's figure.
     """
 
     def __init__(self, source: Any, process: Any, own: Path, available: Callable[[], int] | None = None) -> None:
@@ -60,7 +58,7 @@ class Memory:
         return resident.total, max(0, resident.not_of_files - copied - (kv or 0))
 
     def available_bytes(self) -> int | None:
-        """Return what can be had without pushing others out."""
+        """Return the memory that is available without swapping others out."""
         return or_none(self._available)
 
     def swap_used_bytes(self) -> int | None:

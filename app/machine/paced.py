@@ -18,7 +18,6 @@ class Paced(Generic[Reading]):
     Args:
         read: takes the reading; any exception means that no reading is available.
         period_s: least time between two readings.
-        cost_clock: what a reading's cost is measured with.
     """
 
     def __init__(

@@ -22,11 +22,7 @@ LEAST_DISK_BYTES_PER_S = 1 << 20
 
 
 class DiskRate:
-    """How fast this process has disks read: its maps' pages, whether they were missed or asked for ahead. Linux only.
-
-    Args:
-        source: the system's counts for this process.
-    """
+    """How fast this process has disks read: its maps' pages, missed or asked for ahead. Linux only."""
 
     def __init__(self, source: Path = Path("/proc/self/io")) -> None:
         self._source = source

@@ -34,12 +34,7 @@ class Loads(NamedTuple):
 
 
 class CoreLoads:
-    """Loads from the differences of processor times.
-
-    Args:
-        source: psutil, or what stands in for it.
-        own_cpu: processor seconds of this process.
-    """
+    """Loads from the differences of processor times."""
 
     def __init__(self, source: Any, own_cpu: Callable[[], float] = time.process_time) -> None:
         self._source, self._own_cpu = source, own_cpu
@@ -71,21 +66,16 @@ def _spent(times: Any) -> tuple[float, float]:
 
 
 class Processor:
-    """Everything about the processor but its load.
-
-    Args:
-        source: psutil, or what stands in for it.
-        sysfs: where the system's files begin.
-    """
+    """Everything about the processor but its load."""
 
     def __init__(self, source: Any, sysfs: Path) -> None:
         self._source = source
         self._cpus = sysfs / "devices" / "system" / "cpu"
         self._clocks = Paced(self._read_clocks, CLOCK_PERIOD_S)
-        self._temperature = Paced(self._read_temperature, SLOW_PERIOD_S)
+        self.temperature_c = Paced(self._read_temperature, SLOW_PERIOD_S)
         self._throttles = Paced(self._read_throttles, SLOW_PERIOD_S)
-        self._governor = Paced(self._read_governor, RARE_PERIOD_S)
-        self._battery = Paced(self._read_battery, RARE_PERIOD_S)
+        self.governor = Paced(self._read_governor, RARE_PERIOD_S)
+        self.battery = Paced(self._read_battery, RARE_PERIOD_S)
         self._throttled_before: int | None = None
 
     def clock_ghz(self, now_s: float, loads: Sequence[float]) -> tuple[float | None, float | None]:
@@ -100,10 +90,6 @@ class Processor:
         # Some drivers name the clock without boost; what is exceeded is not the most there can be.
         return present, most if most >= present * _EXCEEDED_BELOW else None
 
-    def temperature_c(self, now_s: float) -> float | None:
-        """Return the temperature of the processor."""
-        return self._temperature.get(now_s)
-
     def throttled(self, now_s: float) -> int | None:
         """Return how often cores were slowed down for heat since the last call."""
         count = self._throttles.get(now_s)
@@ -113,14 +99,6 @@ class Processor:
     def forget_throttles(self) -> None:
         """Count from the next look on."""
         self._throttled_before = None
-
-    def governor(self, now_s: float) -> Governor | None:
-        """Return the frequency governor."""
-        return self._governor.get(now_s)
-
-    def battery(self, now_s: float) -> Battery | None:
-        """Return the battery's charge."""
-        return self._battery.get(now_s)
 
     def _read_clocks(self) -> list[tuple[float, float]]:
         read = [(clock.current / 1000, clock.max / 1000) for clock in self._source.cpu_freq(percpu=True)]

@@ -55,11 +55,7 @@ class Usual:
 
 
 class ReplyHistory:
-    """Earlier replies, kept in a file or, without one, for as long as the program runs.
-
-    Args:
-        path: the file; it need not exist.
-    """
+    """Earlier replies, kept in a file or, without one, for as long as the program runs."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._file = JsonFile(path, VERSION, _MAX_FILE_BYTES)

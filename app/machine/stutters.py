@@ -29,8 +29,6 @@ class Stutter:
     """Its number, the first being 0."""
     begin_s: float
     end_s: float
-    excess_s: float
-    """Seconds beyond the median."""
 
 
 class StutterWatch:
@@ -83,7 +81,7 @@ class StutterWatch:
         is_slow = gap_s > TIMES_THE_MEDIAN * median_s and gap_s - median_s > LEAST_EXCESS_S
         if len(self._gaps_s) >= LEAST_GAPS and is_slow:
             self.count += 1
-            self.found.append(Stutter(token, begin_s, end_s, gap_s - median_s))
+            self.found.append(Stutter(token, begin_s, end_s))
             del self.found[:-_MOST_KEPT]
         insort(self._gaps_s, gap_s)
         if len(self._gaps_s) > _GAPS_KEPT:

@@ -13,11 +13,7 @@ WORKING_SHARE = 0.1
 
 
 class Threads:
-    """Counts threads by the processor time they took between two readings.
-
-    Args:
-        process: psutil's of this process.
-    """
+    """Counts threads by the processor time they took between two readings."""
 
     def __init__(self, process: Any) -> None:
         self._process = process
@@ -37,11 +33,7 @@ class Threads:
 
 
 class InterfaceMeter:
-    """Share of one core that the calling thread takes: the one that draws.
-
-    Args:
-        cpu_clock: processor seconds of the calling thread.
-    """
+    """Share of one core that the calling thread takes: the one that draws."""
 
     def __init__(self, cpu_clock: Callable[[], float] = time.thread_time) -> None:
         self._cpu_clock = cpu_clock

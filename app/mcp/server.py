@@ -86,10 +86,7 @@ class ToolServer:
     """A server that runs from ``start`` to ``close``. Used by one thread at a time.
 
     Args:
-        name: by which the user knows it.
         command: program and arguments; no shell reads them.
-        environment: variables besides the usual ones.
-        limits: in time and bytes.
         is_stopped: asked while a request runs; True ends it.
     """
 

@@ -31,9 +31,7 @@ async def copy(
     """Copy by the best route there is and return the sentence that says what happened.
 
     Args:
-        text: clean text.
         send_to_terminal: writes it as OSC 52.
-        environ: the process's environment.
         to_file: write a file, whatever else there is.
     """
     if to_file:

@@ -17,11 +17,7 @@ def topics() -> list[str]:
 
 
 def page(topic: str) -> str:
-    """Return what the manual says on a topic.
-
-    Raises:
-        Refusal: there is no such topic.
-    """
+    """Return what the manual says on a topic. Raises Refusal: there is no such topic."""
     names = topics()
     if topic.lower() not in names:
         near = difflib.get_close_matches(topic.lower(), names, n=1, cutoff=0.0)

@@ -6,6 +6,7 @@ goes on without keeping anything.
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.machine.directories import make_private
@@ -22,74 +23,44 @@ def expanded(given: str) -> Path:
         return Path(given)
 
 
-def config_file() -> Path | None:
-    """Return where the user's settings file would be."""
-    return _below(_platform_directory("config"), "settings.toml")
+def _place(kind: str, name: str = "") -> Callable[[], Path | None]:
+    """Return a function that says where a file or directory of the platform's is, whether it exists or not."""
+
+    def place() -> Path | None:
+        directory = _platform_directory(kind)
+        return directory / name if directory else None
+
+    return place
 
 
-def keymap_file() -> Path | None:
-    """Return where the user's own keys would be."""
-    return _below(_platform_directory("config"), "keymap.toml")
-
-
-def personas_dir() -> Path | None:
-    """Return the directory of the user's system prompts."""
-    return _below(_platform_directory("config"), "personas")
-
-
-def themes_dir() -> Path | None:
-    """Return the directory of the user's own themes."""
-    return _below(_platform_directory("config"), "themes")
-
-
-def history_file() -> Path | None:
-    """Return the file of what was sent from the prompt."""
-    return _below(state_dir(), "prompt-history.jsonl")
-
-
-def unsent_file() -> Path | None:
-    """Return the file of what was not sent yet when the program ended unexpectedly."""
-    return _below(state_dir(), "unsent.jsonl")
-
-
-def state_dir() -> Path | None:
-    """Return the directory for what the program learns and logs."""
-    return _platform_directory("state")
-
-
-def cache_dir() -> Path | None:
-    """Return the directory for what can be computed again."""
-    return _platform_directory("cache")
-
-
-def conversations_dir() -> Path | None:
-    """Return the directory of the saved conversations."""
-    return _below(state_dir(), "conversations")
-
-
-def states_dir() -> Path | None:
-    """Return the directory for the KV cache's saved states, one below it for each model and type of cache."""
-    return _below(cache_dir(), "states")
-
-
-def prefixes_dir() -> Path | None:
-    """Return the directory in which earlier versions kept the KV cache's state of system prompts."""
-    return _below(cache_dir(), "prefixes")
-
-
-def data_dir() -> Path | None:
-    """Return the directory for what the user gets with the program, such as models."""
-    return _platform_directory("data")
-
-
-def state_file() -> Path | None:
-    """Return the file of what the program learned."""
-    return _below(state_dir(), "state.json")
-
-
-def speeds_file() -> Path | None:
-    """Return the file of measured speeds."""
-    return _below(state_dir(), "speeds.json")
+config_file = _place("config", "settings.toml")
+"""The user's settings."""
+keymap_file = _place("config", "keymap.toml")
+"""The user's own keys."""
+personas_dir = _place("config", "personas")
+"""The user's system prompts."""
+themes_dir = _place("config", "themes")
+"""The user's own themes."""
+state_dir = _place("state")
+"""What the program learns and logs."""
+state_file = _place("state", "state.json")
+"""What the program learned."""
+speeds_file = _place("state", "speeds.json")
+"""Measured speeds."""
+history_file = _place("state", "prompt-history.jsonl")
+"""What was sent from the prompt."""
+unsent_file = _place("state", "unsent.jsonl")
+"""What was not sent yet when the program ended unexpectedly."""
+conversations_dir = _place("state", "conversations")
+"""The saved conversations."""
+cache_dir = _place("cache")
+"""What can be computed again."""
+states_dir = _place("cache", "states")
+"""The KV cache's saved states, one directory below it for each model and type of cache."""
+prefixes_dir = _place("cache", "prefixes")
+"""Where earlier versions kept the KV cache's state of system prompts."""
+data_dir = _place("data")
+"""What the user gets with the program, such as models."""
 
 
 def bundled(package: str) -> Path:
@@ -120,10 +91,6 @@ def private_directory(path: Path | None) -> Path | None:
     except OSError:
         return None
     return path
-
-
-def _below(directory: Path | None, name: str) -> Path | None:
-    return directory / name if directory else None
 
 
 def _platform_directory(kind: str) -> Path | None:

@@ -7,7 +7,7 @@ the program learns by itself is kept by ``app.program.state``.
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -50,11 +50,11 @@ class SettingsError(Refusal):
     """A setting is unknown or has a value that is not allowed; the message names file, key and what is."""
 
 
-def _setting(*, choices: tuple[str, ...] | None = None, least: float | None = None, most: float | None = None,
-             are_paths: bool = False, is_thinking: bool = False, is_server: bool = False,
-             are_tool_servers: bool = False) -> Any:  # fmt: skip
-    rules = {"choices": choices, "least": least, "most": most, "are_paths": are_paths, "is_thinking": is_thinking}
-    return field(metadata={**rules, "is_server": is_server, "are_tool_servers": are_tool_servers})
+def _setting(
+    kind: str = "", *, choices: tuple[str, ...] = (), least: float | None = None, most: float | None = None
+) -> Any:
+    """A setting and its rules; kinds of their own are ``paths``, ``thinking``, ``server`` and ``tool servers``."""
+    return field(metadata={"kind": kind, "choices": choices, "least": least, "most": most})
 
 
 @record
@@ -98,7 +98,7 @@ class ToolSettings:
     """Tell models of the tools from the first message on."""
     result_tokens: int = _setting(least=16, most=_MAX_COUNT)
     """Longest part of the results that a model gets of one round of calls."""
-    servers: tuple[ToolServer, ...] = _setting(are_tool_servers=True)
+    servers: tuple[ToolServer, ...] = _setting("tool servers")
     """Programs that have the tools."""
 
 
@@ -108,9 +108,9 @@ class Settings:
 
     model: str = _setting()
     """The model that opens when the command line names none; "" = the last one used."""
-    server: str = _setting(is_server=True)
+    server: str = _setting("server")
     """Address of an API that computes models in place of this program; "" = none."""
-    model_directories: tuple[str, ...] = _setting(are_paths=True)
+    model_directories: tuple[str, ...] = _setting("paths")
     """Directories that are searched for models, besides those of other programs; downloads go into the first."""
     context_size: int = _setting(least=0, most=_MAX_COUNT)
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
@@ -128,7 +128,7 @@ class Settings:
     """How weights come into memory; "auto" = as tuning has found it faster, else in the file's map."""
     system_prompt: str = _setting()
     """System prompt of every new conversation; "" = none."""
-    thinking: str = _setting(is_thinking=True)
+    thinking: str = _setting("thinking")
     """How much a model thinks before it answers: on, off, low, medium, high, or a number of tokens; "auto" = as chosen
     for the model with /think, else as the model does by itself."""
     theme: str = _setting()
@@ -201,21 +201,12 @@ def load_settings(user_file: Path | None = None) -> Settings:
 
 
 def settings_of(text: str, source: str) -> Settings:
-    """Return the defaults with a settings file's text laid over them.
-
-    Raises:
-        SettingsError: as of a file.
-    """
+    """Return the defaults with a settings file's text laid over them. Raises SettingsError: as of a file."""
     return merge(built_in_settings(), parse_toml(text.encode("utf-8"), source, SettingsError), source)
 
 
 def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Settings:
-    """Lay the values of a TOML table over settings.
-
-    Args:
-        values: as in the settings file; ``sampling`` is a table.
-        source: the file, named in errors.
-    """
+    """Lay the values of a TOML table over settings. ``values``: as in the settings file; ``sampling`` is a table."""
     merged = _merge_table(settings, values, source, prefix="")
     assert isinstance(merged, Settings)
     return dataclasses.replace(merged, sources={**settings.sources, **dict.fromkeys(_keys_in(values), Source.FILE)})
@@ -285,7 +276,8 @@ def as_number(text: str) -> object:
 
 def choices_of(key: str) -> tuple[str, ...]:
     """Return the words among which a setting chooses; none where it is a number, a text or a list."""
-    return _field_of(key).metadata["choices"] or ()
+    choices: tuple[str, ...] = _field_of(key).metadata["choices"]
+    return choices
 
 
 def allowed_of(key: str) -> str:
@@ -380,28 +372,26 @@ def _checked(table: Any, name: str, value: object, where: str) -> Any:
     """Return the value in the field's type, or say what is allowed."""
     wanted = get_type_hints(type(table))[name]
     rules = next(one.metadata for one in fields(table) if one.name == name)
-    if rules["are_tool_servers"]:
+    kind, choices, least, most = rules["kind"], rules["choices"], rules["least"], rules["most"]
+    if kind == "tool servers":
         return _tool_servers(value, where)
-    choices, least, most = rules["choices"], rules["least"], rules["most"]
     # TOML writes 1 where 1.0 is meant; an integer of 400 digits has no float.
     if wanted is float and type(value) is int and least <= value <= most:
         value = float(value)
     if wanted == tuple[str, ...] and isinstance(value, list) and all(isinstance(one, str) for one in value):
         value = tuple(value)
-    if rules["is_thinking"] and type(value) is int and 0 <= value <= MOST_BUDGET_TOKENS:
+    if kind == "thinking" and type(value) is int and 0 <= value <= MOST_BUDGET_TOKENS:
         value = str(value)
     is_right = type(value) is (get_origin(wanted) or wanted)
-    if is_right and rules["is_thinking"]:
-        is_right = _is_thinking_mode(str(value))
-    if is_right and rules["is_server"] and value:
-        is_right = _is_server(str(value))
-    if is_right and choices is not None:
+    if is_right and kind in _PARSERS and (value or kind != "server"):  # "" is none
+        is_right = _parses(_PARSERS[kind], str(value))
+    if is_right and choices:
         is_right = value in choices
     if is_right and isinstance(value, (int, float)):
         is_right = least <= value <= most  # NaN is in no range
     if is_right and isinstance(value, (str, tuple)):
         is_right = not any("\0" in one for one in value)
-    if is_right and rules["are_paths"]:
+    if is_right and kind == "paths":
         _check_paths(value, where)
     if is_right:
         return value
@@ -442,17 +432,12 @@ def _is_argument(value: object) -> bool:
     return isinstance(value, str) and "\0" not in value
 
 
-def _is_thinking_mode(text: str) -> bool:
-    try:
-        ThinkingMode.parse(text)
-    except ValueError:
-        return False
-    return True
+_PARSERS: dict[str, Callable[[str], object]] = {"thinking": ThinkingMode.parse, "server": server_address}
 
 
-def _is_server(text: str) -> bool:
+def _parses(parse: Callable[[str], object], text: str) -> bool:
     try:
-        server_address(text)
+        parse(text)
     except ValueError:
         return False
     return True
@@ -465,13 +450,16 @@ def _check_paths(texts: Any, where: str) -> None:
             raise SettingsError(f"{where} has {_kind(text)}; allowed: whole paths, from / or ~ on", exit_codes.BAD_DATA)
 
 
+_ALLOWED = {
+    "thinking": THINKING_WORDS,
+    "server": "an address of http or https without a password, as https://host:8000/v1",
+    "tool servers": "tables in your file: [tools.servers.NAME] with command and environment",
+}
+
+
 def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:
-    if rules["is_thinking"]:
-        return THINKING_WORDS
-    if rules["is_server"]:
-        return "an address of http or https without a password, as https://host:8000/v1"
-    if rules["are_tool_servers"]:
-        return "tables in your file: [tools.servers.NAME] with command and environment"
+    if rules["kind"] in _ALLOWED:
+        return _ALLOWED[rules["kind"]]
     if rules["choices"]:
         return ", ".join(f'"{choice}"' for choice in rules["choices"])
     if wanted is str:

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,18 @@ from app.program.refusals import Refusal
 from engine.machine.directories import sync_directory
 
 
+def safe_flags(flags: int) -> int:
+    """Return flags of ``os.open`` with those that follow no link, wait for no pipe and leave bytes as they are."""
+    return flags | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+
+
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:
     """Return the content; None for a file that is larger. Follows no symbolic link and waits for no pipe.
 
     Raises:
         OSError: it cannot be read.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    with os.fdopen(os.open(path, flags), "rb") as file:
+    with os.fdopen(os.open(path, safe_flags(os.O_RDONLY)), "rb") as file:
         raw = file.read(most_bytes + 1)
     return raw if len(raw) <= most_bytes else None
 
@@ -42,8 +47,7 @@ def append_file(path: Path, content: bytes) -> int:
     Raises:
         OSError: not all of it was written.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    with os.fdopen(os.open(path, flags, 0o600), "ab") as file:
+    with os.fdopen(os.open(path, safe_flags(os.O_WRONLY | os.O_APPEND | os.O_CREAT), 0o600), "ab") as file:
         file.write(content)
         return file.tell()
 
@@ -85,7 +89,6 @@ class JsonFile:
 
     Args:
         path: None keeps nothing.
-        version: of what is written.
         oldest: of what can still be read.
         makes_directory: create its directory, for its owner alone, when there is something to write.
     """
@@ -158,9 +161,7 @@ def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str
     """Return the file's tables.
 
     Args:
-        path: the file.
         kind: what it is to the user: "settings file".
-        error: what to raise.
 
     Raises:
         Refusal: it cannot be read, is too large, not UTF-8 or not sound TOML.
@@ -175,6 +176,12 @@ def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str
     if len(raw) > _MAX_FILE_BYTES:
         raise error(f"{path}: is larger than 1 MiB, which no {kind} is", exit_codes.BAD_DATA)
     return parse_toml(raw, str(path), error)
+
+
+@cache
+def bundled_table(name: str) -> dict[str, Any]:
+    """Return the tables of a file of our own in ``config``."""
+    return parse_toml((paths.bundled("config") / name).read_bytes(), name)
 
 
 def parse_toml(raw: bytes, path: str, error: type[Refusal] = Refusal) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from app.program import paths
 from app.program.settings import MOST_THREADS, SettingsError, built_in_settings, override
@@ -18,6 +18,8 @@ from app.program.small_file import DamagedFileError, JsonFile, NewerFileError
 from app.text.record import record
 from engine import KV_TYPES
 from engine.prompt.thinking_mode import ThinkingMode
+
+T = TypeVar("T")
 
 VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
@@ -46,13 +48,10 @@ class TunedChoice:
 
 @record
 class Measured:
-    """The circumstances under which a choice proved best, by which one can tell that it may not hold any more.
-
-    Attributes:
-        kernels: names the compiled code; "" for unknown.
-    """
+    """The circumstances under which a choice proved best, which tell whether it may have become outdated."""
 
     kernels: str = ""
+    """Names the compiled code; "" for unknown."""
     on_battery: bool = False
 
 
@@ -77,11 +76,7 @@ class ProgramState:
 
 
 def load_state(path: Path | None = None) -> tuple[ProgramState, str | None]:
-    """Return what was learned, and a line of notice where a file was there but could not be used.
-
-    Args:
-        path: the state file; None for the platform's place.
-    """
+    """Return what was learned, and a line of notice where a file was there but could not be used."""
     path = path or paths.state_file()
     try:
         return _parse(_file(path).load()), None
@@ -123,25 +118,16 @@ def remember_theme(name: str) -> str | None:
 
 
 def remember_thinking(model_key: str, mode: str, path: Path | None = None) -> str | None:
-    """Note how much a model shall think, or forget it where it is left to the model; returns a line where that failed.
-
-    Args:
-        model_key: the path of the model's file.
-    """
+    """Note how much a model shall think, or forget it where it is left to the model; returns a line on failure."""
     state, _ = load_state(path)
-    kept = {key: value for key, value in state.thinking.items() if key != model_key}
-    if ThinkingMode.parse(mode) != ThinkingMode():
-        kept = dict([*kept.items(), (model_key, mode)][-_MAX_TUNED:])
-    return save_state(dataclasses.replace(state, thinking=kept), path)
+    kept = mode if ThinkingMode.parse(mode) != ThinkingMode() else None
+    return save_state(dataclasses.replace(state, thinking=_with(state.thinking, model_key, kept)), path)
 
 
 def remember_generation(model_key: str, chosen: Mapping[str, float]) -> str | None:
     """Note generation parameters for a model, or forget them where none are chosen; returns a line on failure."""
     state, _ = load_state()
-    kept = {key: value for key, value in state.generation.items() if key != model_key}
-    if chosen:
-        kept = dict([*kept.items(), (model_key, dict(chosen))][-_MAX_TUNED:])
-    return save_state(dataclasses.replace(state, generation=kept))
+    return save_state(dataclasses.replace(state, generation=_with(state.generation, model_key, dict(chosen) or None)))
 
 
 def remember_tuned(
@@ -159,14 +145,16 @@ def remember_tuned(
         without: another name to forget.
     """
     state, _ = load_state(path)
-    gone = (key, without)
-    kept = {name: value for name, value in state.tuned_threads.items() if name not in gone}
-    when = {name: value for name, value in state.tuned_when.items() if name not in gone and name in kept}
-    if choice is not None:
-        kept = dict([*kept.items(), (key, choice)][-_MAX_TUNED:])
-    if choice is not None and measured is not None:
-        when[key] = measured
+    kept = _with(_with(state.tuned_threads, without), key, choice)
+    when = _with(_with(state.tuned_when, without), key, measured if choice is not None else None)
+    when = {name: value for name, value in when.items() if name in kept}
     return save_state(dataclasses.replace(state, tuned_threads=kept, tuned_when=when), path)
+
+
+def _with(kept: Mapping[str, T], key: str, value: T | None = None) -> dict[str, T]:
+    """Return what is kept, with this value in place of the key's, or without it; the oldest go where it is too much."""
+    others = [(name, one) for name, one in kept.items() if name != key]
+    return dict(others if value is None else [*others, (key, value)][-_MAX_TUNED:])
 
 
 def _file(path: Path | None) -> JsonFile:
@@ -178,7 +166,8 @@ def _parse(content: dict[str, Any]) -> ProgramState:
     tuned, when = content.get("tuned_threads", {}), content.get("tuned_when", {})
     if not isinstance(tuned, dict) or not isinstance(when, dict):
         raise DamagedFileError("not a state file")
-    if last_model is not None and not _is_absolute(last_model):
+    is_path = isinstance(last_model, str) and "\0" not in last_model and os.path.isabs(last_model)
+    if last_model is not None and not is_path:
         raise DamagedFileError("last_model is no absolute path")
     if not isinstance(theme, (str, type(None))):
         raise DamagedFileError("theme is no name")
@@ -189,7 +178,7 @@ def _parse(content: dict[str, Any]) -> ProgramState:
 
 
 def _parse_generation(value: object) -> dict[str, dict[str, float]]:
-    """Take what are numbers within their limits; other values are those of a later version, or of no one."""
+    """Keep numbers within their limits; other values, which a later version may have written, are ignored."""
     if not isinstance(value, dict) or not value:
         return {}  # no start reads the limits for nothing
     allowed = built_in_settings()
@@ -211,10 +200,6 @@ def _parse_thinking(value: object) -> dict[str, str]:
         except (AttributeError, ValueError):
             raise DamagedFileError("thinking holds no way to think") from None
     return value
-
-
-def _is_absolute(path: object) -> bool:
-    return isinstance(path, str) and "\0" not in path and os.path.isabs(path)
 
 
 def _parse_choice(value: object) -> TunedChoice:

@@ -6,15 +6,19 @@ Whatever goes wrong is one line. What a server says is part of it, cleaned and w
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urljoin
 
 from app.downloads.refusal import ConnectionCut, DownloadError, StatusError, host_of, pause_s_of
 from app.downloads.web import REDIRECTS, Response, Web
+from app.program import exit_codes
+from app.program.refusals import Refusal
 from app.program.remote_model import RemoteModel
-from app.remote.key import VARIABLE
 from app.remote.pieces import Piece, count_of, events, parsed, piece_of, text_of
 from app.text.clean_text import clean_line
 from app.text.figures import whole_seconds
@@ -60,7 +64,6 @@ class Exchange:
     """One request. Use it once; ``cancel`` may be called by any thread.
 
     Args:
-        model: whose server is asked.
         key: of the server; sent where nobody on the way can read it.
     """
 
@@ -85,11 +88,7 @@ class Exchange:
             self._web.give_up()
 
     def models(self) -> list[Listed]:
-        """Ask which models there are.
-
-        Raises:
-            DownloadError: there is no answer that can be used.
-        """
+        """Ask which models there are. Raises DownloadError: there is no answer that can be used."""
         response = self._send("/models", None, self._limits.listing_s, self._limits.listing_s)
         answer = self._whole(response)
         found = answer.get("data") if isinstance(answer, dict) else None
@@ -222,3 +221,28 @@ def _listed(entry: dict[str, Any]) -> Listed:
     sizes = (count_of(holder.get(key)) for holder in holders for key in _CONTEXT_NAMES)
     is_name = 0 < len(name) <= _MOST_NAME_CHARS and name.isprintable()
     return Listed(name if is_name else "", next(filter(None, sizes), 0))
+
+
+VARIABLE = "JALOPY_SERVER_KEY"
+SERVICE = "jalopy"
+"""Under this name, and the server's host and port, a keyring has the key."""
+_SOUND = re.compile(r"[!-~]{1,4096}")
+
+
+def find_key(host: str) -> str:
+    """Return the key for a server; "" for none. Raises Refusal: it cannot be a key. The line holds nothing of it."""
+    given, source = os.environ.get(VARIABLE, "").strip(), VARIABLE
+    if not given:
+        given, source = _from_keyring(host).strip(), "the keyring"
+    if given and not _SOUND.fullmatch(given):
+        raise Refusal(f"the key in {source} holds characters that no key has", exit_codes.USAGE)
+    return given
+
+
+def _from_keyring(host: str) -> str:
+    """Ask the system's keyring, where the package for it is installed and a keyring is open."""
+    with suppress(Exception):  # no package, no keyring, a locked one: the server says whether it needs a key
+        import keyring
+
+        return keyring.get_password(SERVICE, host) or ""
+    return ""

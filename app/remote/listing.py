@@ -6,31 +6,20 @@ from pathlib import Path
 
 from app.library.listing import ModelEntry
 from app.program.remote_model import RemoteModel, server_address
-from app.remote.exchange import Exchange
-from app.remote.key import find_key
+from app.remote.exchange import Exchange, find_key
 from app.text.clean_text import clean_line
 
 
 def served_models(server: str) -> list[ModelEntry]:
-    """Ask a server which models it computes.
-
-    Raises:
-        Refusal: it does not say, or its key cannot be one.
-    """
+    """Ask a server which models it computes. Raises Refusal: it does not say, or its key cannot be one."""
     asked = RemoteModel(server_address(server))
     return [
         ModelEntry(
-            path=Path(),
-            title=clean_line(one.name, 60),
-            place=asked.host,
-            size_bytes=0,
+            Path(),
+            clean_line(one.name, 60),
+            asked.host,
             n_parts=0,
-            name="",
-            architecture="",
-            parameters=0,
-            quantization="",
             context_length=one.n_ctx,
-            licence="",
             served=RemoteModel(asked.server, one.name),
         )
         for one in Exchange(asked, find_key(asked.host)).models()

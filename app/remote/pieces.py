@@ -73,11 +73,7 @@ def _lines(body: Iterable[bytes], host: str) -> Iterator[bytes]:
 
 
 def parsed(data: bytes, host: str) -> Any:
-    """Read JSON.
-
-    Raises:
-        DownloadError: it is none.
-    """
+    """Read JSON. Raises DownloadError: it is none."""
     try:
         return json.loads(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):

@@ -6,17 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.chat.events import (
-    Event,
-    GenerationFailed,
-    GenerationFinished,
-    PieceGenerated,
-    PromptStopped,
-    ReplyReopened,
-    TextGenerated,
-    ThinkingFinished,
-    ThoughtGenerated,
-)
+from app.chat import events
 from app.chat.reply import ReplyMeter
 from app.chat.reply_text import GrowingReply, ReplyText
 from app.chat.status import Activity
@@ -86,7 +76,6 @@ class RemoteTurn:
     """A request and its reply.
 
     Args:
-        wire: takes events and status.
         exchange: not used yet.
         path, request: what is sent.
         begun: of a reply that is continued; None for a new one.
@@ -131,16 +120,11 @@ class RemoteTurn:
         Raises:
             Exception: what went wrong before anything came.
         """
-        self._wire.reply, self._wire.written = self._exchange, self
-        if self._wire.cancelled.is_set():  # asked for in the moment before the request could be seen
-            self._exchange.cancel()
-        try:
+        with self._wire.running(self._exchange, self):
             return self._run()
-        finally:
-            self._wire.reply = self._wire.written = None
 
     def _run(self) -> bool:
-        self._update(activity=Activity.READING, since_s=self.meter.started_s, meter=self.meter, turn_starts=())
+        self._wire.update(activity=Activity.READING, since_s=self.meter.started_s, meter=self.meter, turn_starts=())
         try:
             for piece in self._exchange.pieces(self._path, self._request):
                 self._take(piece)
@@ -151,11 +135,11 @@ class RemoteTurn:
         if self._exchange.is_cancelled:
             self.meter.finish_reason = "cancelled"
             if not self._pieces:
-                self._emit(PromptStopped())
+                self._emit(events.PromptStopped())
                 return False
         self.meter.finish_reason = self.meter.finish_reason or "stop"
         self._finish()
-        self._emit(GenerationFinished(self.meter.ending, self.meter.figures(), (), self.text()))
+        self._emit(events.GenerationFinished(self.meter.ending, self.meter.figures(), (), self.text()))
         return True
 
     def _fail(self, error: BaseException) -> bool:
@@ -163,7 +147,7 @@ class RemoteTurn:
         if not self._pieces:
             raise error
         self._finish()
-        self._emit(GenerationFailed(reason_of(error), self.meter.figures(), (), self.text(), error))
+        self._emit(events.GenerationFailed(reason_of(error), self.meter.figures(), (), self.text(), error))
         return True
 
     def _take(self, piece: Piece) -> None:
@@ -173,7 +157,7 @@ class RemoteTurn:
             if not self.meter.token_times_s:
                 self.meter.prefill_s = self._wire.clock() - self.meter.started_s
             self.meter.token_times_s.append(self._wire.clock())
-            self._update(activity=Activity.WRITING)
+            self._wire.update(activity=Activity.WRITING)
         if text:
             self._show(text)
         if piece.finish:
@@ -192,20 +176,20 @@ class RemoteTurn:
             self._is_in_thought = False
 
     def _show(self, text: str) -> None:
-        if not self._is_reopened:
-            self._is_reopened = True
-            self._emit(ReplyReopened())
-            self._text.push(self._begun.raw)
+        self._reopen()
         self._pieces.append(text)
         self._text.push(text)
         if self._tells_pieces:  # last: whoever shows it has saved it before
-            self._emit(PieceGenerated(text))
+            self._emit(events.PieceGenerated(text))
+
+    def _reopen(self) -> None:
+        if not self._is_reopened:
+            self._is_reopened = True
+            self._emit(events.ReplyReopened())
+            self._text.push(self._begun.raw)
 
     def _finish(self) -> None:
-        if not self._is_reopened:
-            self._emit(ReplyReopened())
-            self._text.push(self._begun.raw)
-            self._is_reopened = True
+        self._reopen()
         self._text.finish()
 
     def _note(self, said: Figures) -> None:
@@ -219,11 +203,10 @@ class RemoteTurn:
         if times_s and n_tokens:  # a piece may hold several tokens, which came together then
             meter.token_times_s = [times_s[at * len(times_s) // n_tokens] for at in range(n_tokens)]
 
-    def _update(self, **changes: Any) -> None:
-        self._wire.status = replace(self._wire.status, **changes)
-
-    def _emit(self, event: Event) -> None:
-        if isinstance(event, (TextGenerated, ThoughtGenerated, ThinkingFinished, ReplyReopened)):
+    def _emit(self, event: events.Event) -> None:
+        if isinstance(
+            event, (events.TextGenerated, events.ThoughtGenerated, events.ThinkingFinished, events.ReplyReopened)
+        ):
             self._growing.take(event)
         self._wire.emit(event)
 

@@ -10,33 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from app.chat import commands, events
 from app.chat.answer_form import GRAMMAR, REGEX, AnswerForm
-from app.chat.commands import (
-    Ask,
-    Command,
-    Complete,
-    Continue,
-    ContinueEdited,
-    Load,
-    MeasureBandwidth,
-    OpenConversation,
-    Prepare,
-    Regenerate,
-    StartConversation,
-    Think,
-    Tune,
-    Weigh,
-)
-from app.chat.events import (
-    ConversationReread,
-    ConversationTakenUp,
-    GenerationFailed,
-    ModelFailed,
-    ModelKept,
-    ModelLoaded,
-    ThinkingChosen,
-    TuningEnded,
-)
 from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
 from app.chat.status import Activity, EngineStatus
@@ -48,8 +23,7 @@ from app.downloads.refusal import DownloadError
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace, RemoteModel
 from app.program.settings import SamplingSettings
-from app.remote.exchange import Exchange, Listed
-from app.remote.key import find_key
+from app.remote.exchange import Exchange, Listed, find_key
 from app.remote.turn import Begun, RemoteTurn
 from app.text.clean_text import clean_line
 from app.text.record import record
@@ -81,14 +55,7 @@ class _Asked:
 
 
 class RemoteWorker:
-    """Talks to servers.
-
-    Args:
-        wire: takes events and status.
-        options: how to ask.
-        sampling: what the user has set, now.
-        exchange: makes a request to a server; tests shorten its patience.
-    """
+    """Talks to servers."""
 
     def __init__(
         self,
@@ -103,7 +70,7 @@ class RemoteWorker:
         self._system: str | None = None
         self._turns: tuple[PastTurn, ...] = ()
         self._n_dropped = 0
-        """Turns at the conversation's beginning that an engine's context had no room for any more."""
+        """Turns at the conversation's beginning that had left an engine's context."""
         self._used_tokens = 0
 
     @property
@@ -111,33 +78,35 @@ class RemoteWorker:
         """Whether a server answered."""
         return self._open is not None
 
-    def obey(self, command: Command) -> None:
+    def obey(self, command: commands.Command) -> None:
         """Carry a command out."""
-        if isinstance(command, Load):
+        if isinstance(command, commands.Load):
             self._load(command)
-        elif isinstance(command, (StartConversation, OpenConversation)):
+        elif isinstance(command, (commands.StartConversation, commands.OpenConversation)):
             self._begin(command.system, *_taken(command))
-            if isinstance(command, OpenConversation) and command.turns:
-                self._wire.emit(ConversationTakenUp(0))
-        elif isinstance(command, Prepare):
+            if isinstance(command, commands.OpenConversation) and command.turns:
+                self._wire.emit(events.ConversationTakenUp(0))
+        elif isinstance(command, commands.Prepare):
             self._wire.idle_work.end()
-        elif isinstance(command, Tune):
-            self._wire.emit(TuningEnded("the model is computed elsewhere, and not by threads of this machine"))
-        elif isinstance(command, Think):
+        elif isinstance(command, commands.Tune):
+            self._wire.emit(events.TuningEnded("the model is computed elsewhere, and not by threads of this machine"))
+        elif isinstance(command, commands.Think):
             self._think(command)
-        elif isinstance(command, (Ask, Regenerate, Continue, ContinueEdited, Complete)):
+        elif isinstance(
+            command, (commands.Ask, commands.Regenerate, commands.Continue, commands.ContinueEdited, commands.Complete)
+        ):
             self._take_turn(command)
 
-    def report(self, command: Command, error: BaseException) -> None:
+    def report(self, command: commands.Command, error: BaseException) -> None:
         """Say what went wrong with a command."""
-        if isinstance(command, (Prepare, Weigh, MeasureBandwidth)):
+        if isinstance(command, commands.UNASKED):
             return
-        if isinstance(command, Load):
+        if isinstance(command, commands.Load):
             self.unload()
-            self._wire.emit(ModelFailed(reason_of(error), error))
+            self._wire.emit(events.ModelFailed(reason_of(error), error))
         else:
             self.settle()
-            self._wire.emit(GenerationFailed(reason_of(error), error=error))
+            self._wire.emit(events.GenerationFailed(reason_of(error), error=error))
 
     def settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free."""
@@ -163,11 +132,11 @@ class RemoteWorker:
         try:
             self._look(path)
         except Exception as error:
-            self._wire.emit(ModelKept(reason_of(error), is_open=True))
+            self._wire.emit(events.ModelKept(reason_of(error), is_open=True))
             return False
         return True
 
-    def _load(self, command: Load) -> None:
+    def _load(self, command: commands.Load) -> None:
         assert isinstance(command.path, RemoteModel)
         meter = self._wire.status.meter
         try:
@@ -176,7 +145,7 @@ class RemoteWorker:
             if self._open is None:
                 raise
             self.settle(meter)
-            self._wire.emit(ModelKept(reason_of(error), is_open=True))
+            self._wire.emit(events.ModelKept(reason_of(error), is_open=True))
             return
         self._open = opened
         place = opened.model
@@ -187,12 +156,12 @@ class RemoteWorker:
             self._options.generation.recall(place)
         name = clean_line(place.name, 60)
         self._wire.emit(
-            ModelLoaded(
+            events.ModelLoaded(
                 name, "", str(place), opened.n_ctx, 0, 0, _notices(opened), place.name, self._wire.thinking, place.host
             )
         )
         if command.turns:
-            self._wire.emit(ConversationReread(0, 0, 0.0) if command.rereads else ConversationTakenUp(0))
+            self._wire.emit(events.ConversationReread(0, 0, 0.0) if command.rereads else events.ConversationTakenUp(0))
 
     def _look(self, wanted: RemoteModel) -> _Open:
         """Ask which models there are, and choose.
@@ -216,7 +185,7 @@ class RemoteWorker:
             self._wire.reply = None
         return _Open(replace(wanted, name=found.name), found.n_ctx, key)
 
-    def _think(self, command: Think) -> None:
+    def _think(self, command: commands.Think) -> None:
         if self._open is None:
             return
         self._thinking = ThinkingMode.parse(command.mode)
@@ -225,7 +194,7 @@ class RemoteWorker:
         trouble = remember(self._open.model, self._wire.thinking) if remember is not None else None
         if self._thinking.budget_tokens is not None:
             trouble = "a server is only told to think, not how long"
-        self._wire.emit(ThinkingChosen(self._wire.thinking, trouble or ""))
+        self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
 
     # ---- turns
 
@@ -233,14 +202,17 @@ class RemoteWorker:
         self._system, self._turns, self._n_dropped, self._used_tokens = system, turns, n_dropped, 0
         self.settle()
 
-    def _take_turn(self, command: Ask | Regenerate | Continue | ContinueEdited | Complete) -> None:
+    def _take_turn(
+        self,
+        command: commands.Ask | commands.Regenerate | commands.Continue | commands.ContinueEdited | commands.Complete,
+    ) -> None:
         opened = self._open
-        asked = _Asked("", self._turns) if isinstance(command, Complete) else self._asked(command)
+        asked = _Asked("", self._turns) if isinstance(command, commands.Complete) else self._asked(command)
         if opened is None or asked is None:
             reason = "no model is loaded" if opened is None else "no reply to continue or answer again"
-            self._wire.emit(GenerationFailed(reason))
+            self._wire.emit(events.GenerationFailed(reason))
             return
-        if isinstance(command, Complete):
+        if isinstance(command, commands.Complete):
             path, request = COMPLETIONS, {"prompt": command.text}
         else:
             path, request = CHAT, self._request(asked)
@@ -248,27 +220,29 @@ class RemoteWorker:
         request = {"model": opened.model.name, **request, **self._how()}
         turn = RemoteTurn(self._wire, exchange, path, request, asked.begun, self._options.tells_pieces)
         try:
-            if turn.run() and not isinstance(command, Complete):
+            if turn.run() and not isinstance(command, commands.Complete):
                 self._turns = (*asked.before, PastTurn(asked.question, turn.answer))
                 self._used_tokens = turn.meter.prompt_tokens + turn.meter.tokens
         finally:
             self.settle(turn.meter)
 
-    def _asked(self, command: Ask | Regenerate | Continue | ContinueEdited) -> _Asked | None:
+    def _asked(
+        self, command: commands.Ask | commands.Regenerate | commands.Continue | commands.ContinueEdited
+    ) -> _Asked | None:
         """Return what a command asks for; None where there is no reply that it could concern."""
         turns = self._turns
-        if isinstance(command, Ask):
+        if isinstance(command, commands.Ask):
             kept = turns if command.keep_turns is None else turns[: max(0, command.keep_turns - self._n_dropped)]
             return _Asked(command.text, kept)
-        if isinstance(command, ContinueEdited):
+        if isinstance(command, commands.ContinueEdited):
             turns = turns[: max(0, command.n_turn + 1 - self._n_dropped)]
         if not turns:
             return None
         *before, last = turns
         begun = None
-        if isinstance(command, Continue):
+        if isinstance(command, commands.Continue):
             begun = Begun(last.reply, command.thinking)
-        elif isinstance(command, ContinueEdited):
+        elif isinstance(command, commands.ContinueEdited):
             begun = _edited(command.text, command.thinking)
         return _Asked(last.question, tuple(before), begun)
 
@@ -316,8 +290,8 @@ def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _taken(command: StartConversation | OpenConversation) -> tuple[tuple[PastTurn, ...], int]:
-    return (command.turns, command.n_dropped) if isinstance(command, OpenConversation) else ((), 0)
+def _taken(command: commands.StartConversation | commands.OpenConversation) -> tuple[tuple[PastTurn, ...], int]:
+    return (command.turns, command.n_dropped) if isinstance(command, commands.OpenConversation) else ((), 0)
 
 
 def _edited(text: str, thinking: Thinking | None) -> Begun:

@@ -17,14 +17,7 @@ from app.server.transfer import JsonBody
 
 
 class AboutRoutes:
-    """Tells about the server.
-
-    Args:
-        engine: of the server.
-        texts: knows whether the model is open.
-        model_id: by which clients know the model.
-        metrics: what was counted.
-    """
+    """Tells about the server."""
 
     def __init__(self, engine: EngineThread, texts: TextRoutes, model_id: str, metrics: Metrics) -> None:
         self._engine, self._texts, self._model_id, self._metrics = engine, texts, model_id, metrics

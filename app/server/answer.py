@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from app.chat.form_constraint import FormConstraint, Forms
 from app.chat.reply import Reply
 from app.chat.saved_states import SavedStates
-from app.chat.thought_limit import ThoughtLimit
+from app.chat.thought_limit import limit_of
 from app.conversations.thinking import ThinkingSplitter, is_opening_of
+from app.server.answer_form import call_form
 from app.server.api_error import ApiError, unsupported
-from app.server.call_grammar import call_form
 from app.server.conversation import ServedConversation
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
 from app.server.order import Order
@@ -30,39 +30,31 @@ if TYPE_CHECKING:
 _REASONS = {"stop": "stop", "length": "length", "context": "length"}
 
 
+@dataclass(eq=False)
 class Answering:
-    """How requests are answered with one model.
+    """How requests are answered with one model."""
 
-    Args:
-        model: open.
-        session: of the model; its cache decides what of a prompt must be read.
-        conversation: of the model.
-        sampling: for requests that set nothing.
-        thinking: the same.
-        max_tokens: the same; 0 for no limit but the context.
-        tags: control tokens that are part of the text.
-        guesses_ahead: compute what repeats several tokens at a time.
-        between: called between two steps of the computation.
-        states: bring back what was read before.
-    """
+    model: Model
+    session: Session
+    """Its cache decides what of a prompt must be read."""
+    conversation: ServedConversation
+    sampling: Sampling
+    """For requests that set nothing."""
+    thinking: ThinkingMode
+    """The same."""
+    max_tokens: int
+    """The same; 0 for no limit but the context."""
+    tags: Collection[int]
+    """Control tokens that are part of the text."""
+    guesses_ahead: bool
+    """Compute what repeats several tokens at a time."""
+    between: Callable[[], object]
+    """Called between two steps of the computation."""
+    states: SavedStates
+    """Bring back what was read before."""
 
-    def __init__(
-        self,
-        model: Model,
-        session: Session,
-        conversation: ServedConversation,
-        sampling: Sampling,
-        thinking: ThinkingMode,
-        max_tokens: int,
-        tags: Collection[int],
-        guesses_ahead: bool,
-        between: Callable[[], object],
-        states: SavedStates,
-    ) -> None:
-        self._model, self._session, self._conversation = model, session, conversation
-        self.sampling, self._thinking, self._max_tokens = sampling, thinking, max_tokens
-        self._tags, self._guesses_ahead, self._between, self._states = tags, guesses_ahead, between, states
-        self._forms = Forms(model.tokenizer)
+    def __post_init__(self) -> None:
+        self._forms = Forms(self.model.tokenizer)
 
     def answer(self, job: Job) -> Ended:
         """Compute the reply and tell its pieces.
@@ -73,44 +65,44 @@ class Answering:
         """
         order = job.order
         how = self._call_format(order.tools) if order.tools is not None else None
-        begun = self._model.tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
+        begun = self.model.tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
         ids = [*self._prompt_ids(order), *begun]
-        n_ctx = self._session.n_ctx
+        n_ctx = self.session.n_ctx
         if len(ids) >= n_ctx:
             raise ApiError(
                 f"the prompt has {len(ids)} tokens, but the context holds {n_ctx}, the answer included",
                 param="messages" if order.is_chat else "prompt",
                 code="context_length_exceeded",
             )
-        self._states.bring_back(ids)
-        telling = _Telling(job, self._model, opened_by(self._opening) if order.is_chat else None, how)
+        self.states.bring_back(ids)
+        telling = _Telling(job, self.model, opened_by(self._opening) if order.is_chat else None, how)
         reply = Reply(
-            self._session,
+            self.session,
             ids,
             replace(self.sampling, **dict(order.sampling)),
-            max_tokens=order.max_tokens or self._max_tokens,
-            stop=(*(self._conversation.chat.stops if order.is_chat else ()), *order.stops),
+            max_tokens=order.max_tokens or self.max_tokens,
+            stop=(*(self.conversation.chat.stops if order.is_chat else ()), *order.stops),
             spelled=self._spelled(how),
             after=begun,
-            limit=self._thought_limit(begun) if order.is_chat else None,
-            turns=self._conversation.chat.turns() if order.is_chat else (),
-            guess=self._guesses_ahead,
+            limit=limit_of(self.conversation.chat if order.is_chat else None, self.model.tokenizer, self.tags, begun),
+            turns=self.conversation.chat.turns() if order.is_chat else (),
+            guess=self.guesses_ahead,
             n_logprobs=order.n_logprobs,
             constraint=self._constraint(order, begun, how),
             on_token=telling.note_token,
             on_prompt_progress=self._note_progress,
         )
         job.start(reply)
-        job.tell(Begun(len(ids)))
+        job.tell(Begun())
         for text in reply:
             telling.push(text)
-            self._between()
+            self.between()
         telling.finish()
         meter = reply.meter
         reason = _REASONS.get(meter.finish_reason, "cancelled")
         if order.is_chat and reason != "cancelled":
             before_calls = reply.text[: len(reply.text) - telling.tail_chars].rstrip()
-            self._conversation.note_reply(
+            self.conversation.note_reply(
                 [*begun, *reply.ids],
                 order.begun + reply.text,
                 order.begun + telling.answer,
@@ -127,57 +119,46 @@ class Answering:
         """Return the form of the reply, behind what a continued one has of it."""
         form = order.form
         if order.tools is not None and order.tools.must and how is not None:
-            form = call_form(self._model.tokenizer, order.tools, how)
-        if form is None:
-            return None
-        constraint = self._forms.constraint(form)
-        for token_id in begun:
-            constraint.accept(token_id)
-        return constraint
+            form = call_form(self.model.tokenizer, order.tools, how)
+        return self._forms.constraint(form, begun) if form is not None else None
 
     def _note_progress(self, done: int, total: int) -> None:
-        self._between()
+        self.between()
 
     def _call_format(self, tools: Tools) -> CallFormat:
-        how: CallFormat | None = self._model.chat_template.call_format
+        how: CallFormat | None = self.model.chat_template.call_format
         if how is None:
             raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
         return how
 
     def _spelled(self, how: CallFormat | None) -> Collection[int]:
         """Control tokens whose text tells thoughts and calls."""
-        return self._tags if how is None else {*self._tags, *how.marker_ids(self._model.tokenizer)}
+        return self.tags if how is None else {*self.tags, *how.marker_ids(self.model.tokenizer)}
 
     @property
     def _opening(self) -> str:
-        return self._conversation.chat.opening
+        return self.conversation.chat.opening
 
     def _prompt_ids(self, order: Order) -> list[int]:
         if order.is_chat:
-            thinking = self._thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
+            thinking = self.thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
             if order.form is not None or (order.tools is not None and order.tools.must):
                 thinking = ThinkingMode(False)  # the form is that of the whole reply
             tools = order.tools.items if order.tools is not None else ()
-            ids = self._conversation.prompt_ids(order.messages, thinking, tools)
+            ids = self.conversation.prompt_ids(order.messages, thinking, tools)
             if not is_opening_of(order.begun, self._opening, has_thought=False):
-                return self._conversation.prompt_ids(order.messages, ThinkingMode(False), tools)
+                return self.conversation.prompt_ids(order.messages, ThinkingMode(False), tools)
             return ids
         if isinstance(order.prompt, str):
-            ids = list(self._model.tokenizer.encode(order.prompt))
+            ids = list(self.model.tokenizer.encode(order.prompt))
         else:
             ids = list(order.prompt)
         if not ids:
             raise ApiError("prompt holds no token", param="prompt", code="invalid_value")
-        if max(ids) >= self._model.tokenizer.vocab_size:
-            most = self._model.tokenizer.vocab_size - 1
+        if max(ids) >= self.model.tokenizer.vocab_size:
+            most = self.model.tokenizer.vocab_size - 1
             raise ApiError(f"prompt: token ids must be 0 to {most}", param="prompt", code="invalid_value")
         return ids
-
-    def _thought_limit(self, begun: Sequence[int]) -> ThoughtLimit | None:
-        budget = self._conversation.chat.thought_budget_tokens
-        if budget is None:
-            return None
-        return ThoughtLimit(self._model.tokenizer, budget, opened_by(self._opening), self._tags, begun)
 
 
 class _Telling:
@@ -261,4 +242,4 @@ class _Telling:
     def _chance(self, token_id: int, logprob: float, top: tuple[TokenChance, ...] = ()) -> TokenChance:
         raw = self._tokenizer.token_bytes(token_id)
         text = raw.decode("utf-8", "replace") if raw else self._tokenizer.token_text(token_id)
-        return TokenChance(token_id, text, raw, logprob, top)
+        return TokenChance(text, raw, logprob, top)

@@ -1,13 +1,19 @@
-"""The form of a reply as a request asks for it: OpenAI's ``response_format``, or llama-server's ``grammar``."""
+"""The form of a reply as a request asks for it: OpenAI's ``response_format``, llama-server's ``grammar``, or a call."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.chat.answer_form import ANY_OBJECT, GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
+from app.chat.form_constraint import AS_USUAL
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
+from app.server.tools import Tools
+from engine.prompt.tools.formats import CallFormat, Part, Pattern
+
+if TYPE_CHECKING:
+    from engine.tokenizer import Tokenizer
 
 PLACE, GRAMMAR_PLACE = "response_format", "grammar"
 
@@ -39,9 +45,7 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
     if form is None:
         return None
     kinds = "text", "json_object", "json_schema", "regex", "grammar"
-    kind = form.word("type", *kinds)
-    if kind is None:
-        raise form.missing("type", f"one of {', '.join(kinds)}")
+    kind = form.required(form.word("type", *kinds), "type", f"one of {', '.join(kinds)}")
     found = None
     if kind == "json_object":
         # As llama-server takes it: with a schema beside the type.
@@ -91,3 +95,33 @@ def _schema(form: Fields, is_flat: bool) -> str:
     if not is_flat:
         described.refuse_rest()
     return json.dumps(schema)
+
+
+def call_form(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> AnswerForm:
+    """Return the form of one call of any tool that must be called.
+
+    Args:
+        tokenizer: of the model; control tokens stand in the grammar by their ids.
+    """
+    rules: list[str] = []
+    functions = [tool["function"] for tool in tools.items if tool["function"]["name"] in tools.must]
+    calls = [
+        " ".join(_written(tokenizer, part, rules) for part in how.frame(one["name"], one["parameters"]))
+        for one in functions
+    ]
+    return AnswerForm(GRAMMAR, "\n".join([f"start: {' | '.join(calls)}", *rules]), "tools")
+
+
+def _written(tokenizer: Tokenizer, part: Part, rules: list[str]) -> str:
+    if isinstance(part, str):
+        control = tokenizer.control_texts
+        return " ".join(
+            f"<[{one.token_id}]>" if one.text in control else json.dumps(one.text)
+            for one in tokenizer.split(part, special=True)
+        )
+    if isinstance(part, Pattern):
+        rules.append(f"P{len(rules)}: /{part.expression}/")
+        return f"P{len(rules) - 1}"
+    schema = {**part.schema, "x-guidance": AS_USUAL} if isinstance(part.schema, dict) else part.schema
+    rules.append(f"v{len(rules)}: %json {json.dumps(schema)}")
+    return f"v{len(rules) - 1}"

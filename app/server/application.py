@@ -25,10 +25,7 @@ def make_application(
     """Return the ASGI application.
 
     Args:
-        engine: computes.
-        model_id: by which clients know the model.
         names: host names by which the server may be called.
-        api_key: that requests must bring; "" for none.
         log: takes a line about each request, without a word of what is said in it.
     """
     metrics = Metrics()

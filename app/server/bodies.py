@@ -14,12 +14,7 @@ from engine.prompt.tools.calls import ToolCall
 
 
 class ReplyBody:
-    """Writes one reply as JSON objects.
-
-    Args:
-        order: what was asked for.
-        model_id: who answers.
-    """
+    """Writes one reply as JSON objects."""
 
     ends_with_done = True
     """Whether a stream's last event says so."""

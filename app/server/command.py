@@ -82,11 +82,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that takes connections.
-
-    Raises:
-        Refusal: the address cannot be used.
-    """
+    """Return a socket that takes connections. Raises Refusal: the address cannot be used."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]

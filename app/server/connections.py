@@ -1,4 +1,4 @@
-"""Connections of the server: bounded in number, and none waits for ever for a request that does not come.
+"""Connections of the server: bounded in number, and none waits forever for a request that does not come.
 
 Takes uvicorn's protocol on h11 (pure Python, strict) and adds deadlines, which uvicorn has for idle connections only.
 """

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 class ServedConversation:
-    """The tokens of the last conversation. Used by the engine's thread alone.
-
-    Args:
-        chat: empty.
-        tokenizer: of the same model.
-    """
+    """The tokens of the last conversation. Used by the engine's thread alone."""
 
     def __init__(self, chat: ChatPrompt, tokenizer: Tokenizer) -> None:
         self.chat, self._tokenizer = chat, tokenizer
@@ -34,11 +29,7 @@ class ServedConversation:
     def prompt_ids(
         self, said: Sequence[Said], thinking: ThinkingMode, tools: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """Return the tokens up to where the reply begins.
-
-        Raises:
-            EngineError: the template refuses the conversation.
-        """
+        """Return the tokens up to where the reply begins. Raises EngineError: the template refuses the conversation."""
         n_same = _n_same(self._said, said)
         try:
             self._keep(said, n_same)

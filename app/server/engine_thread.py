@@ -77,7 +77,6 @@ class EngineThread:
     """The thread, and the line of those who wait for it.
 
     Args:
-        path: of the model.
         settings: how it is opened, and what holds where a request sets nothing.
         most_waiting: limit on the requests that wait.
         on_opened: called in the thread when the model is open, or with the exception that prevented it.
@@ -114,11 +113,7 @@ class EngineThread:
         self._thread.start()
 
     def ask(self, job: Job) -> None:
-        """Have a request answered when its turn comes.
-
-        Raises:
-            ApiError: too many wait, or the server ends.
-        """
+        """Have a request answered when its turn comes. Raises ApiError: too many wait, or the server ends."""
         self._refuse_closed()
         try:
             self._line.join(job.peer, job)
@@ -127,7 +122,7 @@ class EngineThread:
         self._wake.set()
 
     def drop(self, job: Job) -> None:
-        """Nobody wants the answer any more."""
+        """Drop a request whose client has left."""
         job.cancel()
         if self._line.leave(job):
             job.end(Ended("cancelled", 0, 0, 0))
@@ -238,7 +233,7 @@ class EngineThread:
                 ended = answering.answer(job)
                 if ended.reason == "cancelled" and self._is_closing:
                     ended = _broken_off(_ending())
-        except BaseException as error:  # the thread must outlive any bug, or every client would wait for ever
+        except BaseException as error:  # the thread must outlive any bug, or every client would wait forever
             ended = _broken_off(_error_of(error))
         finally:
             self.running = None

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from app.server.api_error import ApiError
 from app.text.clean_text import clean_line
+
+T = TypeVar("T")
 
 MOST_DIGITS = 40
 """Digits of a number; the largest that is allowed anywhere has 20."""
 
 
 def read_json(body: bytes) -> Fields:
-    """Return the object in a request's body.
-
-    Raises:
-        ApiError: it is not JSON, or not an object.
-    """
+    """Return the object in a request's body. Raises ApiError: it is not JSON, or not an object."""
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, parse_int=_bounded_int)
     except UnicodeDecodeError:
@@ -39,7 +37,6 @@ class Fields:
     """Fields of an object.
 
     Args:
-        values: as JSON gives them.
         where: the object's own place in the request; "" for the request itself.
 
     Attributes:
@@ -49,6 +46,13 @@ class Fields:
     def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
         self._values, self.where = values, where
         self.taken: set[str] = set()
+
+    @classmethod
+    def of(cls, item: Any, place: str) -> Fields:
+        """Return an item of a list at a place in the request. Raises ApiError: it is no object."""
+        if not isinstance(item, dict):
+            raise ApiError(f"{place} is {kind_of(item)}: must be an object", param=place, code="invalid_type")
+        return cls(item, place)
 
     def place(self, name: str) -> str:
         """The field's place in the request, as ``messages[2].content``."""
@@ -102,9 +106,15 @@ class Fields:
         return None if value is None else Fields(value, self.place(name))
 
     def items(self, name: str, most: int) -> Sequence[Any] | None:
-        """Return a list with at most so many items."""
+        """Return a list of limited length."""
         what = f"a list with at most {most} items"
         value: list[Any] | None = self._checked(name, what, lambda it: isinstance(it, list) and len(it) <= most)
+        return value
+
+    def required(self, value: T | None, name: str, wanted: str) -> T:
+        """Return the value of a field that must be there. Raises ApiError: it is not."""
+        if value is None:
+            raise self.missing(name, wanted)
         return value
 
     def refuse_rest(self) -> None:

@@ -28,9 +28,7 @@ class Guard:
     """Answers what must not reach the application, and what goes wrong in it.
 
     Args:
-        app: answers the rest.
         names: host names by which the server may be called, besides ``localhost`` and addresses in figures.
-        api_key: that every request must bring; "" for none.
         note: called with scope and status of each answer; 0 where the client left before.
     """
 

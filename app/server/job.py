@@ -9,8 +9,8 @@ import asyncio
 import threading
 from collections import deque
 from contextlib import suppress
-from typing import Protocol
 
+from app.chat.wire import Stoppable
 from app.server.api_error import ApiError
 from app.server.order import Order
 from app.text.record import record
@@ -21,7 +21,6 @@ from engine.prompt.tools.calls import ToolCall
 class TokenChance:
     """A token with its log-probability."""
 
-    token_id: int
     text: str
     raw: bytes
     """Its bytes, of which the text may be a part of a character."""
@@ -33,8 +32,6 @@ class TokenChance:
 @record
 class Begun:
     """The prompt was taken; an error can come no more as an HTTP status."""
-
-    prompt_tokens: int
 
 
 @record
@@ -67,21 +64,8 @@ class Ended:
 Happening = Begun | Piece | Ended
 
 
-class Stoppable(Protocol):
-    """The computation behind a job."""
-
-    def cancel(self) -> None:
-        """End it; any thread may call."""
-
-
 class Job:
-    """One request. The engine's thread calls ``start``, ``tell`` and ``end``; the event loop the rest.
-
-    Args:
-        order: what is asked for.
-        peer: who asks.
-        loop: who reads.
-    """
+    """One request. The engine's thread calls ``start``, ``tell`` and ``end``; the event loop the rest."""
 
     def __init__(self, order: Order, peer: str, loop: asyncio.AbstractEventLoop) -> None:
         self.order, self.peer = order, peer
@@ -121,7 +105,7 @@ class Job:
     # ---- the event loop
 
     def cancel(self) -> None:
-        """Nobody wants it any more: the computation ends within a token."""
+        """The client has left: the computation ends within a token."""
         self.is_cancelled = True
         with self._lock:
             running = self._running

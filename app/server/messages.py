@@ -82,9 +82,7 @@ def _misplaced(at: int, why: str) -> ApiError:
 
 
 def _read_message(item: Any, place: str) -> Said:
-    if not isinstance(item, dict):
-        raise ApiError(f"{place} is {kind_of(item)}: must be an object", param=place, code="invalid_type")
-    message = Fields(item, place)
+    message = Fields.of(item, place)
     role = message.text("role")
     if role == "function":
         raise unsupported(message.place("role"), f"{role} is not supported (allowed: {', '.join(_ROLES)})")
@@ -107,9 +105,7 @@ def _read_message(item: Any, place: str) -> Said:
 
 
 def _content(message: Fields) -> str:
-    given = message.any("content")
-    if given is None:
-        raise message.missing("content", "a string or a list of text parts")
+    given = message.required(message.any("content"), "content", "a string or a list of text parts")
     if isinstance(given, str):
         return given
     if not isinstance(given, list):
@@ -118,15 +114,11 @@ def _content(message: Fields) -> str:
 
 
 def _part(item: Any, place: str) -> str:
-    if not isinstance(item, dict):
-        raise ApiError(f"{place} is {kind_of(item)}: must be an object", param=place, code="invalid_type")
-    part = Fields(item, place)
+    part = Fields.of(item, place)
     kind = part.text("type")
     if kind != "text":
         shown = kind_of(kind) if kind is not None else "missing"
         raise unsupported(part.place("type"), f"is {shown}: only text is supported")
-    text = part.text("text")
-    if text is None:
-        raise part.missing("text", "a string")
+    text = part.required(part.text("text"), "text", "a string")
     part.refuse_rest()
     return text

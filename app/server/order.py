@@ -82,11 +82,7 @@ class Order:
 
 
 def chat_order(fields: Fields, model_id: str) -> Order:
-    """Read a request for ``/v1/chat/completions``.
-
-    Raises:
-        ApiError: it is wrong somewhere.
-    """
+    """Read a request for ``/v1/chat/completions``. Raises ApiError: it is wrong somewhere."""
     check_model(fields, model_id)
     is_continued = fields.flag("continue_final_message")
     if fields.flag("add_generation_prompt") and is_continued:
@@ -118,11 +114,7 @@ def chat_order(fields: Fields, model_id: str) -> Order:
 
 
 def completion_order(fields: Fields, model_id: str) -> Order:
-    """Read a request for ``/v1/completions``.
-
-    Raises:
-        ApiError: it is wrong somewhere.
-    """
+    """Read a request for ``/v1/completions``. Raises ApiError: it is wrong somewhere."""
     check_model(fields, model_id)
     order = _order(
         fields,

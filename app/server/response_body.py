@@ -15,12 +15,7 @@ Event = dict[str, Any]
 
 
 class ResponseBody:
-    """Writes one reply.
-
-    Args:
-        order: what was asked for.
-        model_id: who answers.
-    """
+    """Writes one reply."""
 
     ends_with_done = False
 

@@ -30,11 +30,7 @@ _TEXT_PARTS = "input_text", "output_text", "text"
 
 
 def response_order(fields: Fields, model_id: str) -> Order:
-    """Read a request for ``/v1/responses``.
-
-    Raises:
-        ApiError: it is wrong somewhere.
-    """
+    """Read a request for ``/v1/responses``. Raises ApiError: it is wrong somewhere."""
     check_model(fields, model_id)
     for name in _IGNORED:
         fields.any(name)
@@ -94,9 +90,7 @@ def _conversation(fields: Fields) -> tuple[Said, ...]:
 
 def _message(item: Any, place: str) -> Any:
     """Return an item of the input as a message; None for a thought, whose tokens are kept here."""
-    if not isinstance(item, dict):
-        raise ApiError(f"{place} is {kind_of(item)}: must be an object", param=place, code="invalid_type")
-    fields = Fields(item, place)
+    fields = Fields.of(item, place)
     kind = fields.text("type", "message")
     if kind == "reasoning":
         return None
@@ -112,8 +106,7 @@ def _message(item: Any, place: str) -> Any:
 
 
 def _part(item: Any, place: str) -> Any:
-    if not isinstance(item, dict):
-        raise ApiError(f"{place} is {kind_of(item)}: must be an object", param=place, code="invalid_type")
-    if item.get("type") not in _TEXT_PARTS:
-        raise unsupported(f"{place}.type", f"is {kind_of(item.get('type'))}: only text is supported")
-    return {"type": "text", "text": item.get("text")}
+    part = Fields.of(item, place)
+    if part.any("type") not in _TEXT_PARTS:
+        raise unsupported(f"{place}.type", f"is {kind_of(part.any('type'))}: only text is supported")
+    return {"type": "text", "text": part.any("text")}

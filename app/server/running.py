@@ -35,17 +35,7 @@ _ENDINGS = {
 
 
 class Running:
-    """A server that has an address and gets a model.
-
-    Args:
-        path: of the model.
-        settings: of the program.
-        listener: takes connections.
-        model_id: by which clients know the model.
-        names: host names by which the server may be called.
-        api_key: that requests must bring; "" for none.
-        most_waiting: limit on the requests that wait.
-    """
+    """A server that has an address and gets a model."""
 
     def __init__(
         self,
@@ -82,11 +72,7 @@ class Running:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self) -> int:
-        """Answer until a signal comes; returns the exit code.
-
-        Raises:
-            Exception: the model cannot be opened.
-        """
+        """Answer until a signal comes; returns the exit code. Raises Exception: the model cannot be opened."""
         _quiet_logs()
         asyncio.run(self._run())
         if self._failure is not None:
@@ -147,7 +133,7 @@ class _Server(uvicorn.Server):
         yield
 
     def cut_connections(self) -> None:
-        """Wait for nobody any more."""
+        """Cut the open connections and end."""
         self.force_exit = True
         for connection in list(self.server_state.connections):
             if connection.transport is not None:

@@ -29,14 +29,7 @@ Body = ReplyBody | ResponseBody
 
 
 class TextRoutes:
-    """Answers with the engine's help.
-
-    Args:
-        engine: computes.
-        model_id: by which clients know the model.
-        metrics: counts.
-        log: takes a line about each reply.
-    """
+    """Answers with the engine's help."""
 
     def __init__(self, engine: EngineThread, model_id: str, metrics: Metrics, log: Callable[[str], object]) -> None:
         self._engine, self._model_id, self._metrics, self._log = engine, model_id, metrics, log
@@ -57,9 +50,7 @@ class TextRoutes:
         """Return the tokens of a text, as llama-server does."""
         fields = read_json(await read_body(request))
         self.served()
-        text = fields.text("content")
-        if text is None:
-            raise fields.missing("content", "a string")
+        text = fields.required(fields.text("content"), "content", "a string")
         if len(text) > MOST_TOKENIZED_CHARS:
             raise ApiError(f"content is longer than {MOST_TOKENIZED_CHARS} characters", 413, "content", "too_long")
         adds_special, parses_special = fields.flag("add_special"), fields.flag("parse_special", True)
@@ -77,20 +68,14 @@ class TextRoutes:
         """Return the text of some tokens."""
         fields = read_json(await read_body(request))
         n_vocab = self.served().vocab_size
-        ids = fields.items("tokens", _MOST_IDS)
-        if ids is None:
-            raise fields.missing("tokens", "a list of token ids")
+        ids = fields.required(fields.items("tokens", _MOST_IDS), "tokens", "a list of token ids")
         if not all(type(one) is int and 0 <= one < n_vocab for one in ids):
             raise ApiError(f"tokens: ids must be whole numbers from 0 to {n_vocab - 1}", 400, "tokens", "invalid_value")
         fields.refuse_rest()
         return JsonBody({"content": await self._aside(lambda model: model.tokenizer.decode(ids))})
 
     def served(self) -> Served:
-        """Return the open model.
-
-        Raises:
-            ApiError: it is not open yet.
-        """
+        """Return the open model. Raises ApiError: it is not open yet."""
         if self._engine.served is None:
             raise unavailable("the model is being opened (try again later)", "model_loading")
         return self._engine.served
@@ -140,7 +125,7 @@ class TextRoutes:
 
         Raises:
             ApiError: it broke off.
-            GoneError: nobody wants it any more.
+            GoneError: the client has left.
         """
         try:
             while True:

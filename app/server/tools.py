@@ -74,12 +74,9 @@ def _choice(fields: Fields) -> str:
 
 
 def _tool(item: Any, place: str) -> dict[str, Any]:
-    tool = _object(item, place)
-    if tool.word("type", "function") is None:
-        raise tool.missing("type", "function")
-    function = tool.table("function")
-    if function is None:
-        raise tool.missing("function", "an object with a name")
+    tool = Fields.of(item, place)
+    tool.required(tool.word("type", "function"), "type", "function")
+    function = tool.required(tool.table("function"), "function", "an object with a name")
     tool.refuse_rest()
     name = _name(function)
     description = function.text("description", "")
@@ -112,13 +109,10 @@ def read_calls(message: Fields) -> tuple[ToolCall, ...]:
 
 
 def _call(item: Any, place: str) -> ToolCall:
-    given = _object(item, place)
-    if given.word("type", "function") is None:
-        raise given.missing("type", "function")
+    given = Fields.of(item, place)
+    given.required(given.word("type", "function"), "type", "function")
     given.any("index")  # of a stream whose pieces a client put together
-    function = given.table("function")
-    if function is None:
-        raise given.missing("function", "an object with name and arguments")
+    function = given.required(given.table("function"), "function", "an object with name and arguments")
     name = _name(function)
     arguments = function.text("arguments", "{}")
     found = call(name, arguments)
@@ -147,15 +141,7 @@ def without_forms(tools: Tools | None, form: object) -> None:
 
 
 def _name(function: Fields) -> str:
-    name = function.text("name")
-    if name is None:
-        raise function.missing("name", _NAME_RULE)
+    name = function.required(function.text("name"), "name", _NAME_RULE)
     if not NAME.fullmatch(name):
         raise function.wrong("name", _NAME_RULE)
     return name
-
-
-def _object(item: Any, place: str) -> Fields:
-    if not isinstance(item, dict):
-        raise ApiError(f"{place} must be an object", param=place, code="invalid_type")
-    return Fields(item, place)

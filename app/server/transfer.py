@@ -34,12 +34,7 @@ class GoneError(Exception):
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the whole body.
-
-    Raises:
-        ApiError: it is too large or takes too long.
-        GoneError: the client has left.
-    """
+    """Return the whole body. Raises ApiError: it is too large or takes too long; GoneError: the client has left."""
     try:
         return await asyncio.wait_for(_read_body(request.receive), BODY_PATIENCE_S)
     except asyncio.TimeoutError:

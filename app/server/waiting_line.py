@@ -17,11 +17,7 @@ class LineFullError(Exception):
 
 
 class WaitingLine(Generic[T]):
-    """A queue that serves its peers in turn.
-
-    Args:
-        most: limit on all that wait.
-    """
+    """A queue that serves its peers in turn."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -33,11 +29,7 @@ class WaitingLine(Generic[T]):
         return self._n
 
     def join(self, peer: str, item: T) -> None:
-        """Wait behind what this peer has sent before.
-
-        Raises:
-            LineFullError: too many wait.
-        """
+        """Wait behind what this peer has sent before. Raises LineFullError: too many wait."""
         with self._lock:
             if self._n >= self._most:
                 raise LineFullError
@@ -45,7 +37,7 @@ class WaitingLine(Generic[T]):
             self._n += 1
 
     def leave(self, item: T) -> bool:
-        """Wait no longer; False where the item does not wait any more."""
+        """Stop waiting; False where the item no longer waits."""
         with self._lock:
             for peer, items in self._peers.items():
                 if item in items:

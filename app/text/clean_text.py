@@ -50,29 +50,25 @@ class TextCleaner:
     """Clean a stream of text; the pieces joined equal ``clean_text`` of the whole, however it was split."""
 
     def __init__(self) -> None:
-        self._held_cr = False
+        self.is_holding = False
+        """Whether a CR waits for what follows."""
         self._marks_in_row = 0
 
     def push(self, text: str) -> str:
         """Take the next piece and return what can be shown; a CR at the end waits for what follows."""
         if not text:
             return ""
-        if self._held_cr:
+        if self.is_holding:
             text = "\r" + text
-        self._held_cr = text.endswith("\r")
-        if self._held_cr:
+        self.is_holding = text.endswith("\r")
+        if self.is_holding:
             text = text[:-1]
         return self._limit_marks(_replace(text))
 
-    @property
-    def is_holding(self) -> bool:
-        """Whether something waits for what follows."""
-        return self._held_cr
-
     def flush(self) -> str:
         """Return what was held back; call it once at the end of the text."""
-        rest = "␍" if self._held_cr else ""
-        self._held_cr, self._marks_in_row = False, 0
+        rest = "␍" if self.is_holding else ""
+        self.is_holding, self._marks_in_row = False, 0
         return rest
 
     def _limit_marks(self, text: str) -> str:

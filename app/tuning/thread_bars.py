@@ -6,6 +6,7 @@ are rows with gains over the way in use when it was measured. Imports no engine;
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,11 @@ from app.text.record import record
 from app.tuning.remembered import equal_counts
 
 if TYPE_CHECKING:
+    from engine.tuning.lookahead_trials import Lookahead
     from engine.tuning.report import Comparison as Comparison
     from engine.tuning.report import Curve as Curve
     from engine.tuning.report import Option, Point
     from engine.tuning.report import TuningReport as TuningReport
-
 
 _FIXED_CELLS = 12
 """Of a row, all but the bar, the rate and its spread: mark, count, blanks and label."""
@@ -140,11 +141,7 @@ _CELL = 19
 
 
 def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[BarLine]:
-    """Draw one comparison: heading, what it takes, and a line for each way that was measured.
-
-    Args:
-        in_use: the way in use, marked.
-    """
+    """Draw one comparison: heading, what it takes, and a line for each way that was measured."""
     lines = [BarLine(f" {_title(comparison):<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(), Role.HEADING)]
     if not any(option.tps for option in comparison.options):
         return [*lines, BarLine(f"   {comparison.left_out or comparison.estimate}", Role.PLAIN)]
@@ -174,3 +171,19 @@ def _cell(option: Option, phase: str, glyphs: Glyphs) -> str:
     decimals = len(median.partition(".")[2])
     shown = f"{median:>5} {glyphs.plus_minus}{tps.half_width:.{decimals}f}"
     return f"{shown:<11} {100 * (gain.median - 1):+.0f} %" if gain is not None else shown
+
+
+def lookahead_lines(found: Mapping[str, Lookahead]) -> list[str]:
+    """Return a line for each weight type."""
+    return [f"{quant}: {_line(one)}" for quant, one in found.items()]
+
+
+def _line(found: Lookahead) -> str:
+    way, far = "no prefetch", abs(found.ahead & ~1)
+    if far:
+        way = f"prefetch {far / 1024:g} kB{', non-temporal' if found.ahead < 0 else ''}"
+    if found.ahead & 1:
+        way = f"{way} and pages" if far else "prefetch pages"
+    if found.gbps <= found.usual_gbps:
+        return f"{way}, as usual: {found.gbps:.1f} GB/s"
+    return f"{way}: {found.gbps:.1f} instead of {found.usual_gbps:.1f} GB/s"

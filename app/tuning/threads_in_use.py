@@ -1,11 +1,13 @@
-"""Threads and memory modes in use, those remembered, and requests to change them."""
+"""Threads and memory modes in use, those remembered, and requests to change them; and ``/threads`` in words."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from app.program.state import TunedChoice
+from app.text.figures import counted
 from app.text.record import record
 
 
@@ -30,7 +32,7 @@ class ThreadWishes:
         self._wishes: deque[ThreadsInUse] = deque(maxlen=1)
         self.in_use: ThreadsInUse | None = None
         """None while there is no model. Only the engine's thread sets it."""
-        self.grant: Callable[[], None] = _grant_nothing
+        self.grant: Callable[[], None] = lambda: None
         """Called by the engine's thread wherever no step is being computed; costs nothing without a wish."""
 
     def wish(self, wanted: ThreadsInUse) -> None:
@@ -42,5 +44,51 @@ class ThreadWishes:
         return self._wishes.pop() if self._wishes else None
 
 
-def _grant_nothing() -> None:
-    pass
+USAGE = "/threads N sets both, /threads N M writing and reading"
+
+
+class ThreadsRefused(Exception):
+    """The typed text is not a choice of threads; the message is the line to show."""
+
+
+def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
+    """Return the threads wished for by one count for everything, or two: for writing and for reading.
+
+    Raises:
+        ThreadsRefused: it is neither, or out of range.
+    """
+    words = text.split()
+    if not 1 <= len(words) <= 2 or not all(word.isascii() and word.isdigit() and len(word) < 5 for word in words):
+        raise ThreadsRefused(f"not a number of threads ({USAGE})")
+    counts = [int(word) for word in words]
+    for count in counts:
+        if not 1 <= count <= in_use.most:
+            raise ThreadsRefused(f"{count} threads are not possible here: 1 to {in_use.most} are")
+    return replace(in_use.now, decode=counts[0], prefill=counts[-1])
+
+
+def describe(choice: TunedChoice) -> str:
+    """Say how many threads write and read, and where the weights lie if that is not the usual place."""
+    pinned = ", bound to CPUs" if choice.pinned else ""
+    huge = ", weights in huge pages" if choice.weights == "huge" else ""
+    return f"{counted(choice.decode, 'thread')} to write, {choice.prefill} to read the prompt{pinned}{huge}"
+
+
+def describe_in_use(in_use: ThreadsInUse) -> str:
+    """Say what holds, and what the next start would begin with."""
+    remembered = in_use.remembered
+    if remembered is None:
+        later = "nothing is remembered for this model yet"
+    elif is_in_use(replace(remembered, kv_type=""), in_use.now):
+        later = "remembered for this machine and model"
+    else:
+        later = f"remembered: {describe(remembered)}"
+    if remembered is not None and remembered.kv_type not in ("", in_use.now.kv_type):
+        later += f"; its KV cache is {remembered.kv_type} from the next time it is opened"
+    return f"{describe(in_use.now)}; {later}"
+
+
+def is_in_use(remembered: TunedChoice, now: TunedChoice) -> bool:
+    """True if the remembered choice is in use; empty fields match anything."""
+    threads = (remembered.decode, remembered.prefill, remembered.pinned) == (now.decode, now.prefill, now.pinned)
+    return threads and remembered.weights in ("", now.weights) and remembered.kv_type in ("", now.kv_type)

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app.cli.bench import spread
 from app.cli.compare import peer_side
 from app.program import exit_codes
 from app.program.own_module import own_module
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
-from app.text.figures import rate
 from app.text.json_line import json_line
 from app.text.record import record
 
@@ -36,7 +36,6 @@ Job = dict[str, Any]
 """Work for both sides: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids to read at once and
 one by one, ``repeats`` times after once to warm up; ``greedy_prompt`` and ``n_greedy``."""
 Answer = dict[str, Any]
-Ask = Callable[[list[str], Job], Answer]
 
 
 @record
@@ -87,11 +86,7 @@ def compare(options: CompareOptions, _: Settings | None = None) -> int:
 
 
 def make_job(options: CompareOptions) -> Job:
-    """Choose the tokens that both engines read.
-
-    Raises:
-        EngineError: the model cannot be used.
-    """
+    """Choose the tokens that both engines read. Raises EngineError: the model cannot be used."""
     from app.chat import opening as engine_access
     from engine.machine import host
 
@@ -127,11 +122,7 @@ def ask_ours(job: Job) -> Answer:
 
 
 def ask_peer(options: CompareOptions, job: Job) -> Answer:
-    """Have llama.cpp do the job.
-
-    Raises:
-        Refusal: it cannot; one line that says what to do.
-    """
+    """Have llama.cpp do the job. Raises Refusal: it cannot; one line that says what to do."""
     python = options.peer_python or sys.executable
     code, answer, complaint = _ask([python, peer_side.__file__], job)
     if answer is not None:
@@ -225,20 +216,18 @@ def lines(found: dict[str, Any]) -> list[str]:
         ("decode_tps", f"write {found['n_gen']} tokens"),
         ("prefill_tps", f"read {found['n_prompt']} tokens"),
     ):
-        written.append(f"  {name:<30}{_spread(ours[key]):>24}{_spread(theirs[key]):>24}{ratio[key]:>7.2f}x")
+        written.append(f"  {name:<30}{spread(ours[key]):>24}{spread(theirs[key]):>24}{ratio[key]:>7.2f}x")
     versions, levels = found["versions"], found["levels"]
     mine = ", ".join(f"{name} {version}" for name, version in versions["jalopy"].items())
+    level, peer = levels["jalopy"], peer_level(levels["llama_cpp"])
+    unequal = f"not the same instructions: jalopy {level}, llama.cpp {peer}"
     return [
         *written,
         _greedy_line(found),
         f"jalopy: {mine}, level {levels['jalopy']}",
         f"llama-cpp-python {versions['llama-cpp-python']}: {levels['llama_cpp']}",
-        *_unequal(levels["jalopy"], peer_level(levels["llama_cpp"])),
+        *([unequal] if level != peer else []),
     ]
-
-
-def _unequal(ours: str, theirs: str) -> list[str]:
-    return [] if ours == theirs else [f"not the same instructions: jalopy {ours}, llama.cpp {theirs}"]
 
 
 def _greedy_line(found: dict[str, Any]) -> str:
@@ -248,7 +237,3 @@ def _greedy_line(found: dict[str, Any]) -> str:
     margin = found["greedy_margin"]
     what = "a near tie that rounding decides" if margin < NEAR_TIE else "no near tie: one of them computes wrongly"
     return f"greedy: the same up to token {part} of {n}, then they part; ours was ahead by {margin:.3f} spreads: {what}"
-
-
-def _spread(rates: list[float]) -> str:
-    return f"{rate(statistics.median(rates))} ({rate(rates[0])}-{rate(rates[-1])})"

@@ -29,11 +29,7 @@ def main() -> int:
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """Measure, and continue the prompt greedily.
-
-    Raises:
-        EngineError: the model cannot be used.
-    """
+    """Measure, and continue the prompt greedily. Raises EngineError: the model cannot be used."""
     settings = built_in_settings()
     wanted = {"threads": job["threads"], "prefill_threads": job["threads"], "weights": job.get("weights", "mmap")}
     for key, value in wanted.items():

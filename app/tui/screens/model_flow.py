@@ -29,7 +29,7 @@ from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.screens.notes import greeting
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
-from app.tuning.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
+from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
 
 
 class ModelFlow:

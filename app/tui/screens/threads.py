@@ -28,8 +28,7 @@ from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.thread_curve import ThreadCurve, n_rows, option_panels
 from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text
-from app.tuning.thread_command import describe_in_use
-from app.tuning.threads_in_use import ThreadsInUse
+from app.tuning.threads_in_use import ThreadsInUse, describe_in_use
 
 if TYPE_CHECKING:
     from app.chat.events import ModelLoaded

@@ -117,7 +117,7 @@ def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
     script.prefill_gate = Gate()
     assert engine.bridge.send(Prepare(FORTY, True))
     assert script.prefill_gate.waiting.wait(_PATIENCE_S)
-    engine.bridge._wire.idle_work._is_dropped = True  # as if the session had cleared its flag just after
+    engine.bridge._wire.idle_work.is_dropped = True  # as if the session had cleared its flag just after
     idle(engine)
     assert engine.session.length == 0
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from app.chat.events import (
-    ConversationTakenUp,
     Event,
     GenerationFailed,
     GenerationFinished,
@@ -22,7 +21,7 @@ from app.chat.events import (
 )
 from app.chat.options import ChatOptions
 from app.chat.talk import NothingToDoError, Talk
-from app.conversations.conversation import Conversation, Ending, Role
+from app.conversations.conversation import Ending, Role
 from engine.errors import BrokenModelError, GGUFError
 from tests.app.fake_engine import Gate, Script
 
@@ -122,25 +121,6 @@ def test_a_reply_that_nobody_follows_is_stopped_and_the_next_one_comes(talk: Tal
     assert texts(talk)[0::2] == ["first", "second"]
 
 
-def test_messages_are_taken_as_they_are_and_only_what_is_new_is_read(talk: Talk, script: Script) -> None:
-    opened(talk)
-    past = Conversation("Be kind.")
-    past.add_user("why?")
-    past.add_reply("because", Ending.COMPLETE, None)
-    (taken_up,) = list(talk.load(past))
-    assert isinstance(taken_up, ConversationTakenUp)
-    assert answer(talk.ask("and then?")) == "one."
-    assert cache_text(script) == "Be kind.why?becauseand then?one."
-    more = Conversation("Be kind.", [*past.messages])
-    (taken_up,) = list(talk.load(more))
-    assert isinstance(taken_up, ConversationTakenUp)
-    assert taken_up.ready_tokens >= taken_up.total_tokens - 1
-    assert list(talk.load(Conversation())) == []
-    assert answer(talk.ask("anew")) == "two."
-    assert cache_text(script) == "anewtwo."
-    assert talk.turns.journal.id == ""
-
-
 def test_a_plain_text_goes_on_and_is_no_part_of_the_conversation(talk: Talk, script: Script) -> None:
     opened(talk)
     assert answer(talk.ask("first")) == "one."
@@ -191,9 +171,7 @@ def test_a_message_that_does_not_fit_is_no_part_of_the_conversation(talk: Talk, 
 def test_a_message_that_is_asked_again_and_does_not_fit_any_more_stays(talk: Talk, script: Script) -> None:
     script.n_ctx = 20
     opened(talk)
-    past = Conversation()
-    past.add_user("w " * 40)
-    assert list(talk.load(past)) == []
+    talk.turns.conversation.add_user("w " * 40)
     (refused,) = list(talk.regenerate())
     assert isinstance(refused, PromptRefused)
     assert texts(talk) == ["w " * 40]

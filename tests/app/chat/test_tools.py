@@ -278,7 +278,7 @@ def test_models_without_tools_answer_without_and_say_so_once(chats: Callable[...
     script = Script(replies=[["Hello."]], calls_like="" if why == "template" else "<tool_call>")
     chat = chats(script=script, form=form)
     if form is not None:
-        form.constraint = lambda tokenizer: None  # type: ignore[method-assign]
+        form.constraint = lambda *_: None  # type: ignore[method-assign]
     chat.ask("one")
     chat.ask("two")
     assert len(chat.told) == 1

@@ -10,13 +10,14 @@ import pytest
 from app.chat import worker_measures as engine_measures
 from app.chat.bridge import EngineBridge
 from app.chat.commands import Ask, Load, MeasureBandwidth
-from app.chat.events import GenerationFinished, ModelFailed
+from app.chat.events import GenerationFailed, GenerationFinished, ModelFailed
 from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
 from app.chat.worker_measures import phase_costs, time_spent
 from app.machine import page_faults
 from app.machine.records import EngineFigures
 from app.machine.reply_history import ReplyHistory
+from app.machine.tuning_conditions import ConditionsWatch
 from engine.errors import GGUFError
 from engine.machine import host
 from tests.app.chat.test_bridge import Engine
@@ -184,6 +185,16 @@ def test_without_room_nothing_is_measured_and_without_a_model_neither(engine, sc
     engine.ask("one")
     assert script.n_bandwidth_probes == 0
     assert engine.bridge.figures.read_gbps == {}
+
+
+def test_without_a_model_the_machine_is_not_watched_either(script):
+    watches = []
+    engine = Engine(script, watch_conditions=lambda: watches.append(ConditionsWatch(None)) or watches[-1])
+    engine.bridge.send(MeasureBandwidth())
+    engine.bridge.send(Ask("one"))
+    engine.wait_for(GenerationFailed)
+    assert engine.bridge.close(_PATIENCE_S)
+    assert len(watches) == 1  # that of the searches for threads
 
 
 def test_a_containers_limit_counts_as_room(script, monkeypatch):

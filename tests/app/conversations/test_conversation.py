@@ -46,14 +46,6 @@ def test_only_a_reply_can_be_dropped_and_only_a_question_taken_back():
         conversation.take_back_user()
 
 
-def test_clearing_keeps_the_system_prompt():
-    conversation = Conversation("Be brief.")
-    conversation.add_user("why?")
-    conversation.clear()
-    assert conversation.is_empty
-    assert conversation.system == "Be brief."
-
-
 def test_the_figures_of_a_continued_reply_add_up():
     more = ReplyFigures(9, 0.2, 2.0, prompt_tokens=1, reused_tokens=20, range_tps=(1.9, 2.1))
     whole = PAUSED.continued_by(more)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.import_sessions import import_files
+from app.cli.sessions import import_files
 from app.conversations import foreign
 from app.conversations.conversation import Conversation, Ending, ReplyFigures, Role
 from app.conversations.export import to_json

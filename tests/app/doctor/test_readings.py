@@ -9,8 +9,7 @@ import psutil
 import pytest
 
 from app.doctor import read_machine
-from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory
-from app.doctor.read_terminal import read_terminal
+from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory, read_terminal
 from app.doctor.readings import ClockReadings
 
 

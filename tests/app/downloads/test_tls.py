@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.downloads import hub, unreachable
+from app.downloads import hub
+from app.downloads import refusal as refusals
 from app.downloads.refusal import ConnectionCut
 from app.program import exit_codes
 from tests.app.downloads.certificates import Authority
@@ -167,7 +168,7 @@ def test_an_authority_that_is_not_known_is_refused(target: Path, monkeypatch: py
 def test_a_certificate_of_another_time_names_the_clock(
     has_clock_set_back: bool, authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unreachable, "time", SimpleNamespace(strftime=lambda form: "2014-01-03"))
+    monkeypatch.setattr(refusals, "time", SimpleNamespace(strftime=lambda form: "2014-01-03"))
     context = authority.not_yet_valid("127.0.0.1") if has_clock_set_back else authority.expired("127.0.0.1")
     line = refused_certificate(context, target, monkeypatch)
     what = "is not valid yet" if has_clock_set_back else "has expired"
@@ -212,9 +213,9 @@ def test_authorities_in_a_directory_count(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "not-there.pem"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    assert not unreachable._knows_authorities()
+    assert not refusals._knows_authorities()
     authority.write(tmp_path / "0a1b2c3d.0")
-    assert unreachable._knows_authorities()
+    assert refusals._knows_authorities()
 
 
 # ---- no TLS at all

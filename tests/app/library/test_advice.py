@@ -11,7 +11,14 @@ GIB = 1 << 30
 
 @pytest.mark.parametrize("row", advice.memory_rows(), ids=lambda row: f"{row.gib} GiB")
 def test_the_table_by_memory_is_what_its_derivation_gives(row: advice.MemoryRow) -> None:
-    assert row.best == advice.derive_best(row)
+    memory, best = MachineMemory(row.gib * GIB, int((row.gib - row.system) * GIB)), []
+    for shape in reversed(advice.shapes()):
+        trials = {
+            one: advice._try(shape.parameters, one, memory, MachineRates()) for one in advice._four_bits_or_more()
+        }
+        fitting = [one for one, trial in trials.items() if trial.verdict == "yes"]
+        best += [f"{shape.size} {fitting[0]}"] if fitting else []
+    assert row.best == tuple(best[:3])
 
 
 def test_the_table_has_the_sizes_people_ask_for() -> None:

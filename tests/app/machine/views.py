@@ -69,7 +69,7 @@ PHASES = (
     PhaseCost("sampling", 2.0, 0.01, None),
     PhaseCost("interface", 0.2, 0.001, None),
 )
-STUTTER = Stutter(token=57, begin_s=41.0, end_s=41.8, excess_s=0.6)
+STUTTER = Stutter(token=57, begin_s=41.0, end_s=41.8)
 
 
 def view(**changes: Any) -> PerformanceView:

@@ -22,8 +22,7 @@ from app.program.refusals import Refusal
 from app.program.remote_model import RemoteModel, server_address
 from app.program.settings import built_in_settings
 from app.remote import exchange as exchanges
-from app.remote.exchange import Exchange, Listed
-from app.remote.key import VARIABLE, find_key
+from app.remote.exchange import VARIABLE, Exchange, Listed, find_key
 from app.remote.pieces import Piece, events, piece_of
 from app.remote.worker import RemoteWorker
 from app.text.clean_text import clean_line

@@ -10,8 +10,8 @@ import pytest
 
 from app.chat.answer_form import FormError
 from app.chat.form_constraint import Forms
+from app.server.answer_form import call_form
 from app.server.api_error import ApiError
-from app.server.call_grammar import call_form
 from app.server.fields import Fields
 from app.server.order import chat_order
 from app.server.tools import Tools
