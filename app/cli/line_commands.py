@@ -90,12 +90,12 @@ class LineCommands:
             say(f"{what} {why}, nothing was sent ({hint}; a leading space sends it as text)")
         elif action.needs_argument and not argument:
             say(action.usage)
-        elif argument and not action.takes_argument:
+        elif argument and not action.argument:
             say(f"/{action.command} takes no argument.")
         else:
             carry_out: Callable[..., None] = getattr(self, action.name)
             try:
-                carry_out(*([argument] if action.takes_argument else []))
+                carry_out(*([argument] if action.argument else []))
             except (Refusal, ThreadsRefused) as refusal:
                 say(str(refusal))
 
@@ -325,7 +325,7 @@ def say_text(text: str) -> None:
 
 
 def _names() -> list[str]:
-    return [name for action in possible() for name in (action.command, *action.aliases)]
+    return [name for action in possible() for name in action.names]
 
 
 def _is_terminal() -> bool:

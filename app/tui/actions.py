@@ -35,9 +35,8 @@ class Action:
     """Default keys, separated by commas, in Textual's names."""
     priority: bool = False
     """Whether the key acts before the focused widget sees it."""
-    command: str = ""
-    """Slash command without the slash."""
-    aliases: tuple[str, ...] = ()
+    slash: str = ""
+    """Slash command without the slash, and other words for it, separated by spaces."""
     argument: str = ""
     """The command's argument as help shows it; "" for none."""
     example: str = ""
@@ -45,31 +44,35 @@ class Action:
     hint: str = ""
     """The word for it at the prompt's lower edge; "" for what is not named there."""
     shows: str = ""
-    """The screen it leads to: ``module:Class`` in ``app.tui.screens``, or the chat; "" for none.
-
-    The module's name is the screen's scope, and its mode.
-    """
+    """The screen it leads to, or the chat; "" for none. It is the screen's module, its scope and Textual's mode."""
 
     @property
-    def mode(self) -> str:
-        """Textual's mode of the screen it leads to; "" for none."""
-        return self.shows.partition(":")[0]
+    def names(self) -> list[str]:
+        """The slash command and the other words for it."""
+        return self.slash.split()
+
+    @property
+    def command(self) -> str:
+        """The slash command; "" for none."""
+        return self.slash.partition(" ")[0]
 
     @property
     def call(self) -> str:
         """The Textual action that carries it out."""
-        return f"app.show({self.mode!r})" if self.shows else self.name
+        if self.shows:
+            return f"app.show({self.shows!r})"
+        return f"press({self.name!r})" if self.scope == "message" else self.name
+
+    @property
+    def written(self) -> str:
+        """The command with its argument, as help shows it; "" for none."""
+        return f"/{self.command} {self.argument}".rstrip() if self.slash else ""
 
     @property
     def usage(self) -> str:
         """How to write the command."""
         example = f", for example /{self.command} {self.example}" if self.example else ""
-        return f"usage: /{self.command} {self.argument}{example}"
-
-    @property
-    def takes_argument(self) -> bool:
-        """Whether text behind the command means something."""
-        return bool(self.argument)
+        return f"usage: {self.written}{example}"
 
     @property
     def needs_argument(self) -> bool:
@@ -82,7 +85,7 @@ def action_table(*actions: Action) -> dict[str, Action]:
     table = {f"{action.scope}.{action.name}": action for action in actions}
     for action in actions:
         if action.shows:
-            table.setdefault(f"{action.mode}.leave", Action("leave", "Go back", action.mode, "escape,q", shows=CHAT))
+            table.setdefault(f"{action.shows}.leave", Action("leave", "Go back", action.shows, "escape,q", shows=CHAT))
     return table
 
 
@@ -96,54 +99,30 @@ ACTIONS = action_table(
     Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
     Action("to_end", "Go to the newest text (End in an empty prompt does it too)", "prompt", "ctrl+end"),
     Action("stop", "Stop the reply, keep its text; back to the prompt", "chat", "escape"),
-    Action("new", "Start a new conversation", "chat", command="new", aliases=("clear",)),
-    Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),
-    Action("continue_reply", "Go on with a reply that was stopped", "chat", command="continue", aliases=("go",)),
-    Action("edit", "Edit a message of yours or the reply", "chat", command="edit", argument="[number|reply]"),
-    Action(
-        "rename",
-        "Give the conversation a title",
-        "chat",
-        command="title",
-        aliases=("rename",),
-        argument="words",
-        example="A walk by the sea",
-    ),
-    Action("system", "Show or set the system prompt ('-' for none)", "chat", command="system", argument="[text]"),
-    Action(
-        "persona",
-        "List personas, start anew with one, or keep what is set as one",
-        "chat",
-        command="persona",
-        aliases=("preset",),
-        argument="[name|save name]",
-    ),
-    Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g", command="editor"),
-    Action("take_back", "Take back the message that waits", "chat", command="unsend"),
-    Action("unfold", "Show pasted text whole, or folded again", "chat", "ctrl+o", command="unfold"),
-    Action(
-        "read",
-        "Attach files or folders to the next message (so does @file in it)",
-        "chat",
-        command="read",
-        argument="file ...",
-        example="notes.md 'two words.pdf' docs *.py",
-    ),
-    Action("copy", "Copy the last reply", "chat", command="copy", argument="[code 2|thinking] [file]"),
-    Action(
-        "save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path] [+thinking]"
-    ),
-    Action(
-        "thinking", "Show or fold a thought; think more or less", "chat", command="think", argument="[on|off|low|500]"
-    ),
-    Action("schema", "Have answers follow a JSON schema", "chat", command="schema", argument="[file|off]"),
-    Action(
-        "tools", "List servers of tools, turn them on or off", "chat", command="tools", argument="[on|off [server]]"
-    ),
+    Action("new", "Start a new conversation", "chat", slash="new clear"),
+    Action("regenerate", "Answer the last message again", "chat", "ctrl+r", slash="regen retry"),
+    Action("continue_reply", "Go on with a reply that was stopped", "chat", slash="continue go"),
+    Action("edit", "Edit a message of yours or the reply", "chat", slash="edit", argument="[number|reply]"),
+    Action("rename", "Give the conversation a title", "chat", slash="title rename", argument="words",
+           example="A walk by the sea"),
+    Action("system", "Show or set the system prompt ('-' for none)", "chat", slash="system", argument="[text]"),
+    Action("persona", "List personas, start anew with one, or keep what is set as one", "chat", slash="persona preset",
+           argument="[name|save name]"),
+    Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g", slash="editor"),
+    Action("take_back", "Take back the message that waits", "chat", slash="unsend"),
+    Action("unfold", "Show pasted text whole, or folded again", "chat", "ctrl+o", slash="unfold"),
+    Action("read", "Attach files or folders to the next message (so does @file in it)", "chat", slash="read",
+           argument="file ...", example="notes.md 'two words.pdf' docs *.py"),
+    Action("copy", "Copy the last reply", "chat", slash="copy", argument="[code 2|thinking] [file]"),
+    Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", slash="save", argument="[path] [+thinking]"),
+    Action("thinking", "Show or fold a thought; think more or less", "chat", slash="think",
+           argument="[on|off|low|500]"),
+    Action("schema", "Have answers follow a JSON schema", "chat", slash="schema", argument="[file|off]"),
+    Action("tools", "List servers of tools, turn them on or off", "chat", slash="tools", argument="[on|off [server]]"),
     Action("focus_older", "Go up to a message", "chat", "ctrl+up,shift+tab"),
     Action("focus_newer", "Go down to a message or the prompt", "chat", "ctrl+down"),
-    Action("model", "Load a model file", "chat", command="model", argument="path"),
-    Action("theme", "Choose the colours", "app", command="theme", argument="[name]"),
+    Action("model", "Load a model file", "chat", slash="model", argument="path"),
+    Action("theme", "Choose the colours", "app", slash="theme", argument="[name]"),
     Action("leave", "Go back", "help", "escape,q,enter"),
     Action("leave", "Leave the colours as they were", "theme", "escape"),
     Action("examine", "Examine again", "doctor", "r"),
@@ -154,27 +133,12 @@ ACTIONS = action_table(
     Action("measure_kv", "Compare types of the KV cache too", "threads", "k"),
     Action("other_phase", "Let 1-9 choose for the other column", "threads", "tab"),
     Action("leave", "Stop measuring, or go back", "threads", "escape,q"),
-    Action("toggle_strip", "Show or hide the speed strip beside the chat", "chat", "ctrl+t", command="strip"),
-    Action("help", "Show keys and commands", "app", "f1", command="help", argument="[topic]", hint="help"),
-    Action(
-        "performance",
-        "Show speed, and where the time goes",
-        "app",
-        "f2",
-        command="stats",
-        aliases=("speed",),
-        hint="speed",
-        shows="performance:PerformanceScreen",
-    ),
-    Action(
-        "models",
-        "Choose a model: what is here, what fits, how fast",
-        "app",
-        "f3",
-        command="models",
-        hint="models",
-        shows="models:ModelsScreen",
-    ),
+    Action("toggle_strip", "Show or hide the speed strip beside the chat", "chat", "ctrl+t", slash="strip"),
+    Action("help", "Show keys and commands", "app", "f1", slash="help", argument="[topic]", hint="help"),
+    Action("performance", "Show speed, and where the time goes", "app", "f2", slash="stats speed", hint="speed",
+           shows="performance"),
+    Action("models", "Choose a model: what is here, what fits, how fast", "app", "f3", slash="models", hint="models",
+           shows="models"),
     Action("open", "Change this setting, or keep what is typed", "settings", "enter"),
     Action("reset", "Back to the default: takes it out of your file", "settings", "ctrl+d,delete"),
     Action("leave", "Leave the value as it was, clear the filter, or go back", "settings", "escape"),
@@ -201,41 +165,14 @@ ACTIONS = action_table(
     Action("once", "Run this call", "question", "y"),
     Action("always", "Run it, and ask no more for this tool in this conversation", "question", "a"),
     Action("leave", "Refuse the call", "question", "escape,n"),
-    Action("set", "Show or set temperature, top_k ...", "chat", command="set", argument="[name value]"),
-    Action(
-        "report",
-        "Copy a card with machine, model and speeds; or into a file",
-        "app",
-        command="report",
-        argument="[file.svg]",
-    ),
-    Action("threads", "Show or set the threads", "chat", command="threads", argument="[write [read]]"),
-    Action(
-        "tune",
-        "Find the best number of threads",
-        "app",
-        "f4",
-        command="tune",
-        hint="tune",
-        shows="threads:ThreadsScreen",
-    ),
-    Action(
-        "doctor",
-        "Examine machine, terminal and model: what costs speed",
-        "app",
-        "f5",
-        command="doctor",
-        hint="doctor",
-        shows="doctor:DoctorScreen",
-    ),
-    Action(
-        "settings",
-        "See and change every setting",
-        "app",
-        command="settings",
-        aliases=("config",),
-        shows="settings:SettingsScreen",
-    ),
+    Action("set", "Show or set temperature, top_k ...", "chat", slash="set", argument="[name value]"),
+    Action("report", "Copy a card with machine, model and speeds; or into a file", "app", slash="report",
+           argument="[file.svg]"),
+    Action("threads", "Show or set the threads", "chat", slash="threads", argument="[write [read]]"),
+    Action("tune", "Find the best number of threads", "app", "f4", slash="tune", hint="tune", shows="threads"),
+    Action("doctor", "Examine machine, terminal and model: what costs speed", "app", "f5", slash="doctor",
+           hint="doctor", shows="doctor"),
+    Action("settings", "See and change every setting", "app", slash="settings config", shows="settings"),
     Action("copy_message", "Copy the message", "message", "y"),
     Action("copy_code", "Copy its next code block", "message", "u"),
     Action("continue_here", "Go on with it where it stopped", "message", "c"),
@@ -244,19 +181,11 @@ ACTIONS = action_table(
     Action("fork_here", "Go on from here with a copy of the conversation", "message", "f"),
     Action("toggle_thinking", "Show or fold what the model thought", "message", "t"),
     Action("command_palette", "Command palette", "app", "ctrl+p", hint="palette"),
-    Action(
-        "conversations",
-        "Open an earlier conversation: list and search",
-        "app",
-        "f8",
-        command="conversations",
-        aliases=("history", "sessions"),
-        hint="history",
-        shows="conversations:ConversationsScreen",
-    ),
+    Action("conversations", "Open an earlier conversation: list and search", "app", "f8",
+           slash="conversations history sessions", hint="history", shows="conversations"),
     Action("interrupt", "Stop the reply; twice quits; copies selected text", "app", "ctrl+c", priority=True),
-    Action("quit", "Quit", "app", "ctrl+q", priority=True, command="quit", aliases=("exit", "bye")),
-)
+    Action("quit", "Quit", "app", "ctrl+q", priority=True, slash="quit exit bye"),
+)  # fmt: skip
 """All actions by id, ``scope.name``; ids are what a key map refers to."""
 
 
@@ -267,18 +196,18 @@ def scopes_meet(one: str, other: str) -> bool:
 
 def commands() -> Iterator[Action]:
     """Yield the actions that have a slash command, in the table's order."""
-    return (action for action in ACTIONS.values() if action.command)
+    return (action for action in ACTIONS.values() if action.slash)
 
 
 def find_command(word: str) -> Action | None:
     """Return the action of a command or alias, whatever its case."""
     word = word.lower()
-    return next((action for action in commands() if word in (action.command, *action.aliases)), None)
+    return next((action for action in commands() if word in action.names), None)
 
 
 def nearest_command(word: str) -> str:
     """Return the command that looks most like a mistyped one; "" where none does."""
-    names = {name: action.command for action in commands() for name in (action.command, *action.aliases)}
+    names = {name: action.command for action in commands() for name in action.names}
     return names.get(nearest_name(word, names), "")
 
 
@@ -295,7 +224,7 @@ def commands_starting(text: str) -> list[Action]:
     if match is None:
         return []
     word = match[1].lower()
-    return [a for a in commands() if any(name.startswith(word) for name in (a.command, *a.aliases))]
+    return [a for a in commands() if any(name.startswith(word) for name in a.names)]
 
 
 def split_command(text: str) -> tuple[str, str] | None:

@@ -16,37 +16,35 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import App, SystemCommand
-from textual.binding import BindingType
 from textual.screen import Screen
 from textual.worker import WorkerFailed
 
 from app.chat.bridge import EngineBridge
 from app.chat.options import ChatOptions
+from app.chat.turns import Turns
 from app.conversations.at_hand import conversations_at_hand
 from app.downloads.background import BackgroundDownload
 from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state
 from app.program.manual import page
 from app.program.personas import persona_names
-from app.program.refusals import Refusal, bug_line, exit_code_of, line_of
+from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
 from app.text.glyphs import is_console
-from app.tui.actions import ACTIONS, CHAT, Action
+from app.tui.actions import ACTIONS, CHAT
 from app.tui.bindings import bindings, scope_of
-from app.tui.chat_options import chat_options, may_read_ahead
+from app.tui.chat_options import chat_options
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings
 from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.screens.chat import ChatScreen
-from app.tui.screens.drafting import PromptHabits
-from app.tui.screens.later import download_screen, inspect_screen, make_screen
-from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.surroundings import Surroundings, make_screen
 from app.tui.speed.interface_pace import SLOWEST, InterfacePace
 from app.tui.speed.watch import PerformanceWatch
 from app.tui.terminal_input import TerminalDriver
@@ -66,15 +64,11 @@ if TYPE_CHECKING:
 
     from app.downloads.job import PullJob
     from app.library.listing import Outlook
-    from engine.prompt.tools.calls import ToolCall
 
 QUIT_WINDOW_S = 3.0
 """A second ctrl+c within this time quits."""
 
 INTERFACE_COST_PERIOD_S = 1.0
-
-WEAK_DIVISOR = SLOWEST
-"""Divisor of the drawing pace at the start where the engine takes every core; it falls once drawing proves cheap."""
 
 DOWNLOAD_LOOK_S = 1.0
 """Seconds between two looks at a download whose screen is not shown."""
@@ -101,7 +95,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     TITLE = "jalopy"
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = CHAT
-    BINDINGS: ClassVar[list[BindingType]] = bindings("app")
+    BINDINGS = bindings("app")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
 
@@ -133,26 +127,23 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._is_lent = False
         self.keymap = keymap or Keymap()
         self._theme_error = self._set_up_theme(remembered_theme)
-        habits = PromptHabits(
+        at_hand = conversations_at_hand(settings)
+        # Where the engine takes every core drawing begins at its slowest, until it proves cheap.
+        self.watch_performance = PerformanceWatch(self.bridge, InterfacePace(SLOWEST if is_weak_machine() else 1))
+        around = Surroundings(
+            self.live,
             self.keymap,
-            settings.prompt_history == "on",
-            lambda: self.settings.notify == "on",
-            lambda: may_read_ahead(self.settings),
-        )
-        pace = InterfacePace(WEAK_DIVISOR if is_weak_machine() else 1)
-        self.watch_performance = PerformanceWatch(self.bridge, pace=pace)
-        self.chat = ChatScreen(
             self.bridge,
-            settings.system_prompt or None,
-            model_path,
-            clock,
+            Turns(self.bridge, settings.system_prompt or None, at_hand.journal),
+            at_hand,
             self.watch_performance,
-            habits,
-            conversations_at_hand(settings),
+            self.downloads,
             self.open_model,
-            self.downloads.word,
-            self._ask_about_call,
+            lambda conversation_id: self.chat.call_later(self.chat.talks.open_conversation, conversation_id),
+            lambda: self.chat.talks.delete_live(),
+            self.look_after_download,
         )
+        self.chat = ChatScreen(around, model_path)
         self.unsent_line = ""
         """Line for stderr on unsent messages, after an end that the user did not ask for."""
         self._is_unsent_kept = False
@@ -160,24 +151,9 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Why something of the conversation could not be saved, once the application has ended."""
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
         self.add_mode(CHAT, lambda: self.chat)
-        around = Surroundings(
-            self.live,
-            self.keymap,
-            self.bridge,
-            self.chat.turns,
-            self.chat.conversations,
-            self.watch_performance,
-            self.downloads,
-            self.open_model,
-            self._open_conversation,
-            self._delete_live,
-            self.look_after_download,
-            inspect_screen,
-            download_screen,
-        )
         for action in ACTIONS.values():
-            if action.shows and action.mode != CHAT:
-                self.add_mode(action.mode, partial(make_screen, action.shows, around))
+            if action.shows not in ("", CHAT):
+                self.add_mode(action.shows, partial(make_screen, action.shows, around))
 
     @property
     def settings(self) -> Settings:
@@ -199,20 +175,16 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.call_after_refresh(garbage.settle)
 
     def _note_interface_cost(self) -> None:
-        self.watch_performance.note_interface_cost(self.bridge.now_s())
+        self.watch_performance.note_interface_cost()
 
     def on_unmount(self) -> None:
-        """Save what is not saved, and end the engine's thread, or leave it to the end of the process.
-
-        A download is left to be gone on with.
-        """
+        """Save what is not saved; end the engine's thread and a download, which can go on from there."""
         self._save_now()
         self.parting_line = self.downloads.leave()
         self.bridge.close()
         self.unsaved = self.chat.turns.journal.close(SAVING_PATIENCE_S)
 
     def _save_now(self) -> None:
-        """Save the running reply as far as it is written, whatever else is wrong."""
         with suppress(Exception):
             self.chat.turns.save_partial()
 
@@ -224,7 +196,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         for action_id, action in ACTIONS.items():
             carrier = carriers.get(action.scope)
             if carrier is not None and action.name != "command_palette":
-                help_text = "   ".join(filter(None, (self.keymap.shown_keys(action_id), _usage(action))))
+                help_text = "   ".join(filter(None, (self.keymap.shown_keys(action_id), action.written)))
                 begin = partial(self.chat.prompt.begin_command, action.command)
                 act = partial(self.run_action, action.call, carrier)
                 yield SystemCommand(action.title, help_text, begin if action.needs_argument else act)
@@ -237,19 +209,12 @@ class JalopyApp(App[None], inherit_bindings=False):
     def action_help(self, topic: str = "") -> None:
         """Show keys and commands, those of the focused widget and the screen first; or what the manual says."""
         if topic:
-            self._tell_topic(topic)
-            return
-        from app.tui.screens.help import HelpScreen, help_sections
+            self.chat.notes.tell(lambda: page(topic))
+        elif not self.screen.is_modal:
+            from app.tui.screens.help import HelpScreen, help_sections
 
-        if not self.screen.is_modal:
             sections = help_sections(self.screen, self.keymap)
             self.push_screen(HelpScreen(sections, self.keymap.first_key("help.leave")))
-
-    def _tell_topic(self, topic: str) -> None:
-        try:
-            self.chat.note(page(topic))
-        except Refusal as refusal:
-            self.chat.note(str(refusal), True)
 
     def action_command_palette(self) -> None:
         """Open the command palette."""
@@ -291,9 +256,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     def open_model(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> bool:
         """Open a model in the chat, after asking what becomes of a conversation; False while the engine is busy.
 
-        Args:
-            title: how to name it; clean.
-            outlook: how fast it is expected to read; None looks that up.
+        The title is clean; without an outlook its speed is looked up.
         """
         if self.chat.turns.is_busy:
             return False
@@ -310,9 +273,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         if outlook is None and isinstance(path, Path):
             outlook = await asyncio.wrap_future(look_up(path, self.settings))
         tokens, prefill_tps = self.bridge.status.context_used, outlook.prefill_tps if outlook else None
-        question = SwitchModelScreen(
-            title, tokens, prefill_tps, self.keymap, "" if isinstance(path, Path) else path.host
-        )
+        host = "" if isinstance(path, Path) else path.host
+        question = SwitchModelScreen(title, tokens, prefill_tps, self.keymap, host)
         self.push_screen(question, partial(self._open_in_chat, path))
 
     def _open_in_chat(self, path: ModelPlace, answer: str | None) -> None:
@@ -320,17 +282,6 @@ class JalopyApp(App[None], inherit_bindings=False):
             if self.current_mode != CHAT:
                 self.switch_mode(CHAT)
             self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
-
-    async def _ask_about_call(self, server: str, call: ToolCall) -> str | None:
-        from app.tui.screens.question import QuestionScreen
-
-        return await self.push_screen_wait(QuestionScreen(server, call, self.keymap, self.bridge.now_s))
-
-    def _open_conversation(self, conversation_id: str) -> None:
-        self.chat.call_later(self.chat.talks.open_conversation, conversation_id)
-
-    async def _delete_live(self) -> str:
-        return await self.chat.talks.delete_live()
 
     def look_after_download(self, job: PullJob) -> None:
         """Let a download go on wherever the user is, and say in the chat how it ended."""
@@ -353,10 +304,6 @@ class JalopyApp(App[None], inherit_bindings=False):
         if self._download_watch is not None and (self.downloads.job is None or self.downloads.job.state.is_over):
             self._download_watch.stop()
             self._download_watch = None
-
-    async def action_quit(self) -> None:
-        """Quit."""
-        self.exit()
 
     async def action_interrupt(self) -> None:
         """Copy a selection; else stop the reply; a second one in a row quits."""
@@ -465,11 +412,6 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._keep_unsent()
         self.exit(return_code=code)
 
-    @property
-    def is_leaving(self) -> bool:
-        """Whether the exit has begun: widgets go away below their own messages then."""
-        return self._exit
-
     def _handle_exception(self, error: Exception) -> None:
         """Take note of an unhandled exception, but let none spoil an exit that is under way."""
         if not self._exit:
@@ -477,8 +419,7 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _fatal_error(self) -> None:
         """End after an unhandled exception without Textual's traceback, which shows local variables: the chat."""
-        error = self._exception or sys.exc_info()[1]
-        self._crash(error)
+        self._crash(self._exception or sys.exc_info()[1])
 
     def panic(self, *renderables: object) -> None:
         """End after an error that Textual would print, such as one in its input thread."""
@@ -501,7 +442,3 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._keep_unsent()
         self._return_code = self.crash_code
         self._close_messages_no_wait()
-
-
-def _usage(action: Action) -> str:
-    return f"/{action.command} {action.argument}".rstrip() if action.command else ""

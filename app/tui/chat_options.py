@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.chat import opening as engine_access
 from app.chat.answer_form import AnswerForm
+from app.chat.commands import Worker
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
 from app.chat.tools import ToolBox
+from app.chat.wire import Wire
 from app.library.choose_model import remember_opened
 from app.machine.low_power import is_on_battery
 from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import watch_machine
 from app.program import paths
 from app.program.settings import SamplingSettings, Settings
-
-if TYPE_CHECKING:
-    from app.chat.commands import Worker
-    from app.chat.wire import Wire
 
 
 def chat_options(settings: Settings) -> ChatOptions:
@@ -49,7 +47,7 @@ def chat_options(settings: Settings) -> ChatOptions:
 
 
 def shell_options(settings: Settings, keeps_states: bool, form: AnswerForm | None = None) -> ChatOptions:
-    """Return the same for a program in a shell: nothing is measured on the side, and nothing read before it is asked.
+    """Return the same for a program in a shell: nothing is measured on the side, nothing read before it is asked.
 
     Args:
         keeps_states: whether the state of the cache is kept for the next start.

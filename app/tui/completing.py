@@ -12,7 +12,7 @@ from itertools import islice
 from app.program.background import in_background
 from app.text.clean_text import clean_line
 from app.text.record import record
-from app.tui.actions import ACTIONS, commands_starting, find_command, split_command
+from app.tui.actions import commands, commands_starting, find_command, split_command
 
 MOST_NAMES = 200
 """Limit on the files and folders of a directory that are offered."""
@@ -41,21 +41,10 @@ class Offered:
 
 
 def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:
-    """Return commands, or the names that a command takes.
-
-    Args:
-        names: what may stand behind a command, by its name.
-    """
+    """Return commands, or the names that a command takes: those of some commands are given."""
     matching = commands_starting(typed)
     if matching:
-        return [
-            Offered(
-                f"/{one.command}{' ' if one.takes_argument else ''}",
-                f"/{one.command} {one.argument}".rstrip(),
-                one.title,
-            )
-            for one in matching
-        ]
+        return [Offered(f"/{one.command}{' ' if one.argument else ''}", one.written, one.title) for one in matching]
     command, argument = _command_of(typed)
     known = {"think": lambda: _THINKING, **names}
     if command not in known or " " in argument:
@@ -90,8 +79,7 @@ def _single_file(command: str, argument: str) -> list[Offered]:
 
 
 def _documents(before: str, word: str) -> list[Offered]:
-    found = _paths(word.lstrip("\"'"))
-    return [Offered(before + _quoted(path), clean_line(path, 200)) for path in found]
+    return [Offered(before + _quoted(path), clean_line(path, 200)) for path in _paths(word.lstrip("\"'"))]
 
 
 def _references(before: str, word: str) -> list[Offered]:
@@ -137,4 +125,4 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def sends_alone(offered: Offered) -> bool:
     """Whether the completed text is a whole command."""
-    return any(offered.text == f"/{one.command}" for one in ACTIONS.values() if one.command)
+    return any(offered.text == f"/{one.command}" for one in commands())

@@ -1,7 +1,4 @@
-"""Writes a message in the editor of the user's choice: a private file, the editor in the foreground, back again.
-
-Knows no screen; whoever calls it has given the terminal away for as long as that takes.
-"""
+"""Writes a message in the user's editor, by a private file. The caller has given the terminal away meanwhile."""
 
 from __future__ import annotations
 
@@ -26,15 +23,12 @@ _ENDING_PATIENCE_S = 0.3
 
 @record
 class Edited:
-    """Result of one run of the editor.
-
-    Attributes:
-        text: what the user left in the file, cleaned; None where the prompt should stay as it is.
-        notice: a line that says why, or "".
-    """
+    """Result of one run of the editor."""
 
     text: str | None
+    """What the user left in the file, cleaned; None where the prompt should stay as it is."""
     notice: str = ""
+    """A line that says why, or ""."""
 
 
 def find_editor(environ: Mapping[str, str]) -> list[str]:
@@ -54,6 +48,7 @@ async def edit_text(text: str, environ: Mapping[str, str]) -> Edited:
     command = find_editor(environ)
     if not command:
         return Edited(None, "no editor was found: set $EDITOR to the one you like")
+    name = clean_line(command[0], 60)
     try:
         # A directory of mode 0700, because editors leave copies beside a file.
         with tempfile.TemporaryDirectory(prefix="jalopy-") as directory:
@@ -62,13 +57,12 @@ async def edit_text(text: str, environ: Mapping[str, str]) -> Edited:
                 file.write(text.encode("utf-8", "replace"))
             code = await _run([*command, str(path)])
             if code != 0:
-                return Edited(
-                    None, f"{clean_line(command[0], 60)} ended with {_ending(code)}: the prompt stays as it was"
-                )
+                ending = f"code {code}" if code > 0 else f"signal {-code}"
+                return Edited(None, f"{name} ended with {ending}: the prompt stays as it was")
             return _read_back(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return Edited(None, f"{clean_line(command[0], 60)}: {clean_line(reason)} (see $VISUAL and $EDITOR)")
+        return Edited(None, f"{name}: {clean_line(reason)} (see $VISUAL and $EDITOR)")
 
 
 async def _run(command: list[str]) -> int:
@@ -90,7 +84,3 @@ def _read_back(path: Path) -> Edited:
         return Edited(None, f"the text is larger than {_MAX_BYTES // 1_000_000} MB: the prompt stays as it was")
     text = clean_text(raw.decode("utf-8", "replace").replace("\r\n", "\n"))
     return Edited(text[:-1] if text.endswith("\n") else text)  # the line break that editors put at the end
-
-
-def _ending(code: int) -> str:
-    return f"code {code}" if code > 0 else f"signal {-code}"

@@ -12,7 +12,6 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
@@ -23,14 +22,9 @@ from app.tui.actions import ACTIONS, NO_KEY, scopes_meet
 
 _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 _ALIASES = {
-    "esc": "escape",
-    "return": "enter",
-    "del": "delete",
-    "ins": "insert",
-    "pgup": "pageup",
-    "pgdn": "pagedown",
+    "esc": "escape", "return": "enter", "del": "delete", "ins": "insert", "pgup": "pageup", "pgdn": "pagedown",
     "control": "ctrl",
-}
+}  # fmt: skip
 _SHOWN = {"enter": "Enter", "escape": "Esc", "tab": "Tab", "pageup": "PgUp", "pagedown": "PgDn"}
 _TYPED_SCOPES = ("app", "chat", "prompt")
 """Scopes in which letters are typed into the prompt."""
@@ -42,13 +36,10 @@ class KeymapError(Refusal):
 
 @record
 class Keymap:
-    """The keys of every action.
-
-    Attributes:
-        changed: the user's own, by action id; whatever is not there has its default.
-    """
+    """The keys of every action."""
 
     changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The user's own, by action id; whatever is not there has its default."""
 
     def keys_of(self, action_id: str) -> tuple[str, ...]:
         """Return the keys of an action in Textual's names, the one to name first; () for none."""
@@ -94,25 +85,15 @@ def show_key(key: str) -> str:
     *modifiers, name = key.split("+")
     if name in _SHOWN:
         name = _SHOWN[name]
-    elif len(name) > 1:
-        name = name.upper() if name[0] == "f" and name[1:].isdigit() else _character_or_name(format_key, name)
+    elif name[0] == "f" and name[1:].isdigit():
+        name = name.upper()
+    elif len(sign := format_key(name)) == 1 and sign.isascii():
+        name = sign
     return "+".join([*modifiers, name])
 
 
-def _character_or_name(format_key: Any, name: str) -> str:
-    shown: str = format_key(name)
-    return shown if len(shown) == 1 and shown.isascii() else name
-
-
 def load_keymap(user_file: Path | None = None) -> Keymap:
-    """Return the defaults with the user's file laid over them.
-
-    Args:
-        user_file: the file; None for the platform's usual place, where it need not exist.
-
-    Raises:
-        KeymapError: an action or a key is unknown, or two actions have the same key.
-    """
+    """Return the defaults with the user's file over them; raises ``KeymapError`` where that cannot be used."""
     path = user_file or paths.keymap_file()
     if path is None or (user_file is None and not path.exists()):
         return Keymap()
@@ -154,8 +135,7 @@ def _parse_key(path: Path, action_id: str, text: str) -> str:
     *modifiers, name = [_ALIASES.get(part, part) for part in _split_key(text.strip())]
     names = _key_names()
     plain = name if len(name) == 1 and set(modifiers) <= {"shift"} else name.lower()
-    is_known = plain in names and all(modifier in _MODIFIERS for modifier in modifiers)
-    if not is_known:
+    if plain not in names or not set(modifiers) <= set(_MODIFIERS):
         known = [*names.values(), *(f"{one}+{key}" for one in ("ctrl", "alt", "shift") for key in names.values())]
         near = difflib.get_close_matches(text.lower(), known, n=1, cutoff=0.0)
         raise _wrong(path, f"{action_id}: {text!r} is not a key", f"nearest: {near[0]}")

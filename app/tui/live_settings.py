@@ -8,7 +8,7 @@ from typing import Any
 
 from app.chat.bridge import EngineBridge
 from app.program import settings_file
-from app.program.settings import Settings, load_settings, taken_from, value_of, written
+from app.program.settings import Settings, taken_from, value_of, written
 
 AT_ONCE = ("model_directories", "theme", "prefill_while_typing", "notify")
 """Settings that are looked at each time they matter, besides those of ``[sampling]``."""
@@ -16,36 +16,13 @@ _THREADS = {"threads": "decode", "prefill_threads": "prefill"}
 
 
 class LiveSettings:
-    """Holds the settings of this start.
-
-    Args:
-        bridge: whose engine takes other threads and other sampling at once.
-        show_theme: draws in the theme of a name, if there is one.
-
-    Attributes:
-        now: those in effect.
-    """
+    """The settings in effect, as ``now``; other threads and sampling go to the bridge, a theme to ``show_theme``."""
 
     def __init__(self, now: Settings, bridge: EngineBridge, show_theme: Callable[[str], object]) -> None:
         self.now, self._bridge, self._show_theme = now, bridge, show_theme
 
-    def at_next_start(self) -> Settings:
-        """Return the settings as the file has them now.
-
-        Raises:
-            Refusal: it cannot be used.
-        """
-        return load_settings()
-
     def change(self, key: str, value: object) -> str:
-        """Write a setting into the user's file, and use it where that is possible; returns a line that says so.
-
-        Args:
-            value: None for the default.
-
-        Raises:
-            Refusal: it is not allowed, or the file cannot be used.
-        """
+        """Write a setting, None for its default, and use it if possible; return a line on it, or raise ``Refusal``."""
         in_file = settings_file.changed(self.now, key, value)
         new = value_of(in_file, key)
         shown = written(new) or "nothing"

@@ -6,15 +6,12 @@ Text in them is clean already (``clean_text``) unless a field says otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from textual.events import Key, Paste
 from textual.message import Message
 
+from app.chat.events import Event
 from app.tui.draft import Draft
-
-if TYPE_CHECKING:
-    from app.chat.events import Event
 
 
 @dataclass(eq=False, repr=False)

@@ -22,19 +22,16 @@ _READS_REMEMBERED = 5
 
 @record
 class Estimate:
-    """Cost of sending the prompt.
-
-    Attributes:
-        tokens: to be added to the conversation.
-        is_exact: whether the engine counted them.
-        ready_tokens: those that are read already.
-        seconds: until the rest is read; None while no rate was measured.
-    """
+    """Cost of sending the prompt."""
 
     tokens: int
+    """To be added to the conversation."""
     is_exact: bool
+    """Whether the engine counted them."""
     ready_tokens: int
+    """Those that are read already."""
     seconds: float | None
+    """Until the rest is read; None while no rate was measured."""
 
 
 class PromptEstimator:
@@ -42,7 +39,7 @@ class PromptEstimator:
 
     def __init__(self) -> None:
         self._reads: deque[tuple[int, float]] = deque(maxlen=_READS_REMEMBERED)
-        self._bytes_per_token = COMMON_BYTES_PER_TOKEN
+        self.bytes_per_token = COMMON_BYTES_PER_TOKEN
         self._text: str | None = None
         self._tokens = self._ready_tokens = 0
 
@@ -52,15 +49,10 @@ class PromptEstimator:
         seconds = sum(read_s for _, read_s in self._reads)
         return sum(tokens for tokens, _ in self._reads) / seconds if seconds > 0 else None
 
-    @property
-    def bytes_per_token(self) -> float:
-        """Bytes of UTF-8 that a token stands for."""
-        return self._bytes_per_token
-
     def forget_model(self) -> None:
         """Another model has other tokens and another speed."""
         self._reads.clear()
-        self._bytes_per_token = COMMON_BYTES_PER_TOKEN
+        self.bytes_per_token = COMMON_BYTES_PER_TOKEN
         self.forget_text()
 
     def forget_text(self) -> None:
@@ -77,16 +69,16 @@ class PromptEstimator:
         if self._text is not None:
             more_bytes, more_tokens = _n_bytes(text) - _n_bytes(self._text), tokens - self._tokens
             if abs(more_bytes) >= _LEAST_BYTES_TO_LEARN and more_bytes * more_tokens > 0:
-                self._bytes_per_token = more_bytes / more_tokens
+                self.bytes_per_token = more_bytes / more_tokens
         self._text, self._tokens, self._ready_tokens = text, tokens, ready_tokens
 
     def estimate(self, text: str) -> Estimate:
         """Say what sending this text would cost."""
         if self._text is None:
-            tokens = round(_n_bytes(text) / self._bytes_per_token) + _TEMPLATE_TOKENS
+            tokens = round(_n_bytes(text) / self.bytes_per_token) + _TEMPLATE_TOKENS
         else:
             more_bytes = _n_bytes(text) - _n_bytes(self._text)
-            tokens = max(1, self._tokens + round(more_bytes / self._bytes_per_token))
+            tokens = max(1, self._tokens + round(more_bytes / self.bytes_per_token))
         ready = min(self._ready_tokens, tokens)
         rate = self.prefill_tps
         seconds = (tokens - ready) / rate if rate else None

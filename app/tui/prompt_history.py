@@ -1,6 +1,6 @@
-"""History of the prompt: steps through sent messages, and the file that keeps them across starts.
+"""History of the prompt: steps through sent messages, and the files that keep them, and unsent ones, across starts.
 
-The file is one JSON object a line, for its owner alone, bounded in size. It is a convenience: lines that are not sound
+A file is one JSON object a line, for its owner alone, bounded in size. It is a convenience: lines that are not sound
 are passed over, and a failed write is told in one line and costs nothing else.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ MAX_ENTRY_BYTES = 64 << 10
 MAX_FILE_BYTES = 1 << 20
 """Past this the file is written anew with the newest entries that fill half of it."""
 _MOST_BYTES = 2 * MAX_FILE_BYTES
+MAX_UNSENT_BYTES = 64 << 20
+"""Past this the oldest unsent drafts are not kept; a paste of the largest size takes 24 MB at most."""
 
 
 class PromptHistory:
@@ -78,11 +81,7 @@ class PromptHistory:
 
 
 class HistoryFile:
-    """The history on disk.
-
-    Args:
-        path: the file; None keeps nothing.
-    """
+    """The history on disk; without a path nothing is kept."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -95,8 +94,7 @@ class HistoryFile:
             raw = read_bounded(self._path, _MOST_BYTES) or b""
         except OSError:
             return []
-        drafts = [parse_draft(line) for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES]
-        return [draft for draft in drafts if draft is not None][-MAX_ENTRIES:]
+        return parse_drafts(line for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES)[-MAX_ENTRIES:]
 
     def append(self, draft: Draft) -> str | None:
         """Add one draft; returns a line that says why nothing is kept, or None."""
@@ -107,15 +105,40 @@ class HistoryFile:
             return f"{self._path.parent}: is not writable: the history of the prompt is not kept"
         try:
             if append_file(self._path, line) > MAX_FILE_BYTES:
-                self._shorten()
+                newest = newest_lines(self.read(), MAX_FILE_BYTES // 2)
+                replace_file(self._path, b"".join(newest), durable=False)
         except OSError as error:
             return f"{self._path}: {error.strerror}: the history of the prompt is not kept"
         return None
 
-    def _shorten(self) -> None:
-        """Replace the file by one with the newest entries."""
-        assert self._path is not None
-        replace_file(self._path, b"".join(newest_lines(self.read(), MAX_FILE_BYTES // 2)), durable=False)
+
+class UnsentFile:
+    """Drafts of a program that ended against the user's will, kept until the next start takes them."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def keep(self, drafts: Sequence[Draft]) -> str:
+        """Add drafts, oldest first, to what another run may have left; returns why that failed, or ""."""
+        if self._path is None or paths.private_directory(self._path.parent) is None:
+            return "no directory for the program's state is writable"
+        try:
+            room = MAX_UNSENT_BYTES - (self._path.lstat().st_size if self._path.exists() else 0)
+            kept = newest_lines(drafts, room)
+            append_file(self._path, b"".join(kept))
+        except OSError as error:
+            return f"{self._path}: {error.strerror}"
+        return f"{self._path}: is full" if len(kept) < len(drafts) else ""
+
+    def take(self) -> list[Draft]:
+        """Return what was kept, oldest first, and keep it no longer."""
+        if self._path is None:
+            return []
+        with suppress(OSError):
+            raw = read_bounded(self._path, MAX_UNSENT_BYTES) or b""
+            self._path.unlink()
+            return parse_drafts(raw.splitlines())
+        return []
 
 
 def write_draft(draft: Draft) -> bytes:
@@ -134,16 +157,22 @@ def newest_lines(drafts: Sequence[Draft], room_bytes: int) -> list[bytes]:
     return kept
 
 
-def parse_draft(line: bytes) -> Draft | None:
-    """Read such a line, cleaned; None where it is not sound."""
+def parse_drafts(lines: Iterable[bytes]) -> list[Draft]:
+    """Read such lines, cleaned, without those that are not sound."""
+    return [draft for draft in map(_parse_draft, lines) if draft is not None]
+
+
+def _parse_draft(line: bytes) -> Draft | None:
     try:
         entry: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    shown, folds = (entry.get("shown"), entry.get("folds")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(entry, dict):
+        return None
+    shown, folds = entry.get("shown"), entry.get("folds")
     if not isinstance(shown, str) or not shown.strip() or not isinstance(folds, dict):
         return None
-    if not all(isinstance(chip, str) and isinstance(text, str) for chip, text in folds.items()):
+    if not all(isinstance(text, str) for text in folds.values()):
         return None
     draft = Draft(clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()})
     return Draft(draft.shown, draft.used_folds())

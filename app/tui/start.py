@@ -13,18 +13,7 @@ from app.tui.textual_import import import_textual
 
 
 def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
-    """Run the chat until it is left.
-
-    Args:
-        settings: everything chosen.
-        model_path: the model to open; None opens the chat without one.
-
-    Returns:
-        The exit code of the process.
-
-    Raises:
-        KeymapError: the user's key map cannot be used.
-    """
+    """Run the chat until it is left and return the process's exit code; raises ``KeymapError`` for the user's file."""
     import_textual()
     from app.tui.app import JalopyApp
 

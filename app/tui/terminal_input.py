@@ -1,9 +1,8 @@
 """Input of the terminal, told apart: keys and reports, pasted text, and keys typed before the screen was up.
 
-Textual 8.2 looks for escape sequences inside a paste, so that an ESC there lets the next characters press keys, and one
-byte that is not UTF-8 ends the program. Here a paste is taken out of the stream of bytes before Textual's parser sees
-it. Remove the part about pastes when that parser ends them at their end mark only, and ``TerminalDriver`` when its
-driver decodes with replacement as well.
+Textual 8.2 lets an ESC inside a paste press keys, and ends over one byte that is not UTF-8. Here a paste is taken out
+of the bytes before Textual's parser sees it. Remove the part about pastes when that parser ends them at their end mark
+only, and ``TerminalDriver`` when its driver decodes with replacement as well.
 """
 
 from __future__ import annotations
@@ -19,20 +18,18 @@ import termios
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from textual import constants
 from textual._xterm_parser import XTermParser
+from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Paste
+from textual.message import Message
 
 from app.text.clean_text import clean_text
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.messages import PasteRefused, PasteUnended
-
-if TYPE_CHECKING:
-    from textual.app import App
-    from textual.message import Message
 
 _PASTE_BEGIN: Final = b"\x1b[200~"
 _PASTE_END: Final = b"\x1b[201~"
@@ -60,12 +57,7 @@ _READ_BYTES = 1 << 16
 
 
 class TerminalInput:
-    """Turns the bytes of a terminal into Textual's messages.
-
-    Args:
-        clock: monotonic seconds.
-        debug: let Textual's parser write its log.
-    """
+    """Turns the bytes of a terminal into Textual's messages; ``debug`` lets Textual's parser write its log."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, debug: bool = False) -> None:
         self._clock = clock
@@ -132,11 +124,8 @@ class TerminalInput:
         return data[mark.end() :]
 
     def _type(self, data: bytes, is_whole: bool = False) -> Iterator[Message]:
-        """Let Textual see keys and reports.
-
-        Args:
-            is_whole: what is incomplete stays so; the end mark of a paste, without one, makes the parser begin anew.
-        """
+        """Let Textual see keys and reports; the parser begins anew behind what is whole."""
+        # The end mark of a paste, without a paste, makes the parser drop what is incomplete.
         text = self._decoder.decode(data, is_whole) + (_PASTE_END.decode("ascii") if is_whole else "")
         if text:  # Textual takes none for the end of everything
             yield from self._keys.feed(text)

@@ -8,31 +8,29 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import getfile
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from rich.console import RenderableType
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._compositor import ChopsUpdate, Compositor
 from textual._xterm_parser import XTermParser
+from textual.app import App
 from textual.cache import LRUCache
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.events import Key
 from textual.geometry import Region
 from textual.keys import Keys
+from textual.message_pump import MessagePump
+from textual.screen import Screen
 from textual.scrollbar import ScrollBarRender
+from textual.strip import Strip
+from textual.timer import Timer
 from textual.widget import Widget
 
 from app.text.glyphs import is_console
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from textual.app import App
-    from textual.dom import DOMNode
-    from textual.driver import Driver
-    from textual.message_pump import MessagePump
-    from textual.screen import Screen
-    from textual.strip import Strip
-    from textual.timer import Timer
 
 SOURCES_KEPT = 512
 """More style sheets than there are: a source of every class of widgets, and one of every screen."""
@@ -52,8 +50,7 @@ def teach_alt_enter() -> None:
 
     Textual 8.2 drops the ESC, so that alt+Enter would send the message. Remove when it reports "alt+enter" there too.
     """
-    sequences = cast("dict[str, object]", ANSI_SEQUENCES_KEYS)
-    sequences["\x1b\r"] = (Keys.ControlJ,)
+    cast("dict[str, object]", ANSI_SEQUENCES_KEYS)["\x1b\r"] = (Keys.ControlJ,)
 
 
 def ignore_impossible_keys() -> None:
@@ -78,10 +75,9 @@ def _parse_possible_key(parser: XTermParser, sequence: str) -> Any:
 def stop_and_go_on_between_events(driver: Driver) -> None:
     """Let the event loop obey SIGTSTP and SIGCONT, between two events.
 
-    Textual 8.2 obeys them wherever the program stands. Where that is in handing a frame to the thread that writes, the
-    queue's lock is held, and handing over the modes of the terminal waits for it for ever. Where the process is
-    continued that did not stop itself (``kill -CONT``, cpulimit, tmux), Textual starts a second pair of threads beside
-    the ones that run: two read the same keys, and the modes to restore at the end are lost. Remove when it does not.
+    Textual 8.2 obeys them anywhere: while a frame is handed to the thread that writes, it waits for the queue's lock
+    for ever. Where a process is continued that did not stop itself (``kill -CONT``, cpulimit, tmux), it starts a second
+    pair of threads: both read the keys, and the modes to restore at the end are lost. Remove when it does not.
     """
     stop, go_on = signal.getsignal(signal.SIGTSTP), signal.getsignal(signal.SIGCONT)
     loop = asyncio.get_running_loop()
@@ -103,9 +99,8 @@ def stop_and_go_on_between_events(driver: Driver) -> None:
 class ThriftyCompositor(Compositor):
     """Draws, for an update of some regions, only widgets that are seen in them, and of those only the rows between.
 
-    Textual 8.2 draws every widget that shares a container with an update, whole, and then drops all but the rows that
-    changed and what no other widget covers: two rows of a reply cost as much as all of the conversation, with the five
-    containers behind it. Remove when it does not.
+    Textual 8.2 draws every widget that shares a container with an update, whole, and drops the rest then: two rows of a
+    reply cost as much as all of the conversation. Remove when it does not.
     """
 
     _updated: tuple[Region, ...] = ()
@@ -113,10 +108,7 @@ class ThriftyCompositor(Compositor):
     def render_update(
         self, full: bool = False, screen_stack: list[Screen[Any]] | None = None, simplify: bool = False
     ) -> RenderableType | None:
-        """Render what is to be shown now: nothing while the application holds updates back, as before the first frame.
-
-        Textual 8.2 renders it then as well, drops the result and forgets what has changed.
-        """
+        """Render nothing while updates are held back: Textual 8.2 drops the result, and forgets what has changed."""
         if self.root is not None and self.root.app._batch_count:
             return None
         return super().render_update(full, screen_stack, simplify)
@@ -157,9 +149,8 @@ DEEPEST = 20
 class ThriftyStylesheet(Stylesheet):
     """Parses a source anew only when a variable has changed since, and looks rules up without a call of Python.
 
-    Textual 8.2 parses every source again for each that is added, and twice more before the first frame, with the same
-    variables each time. For each widget that it styles it hashes every rule, by a method that returns the identity: a
-    fourteenth of the cost of a screen. Remove when it does not.
+    Textual 8.2 parses every source again for each that is added, and twice more before the first frame. For each widget
+    it hashes every rule by a method: a fourteenth of the cost of a screen. Remove when it does not.
     """
 
     def __init__(self, variables: dict[str, str]) -> None:
@@ -195,8 +186,7 @@ def note_breakpoints(screen: Screen[Any]) -> None:
 def call_once(pump: MessagePump, delay_s: float, callback: Callable[[], Awaitable[None] | None]) -> Timer:
     """Call back once after the delay, however late.
 
-    Textual 8.2 skips what a timer is late for, and with it the only call of ``set_timer``: where the process is held up
-    for the delay while the timer begins (another process, a suspended machine), it never calls. Remove when it does.
+    Textual 8.2 never calls where the process is held up for the delay while the timer begins. Remove when it does.
     """
     timer = pump.set_timer(delay_s, callback)
     timer._skip = False  # read for the first time when its task runs, later than this
@@ -218,8 +208,8 @@ def tell_desktop(app: App[Any]) -> None:
 def dismiss_once(screen: Screen[Any], result: object = None) -> None:
     """Leave a screen, unless it has been left already.
 
-    Textual 8.2 leaves what is on top instead, or ends with an error where nothing is below, when two keys that leave
-    are pressed before the first one is heeded. Remove when it does not.
+    Textual 8.2 leaves what is below as well, or fails where nothing is, when a second key follows before the first is
+    heeded. Remove when it does not.
     """
     if screen.is_active:
         screen.dismiss(result)

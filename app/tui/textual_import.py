@@ -17,13 +17,14 @@ _PALETTE_NAMES = ("CommandListItem", "CommandPalette", "DiscoveryHit", "Hit", "H
 
 
 def import_textual() -> None:
-    """Import what an application is made of; the palette's own screen imports the palette, and https imports TLS.
+    """Import what an application is made of; palette and https import the rest later.
 
-    Where either is imported already, or Textual is, it stays as it is. Only Textual's own theme picker and its search
-    for commands, which are not used here, go without.
+    What is imported already stays. Textual's own theme picker and search for commands, unused here, go without.
     """
     if "textual.app" not in sys.modules:
-        with _left_out("ssl", None), _left_out(_PALETTE, _palette_to_come()):
+        palette = ModuleType(_PALETTE)
+        vars(palette).update({name: type(name, (), {}) for name in _PALETTE_NAMES})
+        with _left_out("ssl", None), _left_out(_PALETTE, palette):
             import_module("textual.app")
 
 
@@ -38,10 +39,3 @@ def _left_out(name: str, instead: ModuleType | None) -> Iterator[None]:
         yield
     finally:
         del sys.modules[name]
-
-
-def _palette_to_come() -> ModuleType:
-    palette = ModuleType(_PALETTE)
-    for name in _PALETTE_NAMES:
-        setattr(palette, name, type(name, (), {}))
-    return palette

@@ -47,10 +47,7 @@ def load_themes() -> list[Theme]:
 
 
 def load_user_themes() -> tuple[list[Theme], str]:
-    """Read the themes of the user's own directory, and a line on the first that cannot be used; "" for none.
-
-    One that is named like a bundled theme takes its place.
-    """
+    """Read the themes of the user's own directory, and a line on the first that cannot be used; "" for none."""
     directory, themes, trouble = paths.themes_dir(), [], ""
     try:
         files = sorted(directory.glob("*.toml"))[:MOST_USER_THEMES] if directory is not None else []
@@ -90,9 +87,9 @@ def _check_keys(name: str, values: dict[str, Any]) -> None:
             nearest = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise ThemeError(f"{name}: {clean_line(key, 40)} is not a key of a theme{hint}")
-    missing = [key for key in ("dark", *_REQUIRED_COLOURS) if key not in values]
-    if missing:
-        raise ThemeError(f"{name}: {missing[0]} is missing")
+    for key in ("dark", *_REQUIRED_COLOURS):
+        if key not in values:
+            raise ThemeError(f"{name}: {key} is missing")
     for key in _FLAGS:
         if not isinstance(values.get(key, False), bool):
             raise ThemeError(f"{name}: {key} must be true or false")
@@ -121,39 +118,29 @@ def _check_contrast(name: str, values: dict[str, Any]) -> None:
 
 
 def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
-    """Return the variables that style sheets use beyond Textual's: colours by what they mean, and scroll bars.
-
-    Args:
-        variables: as Textual makes them of the theme.
-    """
+    """Return what style sheets use beyond Textual's variables of the theme: colours by meaning, and scroll bars."""
     own = theme.variables
     if theme.ansi:
         levels = [variables[name] for name in ("error", "error", "warning", "success", "success")]
         areas = [*levels, variables["accent"]]
-        found = {
-            "muted-style": "dim",
-            "muted": variables["foreground"],
-            "frame": variables["foreground"],
-            "unfilled": variables["foreground"],
-        }
+        found = {"muted-style": "dim", **dict.fromkeys(("muted", "frame", "unfilled"), variables["foreground"])}
     else:
         worst, middle, best = (Color.parse(variables[name]) for name in ("error", "warning", "success"))
         mixed = (worst, worst.blend(middle, 0.5), middle, middle.blend(best, 0.5), best)
         levels = [colour.hex for colour in mixed]
         ground, ink = Color.parse(variables["background"]), Color.parse(variables["foreground"])
         areas = [ground.blend(colour, _AREA).hex for colour in (*mixed, Color.parse(variables["accent"]))]
-        thumb = ground.blend(ink, 0.3).hex
         found = {
             "muted-style": "none",
             "muted": ground.blend(ink, 0.68).hex,
             "frame": ground.blend(ink, 0.28).hex,
             "unfilled": ground.blend(ink, 0.2).hex,
-            "scrollbar": thumb,
+            "scrollbar": ground.blend(ink, 0.3).hex,
             **dict.fromkeys(("scrollbar-hover", "scrollbar-active"), variables["primary"]),
             **dict.fromkeys(_SCROLLBAR_GROUNDS, ground.hex),
         }
     found |= {f"level-{number}": colour for number, colour in enumerate(levels)}
-    found |= dict(zip(("area-0", "area-1", "area-2", "area-3", "area-4", "area-plain"), areas, strict=True))
+    found |= {f"area-{name}": colour for name, colour in zip((*range(5), "plain"), areas, strict=True)}
     if "text-muted" in own:
         found["muted"] = own["text-muted"]
     found |= {"reading": variables["secondary"], "writing": variables["primary"]}
@@ -161,21 +148,15 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
 
 
 def contrast(one: Color, other: Color) -> float:
-    """Return the contrast ratio of two opaque colours, 1 to 21.
-
-    Source: WCAG 2.1, "contrast ratio" and "relative luminance".
-    """
+    """Return the contrast ratio of two opaque colours, 1 to 21, as WCAG 2.1 defines it."""
     lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
 def _luminance(colour: Color) -> float:
-    red, green, blue = (_linear(channel / 255) for channel in colour.rgb)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _linear(channel: float) -> float:
-    return channel / 12.92 if channel <= 0.03928 else float(((channel + 0.055) / 1.055) ** 2.4)
+    shares = (channel / 255 for channel in colour.rgb)
+    linear = (share / 12.92 if share <= 0.03928 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
+    return sum(weight * light for weight, light in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def choose_theme(wanted: str, available: Iterable[str], has_few_colours: bool) -> str:

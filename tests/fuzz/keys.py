@@ -256,7 +256,7 @@ async def _played(name: str, raw: bytes, place: Path, patched: pytest.MonkeyPatc
         await _type(driver, raw)
         if commands and not _MAY_EDIT.search(_PASTE.sub("", codecs.decode(raw, "utf-8", "replace"))):
             raise Fault(f"an editor was run that nobody asked for: {commands}")
-        if driver.app.is_leaving:
+        if driver.app._exit:
             if driver.app.crash_line:
                 raise Fault(driver.app.crash_line)
             return f"{name}: left"
@@ -274,7 +274,7 @@ async def _type(driver: Driver, raw: bytes) -> None:
         for message in messages:
             terminal.process_message(message)
         await asyncio.sleep(0)
-        if not driver.app.is_leaving:
+        if not driver.app._exit:
             await driver.pilot.pause()
         _require_sane(driver)
 
@@ -289,7 +289,7 @@ def _require_sane(driver: Driver) -> None:
     error = driver.app._exception
     if error is not None:
         raise error
-    if driver.app.is_leaving:
+    if driver.app._exit:
         return
     found = {char for char in driver.screen_text() if unicodedata.category(char) in ("Cc", "Cs") and char != "\n"}
     if found:

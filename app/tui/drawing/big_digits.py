@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from app.text.glyphs import Glyphs
 
-ROWS = 3
 _DOTS = {
     "0": ("###", "# #", "# #", "# #", "###"),
     "1": (" # ", "## ", " # ", " # ", "###"),

@@ -8,26 +8,16 @@ from app.text.glyphs import Glyphs
 from app.tui.drawing.lines import Line, Role, Span, joined
 
 
-def gauge(share: float, width: int, glyphs: Glyphs, role: Role = Role.ACCENT) -> Line:
-    """Draw a share of a whole; more than nothing fills at least half a cell."""
+def gauge(share: float, width: int, glyphs: Glyphs, role: Role = Role.ACCENT, empty: str | None = None) -> Line:
+    """Draw a share of a whole; more than nothing fills at least half a cell. ``empty`` fills the rest."""
     halves = min(2 * width, max(1 if share > 0.002 else 0, round(2 * width * share)))
     filled = glyphs.gauge_full * (halves // 2) + glyphs.gauge_half * (halves % 2)
-    return joined((Span(filled, role), Span(glyphs.gauge_empty * (width - len(filled)), Role.UNFILLED)))
-
-
-def bar(share: float, width: int, glyphs: Glyphs, role: Role = Role.ACCENT) -> Line:
-    """Draw a length that is compared with others: it ends where it ends."""
-    halves = min(2 * width, max(1 if share > 0.002 else 0, round(2 * width * share)))
-    filled = glyphs.gauge_full * (halves // 2) + glyphs.gauge_half * (halves % 2)
-    return joined((Span(filled, role), Span(" " * (width - len(filled)))))
+    rest = (glyphs.gauge_empty if empty is None else empty) * (width - len(filled))
+    return joined((Span(filled, role), Span(rest, Role.UNFILLED)))
 
 
 def cells_of(amounts: Sequence[float], width: int) -> list[int]:
-    """Share out the cells of a bar.
-
-    What is more than nothing has a cell while there are enough; rounding goes to the largest, so that the bar is always
-    as wide.
-    """
+    """Share out the cells of a bar: one at least for what is more than nothing, rounded at the largest part's cost."""
     total = sum(amounts)
     if total <= 0 or width < 1:
         return [0] * len(amounts)

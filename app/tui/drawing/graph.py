@@ -69,29 +69,27 @@ def next_round(value: float) -> float:
 
 
 def graph_lines(graph: Graph, width: int, height: int, glyphs: Glyphs, top: float = 0.0) -> list[Line]:
-    """Draw in ``width`` columns and ``height`` rows, the last of which is the base line.
-
-    Args:
-        top: at least this much is the graph high, so that it does not jump.
-    """
+    """Draw in ``width`` columns and ``height`` rows, the last being the base line; ``top`` is the least height."""
     columns, rows = width - LABEL_COLUMNS, height - 1
     if columns < 4 or rows < 1:
         return [()] * max(0, height)
     top = max(top, top_of(graph))
-    stretched, seconds_per_dot, first_s = _stretched(graph.rates_tps, _dots_per_cell(glyphs) * columns)
-    rows_of_spans = _area(stretched, rows, top, glyphs, lambda tps: _colour(tps, graph.limit_tps))
+    limit_tps, each = graph.limit_tps, _dots_per_cell(glyphs)
+    stretched, seconds_per_dot, first_s = _stretched(graph.rates_tps, each * columns)
+    colour = (lambda tps: level_of(tps / limit_tps)) if limit_tps > 0 else (lambda tps: Role.WRITING)
     found = []
-    for row, spans in enumerate(rows_of_spans):
+    for row, spans in enumerate(_area(stretched, rows, top, glyphs, colour)):
         rule = _rule_of(graph, rows - 1 - row, rows, top, glyphs)
         label = Span(f"{_label(row, rows, top):>{LABEL_COLUMNS - 1}} ", Role.MUTED)
         found.append((label, *_with_rule(spans, rule, columns)))
-    return [*found, _base(graph, columns, first_s, seconds_per_dot * _dots_per_cell(glyphs), glyphs)]
+    return [*found, _base(graph, columns, first_s, seconds_per_dot * each, glyphs)]
 
 
 def history_lines(values: Sequence[float], width: int, rows: int, top: float, glyphs: Glyphs) -> list[Line]:
     """Draw values of the last seconds as a filled curve without scales, the newest at the right end."""
-    shown = list(values)[-_dots_per_cell(glyphs) * width :]
-    before = (_dots_per_cell(glyphs) * width - len(shown)) // _dots_per_cell(glyphs)
+    each = _dots_per_cell(glyphs)
+    shown = list(values)[-each * width :]
+    before = (each * width - len(shown)) // each
     drawn = _area(shown, rows, max(top, *shown, 1e-9), glyphs, lambda _: Role.ACCENT)
     return [joined((Span(" " * before), *spans)) for spans in drawn]
 
@@ -130,10 +128,6 @@ def _stretched(rates_tps: Sequence[float], dots: int) -> tuple[list[float], floa
         after = rates_tps[min(n - 1, second + 1)]
         found.append(rates_tps[second] + (after - rates_tps[second]) * part / each)
     return found, 1 / each, 0.0
-
-
-def _colour(tps: float, limit_tps: float) -> Role:
-    return level_of(tps / limit_tps) if limit_tps > 0 else Role.WRITING
 
 
 def _shape(cell: Sequence[float], below: int, rows: int, top: float, glyphs: Glyphs) -> str:

@@ -50,13 +50,7 @@ class Role(str, Enum):
 
 
 LEVELS = (Role.LEVEL_0, Role.LEVEL_1, Role.LEVEL_2, Role.LEVEL_3, Role.LEVEL_4)
-_AREAS = {
-    Role.LEVEL_0: Role.AREA_0,
-    Role.LEVEL_1: Role.AREA_1,
-    Role.LEVEL_2: Role.AREA_2,
-    Role.LEVEL_3: Role.AREA_3,
-    Role.LEVEL_4: Role.AREA_4,
-}
+_AREAS = dict(zip(LEVELS, (Role.AREA_0, Role.AREA_1, Role.AREA_2, Role.AREA_3, Role.AREA_4), strict=True))
 _WORST, _BEST = 0.3, 0.8
 """Shares of the machine's limit at which the colour is that of trouble, and that of good."""
 
@@ -144,17 +138,6 @@ def size(n_bytes: int | None, width: int = 4) -> str:
 def in_bytes(n_bytes: float) -> str:
     """Write a size with the unit in full: "112KB", "640B"."""
     return figures.size(n_bytes).removesuffix("B") + "B"
-
-
-def spread(parts: Sequence[str], width: int, between: str) -> list[str]:
-    """Put texts into as few lines as they need, whole."""
-    lines: list[str] = []
-    for part in filter(None, parts):
-        if lines and len(lines[-1]) + len(between) + len(part) <= width:
-            lines[-1] += between + part
-        else:
-            lines.append(part)
-    return lines
 
 
 def spread_lines(parts: Iterable[Line], width: int, between: str = "  ") -> list[Line]:

@@ -23,13 +23,7 @@ def panel(
     frame: Role = Role.FRAME,
     name_role: Role = Role.TITLE,
 ) -> list[Line]:
-    """Draw a panel of ``width`` columns.
-
-    Args:
-        height: rows with the frame; 0 takes what the body needs. A longer body is cut.
-        note: stands in the upper edge, at the right.
-        foot: stands in the lower edge, at the left.
-    """
+    """Draw a panel, note in its upper edge and foot in its lower one, in ``height`` rows or as many as it needs."""
     inner, rows = max(0, width - FRAME_COLUMNS), max(0, height - FRAME_ROWS) if height else len(body)
     if not inner:
         return [clipped(one, width) for one in body[:rows]]
@@ -47,14 +41,9 @@ def _edge(first: str, last: str, across: str, left: Line, right: Line, width: in
     room = width - FRAME_COLUMNS
     left = clipped(left, room - 2)
     right = right if width_of(right) and width_of(left) + width_of(right) + 5 <= room else EMPTY
-    spans = [Span(first + across, frame)]
-    used = 3
-    if left:
-        spans += [Span(" "), *left, Span(" ")]
-        used += width_of(left) + 2
-    ending = [Span(" "), *right, Span(" ")] if right else []
-    used += width_of(tuple(ending)) + 1
-    return joined((*spans, Span(across * max(0, width - used), frame), *ending, Span(across + last, frame)))
+    beginning, ending = ((Span(" "), *one, Span(" ")) if one else EMPTY for one in (left, right))
+    rest = Span(across * max(0, width - FRAME_COLUMNS - width_of(beginning) - width_of(ending)), frame)
+    return joined((Span(first + across, frame), *beginning, rest, *ending, Span(across + last, frame)))
 
 
 def beside(blocks: Sequence[Sequence[Line]], widths: Sequence[int]) -> list[Line]:

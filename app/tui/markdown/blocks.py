@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -29,14 +29,10 @@ Highlight = Callable[[str, str], Content]
 
 @record
 class Page:
-    """Surroundings of a block.
-
-    Attributes:
-        width: cells of a row.
-        highlight: colours code; None leaves it as it is.
-    """
+    """Surroundings of a block."""
 
     width: int
+    """Cells of a row."""
     highlight: Highlight | None = None
 
     def narrowed(self, n_cells: int) -> Page:
@@ -45,13 +41,9 @@ class Page:
 
 
 def markdown_lines(tree: SyntaxTreeNode, page: Page) -> list[Line]:
-    """Return the lines of a text."""
-    return _spaced(tree.children, page)
-
-
-def _spaced(nodes: Sequence[SyntaxTreeNode], page: Page) -> list[Line]:
+    """Return the lines of all blocks of a text, or of another block."""
     lines: list[Line] = []
-    for node in nodes:
+    for node in tree.children:
         if lines:
             lines.append(Line())
         lines += _lines(node, page)
@@ -78,7 +70,7 @@ def _rule(node: SyntaxTreeNode, page: Page) -> list[Line]:
 
 def _quote(node: SyntaxTreeNode, page: Page) -> list[Line]:
     bar = Content("▌ ").stylize(".mark")
-    return indented(_spaced(node.children, page.narrowed(2)), bar, bar)
+    return indented(markdown_lines(node, page.narrowed(2)), bar, bar)
 
 
 def _code(node: SyntaxTreeNode, page: Page) -> list[Line]:
@@ -119,10 +111,6 @@ def _item(item: SyntaxTreeNode, mark: str, page: Page, tasks: Mapping[str, str] 
     return indented(lines or [Line()], Content(mark).stylize(".mark"), Content(" " * len(mark)), mark)
 
 
-def _table(node: SyntaxTreeNode, page: Page) -> list[Line]:
-    return table_lines(node, page.width)
-
-
 BLOCKS: dict[str, Callable[[SyntaxTreeNode, Page], list[Line]]] = {
     "paragraph": _paragraph,
     "heading": _heading,
@@ -132,5 +120,5 @@ BLOCKS: dict[str, Callable[[SyntaxTreeNode, Page], list[Line]]] = {
     "code_block": _code,
     "bullet_list": _bullets,
     "ordered_list": _numbers,
-    "table": _table,
+    "table": lambda node, page: table_lines(node, page.width),
 }

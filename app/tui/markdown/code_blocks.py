@@ -25,14 +25,9 @@ class ToCopy:
 
 
 def wanted_text(reply: ChatMessage | None, what: str) -> ToCopy:
-    """Return what is asked for behind ``/copy``.
-
-    Raises:
-        Refusal: there is no such thing.
-    """
-    words = what.lower().split()
-    to_file = "file" in words
-    words = [word for word in words if word != "file"]
+    """Return what is asked for behind ``/copy``, or raise ``Refusal``."""
+    asked = what.lower().split()
+    words, to_file = [word for word in asked if word != "file"], "file" in asked
     if reply is None:
         raise Refusal("there is no reply to copy")
     if not words:
@@ -48,11 +43,7 @@ def wanted_text(reply: ChatMessage | None, what: str) -> ToCopy:
 
 
 def wanted_block(text: str, number: str, to_file: bool = False) -> ToCopy:
-    """Return one code block of a text, counted from 1.
-
-    Raises:
-        Refusal: no code block has this number.
-    """
+    """Return one code block of a text, counted from 1; raises ``Refusal`` where no block has this number."""
     blocks = code_blocks(text)
     if not blocks:
         raise Refusal("there is no code block in this message")

@@ -31,14 +31,11 @@ def last_item_start(text: str) -> int:
 
 
 class _Scan:
-    """Goes through a text line by line.
-
-    Attributes:
-        complete: characters up to the end of the last complete block.
-    """
+    """Goes through a text line by line."""
 
     def __init__(self) -> None:
         self.complete = 0
+        """Characters up to the end of the last complete block."""
         self._pos = 0
         self._fence = ""
         self._is_list = False

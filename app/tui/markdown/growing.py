@@ -24,12 +24,7 @@ _START: Place = (0, 0, 0)
 
 
 class GrowingMarkdown:
-    """Rows of a Markdown text; none before the width is known.
-
-    Attributes:
-        source: the text.
-        rows: what to show.
-    """
+    """Rows of a Markdown text, which is ``source``; none before the width is known."""
 
     def __init__(self) -> None:
         self.source = ""
@@ -56,11 +51,7 @@ class GrowingMarkdown:
         return "\n".join(self._copied)
 
     def grow(self, text: str) -> int:
-        """Add text at the end.
-
-        Returns:
-            The first row that changed.
-        """
+        """Add text at the end; return the first row that changed."""
         self.source += text
         self._tree = None
         if not self.width:
@@ -79,10 +70,9 @@ class GrowingMarkdown:
         return first
 
     def lay_out(self, width: int, highlight: Highlight | None = None, *, is_whole: bool = False) -> None:
-        """Make all rows anew.
+        """Make all rows anew, ``width`` cells wide.
 
         Args:
-            width: cells of a row.
             highlight: colours code, of a growing text that of blocks that are complete.
             is_whole: nothing will follow, so the text is parsed as one.
         """

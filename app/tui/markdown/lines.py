@@ -13,23 +13,19 @@ NOTHING = Content("")
 
 @record
 class Line:
-    """One line, not wrapped yet.
-
-    Attributes:
-        text: what it says.
-        first: what stands before its first row.
-        rest: what stands before the rows after that.
-        mark: the part of ``first`` that belongs to the text when it is copied, such as a bullet.
-        fill: style class of the text out to the right edge; "" for none.
-        is_code: its spaces count; it is broken anywhere.
-    """
+    """One line, not wrapped yet."""
 
     text: Content = NOTHING
     first: Content = NOTHING
+    """Stands before its first row."""
     rest: Content = NOTHING
+    """Stands before the rows after that."""
     mark: str = ""
+    """The part of ``first`` that belongs to the text when it is copied, such as a bullet."""
     fill: str = ""
+    """Style class of the text out to the right edge; "" for none."""
     is_code: bool = False
+    """Its spaces count; it is broken anywhere."""
 
     @property
     def copied(self) -> str:
@@ -39,19 +35,15 @@ class Line:
 
 @record
 class Row:
-    """One row of the screen.
-
-    Attributes:
-        lead: what stands before the text.
-        text: no wider than the screen together with ``lead``.
-        line: the number of its line.
-        offset: where in that line, as it is copied, the text begins.
-    """
+    """One row of the screen, no wider than that."""
 
     lead: Content
+    """Stands before the text."""
     text: Content
     line: int
+    """The number of its line."""
     offset: int
+    """Where in that line, as it is copied, the text begins."""
 
     def is_same(self, other: Row) -> bool:
         """Whether it looks the same."""

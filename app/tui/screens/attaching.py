@@ -18,15 +18,10 @@ from app.tui.screens.message_editing import MessageEditing
 
 _WORTH_A_LINE_TOKENS = 500
 """The cost of fewer tokens is said at the prompt's edge alone."""
-_GROUP = "documents"
 
 
 class Attaching:
-    """Knows the files of the next message.
-
-    Args:
-        take: sends a message, or carries out a command.
-    """
+    """Knows the files of the next message; ``take`` sends one, or carries out a command."""
 
     def __init__(
         self, parts: ChatParts, editing: MessageEditing, take: Callable[[PromptSubmitted], Awaitable[None]]
@@ -68,10 +63,9 @@ class Attaching:
 
     async def _attach(self, names: Sequence[str]) -> None:
         reading: Reading = await wrap_future(in_background(partial(read_documents, names), "documents"))
-        self._tell(reading)
+        documents = self._tell(reading)
         if not reading.documents:
             return
-        documents = self._all(reading)
         if not fit(documents, self._n_ctx):
             self._documents, self._asked_in = documents, None
             return
@@ -83,14 +77,17 @@ class Attaching:
         elif message is not None:
             self._complete(message, files)
 
-    def _tell(self, reading: Reading) -> None:
+    def _tell(self, reading: Reading) -> tuple[Document, ...]:
+        """Say what was read; return it with what stays from before, in the tokens that the open model makes of it."""
         for trouble in reading.troubles:
             self._note(trouble, is_error=True)
-        documents = self._all(reading)
+        model = self._turns.model
+        documents = reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
         is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
         if reading.documents and is_worth_it:
             tps = self._drafting.estimator.prefill_tps or self._bridge.status.usual_prefill_tps
             self._note(announcement(documents, self._n_ctx, tps))
+        return documents
 
     # ---- what is sent
 
@@ -120,8 +117,7 @@ class Attaching:
         """Read the files that a message names, and choose what of the documents goes with it."""
         self._ready = message
         reading = await wrap_future(in_background(partial(read_documents, names, only_existing=True), "documents"))
-        self._tell(reading)
-        documents, self._documents = self._all(reading), ()
+        documents, self._documents = self._tell(reading), ()
         if not documents:
             return
         shown, conversation = message.draft.shown, self._turns.conversation
@@ -140,11 +136,6 @@ class Attaching:
         is_here = self._asked_in is None or self._asked_in is self._turns.conversation
         return self._documents if is_here else ()
 
-    def _all(self, reading: Reading) -> tuple[Document, ...]:
-        """Return what was read now and what stays from before, with the tokens that the open model makes of it."""
-        model = self._turns.model
-        return reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
-
     def _new_of(self, files: list[FileText], documents: Sequence[Document]) -> list[FileText]:
         """Say which documents the conversation has already."""
         new = {file.name for file in files}
@@ -159,7 +150,7 @@ class Attaching:
 
     def _begin(self, work: Awaitable[None]) -> None:
         self._n_awaited += 1
-        self._screen.run_worker(self._see_through(work), group=_GROUP)
+        self._screen.run_worker(self._see_through(work), group="documents")
 
     async def _see_through(self, work: Awaitable[None]) -> None:
         try:

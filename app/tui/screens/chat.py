@@ -3,54 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal
-from textual.content import Content
+from textual.events import Resize, ScreenResume
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
-from app.chat.bridge import EngineBridge
-from app.chat.events import (
-    ConversationReread,
-    ConversationTakenUp,
-    GenerationFailed,
-    GenerationFinished,
-    MemoryMeasured,
-    ModelFailed,
-    ModelKept,
-    ModelLoaded,
-    PromptCounted,
-    PromptRefused,
-    PromptStopped,
-    PromptWeighed,
-    ReplyReopened,
-    TextGenerated,
-    ThinkingChosen,
-    ThinkingFinished,
-    ThoughtGenerated,
-    ThreadsChanged,
-    ToolsAnswered,
-    ToolsTold,
-    TuningDoubted,
-    TuningEnded,
-    TurnsDropped,
-)
-from app.chat.turns import Turns
-from app.conversations.at_hand import AtHand
+from app.chat import events
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
-from app.text.glyphs import ASCII, choose_glyphs
 from app.tui.actions import Action
 from app.tui.bindings import bindings
 from app.tui.messages import (
     EngineReported,
     LinkChosen,
-    MessageLeft,
     PromptSubmitted,
     TakeBackRequested,
     TranscriptScrolled,
@@ -59,7 +30,7 @@ from app.tui.screens.attaching import Attaching
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.screens.copying import Copying
-from app.tui.screens.drafting import Drafting, PromptHabits
+from app.tui.screens.drafting import Drafting
 from app.tui.screens.engine_flow import EngineFlow
 from app.tui.screens.message_actions import MessageActions
 from app.tui.screens.message_editing import MessageEditing
@@ -69,11 +40,10 @@ from app.tui.screens.notes import Notes
 from app.tui.screens.offering import Offering
 from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
-from app.tui.screens.tool_flow import AskAboutCall, ToolFlow
+from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.tool_flow import ToolFlow
 from app.tui.screens.turn_views import TurnViews
-from app.tui.speed.watch import PerformanceWatch
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
-from app.tui.widgets.message_view import MessageKeyPressed
 from app.tui.widgets.prompt import EDGE_COLUMNS, Prompt, screens_hint
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 from app.tui.widgets.strip_display import StripDisplay
@@ -87,60 +57,35 @@ T = TypeVar("T")
 
 
 def _handed_to(find: Callable[[ChatScreen], Callable[..., T]]) -> Callable[..., T]:
-    """Return an action that one of the screen's helpers carries out."""
+    """Return an action or a handler that is one of the screen's helpers'."""
 
-    def carry_out(chat: ChatScreen, *arguments: str) -> T:
+    def carry_out(chat: ChatScreen, *arguments: object) -> T:
         return find(chat)(*arguments)
 
     return carry_out
 
 
 class ChatScreen(Screen[None]):
-    """The screen that everything else is reached from.
-
-    Args:
-        open_model: opens a file after asking what becomes of the conversation; False while the engine is busy.
-        download_word: what the status line says of a running download; "" for none.
-        ask_about_call: asks whether a tool may run.
-
-    Attributes:
-        turns: whose turn it is.
-        conversations: the saved ones.
-        transcript, prompt: the widgets. They and the helpers are there once the screen is mounted.
-    """
+    """The screen that everything else is reached from; its helpers are there once it is mounted."""
 
     CSS_PATH = "chat.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("chat")
+    BINDINGS = bindings("chat")
     AUTO_FOCUS = "Prompt"
 
-    def __init__(
-        self,
-        bridge: EngineBridge,
-        system: str | None,
-        model_path: ModelPlace | None,
-        clock: Callable[[], float],
-        watch: PerformanceWatch,
-        habits: PromptHabits,
-        conversations: AtHand,
-        open_model: Callable[[ModelPlace, str], bool],
-        download_word: Callable[[], str],
-        ask_about_call: AskAboutCall,
-    ) -> None:
+    def __init__(self, around: Surroundings, model_path: ModelPlace | None) -> None:
         super().__init__()
         draw_thriftily(self)
-        self.conversations = conversations
-        self.turns = Turns(bridge, system, conversations.journal)
-        self._bridge, self._model_path, self._clock, self._pace = bridge, model_path, clock, watch.pace
-        self._habits, self._keymap = habits, habits.keymap
-        self._open_model, self._download_word, self._ask_about_call = open_model, download_word, ask_about_call
-        self._strip = StripDisplay(self, watch, "#middle")
+        self._around, self._model_path = around, model_path
+        self.turns, self.conversations = around.turns, around.at_hand
+        self._bridge, self._keymap = around.bridge, around.keymap
+        self._strip = StripDisplay(self, around.watch, "#middle")
         self._was_shown = False
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
         note_breakpoints(self)
         with Horizontal(id="title-bar"):
-            yield Static(Content("jalopy"), markup=False, id="program")
+            yield Static("jalopy", markup=False, id="program")
             yield Static(markup=False, id="model-name")
         with Horizontal(id="middle"):
             yield Transcript(id="transcript")
@@ -149,9 +94,9 @@ class ChatScreen(Screen[None]):
         yield ActivityLine(id="activity")
         yield Static(markup=False, id="edit-line")
         yield Prompt(id="prompt", keymap=keymap)
-        yield StatusLine(id="status", ascii_only=choose_glyphs() is ASCII, hint=keymap.hint("app.help", "help"))
+        yield StatusLine(id="status", hint=keymap.hint("app.help", "help"))
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
+    def on_screen_resume(self, event: ScreenResume) -> None:
         """The first time every widget has just been styled."""
         event.refresh_styles = event.refresh_styles and self._was_shown
         self._was_shown = True
@@ -168,7 +113,7 @@ class ChatScreen(Screen[None]):
         turns, keymap = self.turns, self._keymap
         transcript = self.transcript = self.query_one(Transcript)
         prompt = self.prompt = self.query_one(Prompt)
-        self.drafting = Drafting(prompt, turns, self._bridge, self._habits)
+        self.drafting = Drafting(prompt, turns, self._bridge, self._around.live, keymap)
         self.notes = notes = Notes(self, transcript, prompt, turns, keymap)
         self.focus_at = focus = MessageFocus(self, transcript, prompt, notes)
         views = TurnViews(transcript, turns, notes.note)
@@ -177,14 +122,14 @@ class ChatScreen(Screen[None]):
         )  # fmt: skip
         self.copying = Copying(parts)
         self.editing = MessageEditing(parts)
-        self.replies = ReplyFlow(parts, self.editing, self._habits.notifies)
+        self.replies = ReplyFlow(parts, self.editing, self._around.live)
         self.talks = ConversationFlow(parts, self.conversations, self.editing)
-        self.models = ModelFlow(parts, self.talks, self.replies, self._open_model)
+        self.models = ModelFlow(parts, self.talks, self.replies, self._around.open_model)
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out)
         self.attaching: Attaching = Attaching(parts, self.editing, self.take_prompt)
-        self.tools: ToolFlow = ToolFlow(parts, self._ask_about_call, self.replies.ask_next)
-        self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
+        self.tools: ToolFlow = ToolFlow(parts, self.replies.ask_next)
+        self.engine = EngineFlow(parts, self._around.watch.pace, self._around.downloads.word)
         self.offering = Offering(parts)
         self._shown_by = _event_handlers(self)
 
@@ -255,23 +200,13 @@ class ChatScreen(Screen[None]):
         """Show where a link leads."""
         self.note(f"link: {clean_line(message.address, 500)}")
 
-    @on(MessageLeft)
-    def leave_message(self, message: MessageLeft) -> None:
-        """Go from a message to the prompt."""
-        self.focus_at.leave_message(message)
-
-    @on(MessageKeyPressed)
-    async def act_on_message(self, pressed: MessageKeyPressed) -> None:
-        """Do what a key on a message asks for."""
-        await self.acting.act_on_message(pressed)
-
     @on(TakeBackRequested)
     async def take_back_into_prompt(self) -> None:
         """Take a message back for a key that meant an empty prompt; one pressed twice takes back one message."""
         if not self.prompt.text:
             await self.sending.take_back()
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_resize(self, event: Resize) -> None:
         """Let the strip lie flat on a narrow screen."""
         self._strip.fit(event.size.width)
         self.engine.screens_hint = screens_hint(self._keymap, event.size.width - EDGE_COLUMNS)
@@ -284,7 +219,7 @@ class ChatScreen(Screen[None]):
             await self.app.run_action(action.call)
             return
         target = self.app if action.scope == "app" else self
-        outcome = getattr(target, f"action_{action.name}")(*([argument] if action.takes_argument else []))
+        outcome = getattr(target, f"action_{action.name}")(*([argument] if action.argument else []))
         if outcome is not None:
             await outcome
 
@@ -314,14 +249,16 @@ class ChatScreen(Screen[None]):
         """Go to the message below; from the newest, to the prompt."""
         self.focus_at.step(1)
 
+    on_message_left = _handed_to(lambda chat: chat.focus_at.leave_message)
+    on_message_key_pressed = _handed_to(lambda chat: chat.acting.act_on_message)
     action_new = _handed_to(lambda chat: chat.talks.new)
     action_system = _handed_to(lambda chat: chat.talks.start_with_system)
     action_persona = _handed_to(lambda chat: chat.talks.start_with_persona)
     action_rename = _handed_to(lambda chat: chat.talks.rename)
     action_save = _handed_to(lambda chat: chat.talks.export)
     action_model = _handed_to(lambda chat: chat.models.open_wanted)
-    action_set = _handed_to(lambda chat: chat.models.set_generation)
-    action_schema = _handed_to(lambda chat: chat.models.set_form)
+    action_set = _handed_to(lambda chat: partial(chat.models.choose, chat._bridge.generation))
+    action_schema = _handed_to(lambda chat: partial(chat.models.choose, chat._bridge.form))
     action_tools = _handed_to(lambda chat: chat.tools.obey)
     action_threads = _handed_to(lambda chat: chat.models.wish_threads)
     action_edit = _handed_to(lambda chat: chat.editing.edit)
@@ -338,33 +275,33 @@ def _event_handlers(chat: ChatScreen) -> dict[type, tuple[Callable[[Any], Awaita
     """Who shows what, by the kind of event."""
     replies, talks, models = chat.replies, chat.talks, chat.models
     return {
-        ModelLoaded: (models.show_model, chat.tools.note_model),
-        ModelFailed: (models.show_load_failure,),
-        ModelKept: (models.show_kept_model,),
-        ConversationReread: (models.end_rereading,),
-        ConversationTakenUp: (talks.tell_taken_up,),
-        TextGenerated: (replies.show_text,),
-        ThoughtGenerated: (replies.show_thought,),
-        ThinkingFinished: (replies.fold_thinking,),
-        ReplyReopened: (replies.reopen_reply,),
-        GenerationFinished: (
+        events.ModelLoaded: (models.show_model, chat.tools.note_model),
+        events.ModelFailed: (models.show_load_failure,),
+        events.ModelKept: (models.show_kept_model,),
+        events.ConversationReread: (models.end_rereading,),
+        events.ConversationTakenUp: (talks.tell_taken_up,),
+        events.TextGenerated: (replies.show_text,),
+        events.ThoughtGenerated: (replies.show_thought,),
+        events.ThinkingFinished: (replies.fold_thinking,),
+        events.ReplyReopened: (replies.reopen_reply,),
+        events.GenerationFinished: (
             talks.drop_old_states,
             talks.announce_full_context,
             replies.finish_reply,
             chat.tools.ask_about_calls,
             models.tell_machine,
         ),
-        GenerationFailed: (replies.show_failure,),
-        PromptCounted: (chat.drafting.note_count,),
-        PromptStopped: (replies.show_stop,),
-        PromptRefused: (replies.give_back,),
-        PromptWeighed: (chat.editing.show_weight,),
-        TurnsDropped: (talks.tell_dropped,),
-        ThreadsChanged: (models.show_threads,),
-        ThinkingChosen: (models.show_thinking,),
-        MemoryMeasured: (models.tell_machine,),
-        TuningDoubted: (models.doubt_tuning,),
-        TuningEnded: (models.end_tuning,),
-        ToolsTold: (chat.tools.tell,),
-        ToolsAnswered: (chat.tools.go_on,),
+        events.GenerationFailed: (replies.show_failure,),
+        events.PromptCounted: (chat.drafting.note_count,),
+        events.PromptStopped: (replies.show_stop,),
+        events.PromptRefused: (replies.give_back,),
+        events.PromptWeighed: (chat.editing.show_weight,),
+        events.TurnsDropped: (talks.tell_dropped,),
+        events.ThreadsChanged: (models.show_threads,),
+        events.ThinkingChosen: (models.show_thinking,),
+        events.MemoryMeasured: (models.tell_machine,),
+        events.TuningDoubted: (models.doubt_tuning,),
+        events.TuningEnded: (models.end_tuning,),
+        events.ToolsTold: (chat.tools.tell,),
+        events.ToolsAnswered: (chat.tools.go_on,),
     }

@@ -59,7 +59,9 @@ class ConversationFlow:
     def save_what_comes(self) -> None:
         """Save the running reply so far; say once when saving fails and once when it works again."""
         self._turns.save_partial()
-        self._tell_state_trouble()
+        if (lost := self._bridge.state_trouble) and lost != self._told_state_trouble:
+            self._told_state_trouble = lost
+            self._note(f"the KV cache is not kept for the next start: {lost}")
         if self._turns.journal.is_unlocked and not self._has_told_no_locks:
             self._has_told_no_locks = True
             self._note(NO_LOCKS)
@@ -71,12 +73,6 @@ class ConversationFlow:
         elif not self._told_trouble:
             self._note(f"conversation not saved: {trouble}. It goes on here, and saving is tried again.", is_error=True)
         self._told_trouble = trouble
-
-    def _tell_state_trouble(self) -> None:
-        trouble = self._bridge.state_trouble
-        if trouble and trouble != self._told_state_trouble:
-            self._note(f"the KV cache is not kept for the next start: {trouble}")
-        self._told_state_trouble = trouble or self._told_state_trouble
 
     def drop_old_states(self, _: GenerationFinished) -> None:
         """Delete the states used longest ago, where all together take more than they may."""
@@ -147,7 +143,7 @@ class ConversationFlow:
         await self._fill_transcript()
         day = day_text(opened.saved.changed, self._turns.journal.now_text)
         which = f'continuing "{clean_line(opened.saved.shown_title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'
-        self._continuing = which, self._note(_with_new(which))
+        self._continuing = which, self._note(f"{which} · /new")
         if opened.notice:
             self._note(opened.notice, is_error=True)
         if opened.saved.not_sent:
@@ -167,10 +163,8 @@ class ConversationFlow:
             prompt.past.add(prompt.past.find(text) or Draft(text))
             where = f"{self._keymap.first_key('prompt.older') or 'Up'} recalls it"
         self._turns.left_waiting = []  # it stays in the log until something else is asked
-        if saved.waiting:
-            self._note(f"A queued message was not sent before Jalopy closed; {where}.")
-        else:
-            self._note(f"Your edit was not answered before Jalopy closed; {where}.")
+        what = "A queued message was not sent" if saved.waiting else "Your edit was not answered"
+        self._note(f"{what} before Jalopy closed; {where}.")
 
     async def _fill_transcript(self) -> None:
         """Show the live conversation where nothing is shown yet."""
@@ -186,10 +180,9 @@ class ConversationFlow:
         """Say once, before the context is full, what will happen and what else can be done."""
         status = self._bridge.status
         used, n_ctx = status.context_used, status.n_ctx
-        if self._is_announced or not n_ctx or used < ANNOUNCED_SHARE * n_ctx or used >= n_ctx:
-            return
-        self._is_announced = True
-        self._note(figures.context_nearly_full(used, n_ctx))
+        if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
+            self._is_announced = True
+            self._note(figures.context_nearly_full(used, n_ctx))
 
     def tell_dropped(self, message: TurnsDropped) -> None:
         """Say which turns the model does not know any more, and mark where they end."""
@@ -219,20 +212,16 @@ class ConversationFlow:
             self._note(text, kind=kind)
             return
         (which, note), self._continuing = self._continuing, None
-        note.say(_with_new(f"{which} · {text}"), kind)
+        note.say(f"{which} · {text} · /new", kind)
 
     # ---- what the user asks for
 
-    def _what_new_means(self) -> str:
-        """Say what became of the conversation before a new one."""
-        if self._at_hand.store is None:
-            return "A new conversation; the old one is gone: conversations are not saved."
-        key = self._keymap.first_key("app.conversations")
-        return f"A new conversation; {key or '/conversations'} lists the earlier ones."
-
     async def new(self) -> None:
         """Start a new conversation."""
-        await self._start_anew(self._turns.conversation.system, self._what_new_means())
+        became = f"{self._keymap.key_or_command('app.conversations')} lists the earlier ones."
+        if self._at_hand.store is None:
+            became = "the old one is gone: conversations are not saved."
+        await self._start_anew(self._turns.conversation.system, f"A new conversation; {became}")
 
     async def start_with_persona(self, wanted: str = "") -> None:
         """List the personas, begin a new conversation with one, or keep the present choice as one."""
@@ -331,10 +320,6 @@ def _view_of(message: ChatMessage) -> MessageView:
         view.finish_thinking(message.thinking)
     if message.is_missing:
         view.show_footer(_MISSING)
-        return view
-    view.finish(*footers(message))
+    else:
+        view.finish(*footers(message))
     return view
-
-
-def _with_new(text: str) -> str:
-    return f"{text} · /new"

@@ -1,7 +1,6 @@
 """The saved conversations: found by what is typed, opened, renamed, deleted, saved as files.
 
-Typing narrows the list, and searches in what was said. Reading happens in a thread (``app.conversations.look``); the
-screen looks at its record while it runs, and at nothing once it is done.
+Reading happens in a thread (``app.conversations.look``), whose record the screen looks at until it is done.
 """
 
 from __future__ import annotations
@@ -11,10 +10,8 @@ from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from textwrap import wrap
-from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 
 from app.conversations import export, rows
 from app.conversations.keeper import cause_of
@@ -27,7 +24,7 @@ from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Role, Span
-from app.tui.screens.list_screen import ListScreen
+from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.surroundings import Surroundings
 
 _MOST_ASKED_CHARS = 40
@@ -43,7 +40,7 @@ class _Typing(Enum):
     """Whether to delete."""
 
 
-class ConversationList:
+class ConversationList(Listing[Hit]):
     """The conversations that were found, and what is asked about one of them."""
 
     def __init__(self, around: Surroundings) -> None:
@@ -151,7 +148,7 @@ class ConversationsScreen(ListScreen[Hit]):
 
     TITLE = "Conversations"
     SCOPE = "conversations"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+    BINDINGS = bindings(SCOPE)
 
     def __init__(self, around: Surroundings) -> None:
         self._list = ConversationList(around)
@@ -190,14 +187,14 @@ class ConversationsScreen(ListScreen[Hit]):
 
     def action_open(self) -> None:
         """Go on with the conversation under the cursor; keep the new title, where one is being written."""
-        hit = self._list.asked_about if self._list.typing is _Typing.TITLE else self.highlighted()
+        is_title = self._list.typing is _Typing.TITLE
+        hit = self._list.asked_about if is_title else self.highlighted()
         if hit is None:
             return
-        if self._list.typing is _Typing.TITLE:
+        if is_title:
             self._rename(hit)
         elif hit.entry.trouble:
-            self._list.said = f"cannot be opened: {hit.entry.trouble}"
-            self.show()
+            self.say(f"cannot be opened: {hit.entry.trouble}")
         else:
             self._list.typed = ""
             self.app.switch_mode(CHAT)
@@ -207,15 +204,14 @@ class ConversationsScreen(ListScreen[Hit]):
         """Write another title."""
         hit = self.highlighted()
         if hit is not None:
-            self._list.asked_about = hit
-            self._list.typing, self._list.new_title, self._list.said = _Typing.TITLE, hit.entry.summary.title, ""
-            self.show()
+            self._list.asked_about, self._list.typing = hit, _Typing.TITLE
+            self._list.new_title = hit.entry.summary.title
+            self.say("")
 
     def _rename(self, hit: Hit) -> None:
         self._list.typing = _Typing.FILTER
-        title = clean_line(" ".join(self._list.new_title.split()), MOST_TITLE_CHARS)
-        turns = self._turns
-        if title and hit.entry.id == turns.journal.id:
+        title, turns = clean_line(" ".join(self._list.new_title.split()), MOST_TITLE_CHARS), self._turns
+        if title and self._list.is_live(hit):
             turns.journal.rename(turns.conversation, title)
             turns.journal.settle(1.0)
         elif title:
@@ -225,11 +221,9 @@ class ConversationsScreen(ListScreen[Hit]):
     def action_delete(self) -> None:
         """Ask whether to delete the conversation under the cursor."""
         hit = self.highlighted()
-        if hit is None:
-            return
-        self._list.asked_about = hit
-        self._list.typing, self._list.said = _Typing.ANSWER, ""
-        self.show()
+        if hit is not None:
+            self._list.asked_about, self._list.typing = hit, _Typing.ANSWER
+            self.say("")
 
     def _delete(self, hit: Hit) -> None:
         if self._list.is_live(hit):
@@ -243,15 +237,12 @@ class ConversationsScreen(ListScreen[Hit]):
         self._list.said = f"not deleted: {trouble}" if trouble else ""
         self.begin()
 
-    def action_export(self) -> None:
-        """Save the conversation as Markdown in the present directory."""
-        self._export("md")
-
     def action_export_json(self) -> None:
         """Save the conversation as JSON in the present directory."""
-        self._export("json")
+        self.action_export("json")
 
-    def _export(self, kind: str) -> None:
+    def action_export(self, kind: str = "md") -> None:
+        """Save the conversation as Markdown in the present directory."""
         hit = self.highlighted()
         if hit is None:
             return

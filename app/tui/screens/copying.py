@@ -46,8 +46,9 @@ class Copying:
             self._notes.note(str(refusal), is_error=True)
 
     async def copy_message(self, view: MessageView) -> None:
-        """Copy what a message says."""
-        await self.copy_out(_text_to_copy(view))
+        """Copy what a message says; of a reply without an answer yet, its thinking."""
+        thinking = view.thinking if isinstance(view, ReplyView) else None
+        await self.copy_out(thinking.text if thinking is not None and not view.text else view.text)
 
     async def copy_next_block(self, view: MessageView) -> None:
         """Copy the code block of a reply that follows the one copied last."""
@@ -66,10 +67,3 @@ class Copying:
             return
         route = await clipboard.copy(text, self._screen.app.copy_to_clipboard, os.environ, to_file)
         self._notes.note(f"{what}: {route}" if what else route)
-
-
-def _text_to_copy(view: MessageView) -> str:
-    """Text of a message; of a reply without an answer yet, its thinking."""
-    if isinstance(view, ReplyView) and not view.text and view.thinking is not None:
-        return view.thinking.text
-    return view.text

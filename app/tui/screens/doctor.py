@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.events import Resize
 from textual.screen import Screen
-from textual.timer import Timer
 
 from app.chat.commands import Examine
 from app.chat.status import Activity
@@ -30,8 +28,7 @@ from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, muted
 from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets import doctor_cards
-from app.tui.widgets.edges import KeyLine, ScreenTitle
-from app.tui.widgets.figure_lines import FigureLines
+from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.status_line import activity_word
 
 if TYPE_CHECKING:
@@ -47,7 +44,7 @@ class DoctorScreen(Screen[None]):
 
     CSS_PATH = "doctor.tcss"
     AUTO_FOCUS = "#doctor"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("doctor")
+    BINDINGS = bindings("doctor")
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__()
@@ -62,7 +59,6 @@ class DoctorScreen(Screen[None]):
         """Whether the user wants what is well listed; None lists it where all of it has room."""
         self._is_unfolded = False
         self._glyphs = choose_glyphs()
-        self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out title, findings and keys."""
@@ -79,13 +75,12 @@ class DoctorScreen(Screen[None]):
         """Look at the machine as it is now, or go on waiting for the engine."""
         if self._answer is None:
             self.action_examine()
-        elif self._timer is not None:
+        else:
             self._timer.resume()
 
     def on_screen_suspend(self) -> None:
         """Ask nothing while nobody looks."""
-        if self._timer is not None:
-            self._timer.pause()
+        self._timer.pause()
 
     def on_resize(self, event: Resize) -> None:
         """Fold the lines anew."""
@@ -101,8 +96,7 @@ class DoctorScreen(Screen[None]):
             again = self._keymap.hint("doctor.examine", "tries again")
             self._answer, self._trouble = None, "; ".join(filter(None, ("the engine has too much to do", again)))
         self._reading = in_background(self._read, "doctor")
-        if self._timer is not None:
-            self._timer.resume()
+        self._timer.resume()
         self._show()
 
     def _read(self) -> Readings:
@@ -125,7 +119,7 @@ class DoctorScreen(Screen[None]):
                 self._show()
         if self._answer is not None and self._answer.done():
             self._take(self._answer)
-        if self._reading is None and self._answer is None and self._timer is not None:
+        if self._reading is None and self._answer is None:
             self._timer.pause()
         self._show_title()
 
@@ -185,7 +179,5 @@ class DoctorScreen(Screen[None]):
             return [(muted(" looking around ..."),)]
         unfold = self._keymap.hint("doctor.unfold", "shows them")
         kv_type = self._settings.kv_type_or_default
-        found = doctor_cards.cards(
-            self._findings(), self._examination, kv_type, self._is_unfolded, unfold, self._glyphs
-        )
-        return doctor_cards.drawn(found, max(_LEAST_COLUMNS, width))
+        what = self._findings(), self._examination, kv_type, self._is_unfolded, unfold, self._glyphs
+        return doctor_cards.drawn(doctor_cards.cards(*what), max(_LEAST_COLUMNS, width))

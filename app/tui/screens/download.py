@@ -1,26 +1,20 @@
 """Downloading a model: its price first, then progress with rate and time left.
 
-Leaving the screen leaves the download to go on: the application keeps it (``app.downloads.background``), and the models
-screen leads back here. Stopping is a key of its own, and keeps what came.
+Who leaves the screen leaves the download to go on (``app.downloads.background``); the models screen leads back here.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.screen import ModalScreen
-from textual.timer import Timer
 from textual.widgets import Static
 
 from app.downloads.job import JobState, PullJob, Stage
 from app.downloads.pull import price_lines, progress_text
 from app.text import figures
 from app.text.clean_text import clean_line
-from app.text.glyphs import ASCII, choose_glyphs
+from app.text.glyphs import BLOCKS, choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import dismiss_once
@@ -31,20 +25,14 @@ _BAR_CELLS = 24
 
 
 class DownloadScreen(ModalScreen[str | None]):
-    """Dismissed with the path of a model to open, or with None.
-
-    Args:
-        job: does the work; it has been started, now or earlier.
-    """
+    """Shows a job that has been started, now or earlier; dismissed with the path of a model to open, or with None."""
 
     CSS_PATH = "download.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("download")
+    BINDINGS = bindings("download")
 
     def __init__(self, job: PullJob, keymap: Keymap) -> None:
         super().__init__()
-        self._keymap = keymap
-        self._what, self._job = job.what, job
-        self._timer: Timer | None = None
+        self._keymap, self._job = keymap, job
         self._shown = ""
 
     def compose(self) -> ComposeResult:
@@ -66,7 +54,7 @@ class DownloadScreen(ModalScreen[str | None]):
     def action_proceed(self) -> None:
         """Download it; once it is here, open it."""
         state = self._job.state
-        if state.stage is Stage.READY and self._refusal(state) == "":
+        if state.stage is Stage.READY and not self._refusal(state):
             self._job.proceed()
             self._look()
         elif state.stage is Stage.DONE and state.path is not None:
@@ -89,13 +77,13 @@ class DownloadScreen(ModalScreen[str | None]):
         text = "\n".join(self._lines(state))
         if text != self._shown:
             self._shown = text
-            self.query_one("#download-text", Static).update(Content(text))
-            self.query_one("#download-keys", Static).update(Content(self._keys(state)))
-        if state.is_over and self._timer is not None:
+            self.query_one("#download-text", Static).update(text)
+            self.query_one("#download-keys", Static).update(self._keys(state))
+        if state.is_over:
             self._timer.stop()
 
     def _lines(self, state: JobState) -> list[str]:
-        lines = price_lines(state.prepared) if state.prepared is not None else [self._what]
+        lines = price_lines(state.prepared) if state.prepared is not None else [self._job.what]
         if state.stage is Stage.ASKING:
             lines.append("asking for the list of files ...")
         elif state.stage is Stage.READY and self._refusal(state):
@@ -104,7 +92,9 @@ class DownloadScreen(ModalScreen[str | None]):
             done, total = state.progress.done_bytes, state.progress.total_bytes
             if self.app.size.height < LOW_ROWS:
                 del lines[1:]  # the price was accepted; the keys below need the room
-            lines += ["", self._bar(done, total), progress_text(state.progress)]
+            glyphs, bar = choose_glyphs(), figures.bar(done, total, _BAR_CELLS)
+            bar = bar.replace(BLOCKS.full, glyphs.full).replace(BLOCKS.empty, glyphs.empty)
+            lines += ["", bar, progress_text(state.progress)]
         elif state.stage is Stage.DONE:
             words = "Here and checked" if state.progress else "It is here already"
             lines += ["", f"{words}: {clean_line(str(state.path), 300)}"]
@@ -118,14 +108,8 @@ class DownloadScreen(ModalScreen[str | None]):
         if prepared is None:
             return ""
         if prepared.trouble:
-            return f"not downloaded: {prepared.trouble}; `jalopy pull {self._what} --anyway` does it all the same"
-        plan = prepared.plan
-        return "not downloaded: there is not enough room on that disk" if plan.is_too_large else ""
-
-    def _bar(self, done: int, total: int) -> str:
-        text = figures.bar(done, total, _BAR_CELLS)
-        glyphs = choose_glyphs()
-        return text.replace("█", ASCII.full).replace("░", ASCII.empty) if glyphs is ASCII else text
+            return f"not downloaded: {prepared.trouble}; `jalopy pull {self._job.what} --anyway` does it all the same"
+        return "not downloaded: there is not enough room on that disk" if prepared.plan.is_too_large else ""
 
     def _keys(self, state: JobState) -> str:
         key = self._keymap.first_key

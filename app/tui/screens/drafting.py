@@ -1,47 +1,26 @@
-"""The draft in the prompt: history, estimate, reading ahead, the user's editor.
-
-One helper of the chat screen, which tells it what has happened and stays in charge of the transcript.
-"""
+"""The draft in the prompt: history, estimate, reading ahead, the user's editor."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import field
-from typing import TYPE_CHECKING
+
+from textual.app import App
+from textual.timer import Timer
 
 from app.chat.bridge import EngineBridge
 from app.chat.commands import Prepare
 from app.chat.events import PromptCounted
 from app.chat.read_ahead import MAX_CHARS
+from app.chat.turns import Turns
 from app.program import paths
-from app.text.record import record
+from app.tui.chat_options import may_read_ahead
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
+from app.tui.live_settings import LiveSettings
 from app.tui.prompt_estimate import PromptEstimator, estimate_line
-from app.tui.prompt_history import HistoryFile
+from app.tui.prompt_history import HistoryFile, UnsentFile
 from app.tui.textual_hacks import call_once
-from app.tui.unsent import UnsentFile
-
-if TYPE_CHECKING:
-    from textual.app import App
-    from textual.timer import Timer
-
-    from app.chat.turns import Turns
-    from app.tui.widgets.prompt import Prompt
-
-
-@record
-class PromptHabits:
-    """How the user wants the prompt to behave."""
-
-    keymap: Keymap = field(default_factory=Keymap)
-    keeps_history: bool = False
-    notifies: Callable[[], bool] = bool
-    """Whether the desktop is told of a long reply's end; consulted each time."""
-    may_read_ahead: Callable[[], bool] = bool
-    """Whether to use the engine while nothing was asked; consulted each time."""
-
+from app.tui.widgets.prompt import Prompt
 
 TICK_S = 0.5
 """The estimate follows the text at this pace."""
@@ -50,21 +29,13 @@ QUIET_TICKS = 3
 
 
 class Drafting:
-    """Watches over one prompt.
+    """Watches over one prompt."""
 
-    Args:
-        prompt: the widget.
-        turns: says whether the engine is free.
-        bridge: to count and to read ahead.
-        habits: what of it the user wants.
-    """
-
-    def __init__(self, prompt: Prompt, turns: Turns, bridge: EngineBridge, habits: PromptHabits) -> None:
-        self._prompt, self._turns, self._bridge = prompt, turns, bridge
-        self._may_read_ahead = habits.may_read_ahead
-        self._history = HistoryFile(paths.history_file() if habits.keeps_history else None)
+    def __init__(self, prompt: Prompt, turns: Turns, bridge: EngineBridge, live: LiveSettings, keymap: Keymap) -> None:
+        self._prompt, self._turns, self._bridge, self._live = prompt, turns, bridge, live
+        self._history = HistoryFile(paths.history_file() if live.now.prompt_history == "on" else None)
         self._unsent = UnsentFile(paths.unsent_file())
-        self._older_key = habits.keymap.first_key("prompt.older")
+        self._older_key = keymap.first_key("prompt.older")
         self._told_history_trouble = False
         self.estimator = PromptEstimator()
         self._timer: Timer | None = None
@@ -94,10 +65,8 @@ class Drafting:
     # ---- what is not sent when the program ends unexpectedly
 
     def keep_unsent(self, aside: Draft) -> str:
-        """Keep what nobody has taken yet, a draft put aside and what stands here; returns a line on it.
-
-        What waits for its turn is in the conversation's log; here where that is not saved.
-        """
+        """Keep what nobody has taken yet, a draft put aside and what stands here; returns a line on it."""
+        # What waits for its turn is in the conversation's log, where that is saved.
         prompt = self._prompt
         queued = [] if self._turns.journal.saves else self._turns.queued_texts
         waiting = [prompt.past.find(text) or Draft(text) for text in queued]
@@ -105,22 +74,20 @@ class Drafting:
         if not drafts:
             return ""
         trouble = self._unsent.keep(drafts)
-        return (
-            f"not sent, and not saved: {trouble}" if trouble else "what was not sent is there again at the next start"
-        )
+        kept = "what was not sent is there again at the next start"
+        return f"not sent, and not saved: {trouble}" if trouble else kept
 
     def bring_back_unsent(self) -> str:
         """Put what an earlier run kept back: the newest into the prompt; returns a line that says so, or ""."""
-        drafts, shown = self._unsent.take(), ""
+        drafts, said = self._unsent.take(), []
         if drafts and not self._prompt.text:
-            newest = drafts.pop()
-            self._prompt.show_draft(newest)
-            shown = "it is in the prompt again"
+            self._prompt.show_draft(drafts.pop())
+            said.append("it is in the prompt again")
         for draft in drafts:
             self._prompt.past.add(draft)
-        recalled = f"{self._older_key or 'Up'} recalls {len(drafts)} more" if drafts else ""
-        said = "; ".join(filter(None, (shown, recalled)))
-        return f"not sent when the program ended unexpectedly: {said}" if said else ""
+        if drafts:
+            said.append(f"{self._older_key or 'Up'} recalls {len(drafts)} more")
+        return f"not sent when the program ended unexpectedly: {'; '.join(said)}" if said else ""
 
     # ---- estimate and reading ahead
 
@@ -180,14 +147,14 @@ class Drafting:
         if self._turns.is_busy or self._turns.model is None:
             return True
         documents = self._prompt.draft.documents if text else ""
-        if documents and not self._prepared.startswith(documents) and self._may_read_ahead():
+        if documents and not self._prepared.startswith(documents) and may_read_ahead(self._live.now):
             is_sent = self._bridge.send(Prepare(documents, read_ahead=True, is_settled=True))
             self._prepared = documents if is_sent else self._prepared
             return is_sent and len(text) > MAX_CHARS
         if len(text) > MAX_CHARS:
             return True
         is_quiet = self._quiet_ticks >= QUIET_TICKS
-        if text != self._prepared and (not text or (is_quiet and self._may_read_ahead())):
+        if text != self._prepared and (not text or (is_quiet and may_read_ahead(self._live.now))):
             is_sent = self._bridge.send(Prepare(text, read_ahead=bool(text)))
             self._prepared = text if is_sent else self._prepared
             return is_sent

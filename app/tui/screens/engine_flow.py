@@ -25,20 +25,17 @@ MEMORY_PERIOD_S = 1.0
 
 
 class EngineFlow:
-    """Hands events to the screen, and shows the status.
+    """Hands events to the screen, and shows the status, with how far a download is, at an affordable pace."""
 
-    Args:
-        clock: monotonic seconds.
-        pace: how often drawing is affordable.
-        download_word: what the status line says of a running download; "" for none.
-    """
-
-    def __init__(
-        self, parts: ChatParts, clock: Callable[[], float], pace: InterfacePace, download_word: Callable[[], str]
-    ) -> None:
+    def __init__(self, parts: ChatParts, pace: InterfacePace, download_word: Callable[[], str]) -> None:
         self._screen, self._bridge, self._turns, self._prompt = parts.screen, parts.bridge, parts.turns, parts.prompt
         self._transcript = parts.transcript
-        self._keymap, self._clock, self._pace, self._download_word = parts.keymap, clock, pace, download_word
+        self._keymap, self._clock, self._pace, self._download_word = (
+            parts.keymap,
+            parts.bridge.now_s,
+            pace,
+            download_word,
+        )
         self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
         self._rss_bytes = self._n_drains = 0
         self._disk_rate, self._disk_bytes_per_s = DiskRate(), 0.0
@@ -122,13 +119,12 @@ class EngineFlow:
 
     def show_edge(self) -> None:
         """Name at the prompt's edge what stops the running reply, and what leads to text out of sight; else screens."""
-        stop = self._keymap.first_key("chat.stop") if self._turns.is_answering or self._turns.is_calling else ""
+        runs = self._turns.is_answering or self._turns.is_calling
+        stop = self._keymap.hint("chat.stop", "stops the reply") if runs else ""
         below = ""
         # While nothing is written, a height changes by a layout only.
         self._tells_below = self._transcript.has_unseen and (self._turns.is_answering or self._tells_below)
         if self._tells_below:
             key = "End" if not self._prompt.text else self._keymap.first_key("prompt.to_end")
             below = f"new text below ({key})" if key else "new text below"
-        self._prompt.show_keys(
-            "" if self._turns.is_answering else self.screens_hint, f"{stop} stops the reply" if stop else "", below
-        )
+        self._prompt.show_keys("" if self._turns.is_answering else self.screens_hint, stop, below)

@@ -9,7 +9,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
-from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
@@ -65,17 +64,11 @@ def other_entries(active: Iterable[ActiveBinding]) -> list[Entry]:
 
 def command_entries() -> list[Entry]:
     """Return the slash commands."""
-    return [
-        (f"{', '.join(f'/{name}' for name in (a.command, *a.aliases))} {a.argument}".rstrip(), a.title)
-        for a in commands()
-    ]
+    return [(f"{', '.join(f'/{name}' for name in a.names)} {a.argument}".rstrip(), a.title) for a in commands()]
 
 
 def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, list[Entry]]]:
-    """Return headings and entries for what can be done on a screen.
-
-    What the focused widget does comes first, then what leads to other screens: it must be seen without scrolling.
-    """
+    """Return headings and entries: what the focused widget does, what leads to other screens, and the rest."""
     *scopes, everywhere = scopes_here(screen)
     scopes.insert(1, everywhere)
     sections = [(_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes]
@@ -90,8 +83,7 @@ def write_entry(entry: Entry, columns: int) -> str:
     indent = _KEY_COLUMN if columns > 50 else _NARROW_KEY_COLUMN
     lines = textwrap.wrap(second, max(10, columns - indent)) or [""]
     if len(first) < indent:
-        lines[0] = f"{first:<{indent}}{lines[0]}"
-        return f"\n{' ' * indent}".join(lines)
+        first += " " * (indent - len(first)) + lines.pop(0)
     return f"\n{' ' * indent}".join([first, *lines])
 
 
@@ -120,7 +112,7 @@ class HelpScreen(ModalScreen[None]):
                     with Vertical(classes="help-column"):
                         for heading, _, body in self._entries:
                             if (heading == COMMANDS) == is_commands:
-                                yield Static(Content(heading), markup=False, classes="help-heading")
+                                yield Static(heading, markup=False, classes="help-heading")
                                 yield body
 
     def on_mount(self) -> None:
@@ -132,7 +124,7 @@ class HelpScreen(ModalScreen[None]):
         width = self.app.size.width - _FRAME_COLUMNS
         columns = min(_WIDEST, width // 2 - _GAP_COLUMNS if self.app.size.width >= TWO_COLUMNS_FROM else width)
         for _, entries, body in self._entries:
-            body.update(Content("\n".join(write_entry(entry, columns) for entry in entries)))
+            body.update("\n".join(write_entry(entry, columns) for entry in entries))
 
     def action_leave(self) -> None:
         """Go back to where help was asked for."""

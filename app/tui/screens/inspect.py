@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widgets import Static
 
 from app.library.inspect import report_of_file
@@ -27,48 +22,39 @@ LOOK_PERIOD_S = 0.1
 
 
 class InspectScreen(Screen[None]):
-    """Shows one file.
-
-    Args:
-        path: of a model, or of the first part of one.
-        title: how to name it; clean.
-    """
+    """Shows one file, of a model or of the first part of one; the title is clean."""
 
     CSS_PATH = "inspect.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("inspect")
+    BINDINGS = bindings("inspect")
     AUTO_FOCUS = "#inspect"
 
     def __init__(self, path: Path, title: str, keymap: Keymap) -> None:
         super().__init__()
         self._path, self._title, self._keymap = path, title, keymap
-        self._report: Future[list[str]] | None = None
-        self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out title, report and keys."""
-        yield Static(Content(self._title), markup=False, id="inspect-title")
+        yield Static(self._title, markup=False, id="inspect-title")
         with VerticalScroll(id="inspect"):
-            yield Static(Content("reading ..."), markup=False, id="inspect-report")
+            yield Static("reading ...", markup=False, id="inspect-report")
         back = self._keymap.first_key("inspect.leave")
-        yield Static(Content(f"{back} back · arrows, PgUp, PgDn scroll"), markup=False, id="inspect-keys")
+        yield Static(f"{back} back · arrows, PgUp, PgDn scroll", markup=False, id="inspect-keys")
 
     def on_mount(self) -> None:
         """Begin to read."""
-        self._timer = self.set_interval(LOOK_PERIOD_S, self._look)
         self._report = in_background(partial(report_of_file, self._path), "inspect")
+        self._timer = self.set_interval(LOOK_PERIOD_S, self._look)
 
     def _look(self) -> None:
-        if self._report is not None and self._report.done() and self._timer is not None:
+        if self._report.done():
             self._timer.stop()
-            self.query_one("#inspect-report", Static).update(Content(_text_of(self._report)))
+            error = self._report.exception()
+            if error is None:
+                text = "\n".join(self._report.result())
+            else:
+                text = clean_line(str(error) if exit_code_of(error) is not None else bug_line(error), 300)
+            self.query_one("#inspect-report", Static).update(text)
 
     def action_leave(self) -> None:
         """Go back to the list."""
         dismiss_once(self)
-
-
-def _text_of(report: Future[list[str]]) -> str:
-    error = report.exception()
-    if error is None:
-        return "\n".join(report.result())
-    return clean_line(str(error) if exit_code_of(error) is not None else bug_line(error), 300)

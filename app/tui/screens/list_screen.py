@@ -12,9 +12,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
-from textual.content import Content
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -23,8 +21,7 @@ from app.tui.actions import CHAT
 from app.tui.drawing.lines import EMPTY, Line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, panel
 from app.tui.keymap import Keymap
-from app.tui.widgets.edges import KeyLine, ScreenTitle
-from app.tui.widgets.figure_lines import FigureLines, content_of
+from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle, content_of
 
 LOOK_PERIOD_S = 0.25
 _MOST_TYPED_CHARS = 200
@@ -51,15 +48,18 @@ class Listing(Protocol[Item]):
 
     def end(self) -> None:
         """Look no more: something else is shown."""
+        return
 
     def look(self) -> bool:
         """Take what was found so far; return whether more is to come."""
+        return False
 
     def items(self) -> tuple[Item, ...]:
         """Return what was found, as far as it is wanted."""
 
     def is_same(self, one: Item, other: Item) -> bool:
         """Whether the cursor belongs on the one after it was on the other."""
+        return one == other
 
     def heading_line(self, columns: int) -> str:
         """Write the line above the rows."""
@@ -75,6 +75,7 @@ class Listing(Protocol[Item]):
 
     def context_line(self) -> str:
         """Write what is typed, or what typing does."""
+        return f"filter: {self.typed}_" if self.typed else "type to filter"
 
     def state_line(self) -> str:
         """Write what the list is measured against, for the end of the title."""
@@ -85,17 +86,14 @@ class Listing(Protocol[Item]):
     @property
     def must_be_seen(self) -> bool:
         """Whether the foot answers a key, or asks something: then it is shown on the lowest screens as well."""
+        return bool(self.said)
 
     def key_words(self, item: Item | None) -> dict[str, str]:
         """Return what keys do now, by the names of their actions."""
 
 
 class ListScreen(Screen[None], Generic[Item]):
-    """The base of a list: a subclass gives ``SCOPE``, ``BINDINGS`` and the actions, of which ``action_open`` must be.
-
-    Args:
-        listing: what is listed.
-    """
+    """The base of a list: a subclass gives ``SCOPE``, ``BINDINGS`` and the actions, ``action_open`` among them."""
 
     CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass lies
     AUTO_FOCUS = "#list-rows"
@@ -109,7 +107,6 @@ class ListScreen(Screen[None], Generic[Item]):
         self._glyphs = choose_glyphs()
         self._items: tuple[Item, ...] = ()
         self._lines: tuple[Line, ...] = ()
-        self._timer: Timer | None = None
 
     # ---- what typing means
 
@@ -149,8 +146,7 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def on_screen_suspend(self) -> None:
         """Look at nothing while something else is shown."""
-        if self._timer is not None:
-            self._timer.pause()
+        self._timer.pause()
         self._listing.end()
 
     def on_resize(self) -> None:
@@ -171,13 +167,12 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def go_on_looking(self) -> None:
         """Look at what is found from now on, until ``look`` says that nothing more comes."""
-        if self._timer is not None:
-            self._timer.resume()
+        self._timer.resume()
 
     def _look_again(self) -> None:
         is_more_to_come = self._listing.look()
         self.show()
-        if not is_more_to_come and self._timer is not None:
+        if not is_more_to_come:
             self._timer.pause()
 
     def show(self) -> None:
@@ -233,9 +228,8 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def _write(self, widget_id: str, text: str) -> None:
         widget = self.query_one(f"#{widget_id}", Static)
-        if getattr(widget, "jalopy_text", None) != text:
-            widget.jalopy_text = text  # type: ignore[attr-defined]
-            widget.update(Content(text))
+        if widget.content != text:
+            widget.update(text)
 
     def on_key(self, event: events.Key) -> None:
         """Narrow the list by what is typed."""

@@ -13,11 +13,7 @@ from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyVi
 
 
 class MessageActions:
-    """Acts on messages.
-
-    Args:
-        fork: goes on with a copy of the conversation that ends with a message.
-    """
+    """Acts on messages; ``fork`` goes on with a copy of the conversation that ends with one."""
 
     def __init__(
         self,
@@ -27,27 +23,28 @@ class MessageActions:
         fork: Callable[[MessageView], Awaitable[None]],
     ) -> None:
         self._turns, self._transcript, self._views = parts.turns, parts.transcript, parts.views
-        self._notes, self._focus = parts.notes, parts.focus
-        self._editing, self._copying, self._fork = editing, copying, fork
+        self._notes, self._focus, self._editing = parts.notes, parts.focus, editing
+        self.by_name: dict[str, Callable[[MessageView], Awaitable[None] | None]] = {
+            "copy_message": copying.copy_message,
+            "copy_code": copying.copy_next_block,
+            "continue_here": self._continue_at,
+            "regenerate_here": self._regenerate_at,
+            "edit_here": self._edit_at,
+            "fork_here": fork,
+            "toggle_thinking": self._toggle_thinking,
+        }
+        """What a key on a message does, by the name of its action."""
 
     async def act_on_message(self, pressed: MessageKeyPressed) -> None:
         """Do what a key on a message asks for."""
-        view = pressed.view
-        if pressed.name == "copy_message":
-            await self._copying.copy_message(view)
-        elif pressed.name == "copy_code":
-            await self._copying.copy_next_block(view)
-        elif pressed.name == "continue_here":
-            self._continue_at(view)
-        elif pressed.name == "regenerate_here":
-            self._regenerate_at(view)
-        elif pressed.name == "edit_here":
-            self._edit_at(view)
-        elif pressed.name == "fork_here":
-            await self._fork(view)
-        elif pressed.name == "toggle_thinking" and isinstance(view, ToolView):
+        outcome = self.by_name[pressed.name](pressed.view)
+        if outcome is not None:
+            await outcome
+
+    def _toggle_thinking(self, view: MessageView) -> None:
+        if isinstance(view, ToolView):
             view.unfold(not view.is_unfolded)
-        elif pressed.name == "toggle_thinking" and not (isinstance(view, ReplyView) and view.toggle_thinking()):
+        elif not (isinstance(view, ReplyView) and view.toggle_thinking()):
             self._notes.note("there is no thinking in this message")
 
     def toggle_last_thinking(self) -> None:
@@ -63,9 +60,9 @@ class MessageActions:
             self._notes.note("only the last reply can go on")
 
     def _regenerate_at(self, view: MessageView) -> None:
-        if view.message is self._turns.last_message or (
-            view is self._last_view_of_user() and self._turns.conversation.awaits_reply
-        ):
+        users = [one for one in self._transcript.messages() if isinstance(one, UserView)]
+        is_unanswered = view in users[-1:] and self._turns.conversation.awaits_reply
+        if is_unanswered or view.message is self._turns.last_message:
             self.regenerate()
         else:
             self._edit_at(view, is_question=True)
@@ -77,9 +74,6 @@ class MessageActions:
             self._notes.note(NOT_PART)
         else:
             self._editing.begin(index - index % 2 if is_question else index)
-
-    def _last_view_of_user(self) -> MessageView | None:
-        return next((view for view in reversed(self._transcript.messages()) if isinstance(view, UserView)), None)
 
     # ---- going on and answering again
 

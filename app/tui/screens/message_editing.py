@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Static
 
@@ -58,10 +57,8 @@ class MessageEditing:
         elif argument.isdecimal() and 1 <= int(argument) <= len(questions):
             self.begin(questions[int(argument) - 1])
         else:
-            self._notes.note(
-                f"/edit takes a number from 1 to {len(questions)}, `{_REPLY}` for the last reply, or nothing for your "
-                "last message"
-            )
+            numbers = f"a number from 1 to {len(questions)}"
+            self._notes.note(f"/edit takes {numbers}, `{_REPLY}` for the last reply, or nothing for your last message")
 
     def begin(self, index: int) -> None:
         """Let the message at this place of the conversation stand in the prompt."""
@@ -86,7 +83,7 @@ class MessageEditing:
         for later in self._views_from(view):
             later.set_replaced(True)
         text = message.editable_text
-        self._prompt.show_draft((None if self.is_editing_reply else self._prompt.past.find(text)) or Draft(text))
+        self._show_text(text)
         self._prompt.focus()
         self._transcript.release_anchor()
         view.scroll_visible(animate=False, top=True)
@@ -125,42 +122,31 @@ class MessageEditing:
         self._show_edit_line("")
 
     def send(self, text: str, folded: str = "") -> bool:
-        """Ask in place of the edited message and all after it; what goes stays visible until a reply begins."""
+        """Ask, or let the reply go on, in place of what is edited and all after it, seen until a reply begins."""
         assert self._edited is not None
-        index = self.index_of(self._edited)
-        if index is None or not self._turns.submit_edit(text, index // 2, folded):
+        index, is_reply = self.index_of(self._edited), self.is_editing_reply
+        if index is None or not (
+            self._turns.submit_edited_reply(text, index // 2)
+            if is_reply
+            else self._turns.submit_edit(text, index // 2, folded)
+        ):
             self._notes.refuses_while_busy()
             return False
         views = self._views_from(self._edited)
         self.end()
         self._sent = index, text
-        self._views.ask(self._transcript.add_user(text, folded))
+        if not is_reply:
+            self._views.ask(self._transcript.add_user(text, folded))
         self._views.replace(views)
-        self._bring_draft_back()
-        return True
-
-    def send_reply(self, text: str) -> bool:
-        """Go on with the edited reply, from this text, in place of it and all after it."""
-        assert self._edited is not None
-        index = self.index_of(self._edited)
-        if index is None or not self._turns.submit_edited_reply(text, index // 2):
-            self._notes.refuses_while_busy()
-            return False
-        views = self._views_from(self._edited)
-        self.end()
-        self._sent = index, text
-        self._views.replace(views)
-        self._bring_draft_back()
-        self._focus.to_prompt()
+        if not self._prompt.text:
+            self._prompt.show_draft(self._draft)
+        if is_reply:
+            self._focus.to_prompt()
         return True
 
     def keep_unsent(self) -> str:
         """Keep what was written and not asked yet for the next start; returns a line that says so, or ""."""
         return self._drafting.keep_unsent(self._draft if self.is_editing else Draft())
-
-    def _bring_draft_back(self) -> None:
-        if not self._prompt.text:
-            self._prompt.show_draft(self._draft)
 
     def note_replied(self) -> None:
         """The edited message has its reply."""
@@ -175,8 +161,11 @@ class MessageEditing:
         index, text = sent
         self.begin(index)
         if self.is_editing:
-            self._prompt.show_draft((None if self.is_editing_reply else self._prompt.past.find(text)) or Draft(text))
+            self._show_text(text)
         return self.is_editing
+
+    def _show_text(self, text: str) -> None:
+        self._prompt.show_draft((None if self.is_editing_reply else self._prompt.past.find(text)) or Draft(text))
 
     def _views_from(self, view: MessageView) -> list[MessageView]:
         views = self._transcript.messages()
@@ -187,30 +176,32 @@ class MessageEditing:
         messages = self._turns.conversation.messages
         return next((index for index, message in enumerate(messages) if message is view.message), None)
 
+    @property
+    def _index(self) -> int | None:
+        return self.index_of(self._edited) if self._edited is not None else None
+
     # ---- what it would cost
 
     @property
     def _edited_text(self) -> str:
-        """The edited text as it would be sent now."""
         text = self._prompt.draft.text
         return text if self.is_editing_reply else text.strip()
 
     def weigh_soon(self) -> None:
         """The text in the prompt has changed: find out what it costs once the user pauses."""
-        if self._edited is None:
-            return
-        if self._weighing is not None:
-            self._weighing.stop()
-        self._weighing = call_once(self._screen, WEIGHING_PAUSE_S, self._weigh)
+        if self._edited is not None:
+            if self._weighing is not None:
+                self._weighing.stop()
+            self._weighing = call_once(self._screen, WEIGHING_PAUSE_S, self._weigh)
 
     def _weigh(self) -> None:
-        index = self.index_of(self._edited) if self._edited is not None else None
+        index = self._index
         if index is not None and self._edited_text.strip():
             self._turns.weigh_edit(self._edited_text, index // 2, self.is_editing_reply)
 
     def show_weight(self, weighed: PromptWeighed) -> None:
         """Say what sending it costs."""
-        index = self.index_of(self._edited) if self._edited is not None else None
+        index = self._index
         if index is None or weighed.text != self._edited_text:
             return
         line = self._edit_title(index)
@@ -226,4 +217,4 @@ class MessageEditing:
 
     def _show_edit_line(self, text: str) -> None:
         self._line.display = bool(text)
-        self._line.update(Content(text))
+        self._line.update(text)

@@ -9,22 +9,10 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from textual.content import Content
 from textual.widgets import Static
 
+from app.chat import events
 from app.chat.commands import MeasureBandwidth, Think
-from app.chat.events import (
-    ConversationReread,
-    GenerationFinished,
-    MemoryMeasured,
-    ModelFailed,
-    ModelKept,
-    ModelLoaded,
-    ThinkingChosen,
-    ThreadsChanged,
-    TuningDoubted,
-    TuningEnded,
-)
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
@@ -45,18 +33,14 @@ from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe, describe_
 
 
 class ModelFlow:
-    """Knows which model there is.
-
-    Args:
-        open_model: opens a file after asking what becomes of the conversation; False while the engine is busy.
-    """
+    """Knows which model there is; ``open_model`` opens another after asking what becomes of the conversation."""
 
     def __init__(
         self,
         parts: ChatParts,
         conversations: ConversationFlow,
         replies: ReplyFlow,
-        open_model: Callable[[ModelPlace, str], bool],
+        open_model: Callable[..., bool],
     ) -> None:
         self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
         self._prompt, self._drafting, self._focus = parts.prompt, parts.drafting, parts.focus
@@ -75,7 +59,7 @@ class ModelFlow:
             self._prompt.placeholder = PLACEHOLDER_LOADING
         return begins
 
-    async def show_model(self, message: ModelLoaded) -> None:
+    async def show_model(self, message: events.ModelLoaded) -> None:
         """Name the model and answer what was sent meanwhile."""
         if self._turns.begins_anew:
             await self._conversations.clear_transcript()
@@ -94,26 +78,23 @@ class ModelFlow:
         self._is_greeted = True
         self._notes.note(greeting(self._keymap), kind="greeting")
 
-    def tell_machine(self, event: GenerationFinished | MemoryMeasured | None = None) -> None:
+    def tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None = None) -> None:
         """Say to whoever was greeted what suits this machine; behind a reply it is measured, if need be."""
         if self._is_greeted and not self._has_told_machine:
             self._screen.run_worker(self._tell_machine(event), group="machine", exclusive=True)
 
-    async def _tell_machine(self, event: GenerationFinished | MemoryMeasured | None) -> None:
-        line = await self._machine_line(event if isinstance(event, MemoryMeasured) else None)
+    async def _tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None) -> None:
+        in_use, measured = self._bridge.threads, event if isinstance(event, events.MemoryMeasured) else None
+        tell = partial(_line_of_machine, in_use.now.decode if in_use else 0, measured)
+        line = await wrap_future(in_background(tell, "machine"))
         # Gives way to whatever is asked: it is measured behind the next reply, then.
-        if not line and isinstance(event, GenerationFinished):
+        if not line and isinstance(event, events.GenerationFinished):
             self._bridge.send(MeasureBandwidth())
         if line and not self._has_told_machine:
             self._has_told_machine = True
             self._note(f"{line}: {where_models_are(self._keymap)}")
 
-    async def _machine_line(self, measured: MemoryMeasured | None) -> str:
-        in_use = self._bridge.threads
-        line = partial(_line_of_machine, in_use.now.decode if in_use else 0, measured)
-        return await wrap_future(in_background(line, "machine"))
-
-    def _introduce(self, message: ModelLoaded) -> None:
+    def _introduce(self, message: events.ModelLoaded) -> None:
         """Say what was opened."""
         if is_starter(message.path):
             if not self._is_greeted:
@@ -129,7 +110,7 @@ class ModelFlow:
         for line in message.notices:
             self._note(line)
 
-    def end_rereading(self, message: ConversationReread) -> None:
+    def end_rereading(self, message: events.ConversationReread) -> None:
         """Say what the model has read, and answer what was sent meanwhile."""
         self._turns.is_rereading = False
         read, total = figures.count(message.read_tokens), figures.count(message.total_tokens)
@@ -146,15 +127,15 @@ class ModelFlow:
                 self._note(f"read the conversation again: {newly} tokens in {figures.seconds(message.read_s)}")
         self._replies.ask_next()
 
-    def show_load_failure(self, message: ModelFailed) -> None:
+    def show_load_failure(self, message: events.ModelFailed) -> None:
         """Say why there is no model."""
         self._turns.note_load_failed()
         self._prompt.placeholder = PLACEHOLDER
-        self._name.update(Content(""))
+        self._name.update("")
         self._note(message.reason, is_error=True)
         self._note(how_to_load(self._keymap))
 
-    def show_kept_model(self, message: ModelKept) -> None:
+    def show_kept_model(self, message: events.ModelKept) -> None:
         """Say why there is no other model."""
         self._turns.note_model_kept(message.is_open)
         stays = "the model from before stays open" if message.is_open else "opening the model from before again"
@@ -163,7 +144,7 @@ class ModelFlow:
             self._prompt.placeholder = PLACEHOLDER
             self._replies.ask_next()
 
-    def show_threads(self, message: ThreadsChanged) -> None:
+    def show_threads(self, message: events.ThreadsChanged) -> None:
         """Say which threads compute now."""
         before, now = message.before.now, message.in_use.now
         was = f" (was {before.decode} and {before.prefill})" if before != now else ""
@@ -171,7 +152,7 @@ class ModelFlow:
         if message.trouble:
             self._note(message.trouble, is_error=True)
 
-    def show_thinking(self, message: ThinkingChosen) -> None:
+    def show_thinking(self, message: events.ThinkingChosen) -> None:
         """Say how much the model thinks from now on."""
         self._note(chosen_thinking(message.mode, message.trouble))
         self._show_name()
@@ -188,22 +169,12 @@ class ModelFlow:
         elif self._turns.is_busy:
             self._note(f"{describe_thinking(mode)} once the engine is free")
 
-    def set_generation(self, wanted: str = "") -> None:
-        """Show generation parameters, or use another value from the next message on."""
-        self._choose(self._bridge.generation, wanted)
-
-    def set_form(self, wanted: str = "") -> None:
-        """Have answers follow a JSON schema from the next message on, or none."""
-        self._choose(self._bridge.form, wanted)
-
-    def _choose(self, choice: GenerationChoice | FormChoice | None, wanted: str) -> None:
+    def choose(self, choice: GenerationChoice | FormChoice | None, wanted: str = "") -> None:
+        """Show generation parameters or the form of answers, or choose others from the next message on."""
         if choice is None:
             self._note(how_to_load(self._keymap))
             return
-        try:
-            self._note(choice.obey(wanted))
-        except Refusal as refused:
-            self._note(str(refused), is_error=True)
+        self._notes.tell(partial(choice.obey, wanted))
         self._show_name()
 
     def _show_name(self) -> None:
@@ -212,13 +183,13 @@ class ModelFlow:
             thinking = describe_thinking(mode) if mode not in ("", AUTO) else ""
             chosen = (one.described() for one in (self._bridge.generation, self._bridge.form) if one is not None)
             parts = model.name, model.quantization, model.server, thinking, *chosen
-            self._name.update(Content(" · ".join(filter(None, parts))))
+            self._name.update(" · ".join(filter(None, parts)))
 
-    def doubt_tuning(self, message: TuningDoubted) -> None:
+    def doubt_tuning(self, message: events.TuningDoubted) -> None:
         """Suggest to measure again."""
         self._note(f"{message.reason}: {self._keymap.key_or_command('app.tune')} measures again")
 
-    def end_tuning(self, message: TuningEnded) -> None:
+    def end_tuning(self, message: events.TuningEnded) -> None:
         """Answer what was sent meanwhile."""
         self._turns.is_tuning = False
         if message.trouble:
@@ -227,10 +198,10 @@ class ModelFlow:
 
     def open_wanted(self, wanted: str = "") -> None:
         """Load another model, after asking what becomes of the conversation."""
-        if not wanted:
+        if wanted:
+            self._screen.run_worker(self._look_and_open(model_path(wanted)), group="model", exclusive=True)
+        else:
             self._prompt.begin_command("model")
-            return
-        self._screen.run_worker(self._look_and_open(model_path(wanted)), group="model", exclusive=True)
 
     async def _look_and_open(self, path: Path) -> None:
         """Look whether there is such a file before anything is asked about it."""
@@ -261,11 +232,7 @@ class ModelFlow:
                 self._note(str(refused), is_error=True)
 
     async def switch_model(self, path: ModelPlace, keeps: bool) -> None:
-        """Load another model and begin a new conversation with it, or go on with this one.
-
-        Args:
-            keeps: go on: the model reads the conversation first.
-        """
+        """Load another model and begin a new conversation with it, or keep this one, which it reads first."""
         if not self.load(path, keeps):
             self._notes.note_busy()
             return
@@ -273,8 +240,7 @@ class ModelFlow:
             await self._conversations.clear_transcript()
         self._focus.to_prompt()
         goes_on = "it reads the conversation first" if isinstance(path, Path) else "the conversation goes there"
-        consequence = goes_on if keeps else "a new conversation"
-        self._note(f"loading {clean_line(path.name)}; {consequence}")
+        self._note(f"loading {clean_line(path.name)}; {goes_on if keeps else 'a new conversation'}")
 
 
 def where_models_are(keymap: Keymap) -> str:
@@ -285,14 +251,14 @@ def where_models_are(keymap: Keymap) -> str:
 
 def how_to_load(keymap: Keymap) -> str:
     """Return the line for a chat without a model."""
-    shown = where_models_are(keymap)
-    return f"No model is loaded: {shown} shows what is on this machine and what fits; /model PATH opens a file"
+    where = where_models_are(keymap)
+    return f"No model is loaded: {where} shows what is on this machine and what fits; /model PATH opens a file"
 
 
-def _line_of_machine(threads: int, measured: MemoryMeasured | None) -> str:
+def _line_of_machine(threads: int, measured: events.MemoryMeasured | None) -> str:
     from app.library.known import machine_line  # no first frame waits for it
 
-    now = measured or MemoryMeasured(0.0)
+    now = measured or events.MemoryMeasured(0.0)
     return machine_line(threads, now.read_gbps, now.is_crowded)
 
 

@@ -1,7 +1,6 @@
 """The models on this machine: what fits, how fast it would be, and opening another one without leaving the chat.
 
-Typing narrows the list. Finding and reading happen in a thread of their own (``app.library.scan``); the screen looks at
-its record while it runs, and at nothing once it is done.
+Finding and reading happen in a thread (``app.library.scan``), whose record the screen looks at until it is done.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ import re
 from concurrent.futures import Future
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from textual.binding import BindingType
+from typing import TYPE_CHECKING, Any
 
 from app.chat.commands import Examine
 from app.library import rows
@@ -28,9 +25,9 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Role, Span, muted
-from app.tui.screens.list_screen import ListScreen
+from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.notes import busy_line
-from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.surroundings import Surroundings, make_screen
 from app.tui.widgets import model_rows
 
 if TYPE_CHECKING:
@@ -47,7 +44,7 @@ def _names_of(path: str) -> frozenset[str]:
     return frozenset((path, os.path.abspath(path), os.path.realpath(path)))
 
 
-class ModelList:
+class ModelList(Listing[ModelEntry]):
     """The models that were found."""
 
     def __init__(self, around: Surroundings) -> None:
@@ -69,7 +66,7 @@ class ModelList:
         self._scan = Scan(self._around.settings, self._elsewhere()).start()
 
     def _elsewhere(self) -> dict[Path, str]:
-        """Name the model that is open and the one that was last, which may lie in none of the folders."""
+        """Name the open model and the last one, which may lie in none of the folders."""
         last = state.load_state()[0].last_model
         found = {Path(last): "last used"} if last else {}
         if self._turns.model is not None and not self._turns.model.server:
@@ -142,10 +139,6 @@ class ModelList:
         """Say what is to be expected of it, what it is made of, and where it is."""
         return model_rows.details(item, columns, self._glyphs)
 
-    def context_line(self) -> str:
-        """Write the filter."""
-        return f"filter: {self.typed}_" if self.typed else "type to filter"
-
     def state_line(self) -> str:
         """Write free memory and its speed."""
         found = self._found
@@ -178,11 +171,6 @@ class ModelList:
             return rows.LEGEND
         return f"{rows.ESTIMATE} estimate{offers}. Suits this machine {found.advice}"
 
-    @property
-    def must_be_seen(self) -> bool:
-        """Whether the foot holds the result of a key."""
-        return bool(self.said)
-
     def key_words(self, item: ModelEntry | None) -> dict[str, str]:
         """Models not on this machine can be downloaded, one at a time."""
         if item is None or item.is_here:
@@ -205,7 +193,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     TITLE = "Models"
     SCOPE = "models"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+    BINDINGS = bindings(SCOPE)
 
     def __init__(self, around: Surroundings) -> None:
         self._models = ModelList(around)
@@ -269,7 +257,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         self._show_download(job.start())
 
     def _show_download(self, job: PullJob) -> None:
-        self.app.push_screen(self._around.download_screen(job, self._around), self._leave_download)
+        self.app.push_screen(make_screen("download", job, self._around.keymap), self._leave_download)
 
     def _leave_download(self, path: str | None) -> None:
         if path is not None:
@@ -295,4 +283,4 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if entry is not None and entry.served is not None:
             self.say("it is on the server: nothing more is known of it")
         elif entry is not None and entry.is_here:
-            self.app.push_screen(self._around.inspect_screen(entry.path, entry.title, self._around))
+            self.app.push_screen(make_screen("inspect", entry.path, entry.title, self._around.keymap))

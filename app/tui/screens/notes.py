@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from textual.content import Content
@@ -10,6 +11,7 @@ from textual.timer import Timer
 
 from app.chat.turns import Turns
 from app.program.bundled_model import WHAT_IT_IS
+from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import call_once
@@ -44,14 +46,7 @@ NOT_PART = "this message is not part of the conversation"
 
 
 class Notes:
-    """The program's words.
-
-    Args:
-        screen: says where the focus is.
-        transcript: takes lines.
-        prompt: its edge takes words.
-        turns: says what can be done with a message.
-    """
+    """The program's words: lines in the transcript, and words at the prompt's edge."""
 
     def __init__(
         self, screen: Screen[Any], transcript: Transcript, prompt: Prompt, turns: Turns, keymap: Keymap
@@ -62,15 +57,18 @@ class Notes:
         self._passing: Timer | None = None
 
     def note(self, text: str, is_error: bool = False, kind: str = "") -> Note:
-        """Say something between the messages; where the user is not at their end, at the prompt's edge as well.
-
-        Args:
-            kind: of ``Note``, for what is no error.
-        """
+        """Say something between the messages; where the user is not at their end, at the prompt's edge as well."""
         note = self._transcript.add_note(clean_text(text), "error" if is_error else kind)
         if isinstance(self._screen.focused, MessageView) or self._transcript.is_scrolled_up:
             self.hint_for(NOTE_S, clean_line(text, 300))
         return note
+
+    def tell(self, obey: Callable[[], str]) -> None:
+        """Do something, and say what came of it or why it was refused."""
+        try:
+            self.note(obey())
+        except Refusal as refusal:
+            self.note(str(refusal), is_error=True)
 
     def note_busy(self) -> None:
         """Say that the engine is busy, and what ends that."""
@@ -102,29 +100,24 @@ class Notes:
 
     def hint_keys_of(self, view: MessageView) -> None:
         """Name the keys that do something on this message."""
-        self.hint(self._keys_of(view))
+        is_reply, is_tool = isinstance(view, ReplyView), isinstance(view, ToolView)
+        is_last = view.message is not None and view.message is self._turns.last_message
+        has_thought = isinstance(view, ReplyView) and view.thinking is not None
+        words = {
+            "message.copy_message": "copy",
+            "message.copy_code": "copy code" if is_reply and "```" in view.text else "",
+            "message.continue_here": "goes on" if is_last and self._turns.can_continue else "",
+            "message.regenerate_here": "again" if is_reply else "",
+            "message.edit_here": "" if is_tool else "edit",
+            "message.fork_here": "fork",
+            "message.toggle_thinking": "all of it" if is_tool else "thinking" if has_thought else "",
+            "chat.stop": "back",
+        }
+        self.hint(" · ".join(filter(None, (self._keymap.hint(key, word) for key, word in words.items() if word))))
 
     def _end_passing(self) -> None:
         focused = self._screen.focused
-        self.hint(self._keys_of(focused) if isinstance(focused, MessageView) else "")
-
-    def _keys_of(self, view: MessageView) -> str:
-        is_reply = isinstance(view, ReplyView)
-        is_last = view.message is not None and view.message is self._turns.last_message
-        words = {"copy_message": "copy"}
-        if is_reply and "```" in view.text:
-            words["copy_code"] = "copy code"
-        if is_last and self._turns.can_continue:
-            words["continue_here"] = "goes on"
-        if is_reply:
-            words["regenerate_here"] = "again"
-        words["edit_here"] = "edit"
-        words["fork_here"] = "fork"
-        if isinstance(view, ReplyView) and view.thinking is not None:
-            words["toggle_thinking"] = "thinking"
-        if isinstance(view, ToolView):
-            del words["edit_here"]
-            words["toggle_thinking"] = "all of it"
-        keys = {f"message.{name}": word for name, word in words.items()} | {"chat.stop": "back"}
-        first_key = self._keymap.first_key
-        return " · ".join(f"{first_key(action_id)} {word}" for action_id, word in keys.items() if first_key(action_id))
+        if isinstance(focused, MessageView):
+            self.hint_keys_of(focused)
+        else:
+            self.hint()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
-from textual.timer import Timer
 
 from app.chat.status import Activity
 from app.chat.thinking_command import describe_thinking
@@ -24,8 +20,7 @@ from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.interface_pace import Refreshes
 from app.tui.speed.watch import PerformanceView
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
-from app.tui.widgets.edges import KeyLine, ScreenTitle
-from app.tui.widgets.figure_lines import FigureLines
+from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 
 REFRESH_PERIOD_S = 0.5
 """Seconds between two refreshes: faster ones cannot be read."""
@@ -34,14 +29,11 @@ REFRESH_PERIOD_S = 0.5
 class PerformanceScreen(Screen[None]):
     """Shows figures while it is on top, and looks at nothing otherwise.
 
-    It is a mode of its own and not pushed onto the chat: Textual goes on drawing what lies below a pushed screen, and a
-    streaming reply would redraw this one ten times a second.
-
-    Args:
-        around: has the watch that the figures come from.
+    It is a mode of its own: Textual goes on drawing what lies below a pushed screen, and a streaming reply would redraw
+    this one ten times a second.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings("performance")
+    BINDINGS = bindings("performance")
     AUTO_FOCUS = "#performance"
 
     def __init__(self, around: Surroundings) -> None:
@@ -50,7 +42,6 @@ class PerformanceScreen(Screen[None]):
         self._watch, self._keymap, self._turns = around.watch, around.keymap, around.turns
         self._refreshes = Refreshes(self._watch.pace)
         self._glyphs, self._scale = choose_glyphs(), Scale()
-        self._timer: Timer | None = None
         self._is_looking = False
 
     def compose(self) -> ComposeResult:
@@ -70,8 +61,7 @@ class PerformanceScreen(Screen[None]):
         if not self._is_looking:
             self._is_looking = True
             self._watch.begin()
-        if self._timer is not None:
-            self._timer.resume()
+        self._timer.resume()
         self.call_after_refresh(self.show_figures)
 
     def on_screen_suspend(self) -> None:
@@ -79,8 +69,7 @@ class PerformanceScreen(Screen[None]):
         if self._is_looking:
             self._is_looking = False
             self._watch.end()
-        if self._timer is not None:
-            self._timer.pause()
+        self._timer.pause()
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay the figures out for the new width."""

@@ -18,11 +18,7 @@ from app.tui.screens.model_flow import how_to_load
 
 
 class PromptFlow:
-    """Takes what is sent.
-
-    Args:
-        carry_out: does what a command asks for, given its argument.
-    """
+    """Takes what is sent; ``carry_out`` does what a command asks for."""
 
     def __init__(
         self, parts: ChatParts, editing: MessageEditing, carry_out: Callable[[Action, str], Awaitable[None]]
@@ -41,21 +37,18 @@ class PromptFlow:
             self._prompt.give_back(message.text)
             return
         if self._editing.is_editing_reply:
-            if not self._editing.send_reply(clean_text(message.text)):
+            if not self._editing.send(clean_text(message.text)):
                 self._prompt.give_back(message.text)
             return
         text = message.text.strip()
         command = ("", "") if text == "/" else split_command(text)
-        self._keep(message.draft)
+        if trouble := self._drafting.keep(message.draft):
+            self._note(trouble, is_error=True)
         # A refused command stays in the history: left in the prompt, what is typed next would become part of it.
         if command is not None:
             await self._run_command(*command)
         elif not self._send(clean_text(text), message.draft):
             self._prompt.give_back(message.text)
-
-    def _keep(self, draft: Draft) -> None:
-        if trouble := self._drafting.keep(draft):
-            self._note(trouble, is_error=True)
 
     def _send(self, text: str, draft: Draft) -> bool:
         folded = clean_text(draft.shown.strip()) if draft.folds else ""
@@ -66,19 +59,14 @@ class PromptFlow:
             self._note(how_to_load(self._keymap))
         elif admission is Admission.FULL:
             self._note(f"Queue full ({MAX_QUEUED} messages). Not sent.")
-        else:
-            self._show_question(text, folded, admission)
-            return True
-        return False
-
-    def _show_question(self, text: str, folded: str, admission: Admission) -> None:
-        view = self._transcript.add_user(text, folded)
-        if admission is Admission.QUEUED:
+        elif admission is Admission.QUEUED:
+            view = self._transcript.add_user(text, folded)
             view.mark("queued · Up in an empty prompt takes it back")
             self._transcript.waiting.append(view)
             self._prompt.has_waiting = True
         else:
-            self._views.ask(view)
+            self._views.ask(self._transcript.add_user(text, folded))
+        return admission in (Admission.ASKED, Admission.QUEUED)
 
     async def _run_command(self, word: str, argument: str) -> None:
         action = find_command(word)
@@ -88,7 +76,7 @@ class PromptFlow:
             self._note(f"Unknown command /{word}. {hint}", is_error=True)
         elif action.needs_argument and not argument:
             self._note(action.usage)
-        elif argument and not action.takes_argument:
+        elif argument and not action.argument:
             self._note(f"/{action.command} takes no argument.", is_error=True)
         else:
             await self._carry_out(action, argument)

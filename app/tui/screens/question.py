@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Literal
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -34,15 +33,10 @@ def shown(call: ToolCall) -> str:
 
 
 class QuestionScreen(ModalScreen[Answer | None]):
-    """Dismissed with a yes, or with None for a no.
-
-    Args:
-        server: that has the tool.
-        clock: monotonic seconds.
-    """
+    """Asks about a tool of a server; dismissed with a yes, or with None for a no. The clock is monotonic."""
 
     CSS_PATH = "question.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("question")
+    BINDINGS = bindings("question")
     AUTO_FOCUS = "#question-arguments"
 
     def __init__(self, server: str, call: ToolCall, keymap: Keymap, clock: Callable[[], float]) -> None:
@@ -55,18 +49,18 @@ class QuestionScreen(ModalScreen[Answer | None]):
         key, arguments = self._keymap.first_key, shown(self._call)
         with Vertical(id="question") as box:
             box.border_title = Content(f"The model wants to use a tool of {self._server}")
-            yield Static(Content(f"Run {self._call.name}?"), markup=False, classes="question-call")
+            yield Static(f"Run {self._call.name}?", markup=False, classes="question-call")
             with VerticalScroll(id="question-arguments"):
-                yield Static(Content(arguments), markup=False)
+                yield Static(arguments, markup=False)
             size = figures.counted(len(arguments), "character")
-            answers = (
-                ("once", "run it"),
-                ("always", "run it, and ask no more in this conversation"),
-                ("leave", "do not run it"),
-            )
-            lines = [f"{key(f'question.{name}'):<6} {words}" for name, words in answers]
             box.border_subtitle = Content(f"{size} of arguments: Up and Down")
-            yield Static(Content("\n".join(lines)), markup=False, classes="question-keys")
+            answers = {
+                "once": "run it",
+                "always": "run it, and ask no more in this conversation",
+                "leave": "do not run it",
+            }
+            lines = [f"{key(f'question.{name}'):<6} {words}" for name, words in answers.items()]
+            yield Static("\n".join(lines), markup=False, classes="question-keys")
 
     def on_key(self, event: events.Key) -> None:
         """Take note that somebody types."""

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from app.chat.events import (
-    GenerationFailed,
-    GenerationFinished,
-    PromptRefused,
-    PromptStopped,
-    ReplyReopened,
-    TextGenerated,
-    ThinkingFinished,
-    ThoughtGenerated,
-)
+from app.chat import events
 from app.conversations.conversation import Ending, ReplyFigures
 from app.text import figures
+from app.tui.live_settings import LiveSettings
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_editing import MessageEditing
 from app.tui.screens.turn_views import GOES_ON, footers
@@ -28,15 +18,10 @@ LONG_REPLY_S = 20.0
 
 
 class ReplyFlow:
-    """Listens to a turn.
+    """Listens to a turn."""
 
-    Args:
-        editing: an edited message that was sent for nothing goes back to it.
-        notify: tell the desktop of a long reply's end where the terminal has not the focus.
-    """
-
-    def __init__(self, parts: ChatParts, editing: MessageEditing, notify: Callable[[], bool]) -> None:
-        self._notify = notify
+    def __init__(self, parts: ChatParts, editing: MessageEditing, live: LiveSettings) -> None:
+        self._live = live
         self._turns, self._views, self._transcript = parts.turns, parts.views, parts.transcript
         self._prompt, self._drafting, self._editing = parts.prompt, parts.drafting, editing
         self._screen, self._focus, self._note = parts.screen, parts.focus, parts.notes.note
@@ -47,36 +32,37 @@ class ReplyFlow:
         self._focuses_stopped = self._turns.is_answering
         self._turns.stop()
 
-    def show_text(self, event: TextGenerated) -> None:
+    def show_text(self, event: events.TextGenerated) -> None:
         """Let the reply grow."""
         self._turns.growing.take(event)
         self._views.growing_reply().body.append(event.text)
 
-    def show_thought(self, event: ThoughtGenerated) -> None:
+    def show_thought(self, event: events.ThoughtGenerated) -> None:
         """Let the thinking grow."""
         self._turns.growing.take(event)
         self._views.growing_reply().think(event.text)
 
-    def fold_thinking(self, event: ThinkingFinished) -> None:
+    def fold_thinking(self, event: events.ThinkingFinished) -> None:
         """Fold the thinking to one line."""
         self._turns.growing.take(event)
         self._views.growing_reply().finish_thinking(self._turns.growing.thinking)
 
-    def reopen_reply(self, event: ReplyReopened) -> None:
+    def reopen_reply(self, event: events.ReplyReopened) -> None:
         """The reply that goes on comes again from its beginning, as a new one in its place."""
         self._turns.growing.take(event)
 
-    def finish_reply(self, event: GenerationFinished) -> None:
+    def finish_reply(self, event: events.GenerationFinished) -> None:
         """Freeze the reply with its figures."""
         view = self._finish(event.ending, event.figures, event.ids, event.raw, event.calls, event.calls_at)
-        if self._notify() and not self._screen.app.app_focus and event.figures.duration_s >= LONG_REPLY_S:
+        is_long = event.figures.duration_s >= LONG_REPLY_S
+        if self._live.now.notify == "on" and is_long and not self._screen.app.app_focus:
             tell_desktop(self._screen.app)
         self.ask_next()
         if event.ending is Ending.STOPPED and self._focuses_stopped and not self._turns.is_busy:
             self._screen.call_after_refresh(self._focus.to_stopped, view)
         self._focuses_stopped = False
 
-    def show_failure(self, event: GenerationFailed) -> None:
+    def show_failure(self, event: events.GenerationFailed) -> None:
         """Say why there is no reply, or only half of one; the chat goes on."""
         if event.figures is not None:
             self._finish(Ending.FAILED, event.figures, event.ids, event.raw)
@@ -87,7 +73,7 @@ class ReplyFlow:
             self._note(f"{event.reason} (/regen asks again)", is_error=True)
         self.ask_next()
 
-    def show_stop(self, _: PromptStopped) -> None:
+    def show_stop(self, _: events.PromptStopped) -> None:
         """Say that the question stays unanswered, or the conversation as it was."""
         if self._leave_unanswered():
             self._note("stopped before anything new came; the conversation is as it was")
@@ -95,7 +81,7 @@ class ReplyFlow:
             self._note("stopped before the reply began (/regen asks again; another message takes its place)")
         self.ask_next()
 
-    def give_back(self, event: PromptRefused) -> None:
+    def give_back(self, event: events.PromptRefused) -> None:
         """Return a message that does not fit to where it came from."""
         needed, n_ctx = figures.count(event.needed_tokens), figures.count(event.n_ctx)
         if isinstance(self._views.asked, ToolView):
@@ -150,11 +136,7 @@ class ReplyFlow:
         return view
 
     def _leave_unanswered(self) -> bool:
-        """The turn has no reply; what was edited stands in the prompt again, to be sent once more or given up.
-
-        Returns:
-            Whether what the turn would have replaced is back.
-        """
+        """End a turn without a reply. Returns whether what the reply would have replaced is back."""
         edited = self._views.edited_question
         is_restored = self._turns.note_unanswered()
         self._views.keep_replaced()

@@ -5,9 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from functools import cache
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from app.program import paths
 from app.program.refusals import Refusal
@@ -17,6 +14,7 @@ from app.program.settings import (
     allowed_of,
     built_in_settings,
     choices_of,
+    load_settings,
     setting_keys,
     typed_value,
     value_of,
@@ -27,7 +25,7 @@ from app.text.glyphs import cut
 from app.text.record import record
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Role, Span, line, muted, strong
-from app.tui.screens.list_screen import ListScreen
+from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.surroundings import Surroundings
 
 _KEY, _SOURCE = 23, 12
@@ -40,22 +38,19 @@ _MOST_VALUE_CHARS = 400
 
 @record
 class SettingRow:
-    """One setting. All text in it is clean.
-
-    Attributes:
-        value: in effect.
-        next_value: at the next start, where that is another.
-    """
+    """One setting. All text in it is clean."""
 
     key: str
     value: str
+    """In effect."""
     source: Source
     default: str
-    next_value: str = ""
-    changes_later: bool = False
+    next_value: str
+    """At the next start."""
+    changes_later: bool
 
 
-class SettingList:
+class SettingList(Listing[SettingRow]):
     """The settings, and the value that is being typed for one of them."""
 
     def __init__(self, around: Surroundings) -> None:
@@ -67,7 +62,7 @@ class SettingList:
     def begin(self) -> None:
         """Read the file again: it may have been changed by an editor."""
         try:
-            in_file = self._live.at_next_start()
+            in_file = load_settings()
         except Refusal as refusal:
             self.said, in_file = str(refusal), self._live.now
         built_in = built_in_settings()
@@ -82,13 +77,6 @@ class SettingList:
         return SettingRow(
             key, _shown(value), source, _shown(value_of(built_in, key)), _shown(later), is_own and later != value
         )
-
-    def end(self) -> None:
-        """Nothing runs."""
-
-    def look(self) -> bool:
-        """Take the values as they are: an engine may have answered."""
-        return False
 
     def items(self) -> tuple[SettingRow, ...]:
         """Return the settings in whose name or meaning all words stand."""
@@ -132,7 +120,7 @@ class SettingList:
         if self.edited is not None:
             end = clean_line(self.new_value)[-_TYPED_CHARS:]
             return f"{self.edited.key} = {end}_"
-        return f"filter: {self.typed}_" if self.typed else "type to filter"
+        return super().context_line()
 
     def state_line(self) -> str:
         """Write how many differ from their defaults."""
@@ -166,13 +154,13 @@ class SettingList:
         choices = ("", *themes) if row.key == "theme" else choices_of(row.key)
         if not choices:
             return None
-        now = written(value_of(self._live.at_next_start(), row.key))
+        now = written(value_of(load_settings(), row.key))
         return choices[(choices.index(now) + 1) % len(choices)] if now in choices else choices[0]
 
     def edit(self, row: SettingRow) -> None:
         """Let another value be typed, beginning with the present one."""
         self.edited, self.said = row, ""
-        self.new_value = written(value_of(self._live.at_next_start(), row.key))
+        self.new_value = written(value_of(load_settings(), row.key))
 
     def change(self, key: str, text: str | None) -> None:
         """Take what a user typed, or None for the default; say what came of it."""
@@ -186,7 +174,7 @@ class SettingsScreen(ListScreen[SettingRow]):
 
     TITLE = "Settings"
     SCOPE = "settings"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+    BINDINGS = bindings(SCOPE)
 
     def __init__(self, around: Surroundings) -> None:
         self._list = SettingList(around)
@@ -212,10 +200,9 @@ class SettingsScreen(ListScreen[SettingRow]):
         if edited is not None and edited.key == row.key:
             self._try(row.key, self._list.new_value)
             return
-        themes = sorted(self.app.available_themes)
         try:
             self._list.edited = None
-            choice = self._list.next_choice(row, themes)
+            choice = self._list.next_choice(row, sorted(self.app.available_themes))
             if choice is None:
                 self._list.edit(row)
                 self.show()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -23,24 +21,18 @@ def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
     """Say what going on with the conversation costs."""
     if host:
         return f"All of the conversation is sent to {host} then, with each message."
-    size = f"The conversation has about {figures.count(n_tokens)} tokens by the present model's count. "
-    if not prefill_tps:
-        return f"{size}The new model must read all of it; how long that takes is not known yet."
-    return f"{size}The new model must read all of it: about {figures.whole_seconds(n_tokens / prefill_tps)}."
+    takes = "; how long that takes is not known yet"
+    if prefill_tps:
+        takes = f": about {figures.whole_seconds(n_tokens / prefill_tps)}"
+    size = f"The conversation has about {figures.count(n_tokens)} tokens by the present model's count"
+    return f"{size}. The new model must read all of it{takes}."
 
 
 class SwitchModelScreen(ModalScreen[Answer | None]):
-    """Dismissed with what to do, or with None for nothing.
-
-    Args:
-        title: of the model to open; clean.
-        n_tokens: of the conversation.
-        prefill_tps: how fast the model is expected to read; None for unknown.
-        host: of the server that computes it; "" for none.
-    """
+    """Dismissed with what to do, or with None for nothing. The model's title is clean; a server's has a host."""
 
     CSS_PATH = "switch_model.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("switch")
+    BINDINGS = bindings("switch")
 
     def __init__(self, title: str, n_tokens: int, prefill_tps: float | None, keymap: Keymap, host: str = "") -> None:
         super().__init__()
@@ -51,11 +43,11 @@ class SwitchModelScreen(ModalScreen[Answer | None]):
         key = self._keymap.first_key
         with Vertical(id="switch-model") as box:
             box.border_title = "Another model"
-            yield Static(Content(f"Open {self._title}?"), markup=False, classes="switch-question")
-            yield Static(Content(self._price), markup=False)
-            answers = (("keep", "go on with it"), ("anew", "begin a new conversation"), ("leave", "open nothing"))
-            lines = [f"{key(f'switch.{name}'):<6} {words}" for name, words in answers]
-            yield Static(Content("\n".join(lines)), markup=False, classes="switch-keys")
+            yield Static(f"Open {self._title}?", markup=False, classes="switch-question")
+            yield Static(self._price, markup=False)
+            answers = {"keep": "go on with it", "anew": "begin a new conversation", "leave": "open nothing"}
+            lines = [f"{key(f'switch.{name}'):<6} {words}" for name, words in answers.items()]
+            yield Static("\n".join(lines), markup=False, classes="switch-keys")
 
     def action_keep(self) -> None:
         """Go on with the conversation."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Size
 from textual.screen import ModalScreen
@@ -46,7 +44,7 @@ class ThemePicker(ModalScreen[str | None]):
     """Lists the themes; dismissed with the name of the chosen one, or with None and the colours as they were."""
 
     CSS_PATH = "theme_picker.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("theme")
+    BINDINGS = bindings("theme")
     AUTO_FOCUS = "OptionList"
 
     def __init__(self, keymap: Keymap) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.screen import Screen
-from textual.timer import Timer
 
 from app.chat.commands import KV_TYPES, THREADS_AND_WEIGHTS
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
@@ -26,8 +24,7 @@ from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, panel
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.tuning_lines import LEAST_ROWS, room_lines
-from app.tui.widgets.edges import KeyLine, ScreenTitle
-from app.tui.widgets.figure_lines import FigureLines
+from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.thread_curve import ThreadCurve, n_rows, option_panels
 from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text
@@ -56,7 +53,7 @@ class ThreadsScreen(Screen[None]):
     """Measures when it is asked to; polls a record, and only while it is shown."""
 
     CSS_PATH = "threads.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("threads")
+    BINDINGS = bindings("threads")
     AUTO_FOCUS = "#threads-body"
 
     def __init__(self, around: Surroundings) -> None:
@@ -67,7 +64,6 @@ class ThreadsScreen(Screen[None]):
         self._phase = _PHASES[0]
         self._wants: tuple[str, ...] = ()
         """Parts of tuning to measure once the engine is free."""
-        self._timer: Timer | None = None
         self._is_looking = False
         """Whether the machine is looked at, for what a high screen shows of it."""
         self._is_covered = False
@@ -94,14 +90,12 @@ class ThreadsScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Show what is known; measuring begins with a key, since it takes every core for a minute."""
-        if self._timer is not None:
-            self._timer.resume()
-        model = self._turns.model
+        self._timer.resume()
         if not self._is_covered:
             self._wants = ()
         self._is_covered = False
-        if model is not self._model:
-            self._model = model
+        if self._model is not self._turns.model:
+            self._model = self._turns.model
             self._undo.clear()
         self.refresh_figures()
 
@@ -109,8 +103,7 @@ class ThreadsScreen(Screen[None]):
         """Poll nothing while something else is shown."""
         self._is_covered = self.app.current_mode == "threads"
         self._look(False)
-        if self._timer is not None:
-            self._timer.pause()
+        self._timer.pause()
 
     def on_resize(self) -> None:
         """Break the lines anew."""
@@ -331,11 +324,9 @@ class ThreadsScreen(Screen[None]):
 
     def action_leave(self) -> None:
         """Stop what is measured; with nothing to stop, go back."""
-        if self._is_measuring:
-            self._end_measuring()
-        else:
-            self._wants = ()
-            self._turns.stop_tuning()
+        was_measuring = self._is_measuring
+        self._end_measuring()
+        if not was_measuring:
             self.app.switch_mode(CHAT)
 
     def _end_measuring(self) -> None:

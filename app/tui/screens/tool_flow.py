@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from app.chat.events import GenerationFinished, ModelLoaded, ToolsAnswered, ToolsTold
 from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
 from app.conversations.conversation import ChatMessage, Conversation
-from app.program.refusals import Refusal
 from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.surroundings import make_screen
 from engine.prompt.tools.calls import ToolCall
-
-AskAboutCall = Callable[[str, ToolCall], Awaitable[str | None]]
-"""Asks about a call, given the server's name: "once", "always", or None for a no."""
 
 
 class ToolFlow:
-    """Lets nothing run without a yes of the user.
+    """Lets nothing run without a yes of the user; ``ask_next`` asks what waits where the calls are given up."""
 
-    Args:
-        ask: whether a tool of a server may run.
-        ask_next: asks what waits; for when the calls are given up.
-    """
-
-    def __init__(self, parts: ChatParts, ask: AskAboutCall, ask_next: Callable[[], None]) -> None:
-        self._screen, self._turns = parts.screen, parts.turns
-        self._transcript, self._views, self._note = parts.transcript, parts.views, parts.notes.note
-        self._box, self._ask, self._ask_next = parts.bridge.tools, ask, ask_next
+    def __init__(self, parts: ChatParts, ask_next: Callable[[], None]) -> None:
+        self._screen, self._turns, self._keymap, self._bridge = parts.screen, parts.turns, parts.keymap, parts.bridge
+        self._transcript, self._views = parts.transcript, parts.views
+        self._notes, self._note = parts.notes, parts.notes.note
+        self._box, self._ask_next = parts.bridge.tools, ask_next
         self._agreed: set[tuple[str, str]] = set()
         """Servers and tools that are not asked about any more in ``_agreed_in``."""
         self._agreed_in: Conversation | None = None
 
     def obey(self, wanted: str = "") -> None:
         """List the servers, or turn them on or off."""
-        try:
-            self._note(self._box.obey(wanted) if self._box is not None else HOW_TO)
-        except Refusal as refused:
-            self._note(str(refused), is_error=True)
+        box = self._box
+        self._notes.tell(lambda: box.obey(wanted) if box is not None else HOW_TO)
         self._tell_of_server(self._turns.model)
 
     def note_model(self, event: ModelLoaded) -> None:
@@ -77,7 +68,8 @@ class ToolFlow:
             self._agreed_in, self._agreed = self._turns.conversation, set()
         if (server, call.name) in self._agreed:
             return True
-        answer = await self._ask(server, call)
+        question = make_screen("question", server, call, self._keymap, self._bridge.now_s)
+        answer = await self._screen.app.push_screen_wait(question)
         if answer == "always":
             self._agreed.add((server, call.name))
         return answer is not None

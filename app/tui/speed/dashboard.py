@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing.graph import Scale, graph_lines
 from app.tui.drawing.lines import EMPTY, Line, fitted, line, muted
@@ -85,7 +86,7 @@ def _sections(view: PerformanceView, glyphs: Glyphs) -> tuple[_Section, _Section
 
     def reply(width: int, rows: int) -> list[Line]:
         spent = view.figures.last_reply
-        note = line(muted(time_lines.whole(spent))) if spent is not None else EMPTY
+        note = line(muted(figures.seconds(spent.total_s))) if spent is not None else EMPTY
         body = time_lines.reply_lines(spent, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs)
         return panel("Last reply", _aired(body, rows), width, glyphs, rows, note)
 

@@ -15,36 +15,28 @@ _SETTLING = 2
 
 
 class InterfacePace:
-    """Turns the interface's cost into a divisor of its refresh rate: 1, 2 or 4.
-
-    Args:
-        divisor: to begin with, before anything is measured.
-    """
+    """Turns the interface's cost into a divisor of its refresh rate: 1, 2 or 4."""
 
     def __init__(self, divisor: int = 1) -> None:
         self.divisor = divisor
-        self._cost: float | None = None
-        self._settling = _SETTLING
-
-    @property
-    def cost(self) -> float | None:
+        self.cost: float | None = None
         """Share of one core, smoothed; None until it was measured."""
-        return self._cost
+        self._settling = _SETTLING
 
     def note_cost(self, share: float | None, is_engine_busy: bool) -> None:
         """Take one measurement, about once a second. Only while the engine works does drawing take from it."""
         if share is None:
             return
         if not is_engine_busy:
-            self._cost = share
+            self.cost = share
             return
-        self._cost = share if self._cost is None else self._cost + _SMOOTHING * (share - self._cost)
+        self.cost = share if self.cost is None else self.cost + _SMOOTHING * (share - self.cost)
         self._settling -= 1
         if self._settling > 0:
             return
-        if self._cost > MOST_SHARE and self.divisor < SLOWEST:
+        if self.cost > MOST_SHARE and self.divisor < SLOWEST:
             self._change(self.divisor * 2)
-        elif self._cost < RELAXED_SHARE and self.divisor > 1:
+        elif self.cost < RELAXED_SHARE and self.divisor > 1:
             self._change(self.divisor // 2)
 
     def _change(self, divisor: int) -> None:

@@ -126,11 +126,7 @@ def clock_text(sample: MachineSample, between: str) -> str:
 
 
 def cores_lines(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    """Return the cores, and below them what computes and what holds them back; their load so far where rows are left.
-
-    Args:
-        rows: 0 for as many as are needed.
-    """
+    """Return the cores, and below them what computes and what slows them; their load so far where rows are left."""
     sample = view.sample
     if sample is None:
         return [line(muted(_LOOKING))]

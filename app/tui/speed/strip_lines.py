@@ -11,7 +11,6 @@ from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, panel
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.watch import PerformanceView
 
-FLAT_ROWS = 3
 _LEAST_GRAPH_ROWS, _MOST_GRAPH_ROWS = 4, 9
 _FLAT_GAUGE_COLUMNS = 12
 

@@ -8,7 +8,7 @@ from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
 from app.tui.drawing import lines
-from app.tui.drawing.gauges import bar, part_glyph, stacked
+from app.tui.drawing.gauges import gauge, part_glyph, stacked
 from app.tui.drawing.lines import Line, Role, Span, apart, line, muted, strong
 from app.tui.speed.watch import PerformanceView
 
@@ -36,20 +36,15 @@ def reply_lines(spent: TimeSpent | None, width: int, rows: int, glyphs: Glyphs) 
     if spent is None:
         return [line(muted(_NO_REPLY))]
     parts = _parts(spent)
-    drawn: list[tuple[float, Role]] = [(0.0, Role.PLAIN)] * len(glyphs.parts)
     # A place in the bar's alphabet for each phase, so that its height says which one it is.
-    found = [*drawn]
+    by_glyph: list[tuple[float, Role]] = [(0.0, Role.PLAIN)] * len(glyphs.parts)
     for part in parts:
-        found[part.glyph] = (part.seconds, part.role)
-    order = [part.glyph for part in parts]
-    timeline = _in_order(stacked(found, width, glyphs), order, glyphs)
+        by_glyph[part.glyph] = (part.seconds, part.role)
+    spans = {span.text[0]: span for span in stacked(by_glyph, width, glyphs)}
+    signs = (part_glyph(part.glyph, glyphs) for part in parts)
+    timeline = tuple(spans[sign] for sign in signs if sign in spans)
     longest = sorted((part for part in parts if part.seconds >= 0.005), key=lambda part: -part.seconds)
     return [timeline, *(_part_line(part, width, glyphs) for part in longest[: max(0, rows - 1)])]
-
-
-def _in_order(one: Line, order: list[int], glyphs: Glyphs) -> Line:
-    spans = {span.text[0]: span for span in one}
-    return tuple(spans[sign] for sign in (part_glyph(number, glyphs) for number in order) if sign in spans)
 
 
 def _parts(spent: TimeSpent) -> list[_Part]:
@@ -111,14 +106,9 @@ def _phase_line(phase: PhaseCost, most: float, width: int, glyphs: Glyphs) -> Li
         figures_of.append(muted(f"{gbps:>12}"))
     cells = max(3, width - _NAME_COLUMNS - lines.width_of(tuple(figures_of)))
     role = Role.MUTED if phase.name == INTERFACE else Role.READING if phase.gbps is None else Role.WRITING
-    drawn = bar(phase.share / most if most > 0 else 0.0, cells, glyphs, role)
+    drawn = gauge(phase.share / most if most > 0 else 0.0, cells, glyphs, role, empty=" ")
     return (Span(f"{name:<{_NAME_COLUMNS}}"[:_NAME_COLUMNS]), *drawn, *figures_of)
 
 
 def _ms(ms: float) -> str:
     return f"{ms:.2f}" if ms < 9.995 else f"{ms:.1f}" if ms < 99.95 else f"{ms:.0f}"
-
-
-def whole(spent: TimeSpent) -> str:
-    """Write the time of the whole reply."""
-    return figures.seconds(spent.total_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import cached_property
 
 from app.chat.bridge import EngineBridge
 from app.chat.commands import MeasureBandwidth
@@ -21,7 +22,6 @@ SAMPLE_PERIOD_S = 1.0
 PROBE_RETRY_S = 15.0
 """Seconds until a measurement of the memory that was given up, or had no room, is tried again."""
 _SAMPLES_KEPT = 600
-STUTTERS_SHOWN = 3
 SHORT_WINDOW_S, LONG_WINDOW_S = 1.0, 10.0
 
 
@@ -45,13 +45,12 @@ class PerformanceView:
     loads: tuple[float, ...] = ()
     """Of all cores together, in cores, of every second that was looked at."""
     speed: Speed = Speed()
-    tokens: int = 0
     rates_tps: tuple[float, ...] = ()
     """Of every second of the reply."""
     marked_seconds: tuple[int, ...] = ()
     """Those with a stutter."""
-    stutters: tuple[tuple[Stutter, str], ...] = ()
-    """The newest, each with its cause."""
+    stutter: tuple[Stutter, str] | None = None
+    """The newest, with its cause."""
     n_stutters: int = 0
     ceiling: Ceiling | None = None
     interface_cost: float | None = None
@@ -68,20 +67,11 @@ class PerformanceView:
 
 
 class PerformanceWatch:
-    """The screens' source of figures.
+    """The screens' source of figures; it has the memory measured while the engine is idle."""
 
-    Args:
-        bridge: asked for status and figures, and for a measurement of the memory when it is idle.
-        monitor: looks at the machine.
-        pace: of all that is drawn while the engine works.
-    """
-
-    def __init__(
-        self, bridge: EngineBridge, monitor: MachineMonitor | None = None, pace: InterfacePace | None = None
-    ) -> None:
+    def __init__(self, bridge: EngineBridge, pace: InterfacePace | None = None) -> None:
         self.pace = pace or InterfacePace()
         self._bridge = bridge
-        self._own_monitor = monitor
         self._interface = InterfaceMeter()
         self._interface_share: float | None = None
         self._viewers = 0
@@ -90,16 +80,11 @@ class PerformanceWatch:
         self._stutters = StutterWatch()
         self._probe_again_s: dict[tuple[int, bool], float] = {}
 
-    @property
+    @cached_property
     def _monitor(self) -> MachineMonitor:
-        """Made when the first view appears, not with the application."""
-        if self._own_monitor is None:
-            from engine.machine.host import (
-                available_memory_bytes,  # not with the module: the first frame would wait for it
-            )
+        from engine.machine.host import available_memory_bytes  # the first frame would wait for it
 
-            self._own_monitor = MachineMonitor(available=available_memory_bytes)
-        return self._own_monitor
+        return MachineMonitor(available=available_memory_bytes)
 
     @property
     def is_watched(self) -> bool:
@@ -118,9 +103,9 @@ class PerformanceWatch:
         self._viewers = max(0, self._viewers - 1)
         self._bridge.watch(self.is_watched)
 
-    def note_interface_cost(self, now_s: float) -> None:
+    def note_interface_cost(self) -> None:
         """Measure what the calling thread, the one that draws, took since the last call; about once a second."""
-        self._interface_share = self._interface.share(now_s)
+        self._interface_share = self._interface.share(self._bridge.now_s())
         self.pace.note_cost(self._interface_share, self._bridge.status.is_busy)
 
     def look(self) -> PerformanceView:
@@ -143,10 +128,9 @@ class PerformanceWatch:
             sample=self._samples[-1] if self._samples else None,
             loads=tuple(sum(sample.core_loads) for sample in self._samples),
             speed=speed,
-            tokens=len(times_s),
             rates_tps=tuple(self._history.rates_tps()),
             marked_seconds=tuple(int((stutter.end_s - times_s[0]) / BUCKET_S) for stutter in found),
-            stutters=tuple(self._stutters.newest(STUTTERS_SHOWN, faults, list(self._samples))),
+            stutter=next(iter(self._stutters.newest(1, faults, list(self._samples))), None),
             n_stutters=self._stutters.count,
             ceiling=ceiling,
             interface_cost=self.pace.cost,

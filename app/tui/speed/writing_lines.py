@@ -120,9 +120,9 @@ def _day(unix_s: float) -> str:
 
 def stutter_line(view: PerformanceView, glyphs: Glyphs) -> Line:
     """Name the newest stutter with its cause."""
-    if not view.n_stutters:
+    if view.stutter is None:
         return EMPTY
-    stutter, cause = view.stutters[-1]
+    stutter, cause = view.stutter
     ms = 1000 * (stutter.end_s - stutter.begin_s)
     count = figures.counted(view.n_stutters, "stutter")
     return line(caution(f"{glyphs.mark} {count}"), muted(f" token {stutter.token + 1} took {ms:.0f} ms: {cause}"))

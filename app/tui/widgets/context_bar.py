@@ -7,6 +7,7 @@ from textual.content import Content
 from app.chat.status import EngineStatus
 from app.text import figures
 from app.text.record import record
+from app.tui.drawing.gauges import cells_of
 
 NEARLY_FULL = 0.9
 """From this share on the bar warns."""
@@ -54,20 +55,9 @@ def context_parts(status: EngineStatus) -> ContextParts:
     return ContextParts(system, new_from - system, used - new_from, status.n_ctx - used)
 
 
-def cells_of(parts: ContextParts, n_cells: int) -> tuple[int, ...]:
-    """Share out the bar's cells; what has any tokens has a cell, at the cost of the largest part."""
-    if not parts.total:
-        return (0, 0, 0, n_cells)
-    cells = [max(1, round(n_cells * count / parts.total)) if count else 0 for count in parts.counts]
-    while sum(cells) != n_cells:
-        largest = cells.index(max(cells))
-        cells[largest] += 1 if sum(cells) < n_cells else -1
-    return tuple(cells)
-
-
 def bar_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS) -> str:
     """Draw the bar without colour."""
-    return "".join(glyph * cells for glyph, cells in zip(glyphs, cells_of(parts, n_cells), strict=True))
+    return "".join(glyph * cells for glyph, cells in zip(glyphs, cells_of(parts.counts, n_cells), strict=True))
 
 
 def context_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False) -> str:
@@ -89,7 +79,7 @@ def coloured(line: str, context: str, parts: ContextParts, n_cells: int) -> Cont
     if parts.is_nearly_full:
         return content.stylize("bold $text-warning", at, at + len(context))
     start = at + len("ctx ")
-    for style, cells in zip(_STYLES, cells_of(parts, n_cells), strict=True):
+    for style, cells in zip(_STYLES, cells_of(parts.counts, n_cells), strict=True):
         content = content.stylize(style, start, start + cells)
         start += cells
     return content

@@ -19,7 +19,6 @@ TWO_COLUMNS_FROM = 100
 _ROLES = {OK: Role.GOOD, WEAK: Role.CAUTION, BAD: Role.TROUBLE}
 _TOPIC_COLUMNS = 14
 _LEAST_TEXT_COLUMNS = 20
-_SPEED_FROM = 44
 
 Card = Callable[[int], list[Line]]
 """Draws itself in a width."""
@@ -28,17 +27,9 @@ Card = Callable[[int], list[Line]]
 def cards(
     findings: Sequence[Finding], found: Examination | None, kv_type: str, is_unfolded: bool, unfold: str, glyphs: Glyphs
 ) -> tuple[list[Card], list[Card]]:
-    """Return the cards of two columns, which stand below each other where there is room for one.
-
-    Args:
-        findings: about machine and terminal, what is to be mended first.
-        found: None while it is being measured.
-        is_unfolded: whether what is well is listed.
-        unfold: the key that lists it.
-    """
-    bad = [finding for finding in findings if finding.mark != OK]
+    """Return the cards of two columns: ``unfold`` is the key that lists what is well; nothing is found at first."""
     well = [finding for finding in findings if finding.mark == OK]
-    mends = [_mend_card(finding, glyphs) for finding in bad]
+    mends = [_mend_card(finding, glyphs) for finding in findings if finding.mark != OK]
     fine = _fine_card(well, is_unfolded, unfold, glyphs)
     if found is None:
         return [*mends, fine], []
@@ -52,9 +43,8 @@ def drawn(columns: tuple[list[Card], list[Card]], width: int) -> list[Line]:
     if width < TWO_COLUMNS_FROM or not columns[1]:
         return [one for column in columns for card in column for one in card(width)]
     widths = divided(width, 2)
-    return beside(
-        [[one for card in column for one in card(each)] for column, each in zip(columns, widths, strict=True)], widths
-    )
+    blocks = [[one for card in column for one in card(each)] for column, each in zip(columns, widths, strict=True)]
+    return beside(blocks, widths)
 
 
 def _sign(finding: Finding, glyphs: Glyphs) -> Span:
@@ -76,9 +66,8 @@ def _mend_card(finding: Finding, glyphs: Glyphs) -> Card:
         if finding.mend:
             arrow = f"{glyphs.arrow} "
             steps = _wrapped(finding.mend, inner - len(arrow), Role.ACCENT)
-            body += [
-                (Span(arrow if not number else " " * len(arrow), Role.ACCENT), *one) for number, one in enumerate(steps)
-            ]
+            leads = [arrow, *[" " * len(arrow)] * (len(steps) - 1)]
+            body += [(Span(lead, Role.ACCENT), *one) for lead, one in zip(leads, steps, strict=False)]
         role = _ROLES[finding.mark]
         name = f"{_sign(finding, glyphs).text} {finding.topic}"
         return panel(name, body, width, glyphs, frame=role, name_role=role)

@@ -1,4 +1,4 @@
-"""Lines of spans, drawn line by line: only the part that changed, without any layout."""
+"""Lines of spans, drawn line by line: only the part that changed, without any layout. So are title and key line."""
 
 from __future__ import annotations
 
@@ -12,38 +12,43 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from app.tui.drawing.lines import Line, Role, width_of
+from app.text.glyphs import choose_glyphs
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, apart, muted, spread_lines, title, width_of
+
+_STYLES = {
+    Role.PLAIN: "",
+    Role.STRONG: "bold",
+    Role.TITLE: "bold $primary",
+    Role.GOOD: "$success",
+    Role.CAUTION: "$warning",
+    Role.TROUBLE: "$error",
+}
+"""Those of the other roles are the colour of their name."""
+_FAINT = frozenset((Role.MUTED, Role.FRAME, Role.UNFILLED))
+
+
+_DIM = frozenset((*_FAINT, *(role for role in Role if role.value.startswith("area-"))))
+"""Dim in a curve or a frame, where colours are few."""
+_COLOURED = [role for role in Role if role is not Role.PLAIN]
+
+
+def _style_of(role: Role) -> str:
+    return _STYLES.get(role, f"${role.value}")
+
+
+def _rule(role: Role) -> str:
+    """Return the style sheet's rule for a role."""
+    words = _style_of(role).split()
+    colour = "".join(f"color: {word};" for word in words if word != "bold")
+    weight = "text-style: $muted-style;" if role in _DIM else "text-style: bold;" if "bold" in words else ""
+    return f"FigureLines .figures--{role.value} {{ {colour} {weight} }}"
 
 
 class FigureLines(Widget):
     """Shows lines of spans. A change of their number is the one thing that costs a layout."""
 
-    DEFAULT_CSS = """
-    FigureLines { height: auto; }
-    FigureLines .figures--muted { color: $muted; text-style: $muted-style; }
-    FigureLines .figures--strong { text-style: bold; }
-    FigureLines .figures--title { color: $primary; text-style: bold; }
-    FigureLines .figures--frame { color: $frame; text-style: $muted-style; }
-    FigureLines .figures--unfilled { color: $unfilled; text-style: $muted-style; }
-    FigureLines .figures--accent { color: $accent; }
-    FigureLines .figures--good { color: $success; }
-    FigureLines .figures--caution { color: $warning; }
-    FigureLines .figures--trouble { color: $error; }
-    FigureLines .figures--reading { color: $reading; }
-    FigureLines .figures--writing { color: $writing; }
-    FigureLines .figures--level-0 { color: $level-0; }
-    FigureLines .figures--level-1 { color: $level-1; }
-    FigureLines .figures--level-2 { color: $level-2; }
-    FigureLines .figures--level-3 { color: $level-3; }
-    FigureLines .figures--level-4 { color: $level-4; }
-    FigureLines .figures--area-0 { color: $area-0; text-style: $muted-style; }
-    FigureLines .figures--area-1 { color: $area-1; text-style: $muted-style; }
-    FigureLines .figures--area-2 { color: $area-2; text-style: $muted-style; }
-    FigureLines .figures--area-3 { color: $area-3; text-style: $muted-style; }
-    FigureLines .figures--area-4 { color: $area-4; text-style: $muted-style; }
-    FigureLines .figures--area-plain { color: $area-plain; text-style: $muted-style; }
-    """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"figures--{role.value}" for role in Role if role is not Role.PLAIN}
+    DEFAULT_CSS = "\n".join(["FigureLines { height: auto; }", *map(_rule, _COLOURED)])
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"figures--{role.value}" for role in _COLOURED}
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -101,26 +106,57 @@ def _changed(old: Line, new: Line) -> tuple[int, int]:
     return width_of(new[:n_same]), longest - width_of(new[len(new) - n_after :])
 
 
-_VARIABLES = {
-    Role.MUTED: "$muted",
-    Role.FRAME: "$frame",
-    Role.UNFILLED: "$unfilled",
-    Role.TITLE: "bold $primary",
-    Role.STRONG: "bold",
-    Role.ACCENT: "$accent",
-    Role.GOOD: "$success",
-    Role.CAUTION: "$warning",
-    Role.TROUBLE: "$error",
-    Role.READING: "$reading",
-    Role.WRITING: "$writing",
-}
-_FAINT = frozenset((Role.MUTED, Role.FRAME, Role.UNFILLED))
-
-
 def content_of(one: Line, is_ansi: bool = False) -> Content:
     """Return a line as a widget of Textual takes it, such as a list; where colours are few, what is faint is dim."""
     parts = []
     for span in one:
-        style = _VARIABLES.get(span.role, f"${span.role.value}" if span.role is not Role.PLAIN else "")
-        parts.append((span.text, "dim" if is_ansi and span.role in _FAINT else style))
+        parts.append((span.text, "dim" if is_ansi and span.role in _FAINT else _style_of(span.role)))
     return Content.assemble(*parts)
+
+
+Key = tuple[str, str]
+"""A key's name and what it does; without a name it is left out."""
+
+
+class ScreenTitle(FigureLines):
+    """Names the screen, says what it is about, and at the right how things stand."""
+
+    DEFAULT_CSS = "ScreenTitle { height: 1; padding: 0 1; }"
+
+    def __init__(self, name: str, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._title = name
+        self._given: tuple[str, Line] = ("", EMPTY)
+
+    def tell(self, context: str = "", state: Line = EMPTY) -> None:
+        """Show the title with this context and state."""
+        self._given = (context, state)
+        begin = (title(self._title), muted(f"   {context}" if context else ""))
+        self.show([apart(begin, state, self.size.width)])
+
+    def on_resize(self) -> None:
+        """Keep the state at the right end."""
+        self.tell(*self._given)
+
+
+class KeyLine(FigureLines):
+    """Says what keys do now, in as many lines as that takes."""
+
+    DEFAULT_CSS = "KeyLine { height: 1; padding: 0 1; }"
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._keys: tuple[Key, ...] = ()
+
+    def tell(self, keys: Iterable[Key]) -> None:
+        """Show these keys."""
+        self._keys = tuple(keys)
+        between = choose_glyphs().between
+        parts = [(Span(key, Role.ACCENT), muted(f" {words}")) for key, words in self._keys if key]
+        lines = spread_lines(parts, self.size.width or self.app.size.width - 2, between)
+        self.styles.height = max(1, len(lines))  # not measured by Textual, which does it before the width has settled
+        self.show(lines)
+
+    def on_resize(self) -> None:
+        """Break the line anew."""
+        self.tell(self._keys)

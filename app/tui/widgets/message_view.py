@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
@@ -42,35 +40,23 @@ class MessageKeyPressed(Message):
     """Of the action, as in ``ACTIONS``."""
 
 
-def _pressed(name: str) -> Callable[[MessageView], None]:
-    """Return a Textual action that lets the screen do what a key on a message asks for."""
-
-    def press(view: MessageView) -> None:
-        view.post_message(MessageKeyPressed(view, name))
-
-    return press
-
-
 class MessageView(Horizontal, can_focus=True):
-    """A message of either side, which can be focused from the keyboard and acted on.
-
-    Attributes:
-        message: what it shows, once that is part of the conversation.
-        hesitates: wait a moment before a letter acts, since the user may be typing the next message.
-    """
+    """A message of either side, which can be focused from the keyboard and acted on."""
 
     # A click selects text or unfolds; it must not take the cursor out of the prompt.
     FOCUS_ON_CLICK = False
-    BINDINGS: ClassVar[list[BindingType]] = bindings("message")
+    BINDINGS = bindings("message")
     SPEAKER = ""
 
     def __init__(self) -> None:
         super().__init__(classes="message")
         self.message: ChatMessage | None = None
+        """What it shows, once that is part of the conversation."""
         self.hesitates = False
+        """Whether a letter acts a moment later, since the user may be typing the next message."""
         self._is_left = False
         self._pending: events.Key | None = None
-        self._speaker = Static(Content(self.SPEAKER), markup=False, classes=f"speaker -{self.SPEAKER}")
+        self._speaker = Static(self.SPEAKER, markup=False, classes=f"speaker -{self.SPEAKER}")
         self._body = Vertical(classes="message-body")
 
     def compose(self) -> ComposeResult:
@@ -108,13 +94,10 @@ class MessageView(Horizontal, can_focus=True):
         self._mark_speaker("-" if self.has_class(_REPLACED) else "")
 
     def _mark_speaker(self, mark: str) -> None:
-        self._speaker.update(Content(mark + self.SPEAKER))
+        self._speaker.update(mark + self.SPEAKER)
 
     def on_key(self, event: events.Key) -> None:
-        """Enter leads back to the prompt; so does a letter that means nothing here: the user has begun to type.
-
-        What comes behind that letter belongs to the prompt as well, even before the focus has moved.
-        """
+        """Enter leads back to the prompt; so does a letter without a meaning here, with all that is typed behind it."""
         if self._is_left:
             self._leave(event)
         elif event.key == "enter" or (self._is_newest and self._means(event, "focus_newer")):
@@ -161,13 +144,9 @@ class MessageView(Horizontal, can_focus=True):
         fresh = events.Key(event.key, event.character) if isinstance(event, events.Key) else events.Paste(event.text)
         self.post_message(MessageLeft(fresh if is_for_prompt else None))
 
-    action_copy_message = _pressed("copy_message")
-    action_copy_code = _pressed("copy_code")
-    action_continue_here = _pressed("continue_here")
-    action_regenerate_here = _pressed("regenerate_here")
-    action_edit_here = _pressed("edit_here")
-    action_fork_here = _pressed("fork_here")
-    action_toggle_thinking = _pressed("toggle_thinking")
+    def action_press(self, name: str) -> None:
+        """Let the screen do what a key on a message asks for."""
+        self.post_message(MessageKeyPressed(self, name))
 
 
 class UserView(MessageView):
@@ -181,7 +160,7 @@ class UserView(MessageView):
         self.folded = folded
         """The text with large pastes folded; "" where there are none."""
         self.is_unfolded = False
-        self._shown = Static(Content(folded or text), markup=False, classes="user-text")
+        self._shown = Static(folded or text, markup=False, classes="user-text")
         self._mark = ""
         self._note: Static | None = None
 
@@ -207,7 +186,7 @@ class UserView(MessageView):
         """Show the whole text, or its folded form."""
         if self.folded and whole != self.is_unfolded:
             self.is_unfolded = whole
-            self._shown.update(Content(self.text if whole else self.folded))
+            self._shown.update(self.text if whole else self.folded)
 
     def mark(self, note: str) -> None:
         """Show a word below the text, such as "queued"; "" takes it away."""
@@ -217,7 +196,7 @@ class UserView(MessageView):
             if self._body.is_attached:
                 self._body.mount(self._note)
         if self._note is not None:
-            self._note.update(Content(note))
+            self._note.update(note)
             self._note.display = bool(note)
 
 
@@ -228,11 +207,7 @@ class ToolView(UserView):
 
 
 class ReplyView(MessageView):
-    """A reply of the model.
-
-    Args:
-        finished: the text of an old reply.
-    """
+    """A reply of the model: an old one with its finished text, or one that grows."""
 
     SPEAKER = "model"
 
@@ -299,13 +274,7 @@ class ReplyView(MessageView):
         return True
 
     def finish(self, footer: str, details: str = "", sources: str = "") -> None:
-        """The reply has ended; its figures stay as they are from now on.
-
-        Args:
-            footer: the line below it.
-            details: more of it, where the screen is wide or the message has the focus.
-            sources: a further line; "" for none.
-        """
+        """The reply has ended. Details stand behind its footer where the screen is wide or the reply has the focus."""
         self.body.finish()
         self.sources = sources
         has_thought = self.thinking is not None and self.thinking.display
@@ -324,18 +293,9 @@ class ReplyView(MessageView):
         self._hint = hint
         self._fit_footer()
 
-    def on_focus(self) -> None:
-        """Show all figures too."""
-        self._fit_footer()
-
-    def on_blur(self) -> None:
-        """Show only what has room again."""
-        self._fit_footer()
-
-    def on_resize(self) -> None:
-        """Show as much as the width allows."""
-        self._fit_footer()
-
+    @on(events.Focus)
+    @on(events.Blur)
+    @on(events.Resize)
     def _fit_footer(self) -> None:
         is_wide = self.is_attached and self.app.size.width >= WIDE_COLUMNS
         details = self.details if is_wide or self.has_focus else ""
@@ -346,16 +306,12 @@ class ReplyView(MessageView):
         line = "\n".join(filter(None, (figures, self.sources)))
         if line != self._shown_footer:
             self._shown_footer = line
-            self._footer.update(Content(line))
+            self._footer.update(line)
             self._footer.display = bool(line)
 
 
 class Note(Static):
-    """A line by the program itself, between the messages.
-
-    Args:
-        kind: "error", "greeting" or "news", which stand out; "" for any other.
-    """
+    """A line by the program between the messages; the kinds "error", "greeting" and "news" stand out."""
 
     def __init__(self, text: str, kind: str = "") -> None:
         super().__init__(_shown(text, kind), markup=False, classes=f"note -{kind}" if kind else "note")

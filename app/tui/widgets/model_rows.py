@@ -87,28 +87,22 @@ def speed_line(tps: float | None, columns: int, glyphs: Glyphs) -> Line:
     """Write an estimated speed: as a number, a bar and in words, as far as there is room."""
     if not tps:
         return line(muted("-"))
-    words = next(words for most, words in _PACES if tps < most)
-    cells = max(0, min(_MOST_BAR, columns - _RATE - 1))
+    rate = strong(f"{f'~{figures.rate(tps)}':>{_RATE}}")
     if columns >= _PACE + _RATE + 12:
-        cells = min(_MOST_BAR, columns - _PACE - _RATE - 2)
-        return (*_bar(tps, cells, glyphs), strong(f"{f'~{figures.rate(tps)}':>{_RATE}}"), muted(f"  {words}"))
-    return (*_bar(tps, cells, glyphs), strong(f"{f'~{figures.rate(tps)}':>{_RATE}}"))
+        words = next(words for most, words in _PACES if tps < most)
+        return (*_bar(tps, min(_MOST_BAR, columns - _PACE - _RATE - 2), glyphs), rate, muted(f"  {words}"))
+    return (*_bar(tps, max(0, min(_MOST_BAR, columns - _RATE - 1)), glyphs), rate)
 
 
 def _bar(tps: float, cells: int, glyphs: Glyphs) -> Line:
-    return gauge(min(1.0, math.log1p(tps) / math.log1p(_FASTEST_TPS)), cells, glyphs, _level(tps))
+    level = next(level for (most, _), level in zip(_PACES, _LEVELS, strict=True) if tps < most)
+    return gauge(min(1.0, math.log1p(tps) / math.log1p(_FASTEST_TPS)), cells, glyphs, level)
 
 
 def _speed(outlook: Outlook | None, cells: int, glyphs: Glyphs) -> Line:
     tps = outlook.decode_tps if outlook is not None and outlook.decode_tps else 0.0
     text = f"{rows.speed(outlook, tps) if outlook is not None else '-':>{_RATE}}"
-    if not cells:
-        return line(strong(text))
-    return (*_bar(tps, cells, glyphs), strong(text))
-
-
-def _level(tps: float) -> Role:
-    return next(level for (most, _), level in zip(_PACES, _LEVELS, strict=True) if tps < most)
+    return (*_bar(tps, cells, glyphs), strong(text)) if cells else line(strong(text))
 
 
 def _title_width(columns: int) -> int:
@@ -128,8 +122,7 @@ def _bar_width(columns: int) -> int:
 def details(entry: ModelEntry, columns: int, glyphs: Glyphs) -> list[Line]:
     """Write what the columns have no room for: what to expect first, where it lies last."""
     where, *rest = rows.details(entry)
-    words = pace(entry.outlook)
-    told = [(text, Role.PLAIN) for text in reversed(rest)]
-    first = [(*badge(entry.outlook, glyphs), Span("  "), muted(words))] if entry.outlook is not None else []
-    found = [line(Span(part, role)) for text, role in told for part in textwrap.wrap(text, columns)]
+    outlook = entry.outlook
+    first = [(*badge(outlook, glyphs), Span("  "), muted(pace(outlook)))] if outlook is not None else []
+    found = [line(part) for text in reversed(rest) for part in textwrap.wrap(text, columns)]
     return [*first, *found, *(line(muted(part)) for part in textwrap.wrap(where, columns))]

@@ -10,21 +10,13 @@ from app.tui.widgets.figure_lines import FigureLines
 
 
 class PerformanceStrip(FigureLines):
-    """Shows what it is given; whoever shows it decides how often.
-
-    Args:
-        glyphs: what to draw with.
-    """
+    """Shows what it is given; whoever shows it decides how often."""
 
     def __init__(self, id: str | None = None, glyphs: Glyphs = BLOCKS) -> None:
         super().__init__(id=id)
         self.display = False
         self._glyphs, self._scale = glyphs, Scale()
         self._view: PerformanceView | None = None
-
-    def lie_flat(self, is_flat: bool) -> None:
-        """Take three lines instead of a column."""
-        self.set_class(is_flat, "-flat")
 
     def draw(self, view: PerformanceView) -> None:
         """Show these figures."""

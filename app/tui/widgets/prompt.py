@@ -36,15 +36,14 @@ EDGE_COLUMNS = 6
 
 def prompt_hint(keymap: Keymap) -> str:
     """Say at the prompt's edge how to send and how to break the line."""
-    parts = (("prompt.send", "sends"), ("prompt.new_line", "new line"))
-    said = [f"{keymap.first_key(action_id)} {word}" for action_id, word in parts if keymap.first_key(action_id)]
-    return " · ".join([*said, "/ commands"])
+    said = keymap.hint("prompt.send", "sends"), keymap.hint("prompt.new_line", "new line"), "/ commands"
+    return " · ".join(filter(None, said))
 
 
 def screens_hint(keymap: Keymap, columns: int) -> str:
     """Name the keys that lead to what else there is, as many as have room, in the table's order."""
-    hinted = [(keymap.first_key(action_id), action.hint) for action_id, action in ACTIONS.items() if action.hint]
-    said = [f"{key} {word}" for key, word in hinted if key]
+    hinted = (keymap.hint(action_id, action.hint) for action_id, action in ACTIONS.items() if action.hint)
+    said = [*filter(None, hinted)]
     while said and len(" · ".join(said)) > columns:
         said.pop()
     return " · ".join(said)
@@ -96,10 +95,7 @@ class Prompt(TextArea):
         return self.text[drafts.behind_chips(self.text, self._folds) :]
 
     def action_send(self) -> None:
-        """Hand the text over; white space alone is nothing.
-
-        The prompt is emptied here and not by whoever takes the text: letters typed meanwhile belong to the next one.
-        """
+        """Hand the text over, unless it is blank, and empty the prompt: letters typed now belong to the next one."""
         if self._has_chosen and self.offered:
             is_whole = sends_alone(self.offered[self.offered_at])
             self.action_complete()
@@ -108,9 +104,7 @@ class Prompt(TextArea):
                 return
         draft, behind = Draft(self.text, self.draft.used_folds()), Draft()
         at = drafts.behind_chips(draft.shown, draft.folds)
-        if (
-            self.takes_commands and split_command(draft.shown[at:]) is not None
-        ):  # what the chips stand for is not sent with a command
+        if self.takes_commands and split_command(draft.shown[at:]) is not None:  # chips are not sent with a command
             behind, draft = Draft(draft.shown[:at], draft.folds), Draft(draft.shown[at:], draft.folds)
         if draft.text.strip():
             self.past.add(draft)
@@ -200,15 +194,15 @@ class Prompt(TextArea):
         if self.past.is_showing(self.draft):
             self.show_draft(self.past.newer())
 
-    def show_text(self, text: str) -> None:
-        """Replace the text and put the cursor behind it."""
-        self.show_draft(Draft(text))
-
     def begin_command(self, command: str) -> None:
         """Let the user write what a command takes; what stands here already is recalled behind it."""
         if self.text.strip():
             self.past.add(self.draft)
         self.show_text(f"/{command} ")
+
+    def show_text(self, text: str) -> None:
+        """Replace the text and put the cursor behind it."""
+        self.show_draft(Draft(text))
 
     def show_draft(self, draft: Draft) -> None:
         """Replace the text, folds included, and put the cursor behind it."""
@@ -222,13 +216,7 @@ class Prompt(TextArea):
         self._show_lower_edge()
 
     def show_keys(self, text: str, stop: str = "", below: str = "") -> None:
-        """Name keys at the lower edge.
-
-        Args:
-            text: those that lead to other screens, where the edge says nothing else.
-            stop: the one that stops what runs; "" while nothing does.
-            below: the one that leads to text out of sight; "" for none.
-        """
+        """Name keys at the lower edge: what stops the reply, what leads to text below; else those of other screens."""
         self._keys, self._stop, self._below = text, stop, below
         self._show_lower_edge()
 
@@ -246,16 +234,12 @@ class Prompt(TextArea):
         """Let the words that name a key do what the key does when they are clicked."""
         edge = Content(line)
         for action_id, action in ACTIONS.items():
-            words = f"{self._key_of(action_id)} {action.hint}" if action.hint else ""
-            if action_id == "chat.stop":
-                words = f"{self._key_of(action_id)} stops the reply"
-            at = line.find(words) if words.strip() else -1
-            if at >= 0:
-                place = {"app": "app.", "chat": "screen."}[action.scope]
-                call = action.call if action.shows else f"{place}{action.name}"
-                edge = edge.stylize(
-                    Style.from_meta({"@click": call if "(" in call else f"{call}()"}), at, at + len(words)
-                )
+            said = "stops the reply" if action_id == "chat.stop" else action.hint
+            words = f"{self._key_of(action_id)} {said}"
+            if said and (at := line.find(words)) >= 0:
+                place = "screen" if action.scope == "chat" else "app"
+                call = action.call if action.shows else f"{place}.{action.name}()"
+                edge = edge.stylize(Style.from_meta({"@click": call}), at, at + len(words))
         return edge
 
     def give_back(self, text: str) -> None:
@@ -299,21 +283,18 @@ class Prompt(TextArea):
     async def _on_key(self, event: events.Key) -> None:
         # Not bindings: the application runs those ahead of letters that still wait in this widget's queue, and the
         # message would be sent without its last letters.
-        name = self._action_of_key.get(event.key)
-        if name is not None:
-            event.prevent_default()
-            event.stop()
+        if name := self._action_of_key.get(event.key):
             getattr(self, f"action_{name}")()
         elif event.character in _JOINERS:
-            event.prevent_default()
-            event.stop()
             self._insert(event.character)
         elif own := self._bindings.key_to_bindings.get(event.key):
             # Here for the reverse reason: a binding is carried out by the application, and letters typed behind a
             # Backspace would be there before it.
-            event.prevent_default()
-            event.stop()
             await self.run_action(own[0].action)
+        else:
+            return
+        event.prevent_default()
+        event.stop()
 
     def _recompute_cursor_offset(self) -> None:
         # Textual's undo takes lines away, and looks for the cursor in them, before it takes the cursor out of them.
@@ -324,9 +305,7 @@ class Prompt(TextArea):
         event.prevent_default()
         event.stop()
         text = drafts.without_chips(event.text)
-        if drafts.is_large(text):
-            text = self._fold(text)
-        self._insert(text)
+        self._insert(self._fold(text) if drafts.is_large(text) else text)
 
     def attach(self, files: Sequence[FileText]) -> None:
         """Put files before the message, folded; the cursor stays where it is in the words."""

@@ -28,11 +28,7 @@ scrolls it, which costs more than all else that the interface does meanwhile."""
 
 
 class ReplyBody(Widget):
-    """Markdown, painted row by row.
-
-    Args:
-        finished: the text of an old reply.
-    """
+    """Markdown, painted row by row: of an old reply, or of one that grows."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         *("em", "strong", "gone", "code", "block", "title-1", "title-2", "title-3", "mark", "edge")
@@ -147,12 +143,9 @@ class ReplyBody(Widget):
 
         if not self.app.native_ansi_color:
             return highlight.HighlightTheme
-        # In the dark one names of functions are blue, which on black cannot be read.
-        return (
-            _readable(highlight.ANSIDarkHighlightTheme)
-            if self.app.current_theme.dark
-            else highlight.ANSILightHighlightTheme
-        )
+        if not self.app.current_theme.dark:
+            return highlight.ANSILightHighlightTheme
+        return _readable(highlight.ANSIDarkHighlightTheme)  # whose names of functions are blue: unreadable on black
 
     def _painted(self, y: int, selection: Selection | None) -> Strip:
         row, text = self._markdown.rows[y], self._markdown.rows[y].text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from textual.content import Content
 from textual.widgets import Static
 
 from app.chat.status import Activity, EngineStatus
@@ -42,7 +41,9 @@ class Segment:
 def activity_text(status: EngineStatus, now_s: float, is_short: bool = False) -> str:
     """Say what the engine is doing, with progress and time left where they are known; in fewer words if need be."""
     if status.activity is Activity.COMPILING:
-        return f"compiling {status.done}/{status.total} {status.step}".rstrip()
+        waited_s = max(0.0, now_s - status.since_s)
+        step = f"{status.done}/{status.total} {status.step}"
+        return f"Getting ready for this CPU (once): {step} · {figures.seconds(waited_s)}"
     if status.activity is Activity.LOADING:
         return f"loading {100 * status.done // status.total} %" if status.total else "loading"
     if status.activity is Activity.READING and status.total:
@@ -60,11 +61,10 @@ def activity_text(status: EngineStatus, now_s: float, is_short: bool = False) ->
 
 def activity_word(status: EngineStatus) -> str:
     """Say the same in the shortest way, for a line that has more to show."""
-    percent = f" {100 * status.done // status.total} %" if status.total else ""
     if status.activity is Activity.COMPILING:
         return f"compiling {status.done}/{status.total}"
-    if status.activity in (Activity.LOADING, Activity.READING):
-        return f"{Activity(status.activity).value}{percent}"
+    if status.activity in (Activity.LOADING, Activity.READING) and status.total:
+        return f"{Activity(status.activity).value} {100 * status.done // status.total} %"
     return Activity(status.activity).value
 
 
@@ -79,11 +79,11 @@ def disk_text(status: EngineStatus, bytes_per_s: float) -> str:
 
 def context_segment(status: EngineStatus, columns: int, glyphs: str = BLOCKS) -> str:
     """Say how full the context is: in numbers on a narrow screen, else as a bar."""
+    parts = context_parts(status)
     if columns < NARROW_COLUMNS:
-        parts = context_parts(status)
         left = "!" if parts.is_nearly_full else ""
         return f"ctx {figures.count(status.context_used)}/{figures.count(status.n_ctx)}{left}"
-    return context_text(context_parts(status), bar_cells(columns), glyphs, with_names=columns >= WIDE_COLUMNS)
+    return context_text(parts, bar_cells(columns), glyphs, with_names=columns >= WIDE_COLUMNS)
 
 
 def bar_cells(columns: int) -> int:
@@ -109,22 +109,17 @@ def status_segments(
     """Return the line's figures from left to right."""
     has_rate = status.activity in (Activity.WRITING, Activity.READY)
     rate = f"{figures.rate(status.rate_tps) if status.rate_tps > 0 else '-':>4} tok/s"
-    segments = [Segment(rate, 1)] if has_rate else [Segment(activity_word(status), 0)]
-    if status.n_ctx:
-        segments.append(Segment(context_segment(status, columns, glyphs), 2))
-    if disk := disk_text(status, disk_bytes_per_s):
-        segments.insert(1, Segment(disk, 1))
-    if columns < NARROW_COLUMNS:
-        return segments
-    if status.threads:
-        segments.insert(1, Segment(figures.counted(status.threads, "thread"), 4))
-    if curve:
-        segments.insert(1, Segment(curve, 6, before=" "))
-    if rss_bytes:
-        segments.insert(-1 if status.n_ctx else len(segments), Segment(f"mem {figures.size(rss_bytes)}", 3))
-    if has_rate:
-        segments.append(Segment(activity_word(status), 5))
-    return segments
+    is_wide = columns >= NARROW_COLUMNS
+    segments = (
+        Segment(rate, 1) if has_rate else Segment(activity_word(status), 0),
+        Segment(curve if is_wide else "", 6, before=" "),
+        Segment(figures.counted(status.threads, "thread") if status.threads and is_wide else "", 4),
+        Segment(disk_text(status, disk_bytes_per_s), 1),
+        Segment(f"mem {figures.size(rss_bytes)}" if rss_bytes and is_wide else "", 3),
+        Segment(context_segment(status, columns, glyphs) if status.n_ctx else "", 2),
+        Segment(activity_word(status) if has_rate and is_wide else "", 5),
+    )
+    return [segment for segment in segments if segment.text]
 
 
 def fit(segments: Iterable[Segment], columns: int) -> str:
@@ -140,29 +135,20 @@ def _joined(segments: Sequence[Segment]) -> str:
 
 
 class StatusLine(Static):
-    """Shows the engine's status and the memory of the process.
+    """Shows the engine's status and the process's memory; the hint where the prompt has no edge that gives it."""
 
-    Args:
-        hint: said only where the prompt has no edge that says it.
-    """
-
-    def __init__(self, id: str | None = None, ascii_only: bool = False, hint: str = "") -> None:
+    def __init__(self, id: str | None = None, hint: str = "") -> None:
         super().__init__(id=id, markup=False)
         self._hint = hint
-        self._glyphs = ASCII if ascii_only else BLOCKS
-        self._levels = alphabets.ASCII if ascii_only else alphabets.BLOCKS
+        self._levels = alphabets.choose_glyphs()
+        self._glyphs = ASCII if self._levels is alphabets.ASCII else BLOCKS
         self._rates = RateHistory()
         self._shown: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
         self.line = ""
         """The text as it stands."""
 
     def show(self, status: EngineStatus, rss_bytes: int, download: str = "", disk_bytes_per_s: float = 0.0) -> None:
-        """Show these figures; nothing is drawn when the line stays the same.
-
-        Args:
-            download: how far a download is that goes on by itself; "" for none.
-            disk_bytes_per_s: what this process has disks read.
-        """
+        """Show these figures, and how far a download is; nothing is drawn when the line stays the same."""
         self._shown = (status, rss_bytes, download, disk_bytes_per_s)
         columns = self.size.width or 80
         curve = self._curve(status)
@@ -205,10 +191,7 @@ def activity_line(status: EngineStatus, now_s: float, columns: int) -> str:
     text = activity_text(status, now_s)
     if len(text) > columns - 2:
         text = activity_text(status, now_s, is_short=True)
-    if status.activity is Activity.COMPILING:
-        text = f"Getting ready for this CPU (once): {status.done}/{status.total} {status.step}"
-        text += f" · {figures.seconds(max(0.0, now_s - status.since_s))}"
-    elif status.activity in (Activity.LOADING, Activity.CALLING) and status.step:
+    if status.activity in (Activity.LOADING, Activity.CALLING) and status.step:
         text = f"{text} · {status.step}"
     cells = min(_MOST_BAR_CELLS, columns - len(text) - 4)
     if status.total and cells >= _LEAST_BAR_CELLS:
@@ -230,4 +213,4 @@ class ActivityLine(Static):
         if line != self.line:
             self.line = line
             self.display = bool(line)
-            self.update(Content(" " + line), layout=False)
+            self.update(" " + line, layout=False)

@@ -20,14 +20,9 @@ FLAT_BELOW_COLUMNS = 76
 
 
 class StripDisplay:
-    """Connects the strip of one screen with its figures.
+    """Connects the strip, the last widget in ``place`` on a screen, with its figures.
 
     Until the user asks for it there is no such widget: every first frame would import, style and lay it out.
-
-    Args:
-        screen: where the strip stands.
-        watch: where the figures come from.
-        place: the container on that screen, whose last widget it becomes.
     """
 
     def __init__(self, screen: Screen[None], watch: PerformanceWatch, place: str) -> None:
@@ -44,17 +39,15 @@ class StripDisplay:
             self._watch.begin()
             self.fit(self._screen.size.width)
             self._timer = self._screen.set_interval(REFRESH_PERIOD_S, self._refresh)
-            return
-        self._watch.end()
-        if self._timer is not None:
+        elif self._timer is not None:
+            self._watch.end()
             self._timer.stop()
-        self._timer = None
 
     def fit(self, columns: int) -> None:
         """Choose the form that the screen has room for."""
         if self._widget is None:
             return
-        self._widget.lie_flat(columns < FLAT_BELOW_COLUMNS)
+        self._widget.set_class(columns < FLAT_BELOW_COLUMNS, "-flat")  # three lines in place of a column
         if self._widget.display:
             self._screen.call_after_refresh(self.show)
 

@@ -16,12 +16,7 @@ _LEAST_TITLE_COLUMNS = 24
 
 
 def suggestion_lines(offered: Sequence[Offered], columns: int, key: str, at: int, n_rows: int) -> list[str]:
-    """Write in two columns what is offered, with a sign and the key at the one that the key completes to.
-
-    Args:
-        at: the one that is chosen.
-        n_rows: limit on the lines; the last one counts what does not fit.
-    """
+    """Write what is offered in two columns and ``n_rows`` lines at most, with the key at the one that is chosen."""
     n_shown = n_rows if len(offered) <= n_rows else n_rows - 1
     first = min(max(0, at - n_shown + 1), max(0, len(offered) - n_shown))
     shown = offered[first : first + n_shown]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
 from textual.widgets import Static
 
 from app.conversations.conversation import ChatMessage
@@ -28,6 +28,7 @@ _DROPPED = "-dropped"
 _DIVIDER = "-divider"
 
 Entry = MessageView | Note
+AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
 
 @record
@@ -72,34 +73,23 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def add_results(self, text: str, folded: str) -> ToolView:
         """Show what tools said, above the first message that still waits."""
-        view = ToolView(text, folded)
-        self._messages.mount(view, before=self._first_waiting)
-        return view
+        return self._add(ToolView(text, folded))
 
     def add_reply(self) -> ReplyView:
         """Show a reply that is about to begin, above the first message that still waits for its own."""
-        view = ReplyView()
-        self._messages.mount(view, before=self._first_waiting)
-        return view
+        return self._add(ReplyView())
 
     def add_note(self, text: str, kind: str = "") -> Note:
         """Show a line by the program, above the first message that still waits."""
         self._follow_from_end()
-        note = Note(text, kind)
-        self._messages.mount(note, before=self._first_waiting)
-        return note
+        return self._add(Note(text, kind))
 
-    @property
-    def _first_waiting(self) -> UserView | None:
-        return self.waiting[0] if self.waiting else None
+    def _add(self, entry: AnyEntry) -> AnyEntry:
+        self._messages.mount(entry, before=self.waiting[0] if self.waiting else None)
+        return entry
 
     async def fill(self, messages: Sequence[ChatMessage], make: Callable[[ChatMessage], MessageView]) -> None:
-        """Show an earlier conversation where nothing is shown yet: its end, and the rest on demand.
-
-        Args:
-            messages: all of it.
-            make: the widget of one, made when it is to be seen.
-        """
+        """Show an earlier conversation where nothing is shown yet: its end, and the rest on demand."""
         self._earlier += [Later(message, make) for message in messages[:-KEPT_MOUNTED]]
         shown = [make(message) for message in messages[-KEPT_MOUNTED:]]
         self._show_earlier_line()
@@ -111,16 +101,19 @@ class Transcript(VerticalScroll, can_focus=False):
         """Show a line above a message, in place of an earlier such line."""
         note = Note(text)
         note.add_class(_DIVIDER)
-        old = [entry for entry in self._entries() if entry.has_class(_DIVIDER)]
-        self._remove(old)
+        self.drop([entry for entry in self._entries() if entry.has_class(_DIVIDER)])
         self._earlier = [entry for entry in self._earlier if isinstance(entry, Later) or not entry.has_class(_DIVIDER)]
-        at = next((i for i, entry in enumerate(self._earlier) if getattr(entry, "message", None) is message), None)
-        if at is not None:
+        if (at := self._place_of(message)) is not None:
             self._earlier.insert(at, note)
-            return
-        view = next((view for view in self.messages() if view.message is message), None)
-        if view is not None:
+        elif (view := self._mounted(message)) is not None:
             self._messages.mount(note, before=view)
+
+    def _place_of(self, message: ChatMessage) -> int | None:
+        """Return where a message lies among those put aside."""
+        return next((i for i, entry in enumerate(self._earlier) if getattr(entry, "message", None) is message), None)
+
+    def _mounted(self, message: ChatMessage) -> MessageView | None:
+        return next((view for view in self.messages() if view.message is message), None)
 
     def toggle_folds(self) -> None:
         """Show pasted text whole; where it is, fold it again."""
@@ -162,14 +155,16 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def view_of(self, message: ChatMessage) -> MessageView | None:
         """Return the widget of a message; one that was put aside comes back with all after it."""
-        at = next((i for i, entry in enumerate(self._earlier) if getattr(entry, "message", None) is message), None)
-        if at is not None:
+        if (at := self._place_of(message)) is not None:
             self.show_earlier(len(self._earlier) - at)
-        return next((view for view in self.messages() if view.message is message), None)
+        return self._mounted(message)
 
-    def drop(self, views: Sequence[MessageView]) -> None:
-        """Take messages away for good."""
-        self._remove(views)
+    def drop(self, entries: Sequence[Entry]) -> None:
+        """Take messages or notes away for good."""
+        for entry in entries:
+            # It stays among the children for a moment.
+            entry.add_class(_DROPPED)
+        self._messages.remove_children(entries)
 
     async def clear(self) -> None:
         """Begin anew, with nothing but the messages that wait."""
@@ -187,7 +182,7 @@ class Transcript(VerticalScroll, can_focus=False):
             return
         aside = entries[:-KEPT_MOUNTED]
         self._earlier += [entry.again() for entry in aside]
-        self._remove(aside)
+        self.drop(aside)
         self._show_earlier_line()
 
     def show_earlier(self, n_entries: int = EARLIER_AT_ONCE) -> bool:
@@ -250,13 +245,7 @@ class Transcript(VerticalScroll, can_focus=False):
         entries = (child for child in self._messages.children if isinstance(child, (MessageView, Note)))
         return [entry for entry in entries if not entry.has_class(_DROPPED)]
 
-    def _remove(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            # It stays among the children for a moment.
-            entry.add_class(_DROPPED)
-        self._messages.remove_children(entries)
-
     def _show_earlier_line(self) -> None:
         n_messages = sum(isinstance(entry, (MessageView, Later)) for entry in self._earlier)
         self._earlier_line.display = bool(self._earlier)
-        self._earlier_line.update(Content(f"{n_messages} earlier messages: Page up shows them"))
+        self._earlier_line.update(f"{n_messages} earlier messages: Page up shows them")

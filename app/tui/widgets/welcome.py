@@ -6,12 +6,30 @@ import re
 
 from textual.content import Content
 
-from app.text.glyphs import choose_glyphs
-from app.tui.drawing.word_mark import word_mark
+from app.text.glyphs import Glyphs, choose_glyphs
+from app.tui.drawing.big_digits import half_blocks
+from app.tui.drawing.lines import Line, Role, Span, line, title
 from app.tui.widgets.figure_lines import content_of
 
 _KEY = re.compile(r"^  (\S+)(?=  )", re.MULTILINE)
 """First word of a line that offers something to try."""
+NAME = "jalopy"
+_LETTERS = {
+    "j": ("  #", "   ", "  #", "  #", "  #", "  #", "# #", "###"),
+    "a": ("    ", "    ", "####", "  ##", "#  #", "####", "    ", "    "),
+    "l": ("# ", "# ", "# ", "# ", "# ", "##", "  ", "  "),
+    "o": ("    ", "    ", "####", "#  #", "#  #", "####", "    ", "    "),
+    "p": ("    ", "    ", "####", "#  #", "#  #", "####", "#   ", "#   "),
+    "y": ("    ", "    ", "#  #", "#  #", "#  #", "####", "   #", "####"),
+}
+"""Eight rows of dots for each letter."""
+
+
+def word_mark(glyphs: Glyphs) -> list[Line]:
+    """Draw the name in four rows; in one where the terminal has no half blocks."""
+    if not glyphs.halves:
+        return [line(title(NAME))]
+    return [line(Span(row, Role.WRITING)) for row in half_blocks([_LETTERS[letter] for letter in NAME], glyphs)]
 
 
 def welcome(text: str) -> Content:

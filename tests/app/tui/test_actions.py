@@ -27,14 +27,13 @@ from app.tui.screens.settings import SettingsScreen
 from app.tui.screens.switch_model import SwitchModelScreen
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.screens.threads import ThreadsScreen
-from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.prompt import Prompt
+from tests.app.chat_driver import chatting
 
 CARRIERS = {
     "app": JalopyApp,
     "chat": ChatScreen,
     "prompt": Prompt,
-    "message": MessageView,
     "help": HelpScreen,
     "theme": ThemePicker,
     "threads": ThreadsScreen,
@@ -51,23 +50,28 @@ CARRIERS = {
 
 
 def test_every_action_has_a_method_where_its_scope_says():
-    own = {action_id: action for action_id, action in ACTIONS.items() if not action.shows}
+    own = {action_id: a for action_id, a in ACTIONS.items() if not a.shows and a.scope != "message"}
     missing = [name for name, action in own.items() if not hasattr(CARRIERS[action.scope], f"action_{action.name}")]
     assert missing == []
+
+
+async def test_every_key_on_a_message_does_something():
+    async with chatting() as driver:
+        assert set(driver.chat.acting.by_name) == {a.name for a in ACTIONS.values() if a.scope == "message"}
 
 
 def test_every_screen_that_an_action_leads_to_is_there_and_has_its_keys():
     for action in ACTIONS.values():
         if action.shows != CHAT and action.shows:
-            screen = getattr(import_module(f"app.tui.screens.{action.mode}"), action.shows.partition(":")[2])
-            assert screen is CARRIERS[action.mode]
-            assert scope_of(screen.BINDINGS) == action.mode
-            assert f"{action.mode}.leave" in ACTIONS
+            screen = getattr(import_module(f"app.tui.screens.{action.shows}"), f"{action.shows.capitalize()}Screen")
+            assert screen is CARRIERS[action.shows]
+            assert scope_of(screen.BINDINGS) == action.shows
+            assert f"{action.shows}.leave" in ACTIONS
 
 
 def test_no_key_and_no_command_means_two_things():
     keys = [(key, action) for action in ACTIONS.values() for key in action.keys.split(",") if key]
-    names = [name for action in commands() for name in (action.command, *action.aliases)]
+    names = [name for action in commands() for name in action.names]
     clashes = [
         (key, one.name, other.name)
         for i, (key, one) in enumerate(keys)

@@ -1,11 +1,11 @@
 import pytest
 
 from app.chat.status import Activity, EngineStatus
+from app.tui.drawing.gauges import cells_of
 from app.tui.widgets.context_bar import (
     ASCII,
     ContextParts,
     bar_text,
-    cells_of,
     coloured,
     context_parts,
     context_text,
@@ -28,7 +28,7 @@ def test_the_parts_are_divided_where_turns_begin() -> None:
 @pytest.mark.parametrize("n_cells", [8, 14])
 def test_every_part_with_tokens_has_a_cell_and_the_width_is_kept(n_cells: int) -> None:
     for counts in ((1, 1, 1, 997), (997, 1, 1, 1), (0, 500, 500, 0), (0, 0, 0, 1000), (1, 0, 999, 0)):
-        cells = cells_of(ContextParts(*counts), n_cells)
+        cells = cells_of(counts, n_cells)
         assert sum(cells) == n_cells
         assert [bool(count) for count in counts] == [bool(cell) for cell in cells]
 

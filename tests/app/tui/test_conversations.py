@@ -20,8 +20,8 @@ from app.conversations.recent import model_key
 from app.conversations.store import Store
 from app.documents.for_message import FileText
 from app.program import paths
+from app.tui.prompt_history import UnsentFile
 from app.tui.screens.conversations import ConversationsScreen
-from app.tui.unsent import UnsentFile
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal

@@ -11,13 +11,12 @@ from app.tui.drawing.gauges import cells_of, gauge, stacked
 from app.tui.drawing.graph import Graph, Scale, graph_lines, history_lines, next_round
 from app.tui.drawing.lines import LEVELS, Role, Span, apart, level_of, line, muted, text_of, width_of
 from app.tui.drawing.panels import beside, panel
-from app.tui.drawing.word_mark import word_mark
 from app.tui.speed import machine_lines, time_lines, writing_lines
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.strip_lines import flat_lines, strip_lines
 from app.tui.speed.watch import Speed
 from app.tui.widgets.figure_lines import FigureLines, _changed
-from app.tui.widgets.welcome import welcome
+from app.tui.widgets.welcome import welcome, word_mark
 from tests.app.chat_driver import chatting
 from tests.app.machine.views import FACTS, SAMPLE, SPENT, bare, view
 
@@ -231,7 +230,7 @@ def test_a_model_in_the_cache_has_no_share_of_the_memory():
 def test_stutters_are_counted_and_the_newest_is_explained():
     shown = writing_lines.stutter_line(view(), BLOCKS)
     assert text_of(shown) == "▲ 1 stutter token 58 took 800 ms: 212 pages from disk"
-    assert not writing_lines.stutter_line(view(n_stutters=0, stutters=()), BLOCKS)
+    assert not writing_lines.stutter_line(view(n_stutters=0, stutter=None), BLOCKS)
 
 
 def test_the_disk_light_and_the_held_back_interface_are_words():
@@ -276,7 +275,7 @@ def test_with_nothing_known_nothing_is_claimed():
         own_bytes=None, available_bytes=None, swap_used_bytes=None, disk_bytes_per_s=None, threads=None,
         others_cores=None, weights_resident_bytes=None, throttled=None, threads_working=None,
     )  # fmt: skip
-    shown = dashboard(view(sample=empty, figures=EngineFigures(FACTS), n_stutters=0, stutters=(), ceiling=None))
+    shown = dashboard(view(sample=empty, figures=EngineFigures(FACTS), n_stutters=0, stutter=None, ceiling=None))
     for absent in ("GHz", "°C", "battery", "swap", "from disk", "throttled", "computing", "stutter"):
         assert absent not in shown
     assert "model - of 2.0G" in shown

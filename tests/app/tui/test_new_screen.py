@@ -21,7 +21,7 @@ from app.tui.screens.surroundings import Surroundings
 from tests.app import chat_driver
 from tests.app.chat_driver import Driver, chatting
 
-LINE = Action("clock", "Show the time", "app", "f9", command="clock", shows="clock:ClockScreen")
+LINE = Action("clock", "Show the time", "app", "f9", slash="clock", shows="clock")
 
 
 @pytest.fixture(autouse=True)

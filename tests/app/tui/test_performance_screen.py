@@ -227,6 +227,6 @@ async def test_the_flat_strip_has_its_figures_at_once(monkeypatch: pytest.Monkey
 
 def test_a_strip_without_a_size_draws_nothing() -> None:
     strip = PerformanceStrip()
-    strip.lie_flat(True)
+    strip.set_class(True, "-flat")
     strip.draw(view())
     assert strip.lines == []

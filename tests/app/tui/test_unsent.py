@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
-from app.tui import unsent
+from app.tui import prompt_history
 from app.tui.draft import Draft, write_chip
-from app.tui.unsent import UnsentFile
+from app.tui.prompt_history import UnsentFile
 
 CHIP = write_chip(1, "pasted text")
 DRAFTS = [Draft("one"), Draft(f"see {CHIP}", {CHIP: "pasted text"}), Draft("two\nlines")]
@@ -43,7 +43,7 @@ def test_a_damaged_line_costs_that_line_and_what_acts_on_a_terminal_is_shown(pat
 
 
 def test_the_newest_are_kept_where_not_all_fit(path: Path) -> None:
-    with patch.object(unsent, "MAX_FILE_BYTES", 100):
+    with patch.object(prompt_history, "MAX_UNSENT_BYTES", 100):
         assert UnsentFile(path).keep([Draft(f"message {n}") for n in range(5)]) == f"{path}: is full"
         assert UnsentFile(path).take() == [Draft("message 3"), Draft("message 4")]
 
