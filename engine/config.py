@@ -316,7 +316,7 @@ class Router:
             product itself, and the weights are the softmax over the chosen.
         renormalised: the weights of a token's experts are divided by their sum.
         scale: weights are multiplied by it.
-        n_groups: experts are chosen from the best of so many groups of neighbours, by the two best scores of each.
+        n_groups: groups of neighbours, chosen by their two best scores; experts come from chosen groups only.
         n_groups_used: groups that are chosen from.
     """
 

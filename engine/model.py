@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT = 8192
 """Limit on the context chosen by default, in tokens: a larger one costs memory that few conversations use."""
 CHECKPOINT_SHARE = 4
-"""Copies of recurrent states take no more than one in so many bytes of the memory available."""
+"""Copies of recurrent states take at most one byte in this many of the memory available."""
 MOST_THREADS = 128
 """Limit on the threads of a model."""
 

@@ -235,7 +235,7 @@ class Pipeline:
         return self._walk("head", n_threads)
 
     def _walk(self, name: str, n_threads: int) -> bool:
-        n_threads = min(n_threads, self._room)  # scratch and counters were sized for so many
+        n_threads = min(n_threads, self._room)  # scratch and counters were sized for these
         if name not in self._tables:
             self.plans[name] = plan = self._plan(name, self._weights)
             self._addresses |= compile_kernels(plan.kernels())

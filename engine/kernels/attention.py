@@ -104,7 +104,7 @@ def softmax_chunk(scores, n, hidden, partial):
     """Softmax weights exp(score - maximum) of n scores; leaves maximum and sum in the partial result's header.
 
     Args:
-        hidden: of the first scores, so many are masked: fewer than eight, which lie before the window.
+        hidden: number of first scores that are masked, below eight: they lie before the window.
     """
     tiles = (n + 7) // 8 * 8
     for i in range(hidden):

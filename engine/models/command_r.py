@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 LAYERS_OF_PLUS = 64
-"""From so many layers on, every head has a LayerNorm."""
+"""Models of this number of layers or more have a LayerNorm for every head."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -44,7 +44,7 @@ class Crew:
             False if it was cancelled on the way.
 
         Raises:
-            ThreadsRefusedError: the system refuses so many threads; nothing was run.
+            ThreadsRefusedError: the system refuses this number of threads; nothing was run.
         """
         self._hire(n_threads)
         if times:

@@ -51,7 +51,7 @@ class ExpertRows:
         self._products: list[Operation] = []
 
     def _n_columns(self, n_tokens: int) -> int:
-        """Columns of so many tokens, each expert's rounded up to whole fours."""
+        """Columns of ``n_tokens`` tokens, each expert's rounded up to whole fours."""
         n = n_tokens * self._experts.n_used
         return n + (COLUMNS_AT_ONCE - 1) * min(n, self._experts.n_experts)
 
