@@ -139,16 +139,16 @@ class ThreadsScreen(Screen[None]):
         is_tall = in_use is not None and self.size.height >= _TALL_ROWS
         most = min(9, in_use.most) if in_use is not None and is_tall else 0
         curves = {phase: report.curve(phase) if report is not None else None for phase in _PHASES}
-        thin = max(n_rows(curve, most) for curve in curves.values())
-        left = self.query_one("#threads-body").outer_size.height - taken - thin - FRAME_ROWS
-        thickness = max(1, min(_MOST_THICKNESS, (left - LEAST_ROWS + 1) // thin)) if is_tall else 1
+        room = self.query_one("#threads-body").outer_size.height - taken - FRAME_ROWS
+        taken_by = {n: max(n_rows(curve, most, n) for curve in curves.values()) for n in range(1, _MOST_THICKNESS + 1)}
+        roomy = [n for n, rows in taken_by.items() if is_tall and rows + LEAST_ROWS <= room]
+        thickness = max(roomy, default=1)
+        left = room - taken_by[thickness]
         for phase, curve in curves.items():
             widget = self.query_one(f"#thread-{phase}", ThreadCurve)
             widget.display = in_use is not None
             count = getattr(in_use.now, phase) if in_use is not None else 0
             widget.tell(curve, count, self._chooses(phase, in_use), self._glyphs, most, thickness)
-        if thickness > 1:
-            left -= thickness * thin - 1
         self._look(is_tall and left >= LEAST_ROWS)
         shown = room_lines(self._watch.look(), report, width, left, self._glyphs) if self._is_looking else []
         self._fill("thread-room", shown)

@@ -14,6 +14,7 @@ from app.tui.drawing.panels import FRAME_COLUMNS, panel
 from app.tui.widgets.figure_lines import FigureLines
 from app.tuning import thread_bars
 from app.tuning.thread_bars import TITLES, BarLine, curve_lines, option_lines
+from app.tuning.thread_bars import Role as BarRole
 
 if TYPE_CHECKING:
     from app.tuning.thread_bars import Comparison, Curve
@@ -73,19 +74,23 @@ class ThreadCurve(FigureLines):
             self.tell(*self._given)
 
 
-def n_rows(curve: Curve | None, most: int) -> int:
-    """Return the rows that a curve takes where its bars are thin, without its frame."""
-    return len(curve_lines(curve, None, 40, BLOCKS)) if curve is not None else max(1, most)
+def n_rows(curve: Curve | None, most: int, thickness: int = 1) -> int:
+    """Return the rows that a curve takes without its frame, its bars of ``thickness`` rows each."""
+    drawn = curve_lines(curve, None, 40, BLOCKS) if curve is not None else []
+    n_headings = sum(one.role is BarRole.KIND for one in drawn)
+    n_lines = len(drawn) or max(1, most)
+    return n_lines + (n_lines - 1 + (thickness - 1) * (n_lines - n_headings) if thickness > 1 else 0)
 
 
 def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
     if thickness <= 1:
         return body
-    return [
-        each
-        for number, one in enumerate(body)
-        for each in (*([EMPTY] * bool(number)), one, *[_bar_alone(one, glyphs)] * (thickness - 1))
-    ]
+    high: list[Line] = []
+    for one in body:
+        bar = _bar_alone(one, glyphs)
+        is_heading = not any(span.text.strip() for span in bar) and len(one) == 1
+        high += [*([EMPTY] * bool(high)), one, *([] if is_heading else [bar] * (thickness - 1))]
+    return high
 
 
 def _bar_alone(one: Line, glyphs: Glyphs) -> Line:
