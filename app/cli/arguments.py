@@ -400,7 +400,7 @@ _PARSERS = {
             metavar="prune",
         ),
         [
-            _arg("--older", "prune: what was not used for so long", type=_days, metavar="DAYS"),
+            _arg("--older", "prune: what was last used longer ago, in days", type=_days, metavar="DAYS"),
             _arg("--to", "prune: down to this size (500M, 2G)", type=_size, metavar="SIZE"),
             _flag("--all", "prune: everything"),
         ],

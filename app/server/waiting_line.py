@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class LineFullError(Exception):
-    """So many wait that another one cannot."""
+    """The line has no place left."""
 
 
 class WaitingLine(Generic[T]):

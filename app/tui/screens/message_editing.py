@@ -14,7 +14,7 @@ from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageView, ReplyView
 
 WEIGHING_PAUSE_S = 0.5
-"""An edited text is counted when the user has not typed for so long."""
+"""Seconds without a key after which an edited text is counted."""
 _REPLY = "reply"
 
 
