@@ -119,7 +119,8 @@ def _nearest_action(wanted: str) -> str:
     near = difflib.get_close_matches(wanted, ACTIONS, n=1, cutoff=0.4)
     by_name = {action.name: action_id for action_id, action in ACTIONS.items()}
     near = near or [by_name[n] for n in difflib.get_close_matches(wanted.rpartition(".")[2], by_name, n=1, cutoff=0.0)]
-    return f"nearest: {near[0]}"
+    scope, _, name = near[0].partition(".")
+    return f"nearest: {name} under [{scope}]"
 
 
 def _parse_keys(path: Path, action_id: str, value: object) -> tuple[str, ...]:

@@ -60,9 +60,10 @@ def test_keys_may_be_written_as_people_do(file: Path, value: str, keys: tuple[st
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[prompt]\nsned = "f9"', "prompt.sned is not an action (nearest: prompt.send)"),
-        ('[promt]\nsend = "f9"', "promt.send is not an action (nearest: prompt.send)"),
-        ('send = "f9"', "send is not a table of keys (nearest: prompt.send)"),
+        ('[prompt]\nsned = "f9"', "prompt.sned is not an action (nearest: send under [prompt])"),
+        ('[promt]\nsend = "f9"', "promt.send is not an action (nearest: send under [prompt])"),
+        ('[keys]\n"app.models" = "f6"', "keys.app.models is not an action (nearest: models under [app])"),
+        ('send = "f9"', "send is not a table of keys (nearest: send under [prompt])"),
         ('[prompt]\nsend = "ctlr+j"', "prompt.send: 'ctlr+j' is not a key (nearest: ctrl+j)"),
         ('[prompt]\nsend = "entre"', "prompt.send: 'entre' is not a key (nearest: enter)"),
         ("[prompt]\nsend = 3", "prompt.send must be a key or a list of keys"),
