@@ -7,6 +7,7 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 
 from app.tui.messages import LinkChosen
+from app.tui.themes import meanings
 from app.tui.widgets.reply_body import ReplyBody
 from tests.app.interface_bench.reply_text import MARKDOWN
 
@@ -20,6 +21,10 @@ class BodyApp(App[None]):
 
     def compose(self) -> ComposeResult:
         yield ReplyBody(self.finished)
+
+    def get_css_variables(self) -> dict[str, str]:
+        variables = super().get_css_variables()
+        return {**variables, **meanings(self.current_theme, variables)}
 
     def on_link_chosen(self, message: LinkChosen) -> None:
         self.links.append(message.address)
