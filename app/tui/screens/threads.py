@@ -140,9 +140,9 @@ class ThreadsScreen(Screen[None]):
         most = min(9, in_use.most) if in_use is not None and is_tall else 0
         curves = {phase: report.curve(phase) if report is not None else None for phase in _PHASES}
         room = self.query_one("#threads-body").outer_size.height - taken - FRAME_ROWS
-        taken_by = {n: max(n_rows(curve, most, n) for curve in curves.values()) for n in range(1, _MOST_THICKNESS + 1)}
-        roomy = [n for n, rows in taken_by.items() if is_tall and rows + LEAST_ROWS <= room]
-        thickness = max(roomy, default=1)
+        thicknesses = range(1, (_MOST_THICKNESS if is_tall else 1) + 1)
+        taken_by = {n: max(n_rows(curve, most, n) for curve in curves.values()) for n in thicknesses}
+        thickness = max((n for n, rows in taken_by.items() if rows + LEAST_ROWS <= room), default=1)
         left = room - taken_by[thickness]
         for phase, curve in curves.items():
             widget = self.query_one(f"#thread-{phase}", ThreadCurve)
