@@ -31,6 +31,7 @@ from app.conversations.conversation import ChatMessage, Conversation, Ending, Re
 from app.conversations.links import NOTHING, LinkedMessages, link_in, linked
 from app.conversations.records import Record
 from app.conversations.thinking import Thinking
+from app.text.chips import CHIP
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 from engine.prompt.tools.calls import MOST_CALLS, NAME, CallResult, ToolCall, call
@@ -97,7 +98,7 @@ class Saved:
         return "\n\n".join(filter(None, (self.unsent, *self.waiting)))
 
 
-_OPENING_CHIPS = re.compile(r"^(?:\[(?:pasted|file)\xa0\d{1,6}:[^\[\]\n]{1,60}\]\s*)+")
+_OPENING_CHIPS = re.compile(rf"^(?:{CHIP.pattern}\s*)+")
 
 
 def title_of(text: str) -> str:

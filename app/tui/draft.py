@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from app.documents.for_message import FileText
+from app.text.chips import CHIP, NBSP
 from app.text.record import record
 
 FOLD_FROM_CHARS = 512
@@ -20,10 +21,8 @@ MAX_PASTE_CHARS = 4_000_000
 """Larger pastes are taken nowhere: no context holds them, and the prompt would stand still."""
 
 _NAME_CHARS = 30
-_NBSP = "\u00a0"
-_FILE = f"[file{_NBSP}"
-_OPENING = re.compile(rf"\[(pasted|file){_NBSP}")
-_CHIP = re.compile(rf"\[(?:pasted|file){_NBSP}(\d{{1,6}}):[^\[\]\n]{{1,60}}\]")
+_FILE = f"[file{NBSP}"
+_OPENING = re.compile(rf"\[(pasted|file){NBSP}")
 
 
 @record
@@ -38,7 +37,7 @@ class Draft:
         """The message itself: every chip replaced by its paste, once; pastes are not looked into."""
         if not self.folds:
             return self.shown
-        return _CHIP.sub(lambda match: self.folds.get(match[0], match[0]), self.shown)
+        return CHIP.sub(lambda match: self.folds.get(match[0], match[0]), self.shown)
 
     def used_folds(self) -> dict[str, str]:
         """Return the folds whose chip is still there."""
@@ -97,7 +96,7 @@ def chip_spans(line: str, folds: Mapping[str, str]) -> Iterator[tuple[int, int, 
     """Yield start, end and text of every chip in a line."""
     if not folds:
         return
-    for match in _CHIP.finditer(line):
+    for match in CHIP.finditer(line):
         if match[0] in folds:
             yield match.start(), match.end(), match[0]
 
@@ -113,7 +112,7 @@ def write_chip(number: int, text: str, name: str = "") -> str:
     lines = "1 line" if n_lines == 1 else f"{n_lines:,} lines"
     name = re.sub(r"[\[\]\n]", "_", name)[:_NAME_CHARS] + ", " if name else ""
     words = f"[{'file' if name else 'pasted'} {number}: {name}{_size(len(text.encode('utf-8', 'replace')))}, {lines}]"
-    return words.replace(" ", _NBSP)
+    return words.replace(" ", NBSP)
 
 
 def without_chips(text: str) -> str:
@@ -123,7 +122,7 @@ def without_chips(text: str) -> str:
 
 def highest_number(chips: Iterable[str]) -> int:
     """Return the largest number among the chips, 0 without any."""
-    return max((int(match[1]) for chip in chips if (match := _CHIP.fullmatch(chip))), default=0)
+    return max((int(match[1]) for chip in chips if (match := CHIP.fullmatch(chip))), default=0)
 
 
 def _size(n_bytes: int) -> str:
