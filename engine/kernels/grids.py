@@ -83,7 +83,7 @@ from engine.simd import (
     written,
     xor,
 )
-from engine.simd.level import SUMS_FOURS
+from engine.simd.level import FOURS_OFFSET, SUMS_FOURS
 
 FOURS, EIGHTS, SIGNS, SCALES, ROOM_BYTES = 0, 64, 128, 160, 192
 """Places in the room: 64 offsets of entries of four weights, or 32 of eight; 32 bytes of signs; 16 int16 scales."""
@@ -291,16 +291,16 @@ def columns_of_words(view, tile, y, c, i, n_live, acc, room):
 
 @inner
 def unpack_bytes(prepare, weights, d_of, signed, block, out):
-    """Write one row's part of a tile, weights 128 too large; that becomes minima of -128 scales."""
+    """Write one row's part of a tile, weights 128 too large for VNNI; that becomes minima of -128 scales."""
     room = out + NARROW - ROOM_BYTES
     prepare(block, room)
     for j in range(rolled(8)):
         w, signs = weights(block, room, j)
-        store_i8x32(out + 32 * j, xor(signed(w, signs), splat_i8x32(-128)))
+        store_i8x32(out + 32 * j, xor(signed(w, signs), splat_i8x32(FOURS_OFFSET)))
     s = load_i16x16(room + SCALES)
     store_i16x16(out + tiles_of_bytes.ROW_SCALES, each_twice_i16x8(low_half_i16(s)))
     store_i16x16(out + tiles_of_bytes.ROW_SCALES + 32, each_twice_i16x8(high_half_i16(s)))
-    store_i16x16(out + tiles_of_bytes.ROW_MINIMA, mul(s, splat_i16x16(-128)))
+    store_i16x16(out + tiles_of_bytes.ROW_MINIMA, mul(s, splat_i16x16(FOURS_OFFSET)))
     store_f32(out + tiles_of_bytes.ROW_D, first_lane(d_of(block, ONE)))
 
 

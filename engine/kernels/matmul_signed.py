@@ -1,7 +1,7 @@
 """Blocks of 32 weights of eight bits and a sign in prefill, in the form that suits the processor.
 
-Four products at a time want unsigned weights: these are stored 128 too large, and the activations' sum takes that off
-again. Without VNNI they are multiplied as int16.
+VNNI's four products at a time want unsigned weights: these are stored 128 too large, and the activations' sum takes
+that off again. ARM64's ``sdot`` takes them as they are. Without either they are multiplied as int16.
 """
 
 from typing import Literal
@@ -13,13 +13,15 @@ from engine.kernels.matmul_fours import sum_32
 from engine.kernels.matmul_wide import columns_wide, store_wide
 from engine.kernels.tiles import NARROW, WIDE, four_columns_i8, four_columns_i16
 from engine.simd import splat_i8x32, store_i8x32, xor
-from engine.simd.level import SUMS_FOURS
+from engine.simd.level import FOURS_OFFSET, SUMS_FOURS
+
+add_stored = add_offset_128 if FOURS_OFFSET else add_scaled
 
 
 @inner
 def store_bytes(out, b, w):
-    """Write the b-th 32 weights of a row as unsigned bytes."""
-    store_i8x32(out + 32 * b, xor(w, splat_i8x32(-128)))
+    """Write the b-th 32 weights of a row as bytes, unsigned where VNNI wants that."""
+    store_i8x32(out + 32 * b, xor(w, splat_i8x32(FOURS_OFFSET)))
 
 
 @inner
@@ -30,8 +32,8 @@ def store_words(out, b, w):
 
 @inner
 def columns_of_bytes(view, tile, y, c, i, n_live, acc):
-    """Add the products of the blocks of a tile with four columns, weights being unsigned bytes."""
-    columns_32(sum_32, add_offset_128, view, tile, y, c, i, n_live, acc)
+    """Add the products of the blocks of a tile with four columns, weights being bytes."""
+    columns_32(sum_32, add_stored, view, tile, y, c, i, n_live, acc)
 
 
 @inner

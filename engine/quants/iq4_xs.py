@@ -71,7 +71,7 @@ from engine.simd import (
     with_sign_of,
     xor,
 )
-from engine.simd.level import HAS_ARM64, SUMS_FOURS
+from engine.simd.level import FOURS_OFFSET, HAS_ARM64, SUMS_FOURS
 
 BLOCK_BYTES = 136
 SCALES_H, SCALES_L, QS = 2, 4, 8
@@ -192,12 +192,12 @@ def columns_of_words(view, tile, y, c, i, n_live, acc, room):
 
 @inner
 def unpack_row_bytes(block, out, n_live):
-    """Write one row's part of a tile, weights 128 too large; that becomes minima of -128 scales."""
+    """Write one row's part of a tile, weights 128 too large for VNNI; that becomes minima of -128 scales."""
     for j in range(rolled(8)):
-        store_i8x32(out + 32 * j, xor(weights(block, j), splat_i8x32(-128)))
+        store_i8x32(out + 32 * j, xor(weights(block, j), splat_i8x32(FOURS_OFFSET)))
     s = scales_in_order(block)
     store_i16x16(out + tiles_of_bytes.ROW_SCALES, each_twice_i16x8(s))
-    store_i16x8(out + tiles_of_bytes.ROW_MINIMA, mul(s, low_half_i16(splat_i16x16(-128))))
+    store_i16x8(out + tiles_of_bytes.ROW_MINIMA, mul(s, low_half_i16(splat_i16x16(FOURS_OFFSET))))
     store_f32(out + tiles_of_bytes.ROW_D, load_f16(block))
 
 

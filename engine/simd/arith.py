@@ -318,9 +318,9 @@ maddwd_128 = _maddwd(i16x8, i32x4, None)
 
 @intrinsic
 def add_fours(typingctx, total, a, b):
-    """Unsigned bytes of a times signed bytes of b, four neighbours added to each int32 of the total.
+    """Bytes of a (unsigned; signed on ARM64) times signed bytes of b, four neighbours added to each int32 of the total.
 
-    Exact for all bytes; elsewhere than with VNNI far slower than ``maddubs``, where its products fit.
+    Exact for all bytes; without VNNI or ``sdot`` far slower than ``maddubs``, where its products fit.
     """
 
     def emit(context, builder, signature, args):
@@ -328,8 +328,12 @@ def add_fours(typingctx, total, a, b):
             # The operands' types before LLVM 22, which still takes them.
             words = [args[0], *(builder.bitcast(v, i32x8.ir) for v in args[1:])]
             return call(builder, "llvm.x86.avx512.vpdpbusd.256", i32x8.ir, words)
+        if level.HAS_DOTPROD:
+            name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
+            return _halves(builder, args, lambda cut: call(builder, name, i32x4.ir, cut))
         wide = ir.VectorType(I32, 32)
-        twos = _pairs_added(builder, _widened_product(builder, args[1:], "zext", wide), 32)
+        extended = "sext" if level.HAS_ARM64 else "zext"
+        twos = _pairs_added(builder, _widened_product(builder, args[1:], extended, wide), 32)
         return builder.add(args[0], _pairs_added(builder, twos, 16))
 
     return i32x8(i32x8, i8x32, i8x32), emit
