@@ -46,6 +46,8 @@ BLOCK_BYTES = 34
 def products(block, y):
     """Products of one block as i32x8; the weights' signs move to the activations."""
     w = load_i8x32(block + 2)
+    if HAS_ARM64:
+        return maddwd(maddubs(w, load_i8x32(y)), splat_i16x16(1))
     return maddwd(maddubs(abs_i8(w), with_sign_of(load_i8x32(y), w)), splat_i16x16(1))
 
 

@@ -4,6 +4,8 @@ Plain lane-wise operations are LLVM IR as it stands; the few that only a process
 (``maddubs``, ``maddwd``, ``fma``, ``lookup16``) are lowered per level, with the same integer results at every level.
 """
 
+from functools import partial
+
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -265,10 +267,21 @@ def _widened_product(builder, args, first_extend, wide):
     return builder.mul(getattr(builder, first_extend)(args[0], wide), builder.sext(args[1], wide))
 
 
+def _neon(builder, name, result, *arguments):
+    return call(builder, f"llvm.aarch64.neon.{name}", result.ir, list(arguments))
+
+
+def _neon_pairs(builder, result, registers):
+    """Signed products of two registers, neighbours added into lanes of twice the width."""
+    kind = f"v{result.n}i{128 // result.n}"
+    halves = zip(*(_in_halves(builder, v) for v in registers), strict=True)
+    return _neon(builder, f"addp.{kind}", result, *(_neon(builder, f"smull.{kind}", result, *cut) for cut in halves))
+
+
 def _maddubs(src, dst, native):
     @intrinsic
     def maddubs(typingctx, a, b):
-        """Unsigned bytes of a times signed bytes of b, neighbours added into int16; no sum may exceed 16 bits."""
+        """Bytes of a (unsigned; signed on ARM64) times signed bytes of b, neighbours added; no sum may exceed int16."""
 
         def emit(context, builder, signature, args):
             if level.HAS_AVX2 and native:
@@ -277,6 +290,8 @@ def _maddubs(src, dst, native):
                 return _halves(
                     builder, args, lambda cut: call(builder, "llvm.x86.ssse3.pmadd.ub.sw.128", i16x8.ir, cut)
                 )
+            if level.HAS_ARM64:
+                return _halves(builder, args, partial(_neon_pairs, builder, i16x8))
             wide = ir.VectorType(ir.IntType(16), src.n)
             return _pairs_added(builder, _widened_product(builder, args, "zext", wide), src.n)
 
@@ -293,6 +308,8 @@ def maddwd_ir(builder, a, b):
     """``maddwd`` of two vectors of either length, for another intrinsic's lowering."""
     if level.HAS_X86:
         return _halves(builder, [a, b], lambda cut: call(builder, "llvm.x86.sse2.pmadd.wd", i32x4.ir, cut))
+    if level.HAS_ARM64:
+        return _halves(builder, [a, b], partial(_neon_pairs, builder, i32x4))
     wide = ir.VectorType(I32, a.type.count)
     return _pairs_added(builder, _widened_product(builder, [a, b], "sext", wide), a.type.count)
 
@@ -329,8 +346,7 @@ def add_fours(typingctx, total, a, b):
             words = [args[0], *(builder.bitcast(v, i32x8.ir) for v in args[1:])]
             return call(builder, "llvm.x86.avx512.vpdpbusd.256", i32x8.ir, words)
         if level.HAS_DOTPROD:
-            name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
-            return _halves(builder, args, lambda cut: call(builder, name, i32x4.ir, cut))
+            return _halves(builder, args, lambda cut: _neon(builder, "sdot.v4i32.v16i8", i32x4, *cut))
         wide = ir.VectorType(I32, 32)
         extended = "sext" if level.HAS_ARM64 else "zext"
         twos = _pairs_added(builder, _widened_product(builder, args[1:], extended, wide), 32)
@@ -361,7 +377,7 @@ def lookup16(typingctx, table, index):
         if level.HAS_SSSE3:
             return _whole_or_halves(builder, args, "llvm.x86.avx2.pshuf.b", "llvm.x86.ssse3.pshuf.b.128")
         if level.HAS_ARM64:
-            return _halves(builder, args, lambda cut: call(builder, "llvm.aarch64.neon.tbl1.v16i8", i8x16.ir, cut))
+            return _halves(builder, args, lambda cut: _neon(builder, "tbl1.v16i8", i8x16, *cut))
         found = i8x32.constant([0] * 32)
         for k in range(16):
             entry = shuffle(builder, args[0], [k] * 16 + [16 + k] * 16)

@@ -10,12 +10,8 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from engine.simd import level
-from engine.simd.arith import _fold, _in_halves
-from engine.simd.types import I32, call, i8x32, i16x8, i32x4, i32x8, shuffle
-
-
-def _neon(builder, name, result, *arguments):
-    return call(builder, f"llvm.aarch64.neon.{name}", result.ir, list(arguments))
+from engine.simd.arith import _fold, _in_halves, _neon
+from engine.simd.types import I32, i8x32, i16x8, i32x4, i32x8, shuffle
 
 
 def _paired(builder, name, result, sums):
