@@ -1,4 +1,4 @@
-"""Tiles of bytes, summed four products at a time: the products of prefill with VNNI or ARM64's dotprod.
+"""Tiles of bytes, summed four products at a time: the products of prefill with VNNI and on ARM64.
 
 Nothing has to fit into int16 on the way, so one form serves weights of all widths. The order of a tile is the same,
 ``[group][16 rows][4 bytes]``: a group is what one instruction takes.

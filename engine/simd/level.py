@@ -30,9 +30,9 @@ HAS_F16C = HAS_ARM64 or {"f16c", "avx"} <= FEATURES
 HAS_X86 = "sse2" in FEATURES
 HAS_VNNI = HAS_AVX2 and ("avxvnni" in FEATURES or {"avx512vnni", "avx512vl"} <= FEATURES)
 
-SUMS_FOURS = HAS_VNNI or HAS_DOTPROD
+SUMS_FOURS = HAS_VNNI or HAS_ARM64
 """Whether kernels add four byte products to an int32 in one step. Tests also set it on other processors: the
-operation is correct at every level, and fast only with VNNI or ARM64's dotprod."""
+operation is correct at every level, and fast only with VNNI and on ARM64."""
 
 FOURS_OFFSET = 0 if HAS_ARM64 else -128
 """Added to signed weights, modulo 256, in such kernels: VNNI multiplies unsigned bytes, ARM64 signed ones."""
