@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,11 +21,12 @@ from engine.cache.states import CHECKPOINT_BYTES, RecurrentStates
 from engine.config import Experts
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
+from engine.machine.topology import last_cache_bytes
 from engine.models import decoder, load_architecture
 from engine.models.decoder import Part
 from engine.plan.buffers import FEW_COLUMNS, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
-from engine.plan.lookahead import ahead_of
+from engine.plan.lookahead import FROM_MEMORY, Reading, ahead_of
 from engine.plan.plan import BLOCK, DECODE, FEW, Plan, scratch_bytes_per_thread
 from engine.plan.profile import ProfileTable
 from engine.plan.streaming import stream
@@ -134,10 +135,13 @@ class Pipeline:
         self._scratch_each = each
         self.logits = self._buffers.vector("logits", config.vocab_size, 1).array()[0]
         self.every_logits = self._buffers.vector("logits", config.vocab_size, FEW_COLUMNS).array()
+        self._kept: list[_Walkable] = []
+        self._reading = FROM_MEMORY
         self.plans = self._compose(weights)
+        read_bytes = sum(one.size_bytes for one in self.plans["decode"].matrices())
+        self._read_with(Reading(is_cached=read_bytes <= last_cache_bytes()))
         self._addresses: dict[str, int] = {}
         self._tables: dict[str, tuple[int, int]] = {}
-        self._kept: list[_Walkable] = []
         self.profile: dict[str, ProfileTable] = {}
 
     def _compose(self, weights: Weights) -> dict[str, Plan]:
@@ -163,7 +167,7 @@ class Pipeline:
             architecture.head(d)
         if weights.streamed:
             stream(plan, weights.streamed)
-        plan.look_ahead(ahead_of)
+        plan.look_ahead(self._ahead_of)
         return plan
 
     def compile(self, progress: ProgressCallback | None) -> None:
@@ -177,7 +181,18 @@ class Pipeline:
         """Ask memory ahead as it is chosen now (``engine.plan.lookahead``), from the next walk on."""
         for plans in (self.plans, *(kept.plans for kept in self._kept)):
             for plan in plans.values():
-                plan.look_ahead(ahead_of)
+                plan.look_ahead(self._ahead_of)
+
+    def _ahead_of(self, quant: str) -> int:
+        return ahead_of(quant, self._reading)
+
+    def reading(self, n_threads: int) -> Reading:
+        """Return how a number of threads reads the weights."""
+        return replace(self._reading, is_alone=n_threads == 1)
+
+    def _read_with(self, reading: Reading) -> None:
+        self._reading = reading
+        self.look_ahead()
 
     def use_weights(self, weights: Weights, keep_others: bool = False) -> None:
         """Read the same weights at another place from the next walk on.
@@ -236,6 +251,8 @@ class Pipeline:
 
     def _walk(self, name: str, n_threads: int) -> bool:
         n_threads = min(n_threads, self._room)  # scratch and counters were sized for these
+        if (n_threads == 1) != self._reading.is_alone:
+            self._read_with(self.reading(n_threads))
         if name not in self._tables:
             self.plans[name] = plan = self._plan(name, self._weights)
             self._addresses |= compile_kernels(plan.kernels())

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from engine.config import ModelConfig, Rope
     from engine.pipeline import Pipeline
     from engine.plan.crew import Crew
+    from engine.plan.lookahead import Reading
     from engine.tokenizer import Tokenizer
     from engine.weights.weights import Tensor, Weights
 
@@ -547,6 +548,10 @@ class Session:
     def matrices(self) -> list[Tensor]:
         """Return the matrices that a decode step multiplies, where they lie now."""
         return self._pipeline.plans["decode"].matrices()
+
+    def reading(self, n_threads: int) -> Reading:
+        """Return how a number of threads reads the weights in a decode step."""
+        return self._pipeline.reading(n_threads)
 
     def look_ahead(self) -> None:
         """Ask memory ahead as it is chosen now (``engine.plan.lookahead``), from the next step on."""

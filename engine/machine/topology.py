@@ -126,6 +126,13 @@ def cpu_name(root: Path = ROOT) -> str:
     return _read(root / "proc/device-tree/model").replace("\0", "")
 
 
+def last_cache_bytes(root: Path = ROOT) -> int:
+    """Return the size of the first processor's largest cache; 0 if the system does not tell."""
+    folders = (root / "sys/devices/system/cpu/cpu0/cache").glob("index*")
+    texts = [_read(folder / "size").strip() for folder in folders]
+    return max((int(text[:-1]) << 10 for text in texts if text.endswith("K") and text[:-1].isdigit()), default=0)
+
+
 def _efficiency_cores(physical: Sequence[int], root: Path) -> set[int]:
     """Return the cores that are slower by design; empty if all cores are equal."""
     atoms = set(_listed(_read(root / "sys/devices/cpu_atom/cpus")))  # how Linux tells hybrid Intel cores apart

@@ -18,11 +18,33 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from engine.machine.topology import cpu_name
+
 CHOICES = (0, 1, 2048, 8192, 8193, 32769, -2048, -4096, -4095)
 USUAL = 8193
 """Used until something was measured: on no processor so far was another choice much better (PERFORMANCE.md)."""
 FILE_NAME = "lookahead.json"
 _MOST_FILE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where decode reads a model's weights from, and with what.
+
+    Attributes:
+        is_cached: the last level of the cache holds all weights that a token reads.
+        is_alone: one thread reads.
+    """
+
+    is_cached: bool = False
+    is_alone: bool = False
+
+    def key(self, quant: str) -> str:
+        """Return the name under which a choice for a weight type is kept and shown, such as "Q8_0, cached"."""
+        return quant + ", cached" * self.is_cached + ", one thread" * self.is_alone
+
+
+FROM_MEMORY = Reading()
 
 
 @dataclass(frozen=True)
@@ -40,24 +62,24 @@ class Lookahead:
     usual_gbps: float
 
 
-def ahead_of(quant: str) -> int:
+def ahead_of(quant: str, reading: Reading = FROM_MEMORY) -> int:
     """Return what decode uses for a weight type: what was measured, else the default."""
-    found = remembered().get(quant)
+    found = remembered().get(reading.key(quant))
     return USUAL if found is None else found.ahead
 
 
 @cache
 def remembered() -> dict[str, Lookahead]:
-    """Return what was measured on this processor with these kernels, by weight type; changed by ``remember`` only."""
+    """Return what was measured on this processor with these kernels by ``Reading.key``; ``remember`` changes it."""
     types = _kept().get(_processor())
     if not isinstance(types, dict):
         return {}
-    return {quant: found for quant, one in types.items() if (found := _checked(one)) is not None}
+    return {key: found for key, one in types.items() if (found := _checked(one)) is not None}
 
 
-def remember(quant: str, found: Lookahead) -> None:
+def remember(key: str, found: Lookahead) -> None:
     """Use a choice from now on, in later processes too; a file that cannot be written costs only these."""
-    remembered()[quant] = found
+    remembered()[key] = found
     path = _path()
     if path is None:
         return
@@ -102,7 +124,7 @@ def _path() -> Path | None:
 
 @cache
 def _processor() -> str:
+    """Return the processor's own name and LLVM's, which takes some processors for older ones."""
     from llvmlite.binding import get_host_cpu_name
 
-    name: str = get_host_cpu_name()
-    return name
+    return ", ".join(filter(None, (cpu_name(), get_host_cpu_name())))

@@ -1,13 +1,15 @@
 """Measures how decode should ask memory ahead (``engine.plan.lookahead``), per weight type, on a model's own weights.
 
 Every round walks the same products once with each choice, so that what disturbs the machine disturbs all alike; the
-best time of each counts. A choice other than the default must be clearly faster.
+best time of each counts. A choice other than the default must be clearly faster. What is walked between two readings of
+a matrix is what a token reads, or twice what caches hold: 64 MB read again and again come from the cache of a server.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from engine.errors import Cancelled
 from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
 from engine.machine.memory import Memory
+from engine.machine.topology import last_cache_bytes
 from engine.plan import lookahead
 from engine.plan.buffers import Activations
 from engine.plan.compilation import compile_kernels
@@ -29,10 +32,10 @@ if TYPE_CHECKING:
     from engine.weights.weights import Tensor
 
 SAMPLE_BYTES = 64 << 20
-"""Weights of one type that a walk reads, about: more than caches hold."""
+"""Weights of one type that a walk reads, about, where twice the last level of the cache is not more."""
 LEAST_SAMPLE_BYTES = 32 << 20
-"""Types of which a model has less are not measured: caches may hold them, and for those the choice hardly matters."""
-ROUNDS = 6
+"""Types of which a model larger than the cache has less are not measured: the choice hardly matters for them."""
+ROUNDS, CACHED_ROUNDS = 6, 30
 CLEARLY = 1.02
 
 
@@ -41,7 +44,7 @@ def try_lookahead(
 ) -> dict[str, Lookahead]:
     """Measure the model's weight types that were not measured yet on this processor; use and remember the results.
 
-    Takes about a second a type with the memory of today.
+    One thread and those in use are measured apart. Takes about two seconds a type with the memory of today.
 
     Args:
         session: of that model; its tokens stay as they are.
@@ -49,53 +52,78 @@ def try_lookahead(
         anew: measure all types again.
 
     Returns:
-        Weight type -> what was found now; types of which the model has little are left out.
+        ``Reading.key`` of a weight type -> what was found now; types of which the model has little are left out.
 
     Raises:
-        Cancelled: ``is_unwanted`` returned True, or the session was cancelled; finished types count.
+        Cancelled: ``is_unwanted`` returned True, or the session was cancelled; finished thread counts count.
         ModelChangedError: the model file was changed on disk.
     """
     model.refuse_changed_file()
     model.crew.rearm()
-    by_type: dict[str, list[Tensor]] = {}
-    for tensor in sorted(session.matrices(), key=lambda one: -one.size_bytes):
-        sample = by_type.setdefault(tensor.quant, [])
-        if sum(one.size_bytes for one in sample) < SAMPLE_BYTES:
-            sample.append(tensor)
-    found = {}
+    found: dict[str, Lookahead] = {}
     try:
-        for quant, sample in by_type.items():
-            is_large = sum(one.size_bytes for one in sample) >= LEAST_SAMPLE_BYTES
-            if is_large and (anew or quant not in lookahead.remembered()):
-                found[quant] = _best(model.crew, sample, model.threads, is_unwanted)
-                lookahead.remember(quant, found[quant])
+        for threads in sorted({model.threads, 1}, reverse=True):
+            reading = session.reading(threads)
+            samples = _samples(session.matrices(), 0 if reading.is_cached else LEAST_SAMPLE_BYTES)
+            if not anew and all(reading.key(quant) in lookahead.remembered() for quant in samples):
+                continue
+            trial = _Trial(model.crew, samples, threads, is_unwanted)
+            for quant, one in trial.run(CACHED_ROUNDS if reading.is_cached else ROUNDS).items():
+                found[reading.key(quant)] = one
+                lookahead.remember(reading.key(quant), one)
     finally:
         session.look_ahead()
     return found
 
 
-def _best(crew: Crew, sample: Sequence[Tensor], threads: int, is_unwanted: Callable[[], bool]) -> Lookahead:
-    tables = {ahead: _Walk(sample, threads, ahead) for ahead in CHOICES}
-    best_s = dict.fromkeys(CHOICES, float("inf"))
-    for n in range(ROUNDS + 1):
-        for ahead, walk in tables.items():
-            if is_unwanted():
-                raise Cancelled("the measurement was stopped")
-            started_s = time.perf_counter()
-            crew.walk_whole(walk.table, threads)
-            if n:  # the first round brings the weights in
-                best_s[ahead] = min(best_s[ahead], time.perf_counter() - started_s)
-    ahead = min(best_s, key=lambda one: best_s[one])
-    if best_s[USUAL] < CLEARLY * best_s[ahead]:
-        ahead = USUAL
-    n_bytes = sum(tensor.size_bytes for tensor in sample)
-    return Lookahead(ahead, n_bytes / best_s[ahead] / 1e9, n_bytes / best_s[USUAL] / 1e9)
+def _samples(matrices: Sequence[Tensor], least_bytes: int) -> dict[str, list[Tensor]]:
+    """Return matrices of each type: all, or as much as no cache holds from one round to the next."""
+    by_type: dict[str, list[Tensor]] = {}
+    for tensor in sorted(matrices, key=lambda one: -one.size_bytes):
+        by_type.setdefault(tensor.quant, []).append(tensor)
+    share = 2 * last_cache_bytes() / max(1, sum(one.size_bytes for one in matrices))
+    samples = {}
+    for quant, tensors in by_type.items():
+        most_bytes = max(SAMPLE_BYTES, share * sum(one.size_bytes for one in tensors))
+        before = accumulate((one.size_bytes for one in tensors), initial=0)
+        samples[quant] = [one for one, n_bytes in zip(tensors, before, strict=False) if n_bytes < most_bytes]
+    return {quant: one for quant, one in samples.items() if sum(each.size_bytes for each in one) >= least_bytes}
+
+
+class _Trial:
+    """Walks of all types in turn, as a token reads them, so that caches hold of one what they hold in decode."""
+
+    def __init__(
+        self, crew: Crew, samples: Mapping[str, Sequence[Tensor]], threads: int, is_unwanted: Callable[[], bool]
+    ) -> None:
+        self._crew, self._threads, self._is_unwanted = crew, threads, is_unwanted
+        self._walks = {quant: _Walk(sample, threads) for quant, sample in samples.items()}
+        self._best_s = {quant: dict.fromkeys(CHOICES, float("inf")) for quant in samples}
+
+    def run(self, rounds: int) -> dict[str, Lookahead]:
+        for n in range(rounds + 1):  # the first brings the weights in
+            for ahead in CHOICES:
+                for quant, walk in self._walks.items():
+                    if self._is_unwanted():
+                        raise Cancelled("the measurement was stopped")
+                    seconds = walk.seconds(self._crew, self._threads, ahead)
+                    if n:
+                        self._best_s[quant][ahead] = min(self._best_s[quant][ahead], seconds)
+        return {quant: self._found(walk.n_bytes, self._best_s[quant]) for quant, walk in self._walks.items()}
+
+    @staticmethod
+    def _found(n_bytes: int, best_s: Mapping[int, float]) -> Lookahead:
+        ahead = min(best_s, key=lambda one: best_s[one])
+        if best_s[USUAL] < CLEARLY * best_s[ahead]:
+            ahead = USUAL
+        return Lookahead(ahead, n_bytes / best_s[ahead] / 1e9, n_bytes / best_s[USUAL] / 1e9)
 
 
 class _Walk:
-    """Products of some matrices with one column each, with one choice."""
+    """Products of some matrices with one column each."""
 
-    def __init__(self, sample: Sequence[Tensor], threads: int, ahead: int) -> None:
+    def __init__(self, sample: Sequence[Tensor], threads: int) -> None:
+        self.n_bytes = sum(tensor.size_bytes for tensor in sample)
         self._step, self._tokens = Memory(128), Memory(64)
         self._scratch = Memory(MATMUL_SCRATCH_BYTES * threads)
         words = self._step.array(np.int64, (16,))
@@ -111,5 +139,11 @@ class _Walk:
         for tensor in sample:
             self._plan.matmul(tensor, inputs[tensor.n_cols], self._out)
             self._plan.barrier()
+        self._table = self._plan.table(compile_kernels(self._plan.kernels()))
+
+    def seconds(self, crew: Crew, threads: int, ahead: int) -> float:
+        """Walk once with a choice and return how long it took."""
         self._plan.look_ahead(lambda quant: ahead)
-        self.table = self._plan.table(compile_kernels(self._plan.kernels()))
+        started_s = time.perf_counter()
+        crew.walk_whole(self._table, threads)
+        return time.perf_counter() - started_s

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.machine.topology import cpu_quota, read_cores
+from engine.machine.topology import cpu_quota, last_cache_bytes, read_cores
 from tests.engine import sysfs_trees
 
 
@@ -101,3 +101,12 @@ def test_machines_that_differ_in_what_tuning_depends_on_have_other_identities(tm
     sysfs_trees.two_cores_four_threads(tmp_path / "b")
     limited = read_cores([0, 1, 2, 3], sysfs_trees.with_quota(tmp_path / "b", "200000 100000"))
     assert len({whole.identity, part.identity, limited.identity}) == 3
+
+
+def test_the_last_cache_is_the_largest(tmp_path: Path) -> None:
+    assert last_cache_bytes(tmp_path) == 0
+    folder = tmp_path / "sys/devices/system/cpu/cpu0/cache"
+    for i, text in enumerate(["48K\n", "2048K\n", "491520K\n", "many\n", ""]):
+        (folder / f"index{i}").mkdir(parents=True)
+        (folder / f"index{i}" / "size").write_text(text)
+    assert last_cache_bytes(tmp_path) == 480 << 20
