@@ -21,7 +21,7 @@ from engine.machine.topology import last_cache_bytes
 from engine.plan import lookahead
 from engine.plan.buffers import Activations
 from engine.plan.compilation import compile_kernels
-from engine.plan.lookahead import CHOICES, USUAL
+from engine.plan.lookahead import CHOICES, usual
 from engine.plan.lookahead import Lookahead as Lookahead
 from engine.plan.plan import Plan
 
@@ -68,7 +68,8 @@ def try_lookahead(
             if not anew and all(reading.key(quant) in lookahead.remembered() for quant in samples):
                 continue
             trial = _Trial(model.crew, samples, threads, is_unwanted)
-            for quant, one in trial.run(CACHED_ROUNDS if reading.is_cached else ROUNDS).items():
+            rounds = CACHED_ROUNDS if reading.is_cached else ROUNDS
+            for quant, one in trial.run(rounds, usual(reading)).items():
                 found[reading.key(quant)] = one
                 lookahead.remember(reading.key(quant), one)
     finally:
@@ -100,7 +101,7 @@ class _Trial:
         self._walks = {quant: _Walk(sample, threads) for quant, sample in samples.items()}
         self._best_s = {quant: dict.fromkeys(CHOICES, float("inf")) for quant in samples}
 
-    def run(self, rounds: int) -> dict[str, Lookahead]:
+    def run(self, rounds: int, default: int) -> dict[str, Lookahead]:
         for n in range(rounds + 1):  # the first brings the weights in
             for ahead in CHOICES:
                 for quant, walk in self._walks.items():
@@ -109,14 +110,14 @@ class _Trial:
                     seconds = walk.seconds(self._crew, self._threads, ahead)
                     if n:
                         self._best_s[quant][ahead] = min(self._best_s[quant][ahead], seconds)
-        return {quant: self._found(walk.n_bytes, self._best_s[quant]) for quant, walk in self._walks.items()}
+        return {quant: self._found(walk.n_bytes, self._best_s[quant], default) for quant, walk in self._walks.items()}
 
     @staticmethod
-    def _found(n_bytes: int, best_s: Mapping[int, float]) -> Lookahead:
+    def _found(n_bytes: int, best_s: Mapping[int, float], default: int) -> Lookahead:
         ahead = min(best_s, key=lambda one: best_s[one])
-        if best_s[USUAL] < CLEARLY * best_s[ahead]:
-            ahead = USUAL
-        return Lookahead(ahead, n_bytes / best_s[ahead] / 1e9, n_bytes / best_s[USUAL] / 1e9)
+        if best_s[default] < CLEARLY * best_s[ahead]:
+            ahead = default
+        return Lookahead(ahead, n_bytes / best_s[ahead] / 1e9, n_bytes / best_s[default] / 1e9)
 
 
 class _Walk:

@@ -13,7 +13,7 @@ from engine.errors import Cancelled
 from engine.kernels import records
 from engine.plan import lookahead
 from engine.plan.crew import Crew
-from engine.plan.lookahead import CHOICES, USUAL, Lookahead, Reading, ahead_of, remember, remembered
+from engine.plan.lookahead import CHOICES, USUAL, USUAL_OF_INTEL, Lookahead, Reading, ahead_of, remember, remembered
 from engine.tuning import lookahead_trials
 from engine.tuning.lookahead_trials import try_lookahead
 from engine.weights.weights import Tensor
@@ -34,6 +34,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setattr(lookahead, "_path", lambda: tmp_path / "lookahead.json")
     monkeypatch.setattr(lookahead_trials, "LEAST_SAMPLE_BYTES", 0)
     set_cache(monkeypatch, 0)
+    monkeypatch.setattr(lookahead, "is_intel", lambda: False)
     remembered.cache_clear()
     yield tmp_path / "lookahead.json"
     remembered.cache_clear()
@@ -122,6 +123,13 @@ def test_one_thread_has_a_choice_of_its_own(model: Model, clock: Clock) -> None:
     model.set_threads(2)
     session.feed(IDS[:1])
     assert used(model) == {-2048}
+
+
+def test_intel_asks_for_less_ahead_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookahead, "is_intel", lambda: True)
+    assert (ahead_of("Q8_0"), ahead_of("Q8_0", Reading(is_cached=True))) == (USUAL_OF_INTEL, USUAL)
+    remember("Q8_0", Lookahead(0, 2.0, 1.0))
+    assert ahead_of("Q8_0") == 0
 
 
 def test_what_the_cache_holds_has_a_choice_of_its_own(
