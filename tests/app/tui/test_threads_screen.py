@@ -165,7 +165,7 @@ async def test_a_high_screen_is_filled_with_larger_bars_steps_and_the_machine(
         before = await shown(driver, "What measuring finds out")
         assert driver.app.watch_performance.is_watched
         assert before.count("not yet") == 6
-        assert empty_rows() <= 1
+        await driver.until(lambda: empty_rows() <= 1, "the rows are filled")
         await driver.pilot.press("enter")
         await shown(driver, "done in")
         await shown(driver, "✓ 2 number of threads that write")
@@ -346,9 +346,10 @@ async def test_without_a_model_the_screen_says_how_to_load_one() -> None:
 async def test_before_it_measures_a_tall_screen_shows_what_will_be() -> None:
     async with tuning(Script(), size=(120, 40)) as driver:
         await driver.pilot.press("f4")
-        text = await shown(driver, "Measuring tries each number of threads in turns")
-        assert text.count("▶  2 ") == 2  # in use, for writing and for reading
-        assert text.count("   3 ─") == 2
+        await shown(driver, "Measuring tries each number of threads in turns")
+        # in use, for writing and for reading
+        await driver.until(lambda: driver.screen_text().count("▶  2 ") == 2, "two threads are in use")
+        await driver.until(lambda: driver.screen_text().count("   3 ─") == 2, "rows to be measured")
         await driver.pilot.resize_terminal(80, 24)
         await driver.hides("   3 ─")
 
