@@ -5,7 +5,7 @@ sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 """
 
 from engine.jit import inner
-from engine.kernels.matmul_fours import no_products, sixteen_weights
+from engine.kernels.matmul_fours import no_fours, sixteen_weights
 from engine.simd import (
     add,
     broadcast_4_bytes,
@@ -19,6 +19,7 @@ from engine.simd import (
     load_i8x32,
     load_i16x16,
     load_i32x8,
+    load_i32x16,
     maddubs,
     maddwd,
     mul,
@@ -28,8 +29,9 @@ from engine.simd import (
     splat_i32x8,
     store_f32x8,
     store_i32x8,
+    store_i32x16,
 )
-from engine.simd.level import SUMS_FOURS
+from engine.simd.level import SIXTEEN_ROWS, SUMS_FOURS
 
 ROW_SCALES, ROW_MINIMA, ROW_D, ROW_DMIN = 256, 320, 352, 356
 """Byte offsets in an unpacked row: 256 + 64 + 32 + 4 + 4 = 360 of the 384."""
@@ -84,7 +86,7 @@ def add_total(total, s, scale):
 
 @inner
 def sum_by_words(products, n_products, group, tile, y, totals):
-    """Exact integer part of one superblock, i32x8 ``[2 halves of the rows][4 columns]`` at ``totals``.
+    """Exact integer part of one superblock, i32x8 ``[4 columns][2 halves of the rows]`` at ``totals``.
 
     Args:
         products: ``two``, ``four`` or ``eight``, as many as fit into int16.
@@ -99,13 +101,13 @@ def sum_by_words(products, n_products, group, tile, y, totals):
         a0, a1, a2, a3, b0, b1, b2, b3 = s
         scale = load_i16x16(tile + _SCALES + 64 * (k // group))
         add_total(totals, a0, scale)
-        add_total(totals + 32, a1, scale)
-        add_total(totals + 64, a2, scale)
-        add_total(totals + 96, a3, scale)
+        add_total(totals + 64, a1, scale)
+        add_total(totals + 128, a2, scale)
+        add_total(totals + 192, a3, scale)
         scale = load_i16x16(tile + _SCALES + 64 * (k // group) + 32)
-        add_total(totals + 128, b0, scale)
-        add_total(totals + 160, b1, scale)
-        add_total(totals + 192, b2, scale)
+        add_total(totals + 32, b0, scale)
+        add_total(totals + 96, b1, scale)
+        add_total(totals + 160, b2, scale)
         add_total(totals + 224, b3, scale)
 
 
@@ -114,25 +116,43 @@ def add_four_totals(totals, t, scale):
     """Add the scaled sums of four columns to the i32x8 at an address."""
     t0, t1, t2, t3 = t
     store_i32x8(totals, add(load_i32x8(totals), mul(t0, scale)))
-    store_i32x8(totals + 32, add(load_i32x8(totals + 32), mul(t1, scale)))
-    store_i32x8(totals + 64, add(load_i32x8(totals + 64), mul(t2, scale)))
-    store_i32x8(totals + 96, add(load_i32x8(totals + 96), mul(t3, scale)))
+    store_i32x8(totals + 64, add(load_i32x8(totals + 64), mul(t1, scale)))
+    store_i32x8(totals + 128, add(load_i32x8(totals + 128), mul(t2, scale)))
+    store_i32x8(totals + 192, add(load_i32x8(totals + 192), mul(t3, scale)))
 
 
 @inner
-def sum_by_fours(products, n_products, group, tile, y, totals):
+def sum_in_halves(products, n_products, group, tile, y, totals):
     """The same for processors with VNNI; as many products as share a scale fit together."""
     for k in range(8):
         store_i32x8(totals + 32 * k, splat_i32x8(0))
     for k in range(0, 256, group):
-        low, high = no_products()
+        low, high = no_fours()
         for n in range(0, group, 16):
             low, high = sixteen_weights(tile + 16 * (k + n), y + 4 * (k + n), (low, high))
         scales = tile + _SCALES + 64 * (k // group)
         add_four_totals(totals, low, shift_lanes_right(load_i32x8(scales), 16))
-        add_four_totals(totals + 128, high, shift_lanes_right(load_i32x8(scales + 32), 16))
+        add_four_totals(totals + 32, high, shift_lanes_right(load_i32x8(scales + 32), 16))
 
 
+@inner
+def sum_whole(products, n_products, group, tile, y, totals):
+    """The same with sixteen rows in a register."""
+    t0, t1, t2, t3 = no_fours()
+    for k in range(0, 256, group):
+        t = no_fours()
+        for n in range(0, group, 16):
+            t = sixteen_weights(tile + 16 * (k + n), y + 4 * (k + n), t)
+        scale = shift_lanes_right(load_i32x16(tile + _SCALES + 64 * (k // group)), 16)
+        t0, t1 = add(t0, mul(t[0], scale)), add(t1, mul(t[1], scale))
+        t2, t3 = add(t2, mul(t[2], scale)), add(t3, mul(t[3], scale))
+    store_i32x16(totals, t0)
+    store_i32x16(totals + 64, t1)
+    store_i32x16(totals + 128, t2)
+    store_i32x16(totals + 192, t3)
+
+
+sum_by_fours = sum_whole if SIXTEEN_ROWS else sum_in_halves
 sum_columns = sum_by_fours if SUMS_FOURS else sum_by_words
 
 
@@ -184,7 +204,7 @@ def add_columns(scaled, totals, view, tile, c, i, acc):
     for n in range(4):
         at = i * padded + c + n
         d_y = splat_f32x8(load_f32(d + 4 * at))
-        low = scaled(tile, load_i32x8(totals + 32 * n), sums + 48 * at)
-        high = scaled(tile + 32, load_i32x8(totals + 128 + 32 * n), sums + 48 * at)
+        low = scaled(tile, load_i32x8(totals + 64 * n), sums + 48 * at)
+        high = scaled(tile + 32, load_i32x8(totals + 32 + 64 * n), sums + 48 * at)
         store_f32x8(acc + 64 * n, fma(low, d_y, load_f32x8(acc + 64 * n)))
         store_f32x8(acc + 64 * n + 32, fma(high, d_y, load_f32x8(acc + 64 * n + 32)))

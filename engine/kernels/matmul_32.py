@@ -6,7 +6,7 @@ that have them, eight f32 minima.
 
 from engine.jit import inner
 from engine.kernels.matmul import eight, four
-from engine.kernels.matmul_fours import no_products, sixteen_weights, sum_32
+from engine.kernels.matmul_fours import in_halves, no_fours, sixteen_weights, sum_32
 from engine.simd import (
     add,
     add_halves,
@@ -72,7 +72,7 @@ def words_of_sixteen(tile, y):
 @inner
 def fours_of_sixteen(tile, y):
     """The same for processors with VNNI."""
-    return sixteen_weights(tile, y, no_products())
+    return in_halves(sixteen_weights(tile, y, no_fours()))
 
 
 @inner

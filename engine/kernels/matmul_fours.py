@@ -5,7 +5,19 @@ Nothing has to fit into int16 on the way, so one form serves weights of all widt
 """
 
 from engine.jit import inner
-from engine.simd import add_fours, broadcast_4_bytes, in_order, load_i8x32, splat_i32x8
+from engine.simd import (
+    add_fours,
+    broadcast_4_bytes,
+    broadcast_4_bytes_64,
+    high_half_i32x16,
+    in_order,
+    load_i8x32,
+    load_i8x64,
+    low_half_i32x16,
+    splat_i32x8,
+    splat_i32x16,
+)
+from engine.simd.level import SIXTEEN_ROWS
 
 
 @inner
@@ -16,7 +28,7 @@ def no_products():
 
 
 @inner
-def four_weights(tile, y, t):
+def four_weights_in_halves(tile, y, t):
     """Products of four weights of sixteen rows with four columns, added to i32x8."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
     low, high = load_i8x32(tile), load_i8x32(tile + 32)
@@ -30,6 +42,44 @@ def four_weights(tile, y, t):
 
 
 @inner
+def four_weights_whole(tile, y, t):
+    """The same with sixteen rows in a register: four i32x16."""
+    t0, t1, t2, t3 = t
+    w = load_i8x64(tile)
+    t0 = in_order(add_fours(t0, w, broadcast_4_bytes_64(y)))
+    t1 = in_order(add_fours(t1, w, broadcast_4_bytes_64(y + 4)))
+    t2 = in_order(add_fours(t2, w, broadcast_4_bytes_64(y + 8)))
+    t3 = in_order(add_fours(t3, w, broadcast_4_bytes_64(y + 12)))
+    return t0, t1, t2, t3
+
+
+@inner
+def no_fours_whole():
+    """Sixteen rows and four columns of zeros."""
+    zero = splat_i32x16(0)
+    return zero, zero, zero, zero
+
+
+@inner
+def same_halves(t):
+    """Sums as four i32x8 of the first eight rows and four of the others."""
+    return t
+
+
+@inner
+def halves_of_whole(t):
+    """The same."""
+    t0, t1, t2, t3 = t
+    low = low_half_i32x16(t0), low_half_i32x16(t1), low_half_i32x16(t2), low_half_i32x16(t3)
+    return low, (high_half_i32x16(t0), high_half_i32x16(t1), high_half_i32x16(t2), high_half_i32x16(t3))
+
+
+four_weights = four_weights_whole if SIXTEEN_ROWS else four_weights_in_halves
+no_fours = no_fours_whole if SIXTEEN_ROWS else no_products
+in_halves = halves_of_whole if SIXTEEN_ROWS else same_halves
+
+
+@inner
 def sixteen_weights(tile, y, t):
     """The same of sixteen weights."""
     t = four_weights(tile + 64, y + 16, four_weights(tile, y, t))
@@ -39,4 +89,4 @@ def sixteen_weights(tile, y, t):
 @inner
 def sum_32(tile, y):
     """Exact integer part of a block of 32 weights."""
-    return sixteen_weights(tile + 256, y + 64, sixteen_weights(tile, y, no_products()))
+    return in_halves(sixteen_weights(tile + 256, y + 64, sixteen_weights(tile, y, no_fours())))

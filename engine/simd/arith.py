@@ -18,12 +18,15 @@ from engine.simd.types import (
     call,
     f32x4,
     f32x8,
+    f32x16,
     i8x16,
     i8x32,
+    i8x64,
     i16x8,
     i16x16,
     i32x4,
     i32x8,
+    i32x16,
     shuffle,
 )
 
@@ -111,18 +114,25 @@ splat_i8x32, splat_i8x16 = _splat(i8x32), _splat(i8x16)
 splat_i16x16 = _splat(i16x16)
 splat_i32x8, splat_i32x4 = _splat(i32x8), _splat(i32x4)
 splat_f32x8, splat_f32x4 = _splat(f32x8), _splat(f32x4)
+splat_i32x16, splat_f32x16 = _splat(i32x16), _splat(f32x16)
 
 
-@intrinsic
-def broadcast_4_bytes(typingctx, address):
-    """Four bytes from memory, repeated over an i8x32."""
+def _broadcast_4(v, lanes):
+    @intrinsic
+    def broadcast(typingctx, address):
+        """Four bytes from memory, repeated over a register of bytes."""
 
-    def emit(context, builder, signature, args):
-        four = builder.load(builder.inttoptr(args[0], I32.as_pointer()))
-        four.align = 1
-        return builder.bitcast(_splat_ir(builder, four, i32x8), i8x32.ir)
+        def emit(context, builder, signature, args):
+            four = builder.load(builder.inttoptr(args[0], I32.as_pointer()))
+            four.align = 1
+            return builder.bitcast(_splat_ir(builder, four, lanes), v.ir)
 
-    return i8x32(types.intp), emit
+        return v(types.intp), emit
+
+    return broadcast
+
+
+broadcast_4_bytes, broadcast_4_bytes_64 = _broadcast_4(i8x32, i32x8), _broadcast_4(i8x64, i32x16)
 
 
 @intrinsic
@@ -345,20 +355,20 @@ def add_fours(typingctx, total, a, b):
     """
 
     def emit(context, builder, signature, args):
-        if level.HAS_VNNI:
+        if level.HAS_VNNI_512 if total is i32x16 else level.HAS_VNNI:
             # The operands' types before LLVM 22, which still takes them.
-            words = [args[0], *(builder.bitcast(v, i32x8.ir) for v in args[1:])]
-            return call(builder, "llvm.x86.avx512.vpdpbusd.256", i32x8.ir, words)
+            words = [args[0], *(builder.bitcast(v, total.ir) for v in args[1:])]
+            return call(builder, f"llvm.x86.avx512.vpdpbusd.{32 * total.n}", total.ir, words)
         if level.HAS_DOTPROD:
             return _halves(builder, args, lambda cut: _neon(builder, "sdot.v4i32.v16i8", i32x4, *cut))
         if level.HAS_ARM64:
             twos = _halves(builder, args[1:], partial(_neon_pairs, builder, i16x8))
             return builder.add(args[0], _halves(builder, [twos], lambda cut: _neon(builder, _WIDER_PAIRS, i32x4, *cut)))
-        wide = ir.VectorType(I32, 32)
-        twos = _pairs_added(builder, _widened_product(builder, args[1:], "zext", wide), 32)
-        return builder.add(args[0], _pairs_added(builder, twos, 16))
+        wide = ir.VectorType(I32, a.n)
+        twos = _pairs_added(builder, _widened_product(builder, args[1:], "zext", wide), a.n)
+        return builder.add(args[0], _pairs_added(builder, twos, a.n // 2))
 
-    return i32x8(i32x8, i8x32, i8x32), emit
+    return total(total, a, b), emit
 
 
 @intrinsic
@@ -413,6 +423,7 @@ pair0, pair1, pair2, pair3, pair4, pair5, pair6, pair7 = (
 
 low_half_i8, high_half_i8 = _pick(i8x32, i8x16, range(16)), _pick(i8x32, i8x16, range(16, 32))
 low_half_i16, high_half_i16 = _pick(i16x16, i16x8, range(8)), _pick(i16x16, i16x8, range(8, 16))
+low_half_i32x16, high_half_i32x16 = _pick(i32x16, i32x8, range(8)), _pick(i32x16, i32x8, range(8, 16))
 low_half_i32, high_half_i32 = _pick(i32x8, i32x4, range(4)), _pick(i32x8, i32x4, range(4, 8))
 twice_i8x16 = _pick(i8x16, i8x32, [*range(16), *range(16)])
 each_twice_i16x8 = _pick(i16x8, i16x16, [k // 2 for k in range(16)])
@@ -456,6 +467,7 @@ def _convert(src, dst, operation):
     return convert
 
 
+f32_of_i32x16 = _convert(i32x16, f32x16, "sitofp")
 f32_of_i32x8, f32_of_i32x4 = _convert(i32x8, f32x8, "sitofp"), _convert(i32x4, f32x4, "sitofp")
 widen_i8x16, widen_u8x16 = _convert(i8x16, i16x16, "sext"), _convert(i8x16, i16x16, "zext")
 i32_of_i16x8 = _convert(i16x8, i32x8, "sext")

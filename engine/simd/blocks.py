@@ -577,7 +577,11 @@ def _opaque(v, has_effect):
         if not level.HAS_AVX2:
             return args[0]
         kind = ir.FunctionType(v.ir, [v.ir])
-        return builder.call(ir.InlineAsm(kind, "", "=x,0", side_effect=has_effect), args)
+        is_512_bits = v.n * int(v.lane[1:]) == 512
+        if is_512_bits and not level.HAS_VNNI_512:
+            return args[0]
+        registers = "=v,0" if is_512_bits else "=x,0"
+        return builder.call(ir.InlineAsm(kind, "", registers, side_effect=has_effect), args)
 
     return v(v), emit
 

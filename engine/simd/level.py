@@ -30,9 +30,15 @@ HAS_F16C = HAS_ARM64 or {"f16c", "avx"} <= FEATURES
 HAS_X86 = "sse2" in FEATURES
 HAS_VNNI = HAS_AVX2 and ("avxvnni" in FEATURES or {"avx512vnni", "avx512vl"} <= FEATURES)
 
+HAS_VNNI_512 = HAS_VNNI and {"avx512vnni", "avx512bw"} <= FEATURES
+
 SUMS_FOURS = HAS_VNNI or HAS_ARM64
 """Whether kernels add four byte products to an int32 in one step. Tests also set it on other processors: the
 operation is correct at every level, and fast only with VNNI and on ARM64."""
+
+SIXTEEN_ROWS = HAS_VNNI_512
+"""Whether such kernels keep the sums of sixteen rows in one register of 512 bits, instead of eight. The results are the
+same; tests also set it elsewhere."""
 
 FOURS_OFFSET = 0 if HAS_ARM64 else -128
 """Added to signed weights, modulo 256, in such kernels: VNNI multiplies unsigned bytes, ARM64 signed ones."""

@@ -19,12 +19,15 @@ from engine.simd.types import (
     call,
     f32x4,
     f32x8,
+    f32x16,
     i8x16,
     i8x32,
+    i8x64,
     i16x8,
     i16x16,
     i32x4,
     i32x8,
+    i32x16,
     shuffle,
 )
 
@@ -76,6 +79,7 @@ load_i8x16, load_i8x32 = _load(i8x16, i8x16.ir), _load(i8x32, i8x32.ir)
 load_i16x8, load_i16x16 = _load(i16x8, i16x8.ir), _load(i16x16, i16x16.ir)
 load_i32x4, load_i32x8 = _load(i32x4, i32x4.ir), _load(i32x8, i32x8.ir)
 load_f32x4, load_f32x8 = _load(f32x4, f32x4.ir), _load(f32x8, f32x8.ir)
+load_i8x64, load_i32x16, load_f32x16 = _load(i8x64, i8x64.ir), _load(i32x16, i32x16.ir), _load(f32x16, f32x16.ir)
 load_u8, load_i8 = _load(types.uint8, I8), _load(types.int8, I8)
 load_u16, load_i16 = _load(types.uint16, ir.IntType(16)), _load(types.int16, ir.IntType(16))
 load_u32, load_i32, load_i64 = _load(types.uint32, I32), _load(types.int32, I32), _load(types.int64, I64)
@@ -85,6 +89,7 @@ store_i8x16, store_i8x32 = _store(i8x16, i8x16.ir), _store(i8x32, i8x32.ir)
 store_i16x8, store_i16x16 = _store(i16x8, i16x8.ir), _store(i16x16, i16x16.ir)
 store_i32x4, store_i32x8 = _store(i32x4, i32x4.ir), _store(i32x8, i32x8.ir)
 store_f32x4, store_f32x8 = _store(f32x4, f32x4.ir), _store(f32x8, f32x8.ir)
+store_i32x16, store_f32x16 = _store(i32x16, i32x16.ir), _store(f32x16, f32x16.ir)
 store_u8, store_i8, store_i16 = _store(types.uint8, I8), _store(types.int8, I8), _store(types.int16, ir.IntType(16))
 store_i32, store_i64 = _store(types.int32, I32), _store(types.int64, I64)
 store_f32 = _store(types.float32, ir.FloatType())

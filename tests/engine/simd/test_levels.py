@@ -10,7 +10,7 @@ from pathlib import Path
 import numba.core.codegen
 import pytest
 
-from engine.simd.level import HAS_VNNI
+from engine.simd.level import HAS_VNNI, HAS_VNNI_512
 
 pytestmark = pytest.mark.slow
 
@@ -80,13 +80,17 @@ def test_integer_results_are_the_same_at_older_levels(level: str, tmp_path: Path
     assert_pass(*tests, temporary=tmp_path / "inner", NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=features)
 
 
-@pytest.mark.skipif(HAS_VNNI, reason="it is this processor's own form, which test_quants.py proves")
-def test_the_form_for_vnni_is_exact_on_any_processor(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("plugin", "is_own"), [("sums_fours", HAS_VNNI and not HAS_VNNI_512), ("sums_sixteen_rows", HAS_VNNI_512)]
+)
+def test_the_forms_for_vnni_are_exact_on_any_processor(plugin: str, is_own: bool, tmp_path: Path) -> None:
+    if is_own:
+        pytest.skip("it is this processor's own form, which test_quants.py proves")
     wanted = ("test_integers_are_exact", "test_largest_values_fit_the_integers_on_the_way")
     tests = [f"tests/engine/quants/test_quants.py::{test}[{name}-block]" for test in wanted for name in TYPES_OF_FOURS]
     # numba knows two forms of a function by one name: a cache of its own.
-    cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / "sums_fours"
-    assert_pass("-p", "tests.engine.sums_fours", *tests, temporary=tmp_path / "inner", JALOPY_CACHE_DIR=str(cache))
+    cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / plugin
+    assert_pass("-p", f"tests.engine.{plugin}", *tests, temporary=tmp_path / "inner", JALOPY_CACHE_DIR=str(cache))
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")
@@ -95,7 +99,9 @@ def test_where_there_is_vnni_prefill_uses_it(level: str, tmp_path: Path) -> None
     code = """
 from engine.quants.q8_0 import QUANT, matmul
 matmul.address
-print(QUANT.form(in_rows=False), matmul._compiled._library.get_asm_str().count("vpdpbusd"))
+asm = matmul._compiled._library.get_asm_str().splitlines()
+products = [line for line in asm if "vpdpbusd" in line]
+print(QUANT.form(in_rows=False), sum("ymm" in p for p in products), sum("zmm" in p for p in products))
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -111,6 +117,6 @@ print(QUANT.form(in_rows=False), matmul._compiled._library.get_asm_str().count("
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    form, found = done.stdout.rsplit(maxsplit=1)
+    form, ymm, zmm = done.stdout.rsplit(maxsplit=2)
     assert form == "q8_0 bytes"
-    assert int(found) >= 64
+    assert int(zmm) >= 32 if "avx512" in VNNI[level] else int(ymm) >= 64
