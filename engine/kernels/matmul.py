@@ -6,16 +6,25 @@ sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 
 from engine.jit import inner
 from engine.kernels.matmul_fours import no_fours, sixteen_weights
+from engine.kernels.rows import (
+    add_word_pairs,
+    broadcast_4,
+    floats_of_ints,
+    load_floats,
+    load_ints,
+    load_words,
+    splat_floats,
+    splat_ints,
+    store_floats,
+    words_of_bytes,
+)
 from engine.simd import (
     add,
     broadcast_4_bytes,
-    f32_of_i32x8,
     fma,
     fmul,
-    i16_of_i8,
     in_turn,
     load_f32,
-    load_f32x8,
     load_i8x32,
     load_i16x16,
     load_i32x8,
@@ -24,10 +33,8 @@ from engine.simd import (
     maddwd,
     mul,
     shift_lanes_right,
-    splat_f32x8,
     splat_i16x16,
     splat_i32x8,
-    store_f32x8,
     store_i32x8,
     store_i32x16,
 )
@@ -159,52 +166,69 @@ sum_columns = sum_by_fours if SUMS_FOURS else sum_by_words
 @inner
 def minima_total(n_pairs, tile, sums):
     """Sum over pairs of sub-blocks of minimum times activation sum, for one column."""
-    total = splat_i32x8(0)
+    total = splat_ints(0)
     for p in range(n_pairs):
-        pair = i16_of_i8(broadcast_4_bytes(sums + 4 * p))
-        total = add(total, maddwd(load_i16x16(tile + _MINIMA + 64 * p), pair))
+        pair = words_of_bytes(broadcast_4(sums + 4 * p))
+        total = add(total, add_word_pairs(load_words(tile + _MINIMA + 64 * p), pair))
     return total
 
 
 @inner
 def minima_of_32(tile, t, sums):
     """One column's value before the activations' scale: d * t + dmin * minima, eight minima."""
-    value = fmul(load_f32x8(tile + _D), f32_of_i32x8(t))
-    return fma(load_f32x8(tile + _DMIN), f32_of_i32x8(minima_total(4, tile, sums + 32)), value)
+    value = fmul(load_floats(tile + _D), floats_of_ints(t))
+    return fma(load_floats(tile + _DMIN), floats_of_ints(minima_total(4, tile, sums + 32)), value)
 
 
 @inner
 def minima_of_16(tile, t, sums):
     """The same with sixteen minima."""
-    value = fmul(load_f32x8(tile + _D), f32_of_i32x8(t))
-    return fma(load_f32x8(tile + _DMIN), f32_of_i32x8(minima_total(8, tile, sums)), value)
+    value = fmul(load_floats(tile + _D), floats_of_ints(t))
+    return fma(load_floats(tile + _DMIN), floats_of_ints(minima_total(8, tile, sums)), value)
 
 
 @inner
 def offsets_of_32(tile, t, sums):
     """One column's value where the minima are multiples of the scales, and so stay integers; eight minima."""
-    return fmul(load_f32x8(tile + _D), f32_of_i32x8(add(t, minima_total(4, tile, sums + 32))))
+    return fmul(load_floats(tile + _D), floats_of_ints(add(t, minima_total(4, tile, sums + 32))))
 
 
 @inner
 def offsets_of_16(tile, t, sums):
     """The same with sixteen minima."""
-    return fmul(load_f32x8(tile + _D), f32_of_i32x8(add(t, minima_total(8, tile, sums))))
+    return fmul(load_floats(tile + _D), floats_of_ints(add(t, minima_total(8, tile, sums))))
+
+
+@inner
+def add_column(scaled, tile, total, sums, d_y, acc):
+    """Scale the integer parts of a register of rows and add them to their f32 in memory; all but ``tile`` of a column.
+
+    Args:
+        scaled: (tile, t, sums) -> f32 lanes, before the activations' scale.
+        d_y: the activations' scale.
+    """
+    value = scaled(tile, load_ints(total), sums)
+    store_floats(acc, fma(value, splat_floats(d_y), load_floats(acc)))
+
+
+@inner
+def add_column_by_halves(scaled, tile, total, sums, d_y, acc):
+    """The same for sixteen rows, of eight at a time."""
+    add_column(scaled, tile, total, sums, d_y, acc)
+    add_column(scaled, tile + 32, total + 32, sums, d_y, acc + 32)
+
+
+add_rows = add_column if SIXTEEN_ROWS else add_column_by_halves
 
 
 @inner
 def add_columns(scaled, totals, view, tile, c, i, acc):
-    """Scale the integer parts of four columns and add them to their f32 lanes in memory.
+    """``add_column`` for all rows of four columns.
 
     Args:
-        scaled: (tile, t, sums) -> f32x8, one column's value before the activations' scale.
         totals: address of what ``sum_columns`` left.
     """
     _, d, sums, _, padded = view
     for n in range(4):
         at = i * padded + c + n
-        d_y = splat_f32x8(load_f32(d + 4 * at))
-        low = scaled(tile, load_i32x8(totals + 64 * n), sums + 48 * at)
-        high = scaled(tile + 32, load_i32x8(totals + 32 + 64 * n), sums + 48 * at)
-        store_f32x8(acc + 64 * n, fma(low, d_y, load_f32x8(acc + 64 * n)))
-        store_f32x8(acc + 64 * n + 32, fma(high, d_y, load_f32x8(acc + 64 * n + 32)))
+        add_rows(scaled, tile, totals + 64 * n, sums + 48 * at, load_f32(d + 4 * at), acc + 64 * n)

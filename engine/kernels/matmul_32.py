@@ -6,29 +6,32 @@ that have them, eight f32 minima.
 
 from engine.jit import inner
 from engine.kernels.matmul import eight, four
-from engine.kernels.matmul_fours import in_halves, no_fours, sixteen_weights, sum_32
+from engine.kernels.matmul_fours import no_fours, sixteen_weights, sum_32
+from engine.kernels.rows import (
+    add_word_pairs,
+    broadcast_4,
+    broadcast_int,
+    floats_of_ints,
+    load_floats,
+    pairs_of_words,
+    splat_floats,
+    store_floats,
+    words_of_bytes,
+)
 from engine.simd import (
     add,
     add_halves,
-    broadcast_4_bytes,
-    broadcast_i32,
-    f32_of_i32x8,
     fma,
     fmul,
-    i16_of_i8,
     load_f32,
-    load_f32x8,
     load_i8x32,
     maddubs,
     maddwd,
-    pairs_i16,
-    splat_f32x8,
     splat_i8x32,
     splat_i16x16,
-    store_f32x8,
     store_i32x8,
 )
-from engine.simd.level import SUMS_FOURS
+from engine.simd.level import SIXTEEN_ROWS, SUMS_FOURS
 
 ROW_D, ROW_M = 256, 288
 """Byte offsets in an unpacked row: 256 + 32 + 32 = 320 of the 384."""
@@ -72,7 +75,7 @@ def words_of_sixteen(tile, y):
 @inner
 def fours_of_sixteen(tile, y):
     """The same for processors with VNNI."""
-    return in_halves(sixteen_weights(tile, y, no_fours()))
+    return sixteen_weights(tile, y, no_fours())
 
 
 @inner
@@ -93,57 +96,69 @@ sum_two_fours = sum_32 if SUMS_FOURS else words_of_four
 
 @inner
 def add_scaled(scales, t, d_y, sums, acc):
-    """Add one block of one column, d * d_y * t, to eight f32 in memory; lanes are rows.
+    """Add one block of one column, d * d_y * t, to a register's f32 in memory; lanes are rows.
 
     Args:
-        scales: address of the block's eight d in the tile.
+        scales: address of the rows' d in the tile.
         d_y, sums: addresses of the activations' scale and int32 sum.
     """
-    value = fmul(load_f32x8(scales), f32_of_i32x8(t))
-    store_f32x8(acc, fma(value, splat_f32x8(load_f32(d_y)), load_f32x8(acc)))
+    value = fmul(load_floats(scales), floats_of_ints(t))
+    store_floats(acc, fma(value, splat_floats(load_f32(d_y)), load_floats(acc)))
+
+
+@inner
+def lowered(t, offset, sums):
+    """Products of weights that are stored too large by an offset, without it."""
+    return add(t, add_word_pairs(pairs_of_words(-offset, 0), words_of_bytes(broadcast_4(sums))))
 
 
 @inner
 def add_offset_1(scales, t, d_y, sums, acc):
     """The same for weights that are stored 1 too large."""
-    add_scaled(scales, add(t, maddwd(pairs_i16(-1, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
+    add_scaled(scales, lowered(t, 1, sums), d_y, sums, acc)
 
 
 @inner
 def add_offset_8(scales, t, d_y, sums, acc):
     """The same for weights that are stored 8 too large."""
-    add_scaled(scales, add(t, maddwd(pairs_i16(-8, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
+    add_scaled(scales, lowered(t, 8, sums), d_y, sums, acc)
 
 
 @inner
 def add_offset_12(scales, t, d_y, sums, acc):
     """The same for weights that are stored 12 too large."""
-    add_scaled(scales, add(t, maddwd(pairs_i16(-12, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
+    add_scaled(
+        scales, add(t, add_word_pairs(pairs_of_words(-12, 0), words_of_bytes(broadcast_4(sums)))), d_y, sums, acc
+    )
 
 
 @inner
 def add_offset_16(scales, t, d_y, sums, acc):
     """The same for weights that are stored 16 too large."""
-    add_scaled(scales, add(t, maddwd(pairs_i16(-16, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
+    add_scaled(
+        scales, add(t, add_word_pairs(pairs_of_words(-16, 0), words_of_bytes(broadcast_4(sums)))), d_y, sums, acc
+    )
 
 
 @inner
 def add_offset_128(scales, t, d_y, sums, acc):
     """The same for weights that are stored 128 too large."""
-    add_scaled(scales, add(t, maddwd(pairs_i16(-128, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
+    add_scaled(
+        scales, add(t, add_word_pairs(pairs_of_words(-128, 0), words_of_bytes(broadcast_4(sums)))), d_y, sums, acc
+    )
 
 
 @inner
 def add_minimum(scales, t, d_y, sums, acc):
     """The same for weights with a minimum: d_y * (d * t + m * sum)."""
-    minima = fmul(load_f32x8(scales + _M - _D), f32_of_i32x8(broadcast_i32(sums)))
-    value = fma(load_f32x8(scales), f32_of_i32x8(t), minima)
-    store_f32x8(acc, fma(value, splat_f32x8(load_f32(d_y)), load_f32x8(acc)))
+    minima = fmul(load_floats(scales + _M - _D), floats_of_ints(broadcast_int(sums)))
+    value = fma(load_floats(scales), floats_of_ints(t), minima)
+    store_floats(acc, fma(value, splat_floats(load_f32(d_y)), load_floats(acc)))
 
 
 @inner
 def add_blocks(add_block, scales, t, d_y, sums, acc):
-    """``add_block`` for four columns of eight rows; columns lie 64 bytes apart in ``acc``."""
+    """``add_block`` for four columns of a register of rows; columns lie 64 bytes apart in ``acc``."""
     t0, t1, t2, t3 = t
     add_block(scales, t0, d_y, sums, acc)
     add_block(scales, t1, d_y + 4, sums + 4, acc + 64)
@@ -152,17 +167,28 @@ def add_blocks(add_block, scales, t, d_y, sums, acc):
 
 
 @inner
+def add_by_halves(add_block, scales, t, d_y, sums, acc):
+    """The same for all sixteen rows, of eight at a time."""
+    low, high = t
+    add_blocks(add_block, scales, low, d_y, sums, acc)
+    add_blocks(add_block, scales + 32, high, d_y, sums, acc + 32)
+
+
+add_tile = add_blocks if SIXTEEN_ROWS else add_by_halves
+"""``add_block`` for four columns of a tile."""
+
+
+@inner
 def columns_32(sum_block, add_block, view, tile, y, c, i, n_live, acc):
     """Add the products of the blocks of a tile with four columns.
 
     Args:
-        sum_block: (tile, y) -> (four i32x8, four i32x8), the two halves of the rows.
+        sum_block: (tile, y) -> four i32x16, or (four i32x8, four i32x8), the two halves of the rows.
         add_block: (scales, t, d_y, sums, acc) -> None, acc being an address: in registers the accumulators would push
             others out.
     """
     _, d, sums, _, padded = view
     for b in range(n_live // 32):
-        low, high = sum_block(tile + 512 * b, y + 128 * b)
         at = 4 * ((8 * i + b) * padded + c)
-        add_blocks(add_block, tile + _D + 64 * b, low, d + at, sums + at, acc)
-        add_blocks(add_block, tile + _D + 64 * b + 32, high, d + at, sums + at, acc + 32)
+        t = sum_block(tile + 512 * b, y + 128 * b)
+        add_tile(add_block, tile + _D + 64 * b, t, d + at, sums + at, acc)

@@ -9,11 +9,9 @@ from engine.simd import (
     add_fours,
     broadcast_4_bytes,
     broadcast_4_bytes_64,
-    high_half_i32x16,
     in_order,
     load_i8x32,
     load_i8x64,
-    low_half_i32x16,
     splat_i32x8,
     splat_i32x16,
 )
@@ -60,23 +58,8 @@ def no_fours_whole():
     return zero, zero, zero, zero
 
 
-@inner
-def same_halves(t):
-    """Sums as four i32x8 of the first eight rows and four of the others."""
-    return t
-
-
-@inner
-def halves_of_whole(t):
-    """The same."""
-    t0, t1, t2, t3 = t
-    low = low_half_i32x16(t0), low_half_i32x16(t1), low_half_i32x16(t2), low_half_i32x16(t3)
-    return low, (high_half_i32x16(t0), high_half_i32x16(t1), high_half_i32x16(t2), high_half_i32x16(t3))
-
-
 four_weights = four_weights_whole if SIXTEEN_ROWS else four_weights_in_halves
 no_fours = no_fours_whole if SIXTEEN_ROWS else no_products
-in_halves = halves_of_whole if SIXTEEN_ROWS else same_halves
 
 
 @inner
@@ -89,4 +72,4 @@ def sixteen_weights(tile, y, t):
 @inner
 def sum_32(tile, y):
     """Exact integer part of a block of 32 weights."""
-    return in_halves(sixteen_weights(tile + 256, y + 64, sixteen_weights(tile, y, no_fours())))
+    return sixteen_weights(tile + 256, y + 64, sixteen_weights(tile, y, no_fours()))

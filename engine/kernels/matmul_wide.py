@@ -9,7 +9,7 @@ An unpacked row holds 512 bytes of weights, then up to eight f32 scales.
 
 from engine.jit import inner
 from engine.kernels.matmul import add_two
-from engine.kernels.matmul_32 import add_blocks, add_scaled
+from engine.kernels.matmul_32 import add_by_halves, add_scaled
 from engine.kernels.matmul_fours import no_products
 from engine.simd import (
     broadcast_4_bytes,
@@ -75,10 +75,9 @@ def columns_wide(add_block, view, tile, y, c, i, n_live, acc):
     """Add the products of a tile's 32-weight blocks with four columns; ``add_block`` as in ``matmul_32``."""
     _, d, sums, _, padded = view
     for b in range(n_live // 32):
-        low, high = add_32(tile + 1024 * b, y + 256 * b, no_products())
         at = 4 * ((8 * i + b) * padded + c)
-        add_blocks(add_block, tile + TILE_D + 64 * b, low, d + at, sums + at, acc)
-        add_blocks(add_block, tile + TILE_D + 64 * b + 32, high, d + at, sums + at, acc + 32)
+        t = add_32(tile + 1024 * b, y + 256 * b, no_products())
+        add_by_halves(add_block, tile + TILE_D + 64 * b, t, d + at, sums + at, acc)
 
 
 @inner
@@ -88,7 +87,5 @@ def columns_wide_k(view, tile, y, c, i, n_live, acc):
     t = no_products()
     for k in range(rolled(8)):
         t = add_32(tile + 1024 * k, y + 256 * k, t)
-    low, high = t
     at = 4 * (i * padded + c)
-    add_blocks(add_scaled, tile + TILE_D, low, d + at, sums + at, acc)
-    add_blocks(add_scaled, tile + TILE_D + 32, high, d + at, sums + at, acc + 32)
+    add_by_halves(add_scaled, tile + TILE_D, t, d + at, sums + at, acc)

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, add_blocks, add_offset_12, sixteen_of_32, store_sums_of_16
+from engine.kernels.matmul_32 import ROW_D, add_offset_12, add_tile, sixteen_of_32, store_sums_of_16
 from engine.kernels.matvec_32 import few_32, matvec_32
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
@@ -131,11 +131,10 @@ def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile; activations have a scale for 32, and their sums are made here."""
     _, d, _, _, padded = view
     for g in range(n_live // 16):
-        low, high = sixteen_of_32(tile + 256 * g, y + 64 * g)
+        t = sixteen_of_32(tile + 256 * g, y + 64 * g)
         store_sums_of_16(room, y + 64 * g)
         at, scales = d + 4 * ((8 * i + (g >> 1)) * padded + c), tile + 16 * ROW_D + 64 * g
-        add_blocks(add_offset_12, scales, low, at, room, acc)
-        add_blocks(add_offset_12, scales + 32, high, at, room, acc + 32)
+        add_tile(add_offset_12, scales, t, at, room, acc)
 
 
 @inner

@@ -24,6 +24,7 @@ from engine.simd.types import (
     i8x64,
     i16x8,
     i16x16,
+    i16x32,
     i32x4,
     i32x8,
     i32x16,
@@ -334,7 +335,7 @@ def _maddwd(src, dst, native):
         """Signed 16-bit products, neighbours added into int32."""
 
         def emit(context, builder, signature, args):
-            if level.HAS_AVX2 and native:
+            if native and (level.HAS_VNNI_512 if dst is i32x16 else level.HAS_AVX2):
                 return call(builder, native, dst.ir, args)
             return maddwd_ir(builder, *args)
 
@@ -344,6 +345,7 @@ def _maddwd(src, dst, native):
 
 
 maddwd = _maddwd(i16x16, i32x8, "llvm.x86.avx2.pmadd.wd")
+maddwd_512 = _maddwd(i16x32, i32x16, "llvm.x86.avx512.pmaddw.d.512")
 maddwd_128 = _maddwd(i16x8, i32x4, None)
 
 
@@ -423,7 +425,6 @@ pair0, pair1, pair2, pair3, pair4, pair5, pair6, pair7 = (
 
 low_half_i8, high_half_i8 = _pick(i8x32, i8x16, range(16)), _pick(i8x32, i8x16, range(16, 32))
 low_half_i16, high_half_i16 = _pick(i16x16, i16x8, range(8)), _pick(i16x16, i16x8, range(8, 16))
-low_half_i32x16, high_half_i32x16 = _pick(i32x16, i32x8, range(8)), _pick(i32x16, i32x8, range(8, 16))
 low_half_i32, high_half_i32 = _pick(i32x8, i32x4, range(4)), _pick(i32x8, i32x4, range(4, 8))
 twice_i8x16 = _pick(i8x16, i8x32, [*range(16), *range(16)])
 each_twice_i16x8 = _pick(i16x8, i16x16, [k // 2 for k in range(16)])
@@ -472,6 +473,7 @@ f32_of_i32x8, f32_of_i32x4 = _convert(i32x8, f32x8, "sitofp"), _convert(i32x4, f
 widen_i8x16, widen_u8x16 = _convert(i8x16, i16x16, "sext"), _convert(i8x16, i16x16, "zext")
 i32_of_i16x8 = _convert(i16x8, i32x8, "sext")
 bits_of_f32x8, f32_of_bits = _convert(f32x8, i32x8, "bitcast"), _convert(i32x8, f32x8, "bitcast")
+i16_of_i8x64 = _convert(i8x64, i16x32, "bitcast")
 i16_of_i8 = _convert(i8x32, i16x16, "bitcast")
 
 

@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 from engine.simd import level
 from engine.simd.arith import _in_halves, _pick, _splat_ir, maddwd_ir
 from engine.simd.memory import _widen_halves
-from engine.simd.types import I32, I64, call, f32x4, f32x8, i8x16, i8x32, i16x16, i32x4, i32x8, shuffle
+from engine.simd.types import I32, I64, call, f32x4, f32x8, i8x16, i8x32, i16x16, i16x32, i32x4, i32x8, i32x16, shuffle
 
 I8, I16 = ir.IntType(8), ir.IntType(16)
 
@@ -488,27 +488,39 @@ def add_halves(typingctx, a, b):
     return i32x8(i32x8, i32x8), emit
 
 
-@intrinsic
-def broadcast_i32(typingctx, address):
-    """One int32 from memory in all lanes."""
+def _broadcast_i32(v):
+    @intrinsic
+    def broadcast(typingctx, address):
+        """One int32 from memory in all lanes."""
 
-    def emit(context, builder, signature, args):
-        return _splat_ir(builder, _read(builder, args[0], I32), i32x8)
+        def emit(context, builder, signature, args):
+            return _splat_ir(builder, _read(builder, args[0], I32), v)
 
-    return i32x8(types.intp), emit
+        return v(types.intp), emit
+
+    return broadcast
 
 
-@intrinsic
-def pairs_i16(typingctx, even, odd):
-    """Two values in turn, in all sixteen int16 lanes."""
+broadcast_i32, broadcast_i32x16 = _broadcast_i32(i32x8), _broadcast_i32(i32x16)
 
-    def emit(context, builder, signature, args):
-        v = ir.Constant(i16x16.ir, ir.Undefined)
-        for k in range(2):
-            v = builder.insert_element(v, builder.trunc(args[k], I16), ir.Constant(I32, k))
-        return shuffle(builder, v, [0, 1] * 8)
 
-    return i16x16(types.int64, types.int64), emit
+def _pairs_i16(v):
+    @intrinsic
+    def pairs(typingctx, even, odd):
+        """Two values in turn, in all int16 lanes."""
+
+        def emit(context, builder, signature, args):
+            two = ir.Constant(v.ir, ir.Undefined)
+            for k in range(2):
+                two = builder.insert_element(two, builder.trunc(args[k], I16), ir.Constant(I32, k))
+            return shuffle(builder, two, [0, 1] * (v.n // 2))
+
+        return v(types.int64, types.int64), emit
+
+    return pairs
+
+
+pairs_i16, pairs_i16x32 = _pairs_i16(i16x16), _pairs_i16(i16x32)
 
 
 def _shift_lanes(operation):

@@ -25,6 +25,7 @@ from engine.simd.types import (
     i8x64,
     i16x8,
     i16x16,
+    i16x32,
     i32x4,
     i32x8,
     i32x16,
@@ -80,6 +81,7 @@ load_i16x8, load_i16x16 = _load(i16x8, i16x8.ir), _load(i16x16, i16x16.ir)
 load_i32x4, load_i32x8 = _load(i32x4, i32x4.ir), _load(i32x8, i32x8.ir)
 load_f32x4, load_f32x8 = _load(f32x4, f32x4.ir), _load(f32x8, f32x8.ir)
 load_i8x64, load_i32x16, load_f32x16 = _load(i8x64, i8x64.ir), _load(i32x16, i32x16.ir), _load(f32x16, f32x16.ir)
+load_i16x32 = _load(i16x32, i16x32.ir)
 load_u8, load_i8 = _load(types.uint8, I8), _load(types.int8, I8)
 load_u16, load_i16 = _load(types.uint16, ir.IntType(16)), _load(types.int16, ir.IntType(16))
 load_u32, load_i32, load_i64 = _load(types.uint32, I32), _load(types.int32, I32), _load(types.int64, I64)

@@ -50,7 +50,7 @@ class _VecModel(models.PrimitiveModel):
 
 i8x16, i16x8, i32x4, f32x4 = Vec("i8", 16), Vec("i16", 8), Vec("i32", 4), Vec("f32", 4)
 i8x32, i16x16, i32x8, f32x8 = Vec("i8", 32), Vec("i16", 16), Vec("i32", 8), Vec("f32", 8)
-i8x64, i32x16, f32x16 = Vec("i8", 64), Vec("i32", 16), Vec("f32", 16)
+i8x64, i16x32, i32x16, f32x16 = Vec("i8", 64), Vec("i16", 32), Vec("i32", 16), Vec("f32", 16)
 
 SCALAR = {"i8": types.int8, "i16": types.int16, "i32": types.int32, "f32": types.float32}
 I32 = ir.IntType(32)
