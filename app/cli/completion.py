@@ -1,11 +1,7 @@
 """``jalopy completion``: the words that a shell completes, as a script for it, made from the command line's parsers."""
 
-from __future__ import annotations
-
 from app.cli.arguments import COMMANDS, options_of
 from app.program import exit_codes
-from app.program.settings import Settings
-from app.text.record import record
 
 _BASH = """\
 _jalopy() {{
@@ -20,21 +16,10 @@ _jalopy() {{
 complete -o nospace -o filenames -F _jalopy jalopy"""
 
 
-@record
-class CompletionOptions:
-    """Arguments of ``completion``."""
-
-    shell: str
-
-
-def completion(options: CompletionOptions, settings: Settings) -> int:
+def completion(shell: str) -> int:
     """Print the script."""
-    print(
-        {"bash": _bash, "zsh": lambda: f"autoload -U +X bashcompinit && bashcompinit\n{_bash()}", "fish": _fish}[
-            options.shell
-        ](),
-        flush=True,
-    )
+    zsh = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
+    print(_fish() if shell == "fish" else f"{zsh}{_bash()}", flush=True)
     return exit_codes.OK
 
 

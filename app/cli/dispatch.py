@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -28,8 +29,8 @@ from engine.machine import address_space
 _ELSEWHERE = {"inspect": "app.library.inspect", "compare": "app.cli.compare.command", "serve": "app.server.command"}
 """Modules of commands that are not in ``app.cli``.
 
-A command's module has a function of its name, which takes a record ``NameOptions``: its fields have the names of the
-options, or of the settings ``threads`` and ``weights``.
+A command's module has a function of its name, which is given by name what it takes: options, the settings ``threads``
+and ``weights``, ``settings`` as a whole, and ``options``, where there is a class ``NameOptions`` to collect them.
 """
 
 
@@ -90,9 +91,12 @@ def obey(options: argparse.Namespace) -> int:
         )
     elif getattr(options, "model", None) is not None:
         options.model = _given_model(options)
-    given = vars(options) | {"threads": settings.threads, "weights": settings.weights_or_default}
-    kind = getattr(module, f"{options.command.capitalize()}Options")
-    code: int = getattr(module, options.command)(kind(**{one.name: given[one.name] for one in fields(kind)}), settings)
+    given = {**vars(options), "threads": settings.threads, "weights": settings.weights_or_default, "settings": settings}
+    carry_out = getattr(module, options.command)
+    kind = getattr(module, f"{options.command.capitalize()}Options", None)
+    if kind is not None:
+        given["options"] = kind(**{one.name: given[one.name] for one in fields(kind)})
+    code: int = carry_out(**{name: given[name] for name in signature(carry_out).parameters if name in given})
     return code
 
 

@@ -20,32 +20,22 @@ from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.figures import counted, size
 from app.text.json_line import json_line
-from app.text.record import record
 
 MOST_COLUMNS = 120
 
 
-@record
-class ModelsOptions:
-    """Arguments of ``models``, besides settings."""
-
-    words: Sequence[str] = ()
-    measure: bool = False
-    as_json: bool = False
-
-
-def models(options: ModelsOptions, settings: Settings) -> int:
+def models(settings: Settings, words: Sequence[str] = (), measure: bool = False, as_json: bool = False) -> int:
     """Find, read, compare and print."""
     looked_in = places(settings.model_directories)
-    lister = make_lister(rates_for(settings, options.measure), settings.kv_type_or_default, settings.weights_or_default)
-    here, words = list_models(looked_in, lister), " ".join(options.words)
-    found = [entry for entry in here if entry.matches(words)]
-    if options.as_json:
+    lister = make_lister(rates_for(settings, measure), settings.kv_type_or_default, settings.weights_or_default)
+    here, wanted = list_models(looked_in, lister), " ".join(words)
+    found = [entry for entry in here if entry.matches(wanted)]
+    if as_json:
         print(json_line(_values(found, lister, looked_in), indent=1), flush=True)
     elif here and not found:
-        print(f"No match among {counted(len(here), 'model')} for: {clean_line(words)}", flush=True)
+        print(f"No match among {counted(len(here), 'model')} for: {clean_line(wanted)}", flush=True)
     else:
-        print("\n".join(_lines(found, lister, looked_in, words)), flush=True)
+        print("\n".join(_lines(found, lister, looked_in, wanted)), flush=True)
     return exit_codes.OK
 
 

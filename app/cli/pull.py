@@ -17,37 +17,32 @@ from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.figures import whole_seconds
-from app.text.record import record
 
 
-@record
-class PullOptions:
-    """Arguments of ``pull``."""
-
-    what: str
-    sha256: str = ""
-    directory: str = ""
-    dry_run: bool = False
-    anyway: bool = False
-
-
-def pull(options: PullOptions, settings: Settings, web: Web | None = None) -> int:
+def pull(
+    settings: Settings,
+    what: str,
+    sha256: str = "",
+    directory: str = "",
+    dry_run: bool = False,
+    anyway: bool = False,
+    web: Web | None = None,
+) -> int:
     """Download a model. Raises Refusal: it cannot be had, or should not be; one line; OSError: it cannot be written."""
-    sha256 = given_sha256(options.sha256, "pull")
     web = web or hub.connect(pause=_pause)
-    directory = _directory(options.directory)
-    prepared = prepare(options.what, settings, web, sha256, directory)
+    target = _directory(directory)
+    prepared = prepare(what, settings, web, given_sha256(sha256, "pull"), target)
     _say(price_lines(prepared))
     if prepared.here is not None:
         _say([f"It is here already: {clean_line(str(prepared.here), 300)}"])
         return exit_codes.OK
-    if prepared.trouble and not options.anyway:
-        raise DownloadError(f"not downloaded: {prepared.trouble} (--anyway downloads it all the same)",
-                            exit_codes.UNSUPPORTED)  # fmt: skip
+    if prepared.trouble and not anyway:
+        line = f"not downloaded: {prepared.trouble} (--anyway downloads it all the same)"
+        raise DownloadError(line, exit_codes.UNSUPPORTED)
     prepared.plan.refuse_full_disk()
-    if options.dry_run:
+    if dry_run:
         return exit_codes.OK
-    return _download(prepared, web, is_listed=directory is None)
+    return _download(prepared, web, is_listed=target is None)
 
 
 def _directory(wanted: str) -> Path | None:

@@ -23,27 +23,18 @@ from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.text import figures
 from app.text.clean_text import clean_line
-from app.text.record import record
 from app.tui.chat_options import shell_options
 from app.tui.draft import Draft
 
 
-@record
-class ReadOptions:
-    """Request of the command line."""
-
-    model: str
-    files: Sequence[str]
-
-
-def read(options: ReadOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
+def read(settings: Settings, model: str, files: Sequence[str], clock: Clock = time.monotonic) -> int:
     """Read documents; Ctrl-C keeps what is read by then.
 
     Raises:
         EngineError: the model cannot be used.
         Refusal: there is nothing to read, or it does not fit.
     """
-    reading = read_documents(options.files)
+    reading = read_documents(files)
     for trouble in reading.troubles:
         say(f"jalopy read: {trouble}")
     if not reading.documents:
@@ -56,7 +47,7 @@ def read(options: ReadOptions, settings: Settings, clock: Clock = time.monotonic
     message = Draft().with_files(whole(reading.documents))
     before = _begun_before(store, message.text.strip(), talk.turns.conversation.system)
     try:
-        code = _read(talk, Path(options.model), reading.documents, message, before, progress)
+        code = _read(talk, Path(model), reading.documents, message, before, progress)
     except BaseException as error:
         begun_id = talk.turns.journal.id if before is None else ""
         talk.close(is_hurried=not isinstance(error, Exception))

@@ -16,36 +16,26 @@ from app.conversations.store import Store, now_text
 from app.documents.text_file import bounded, open_file
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
-from app.program.settings import Settings
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.json_line import json_line
-from app.text.record import record
 
 MOST_COLUMNS = 120
 
 
-@record
-class SessionsOptions:
-    """Arguments of ``sessions``."""
-
-    words: Sequence[str] = ()
-    as_json: bool = False
-
-
-def sessions(options: SessionsOptions, _: Settings | None = None) -> int:
+def sessions(words: Sequence[str], as_json: bool) -> int:
     """Find and print; ``import FILE ...`` takes conversations over.
 
     Raises:
         Refusal: a file that is to be imported cannot be used.
     """
-    if len(options.words) > 1 and options.words[0] == "import":
-        return import_files(options.words[1:])
-    hits = Look(Store(), " ".join(options.words)).run().hits
-    if options.as_json:
+    if len(words) > 1 and words[0] == "import":
+        return import_files(words[1:])
+    hits = Look(Store(), " ".join(words)).run().hits
+    if as_json:
         print(json_line({"conversations": [_values(hit) for hit in hits]}, indent=1), flush=True)
     else:
-        print("\n".join(_lines(hits, bool(options.words))), flush=True)
+        print("\n".join(_lines(hits, bool(words))), flush=True)
     return exit_codes.OK
 
 

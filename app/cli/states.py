@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from app.conversations.quota import drop, kinds, saved_files
+from app.conversations.quota import SavedFile, drop, kinds, saved_files
 from app.conversations.segment_notes import model_name
 from app.conversations.store import Store
 from app.program import exit_codes
@@ -28,19 +30,6 @@ _MODEL_COLUMNS, _LEAST_WORDS = 20, 16
 
 
 @record
-class StatesOptions:
-    """Request of the command line."""
-
-    action: str = ""
-    older: float | None = None
-    """Days."""
-    to: int | None = None
-    """Bytes."""
-    all: bool = False
-    as_json: bool = False
-
-
-@record
 class _Row:
     model: str
     tokens: int
@@ -50,34 +39,36 @@ class _Row:
     title: str
 
 
-def states(options: StatesOptions, settings: Settings) -> int:
-    """List or prune."""
-    store = Store()
-    if not options.action and (options.older is not None or options.to is not None or options.all):
-        raise Refusal("jalopy states: these options say what to delete (jalopy states prune ...)", exit_codes.USAGE)
-    if options.action:
-        _prune(options, store, settings.kv_states_quota_bytes)
-        return exit_codes.OK
-    rows, n_bytes = _rows(store), sum(file.n_bytes for file in saved_files(store))
-    if options.as_json:
-        values = [{field: getattr(row, field) for field in _Row.__annotations__} for row in rows]
-        print(json_line({"states": values, "bytes": n_bytes, "quota_bytes": settings.kv_states_quota_bytes}, indent=1))
+def states(
+    settings: Settings,
+    action: str = "",
+    older: float | None = None,
+    to: int | None = None,
+    all: bool = False,
+    as_json: bool = False,
+) -> int:
+    """List or prune: what was used longer ago than ``older`` days, down to a size in bytes, or everything."""
+    store, quota_bytes = Store(), settings.kv_states_quota_bytes
+    files = saved_files(store)
+    n_bytes = sum(file.n_bytes for file in files)
+    if action:
+        _prune(files, older, 0 if all else quota_bytes if to is None else to)
+    elif older is not None or to is not None or all:
+        raise Refusal("jalopy states: these options say what to delete (jalopy states prune ...)")
+    elif as_json:
+        values = [asdict(row) for row in _rows(store)]
+        print(json_line({"states": values, "bytes": n_bytes, "quota_bytes": quota_bytes}, indent=1))
     else:
-        print("\n".join(_lines(rows, n_bytes, settings.kv_states_quota_bytes)))
+        print("\n".join(_lines(_rows(store), n_bytes, quota_bytes)))
     return exit_codes.OK
 
 
-def _prune(options: StatesOptions, store: Store, quota_bytes: int) -> None:
-    files = saved_files(store)
+def _prune(files: Sequence[SavedFile], older_days: float | None, kept_bytes: int) -> None:
     n_bytes = sum(file.n_bytes for file in files)
-    if options.older is not None:
-        before_s = time.time() - options.older * _DAY_S
-        files, excess_bytes = [file for file in files if file.used_s < before_s], n_bytes
-    elif options.all:
-        excess_bytes = n_bytes
-    else:
-        excess_bytes = n_bytes - (quota_bytes if options.to is None else options.to)
-    dropped_bytes = drop(files, excess_bytes)
+    if older_days is not None:
+        before_s = time.time() - older_days * _DAY_S
+        files, kept_bytes = [file for file in files if file.used_s < before_s], 0
+    dropped_bytes = drop(files, n_bytes - kept_bytes)
     print(f"deleted {size(dropped_bytes)}; {size(n_bytes - dropped_bytes)} of saved states are left")
 
 

@@ -34,16 +34,6 @@ _MOST_DAMAGED_SHOWN = 5
 
 
 @record
-class VerifyOptions:
-    """Arguments of ``verify``, besides settings."""
-
-    model: str
-    sha256: str = ""
-    runs: bool = True
-    as_json: bool = False
-
-
-@record
 class Check:
     """One line of the outcome; the text is clean."""
 
@@ -53,42 +43,39 @@ class Check:
     sha256: str = ""
 
 
-def verify(options: VerifyOptions, settings: Settings) -> int:
+def verify(settings: Settings, model: str, sha256: str = "", runs: bool = True, as_json: bool = False) -> int:
     """Look, print, and return OK or BAD_DATA.
 
     Raises:
         EngineError: the file cannot be opened at all.
         Refusal: the hash given is none, or of one of several files.
     """
-    wanted = given_sha256(options.sha256, "verify")
     checks = []
-    for check in _checks(options, wanted, settings):
+    for check in _checks(settings, model, given_sha256(sha256, "verify"), runs):
         checks.append(check)
-        if not options.as_json:
+        if not as_json:
             print(f"{check.mark:<3} {check.topic:<9} {check.found}", flush=True)
-    if options.as_json:
-        print(json_line({"model": options.model, "checks": [asdict(check) for check in checks]}, indent=1), flush=True)
+    if as_json:
+        print(json_line({"model": model, "checks": [asdict(check) for check in checks]}, indent=1), flush=True)
     return exit_codes.BAD_DATA if any(check.mark == BAD for check in checks) else exit_codes.OK
 
 
-def _checks(options: VerifyOptions, wanted: str, settings: Settings) -> Iterator[Check]:
+def _checks(settings: Settings, model: str, wanted: str, runs: bool) -> Iterator[Check]:
     engine, progress = EngineThread(), ProgressLine()
-    checked = engine.run(lambda: engine_access.validate_model(options.model))
+    checked = engine.run(lambda: engine_access.validate_model(model))
     try:
         paths = [file.path for file in checked.gguf.files]
         if wanted and len(paths) > 1:
-            name = clean_line(paths[0].name, 80)
-            raise Refusal(
-                f"jalopy verify: {name}: this model is in {len(paths)} files, and --sha256 is of one (leave it out)"
-            )
+            name, why = clean_line(paths[0].name, 80), f"this model is in {len(paths)} files, and --sha256 is of one"
+            raise Refusal(f"jalopy verify: {name}: {why} (leave it out)")
         for path in paths:
             yield hash_check(path, wanted, progress)
         yield engine.run(lambda: vocabulary_check(checked))
         yield engine.run(lambda: weights_check(checked, progress))
     finally:
         checked.gguf.close()
-    if options.runs:
-        yield from engine.run(lambda: list(_running_checks(options.model, settings, progress)))
+    if runs:
+        yield from engine.run(lambda: list(_running_checks(model, settings, progress)))
 
 
 def hash_check(path: Path, wanted: str, progress: ProgressLine) -> Check:

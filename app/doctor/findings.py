@@ -22,15 +22,7 @@ COMPILATION = "about half a minute on a fast machine, minutes on an old one"
 
 @record
 class Finding:
-    """One line of the doctor.
-
-    Attributes:
-        mark: ``OK``, ``WEAK`` or ``BAD``.
-        topic: one or two words.
-        found: what was read.
-        meaning: what it means for speed.
-        mend: the command or setting that mends it; "" where nothing need be done.
-    """
+    """One line of the doctor: what was read, what it means for speed, and the command or setting that mends it."""
 
     mark: str
     topic: str
@@ -62,17 +54,14 @@ def processor(readings: Readings) -> Iterable[Finding]:
     elif engine.level in ("dotprod", "neon"):
         yield Finding(OK, "processor", found, "tested in an emulator; their speed was not measured yet")
     elif engine.features_named:
-        yield Finding(
-            WEAK, "processor", found, "the environment names an older instruction set",
-            "unset NUMBA_CPU_NAME NUMBA_CPU_FEATURES",
-        )  # fmt: skip
+        meaning = "the environment names an older instruction set"
+        yield Finding(WEAK, "processor", found, meaning, "unset NUMBA_CPU_NAME NUMBA_CPU_FEATURES")
     elif {"avx2", "fma"} <= readings.cores.flags:
         yield Finding(WEAK, "processor", found, "it has AVX2, but the compiler does not see it", "update numba")
     elif "hypervisor" in readings.cores.flags:
-        yield Finding(
-            WEAK, "processor", found, "about half the speed of AVX2; a virtual machine may hide it",
-            "let the virtual machine see the host's processor (QEMU: -cpu host)",
-        )  # fmt: skip
+        meaning = "about half the speed of AVX2; a virtual machine may hide it"
+        mend = "let the virtual machine see the host's processor (QEMU: -cpu host)"
+        yield Finding(WEAK, "processor", found, meaning, mend)
     else:
         yield Finding(OK, "processor", found, "it has no AVX2: prefer small models and Q8_0 or Q4_0")
 
@@ -90,20 +79,16 @@ def cores(readings: Readings) -> Iterable[Finding]:
     else:
         found = f"{counted(c.logical, 'core')}, one thread each"
     if c.allowed is not None and c.allowed < c.logical:
-        yield Finding(
-            WEAK, "cores", f"{found}; this process may use {c.allowed} of them", "the rest stays idle",
-            "start it without taskset, or give the container more CPUs",
-        )  # fmt: skip
-        return
-    usable = c.allowed_physical or c.physical or c.logical
-    if c.quota is not None and c.quota < usable:
-        yield Finding(
-            WEAK, "cores", f"{found}; the control group grants {c.quota:g}", "more threads than that would be stopped",
-            "give the container more: --cpus, or CPUQuota= of the service",
-        )  # fmt: skip
-        return
-    meaning = "one thread a core decodes fastest; siblings share its memory port" if siblings else ""
-    yield Finding(OK, "cores", found, meaning)
+        found = f"{found}; this process may use {c.allowed} of them"
+        mend = "start it without taskset, or give the container more CPUs"
+        yield Finding(WEAK, "cores", found, "the rest stays idle", mend)
+    elif c.quota is not None and c.quota < (c.allowed_physical or c.physical or c.logical):
+        found = f"{found}; the control group grants {c.quota:g}"
+        mend = "give the container more: --cpus, or CPUQuota= of the service"
+        yield Finding(WEAK, "cores", found, "more threads than that would be stopped", mend)
+    else:
+        meaning = "one thread a core decodes fastest; siblings share its memory port" if siblings else ""
+        yield Finding(OK, "cores", found, meaning)
 
 
 def threads(readings: Readings) -> Iterable[Finding]:
@@ -111,10 +96,9 @@ def threads(readings: Readings) -> Iterable[Finding]:
     c = readings.cores
     usable = c.allowed_physical or c.physical
     if readings.wanted_threads and usable and readings.wanted_threads > usable:
-        yield Finding(
-            WEAK, "threads", f"the settings say {readings.wanted_threads} for {counted(usable, 'core')}",
-            "more threads than cores wait for each other", "threads = 0 in the settings file chooses by itself",
-        )  # fmt: skip
+        found = f"the settings say {readings.wanted_threads} for {counted(usable, 'core')}"
+        mend = "threads = 0 in the settings file chooses by itself"
+        yield Finding(WEAK, "threads", found, "more threads than cores wait for each other", mend)
 
 
 def other_programs(readings: Readings) -> Iterable[Finding]:
@@ -122,14 +106,12 @@ def other_programs(readings: Readings) -> Iterable[Finding]:
     busy = readings.cores.others_busy
     if busy is None:
         return
-    found = f"other programs keep {busy:.1f} cores busy"
     if busy < 0.3:
         yield Finding(OK, "load", "other programs are quiet")
     else:
-        yield Finding(
-            WEAK, "load", found, "two threads beside one busy program decode at about half speed",
-            "see which: top; close what you can",
-        )  # fmt: skip
+        found = f"other programs keep {busy:.1f} cores busy"
+        meaning = "two threads beside one busy program decode at about half speed"
+        yield Finding(WEAK, "load", found, meaning, "see which: top; close what you can")
 
 
 def memory(readings: Readings) -> Iterable[Finding]:
@@ -137,17 +119,12 @@ def memory(readings: Readings) -> Iterable[Finding]:
     m = readings.memory
     if m.total_bytes is None or m.available_bytes is None:
         return
-    found = f"{size(m.available_bytes)} of {size(m.total_bytes)} available"
+    found, mend = f"{size(m.available_bytes)} of {size(m.total_bytes)} available", "close other programs, browsers first"
     if m.available_bytes < 1 << 30:
-        yield Finding(
-            BAD, "memory", found, "only the smallest models fit; larger ones read from disk for every token",
-            "close other programs, browsers first",
-        )  # fmt: skip
+        meaning = "only the smallest models fit; larger ones read from disk for every token"
+        yield Finding(BAD, "memory", found, meaning, mend)
     elif m.available_bytes < 0.4 * m.total_bytes:
-        yield Finding(
-            WEAK, "memory", found, "a model that does not fit reads from disk for every token",
-            "close other programs, browsers first",
-        )  # fmt: skip
+        yield Finding(WEAK, "memory", found, "a model that does not fit reads from disk for every token", mend)
     else:
         yield Finding(OK, "memory", found)
 
@@ -158,18 +135,15 @@ def swap(readings: Readings) -> Iterable[Finding]:
     if m.swap_bytes is None or m.total_bytes is None:
         return
     used = m.swap_used_bytes or 0
+    found = f"{size(used)} of {size(m.swap_bytes)} in use"
     if used > 0.1 * m.total_bytes:
-        yield Finding(
-            WEAK, "swap", f"{size(used)} of {size(m.swap_bytes)} in use",
-            "memory is short: programs are slow to come back, a conversation too", "close other programs",
-        )  # fmt: skip
+        meaning = "memory is short: programs are slow to come back, a conversation too"
+        yield Finding(WEAK, "swap", found, meaning, "close other programs")
     elif m.swap_bytes == 0 and m.total_bytes < 10 << 30:
-        yield Finding(
-            WEAK, "swap", "none", "where memory runs out the system ends a program instead of slowing down",
-            "sudo apt install zram-tools (compressed memory, no disk)",
-        )  # fmt: skip
+        meaning = "where memory runs out the system ends a program instead of slowing down"
+        yield Finding(WEAK, "swap", "none", meaning, "sudo apt install zram-tools (compressed memory, no disk)")
     else:
-        yield Finding(OK, "swap", "none" if m.swap_bytes == 0 else f"{size(used)} of {size(m.swap_bytes)} in use")
+        yield Finding(OK, "swap", found if m.swap_bytes else "none")
 
 
 def bandwidth(readings: Readings) -> Iterable[Finding]:
@@ -177,28 +151,20 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
     engine = readings.engine
     if engine is None or engine.read_gbps is None:
         return
-    gbps = engine.read_gbps
-    with_threads = counted(engine.threads, "thread")
-    found = f"{gbps:.1f} GB/s read with {with_threads}"
-    if engine.is_machine_busy:
-        found = f"{gbps:.1f} GB/s read with {with_threads} now, {engine.best_gbps:.1f} at best"
-        yield Finding(
-            WEAK, "bandwidth", found, "the machine is busy now; speeds are estimated from the best",
-            "look again when it is quiet",
-        )  # fmt: skip
-        return
+    gbps, again = engine.read_gbps, "look again when it is quiet"
+    found = f"{gbps:.1f} GB/s read with {counted(engine.threads, 'thread')}"
     ceiling = f"an 8B model as Q4_K_M cannot write more than {gbps / GB_PER_TOKEN_8B:.1f} tok/s"
-    if gbps >= SLOW_MEMORY_GBPS:
+    if engine.is_machine_busy:
+        found = f"{found} now, {engine.best_gbps:.1f} at best"
+        meaning = "the machine is busy now; speeds are estimated from the best"
+        yield Finding(WEAK, "bandwidth", found, meaning, again)
+    elif gbps >= SLOW_MEMORY_GBPS:
         yield Finding(OK, "bandwidth", found, ceiling)
     elif (readings.cores.others_busy or 0) > 0.3:
-        yield Finding(
-            WEAK, "bandwidth", found, f"{ceiling}; other programs read as well", "look again when it is quiet"
-        )
+        yield Finding(WEAK, "bandwidth", found, f"{ceiling}; other programs read as well", again)
     else:
-        yield Finding(
-            WEAK, "bandwidth", found, f"{ceiling}; looks like single-channel memory",
-            "one RAM module? a matching second one roughly doubles this: sudo dmidecode -t memory",
-        )  # fmt: skip
+        mend = "one RAM module? a matching second one roughly doubles this: sudo dmidecode -t memory"
+        yield Finding(WEAK, "bandwidth", found, f"{ceiling}; looks like single-channel memory", mend)
 
 
 def arithmetic(readings: Readings) -> Iterable[Finding]:
@@ -219,15 +185,11 @@ def disk(readings: Readings) -> Iterable[Finding]:
     where = f" ({where})" if where else ""
     if d.kind == "spinning":
         seconds = f", about {max(1, round(d.file_bytes / 1e8))} s" if d.file_bytes else ""
-        yield Finding(
-            WEAK, "model's disk", f"spinning disk{where}",
-            f"the first token waits until the file was read once{seconds} at 100 MB/s", "move the model to an SSD",
-        )  # fmt: skip
+        meaning = f"the first token waits until the file was read once{seconds} at 100 MB/s"
+        yield Finding(WEAK, "model's disk", f"spinning disk{where}", meaning, "move the model to an SSD")
     elif d.kind == "network":
-        yield Finding(
-            WEAK, "model's disk", f"network{where}", "what memory drops is fetched over the network again",
-            "copy the model to a local disk",
-        )  # fmt: skip
+        meaning = "what memory drops is fetched over the network again"
+        yield Finding(WEAK, "model's disk", f"network{where}", meaning, "copy the model to a local disk")
     else:
         yield Finding(OK, "model's disk", {"ssd": "SSD", "memory": "in memory"}[d.kind] + where)
 
@@ -264,10 +226,9 @@ def clock(readings: Readings) -> Iterable[Finding]:
             mend = "in the firmware's setup, or: echo 1 | sudo tee /sys/devices/system/cpu/cpufreq/boost"
         yield Finding(WEAK, "turbo", "switched off", "the processor stays below its highest clock", mend)
     if c.throttled:
-        yield Finding(
-            WEAK, "heat", f"slowed down {c.throttled} times since the start", "long replies lose speed on the way",
-            "clean the fan, renew the thermal paste, keep the vents free",
-        )  # fmt: skip
+        found = f"slowed down {c.throttled} times since the start"
+        mend = "clean the fan, renew the thermal paste, keep the vents free"
+        yield Finding(WEAK, "heat", found, "long replies lose speed on the way", mend)
     if c.on_battery:
         yield Finding(WEAK, "battery", "not on mains", "most laptops clock lower on battery", "plug it in")
 
@@ -275,14 +236,11 @@ def clock(readings: Readings) -> Iterable[Finding]:
 def huge_pages(readings: Readings) -> Iterable[Finding]:
     """Judge transparent huge pages, which cache and buffers ask for."""
     mode = readings.memory.huge_pages
-    if not mode:
-        return
     if mode == "never":
-        yield Finding(
-            WEAK, "huge pages", "never", "small pages cost a few per cent; --weights huge has no effect",
-            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
-        )  # fmt: skip
-    else:
+        meaning = "small pages cost a few per cent; --weights huge has no effect"
+        mend = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+        yield Finding(WEAK, "huge pages", mode, meaning, mend)
+    elif mode:
         yield Finding(OK, "huge pages", mode)
 
 
@@ -292,17 +250,15 @@ def kernel_cache(readings: Readings) -> Iterable[Finding]:
     if engine is None or engine.error:
         return
     if not engine.cache:
-        yield Finding(
-            BAD, "kernel cache", "no private directory for it", f"kernels are compiled at every start: {COMPILATION}",
-            "set JALOPY_CACHE_DIR to a directory of your own",
-        )  # fmt: skip
+        meaning = f"kernels are compiled at every start: {COMPILATION}"
+        mend = "set JALOPY_CACHE_DIR to a directory of your own"
+        yield Finding(BAD, "kernel cache", "no private directory for it", meaning, mend)
         return
     kept = f"{size(engine.cache_bytes)} kept" if engine.cache_bytes else "empty as yet"
     if engine.stale_bytes > 100 << 20:
-        yield Finding(
-            WEAK, "kernel cache", f"{kept}, {size(engine.stale_bytes)} of older versions", "disk space, not speed",
-            f"delete what you like of {engine.cache}'s neighbours kernels-*",
-        )  # fmt: skip
+        found = f"{kept}, {size(engine.stale_bytes)} of older versions"
+        mend = f"delete what you like of {engine.cache}'s neighbours kernels-*"
+        yield Finding(WEAK, "kernel cache", found, "disk space, not speed", mend)
     else:
         meaning = "" if engine.cache_bytes else f"the first start compiles, once: {COMPILATION}"
         yield Finding(OK, "kernel cache", kept, meaning)
@@ -355,10 +311,8 @@ def glyphs(readings: Readings) -> Iterable[Finding]:
     elif t.encoding.lower().replace("-", "") == "utf8":
         yield Finding(OK, "glyphs", "UTF-8")
     else:
-        yield Finding(
-            WEAK, "glyphs", f"encoding {t.encoding or 'unknown'}", "letters and bars it lacks become question marks",
-            "export LC_ALL=C.UTF-8",
-        )  # fmt: skip
+        meaning = "letters and bars it lacks become question marks"
+        yield Finding(WEAK, "glyphs", f"encoding {t.encoding or 'unknown'}", meaning, "export LC_ALL=C.UTF-8")
 
 
 def clipboard(readings: Readings) -> Iterable[Finding]:
@@ -371,16 +325,12 @@ def clipboard(readings: Readings) -> Iterable[Finding]:
     elif t.clipboard == "desktop" and t.clipboard_program:
         yield Finding(OK, "clipboard", f"the desktop's, through {t.clipboard_program}")
     elif t.clipboard == "desktop":
-        package = "wl-clipboard" if t.desktop == "wayland" else "xclip"
-        yield Finding(
-            WEAK, "clipboard", "no program for the desktop's", "copying depends on the terminal, which never answers",
-            f"sudo apt install {package}",
-        )  # fmt: skip
+        meaning = "copying depends on the terminal, which never answers"
+        mend = f"sudo apt install {'wl-clipboard' if t.desktop == 'wayland' else 'xclip'}"
+        yield Finding(WEAK, "clipboard", "no program for the desktop's", meaning, mend)
     elif t.multiplexer == "tmux":
-        yield Finding(
-            OK, "clipboard", "the terminal's (OSC 52), through tmux",
-            "if pasting gives nothing: tmux set -g set-clipboard on; /save writes a file",
-        )  # fmt: skip
+        meaning = "if pasting gives nothing: tmux set -g set-clipboard on; /save writes a file"
+        yield Finding(OK, "clipboard", "the terminal's (OSC 52), through tmux", meaning)
     else:
         yield Finding(OK, "clipboard", "the terminal's (OSC 52)", "if pasting gives nothing: /save writes a file")
 

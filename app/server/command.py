@@ -6,6 +6,7 @@ import importlib.util
 import ipaddress
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from app.library.choose_model import choose_model
@@ -14,7 +15,6 @@ from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
-from app.text.record import record
 
 NEEDED = ("starlette", "uvicorn", "h11")
 KEY_VARIABLE = "JALOPY_API_KEY"
@@ -22,23 +22,21 @@ LEAST_KEY_CHARS, MOST_KEY_CHARS = 16, 512
 _MOST_NAME_CHARS = 100
 
 
-@record
-class ServeOptions:
-    """Arguments of ``serve``, besides settings."""
-
-    model: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 8080
-    alias: str = ""
-    """By which clients know the model; "" for the file's name."""
-    api_key_file: str = ""
-    allow_host: tuple[str, ...] = ()
-    """Further names by which the server may be called."""
-    most_waiting: int = 16
-
-
-def serve(options: ServeOptions, settings: Settings) -> int:
+def serve(
+    settings: Settings,
+    model: str | None,
+    host: str,
+    port: int,
+    alias: str,
+    api_key_file: str,
+    allow_host: Sequence[str],
+    most_waiting: int,
+) -> int:
     """Answer requests until a signal ends it.
+
+    Args:
+        alias: by which clients know the model; "" for the file's name.
+        allow_host: further names by which the server may be called.
 
     Raises:
         EngineError: the model cannot be used.
@@ -51,21 +49,20 @@ def serve(options: ServeOptions, settings: Settings) -> int:
             f"jalopy serve: {' and '.join(missing)} not installed (python -m pip install starlette 'uvicorn<0.55')",
             exit_codes.UNSUPPORTED,
         )
-    api_key = _api_key(options.api_key_file)
-    if not is_loopback(options.host) and not api_key:
+    api_key = _api_key(api_key_file)
+    if not is_loopback(host) and not api_key:
         raise Refusal(
-            f"jalopy serve: --host {options.host} can be reached from other machines: that needs an API key "
+            f"jalopy serve: --host {host} can be reached from other machines: that needs an API key "
             f"({KEY_VARIABLE}, or --api-key-file FILE)"
         )
-    path = choose_model(options.model, settings)
+    path = choose_model(model, settings)
     if path is None:
         raise Refusal("jalopy serve: no model is given (jalopy serve MODEL, where MODEL is a GGUF file)")
     from app.server.running import Running
 
-    with listen(options.host, options.port) as listener:
-        names = (options.host, *options.allow_host)
-        model_id = options.alias or model_id_of(path)
-        return Running(Path(path), settings, listener, model_id, names, api_key, options.most_waiting).run()
+    with listen(host, port) as listener:
+        names, model_id = (host, *allow_host), alias or model_id_of(path)
+        return Running(Path(path), settings, listener, model_id, names, api_key, most_waiting).run()
 
 
 def model_id_of(path: str | Path) -> str:

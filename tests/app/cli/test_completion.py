@@ -6,18 +6,16 @@ import subprocess
 import pytest
 
 from app.cli.arguments import COMMANDS, parse
-from app.cli.completion import CompletionOptions, completion
-from app.cli.help import HelpOptions
+from app.cli.completion import completion
 from app.cli.help import help as help_command
 from app.program.manual import topics
 from app.program.refusals import Refusal
-from app.program.settings import built_in_settings
 from tests.app.chat_driver import chatting
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_every_command_and_its_options(shell, capsys):
-    assert completion(CompletionOptions(shell), built_in_settings()) == 0
+    assert completion(shell) == 0
     script = capsys.readouterr().out
     assert all(name in script for name in COMMANDS)
     assert "max-tokens" in script
@@ -26,7 +24,7 @@ def test_each_shell_gets_every_command_and_its_options(shell, capsys):
 def test_bash_completes_commands_options_and_models(capsys, tmp_path):
     bash = shutil.which("bash")
     assert bash, "tests need bash"
-    completion(CompletionOptions("bash"), built_in_settings())
+    completion("bash")
     script = capsys.readouterr().out
     (tmp_path / "a.gguf").touch()
     (tmp_path / "notes.txt").touch()
@@ -59,13 +57,13 @@ def test_a_mistyped_command_names_the_nearest(capsys, tmp_path, monkeypatch):
 
 
 def test_help_shows_the_manual_and_names_the_nearest_topic(capsys):
-    assert help_command(HelpOptions(), built_in_settings()) == 0
+    assert help_command() == 0
     listed = capsys.readouterr().out
     assert all(topic in listed for topic in topics())
-    help_command(HelpOptions("thinking"), built_in_settings())
+    help_command("thinking")
     assert "/think off" in capsys.readouterr().out
     with pytest.raises(Refusal, match=r"no topic 'thredas' \(nearest: threads\)"):
-        help_command(HelpOptions("thredas"), built_in_settings())
+        help_command("thredas")
 
 
 async def test_the_chat_shows_a_topic_too():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.cli import doctor as command
-from app.cli.doctor import DoctorOptions, doctor
+from app.cli.doctor import doctor
 from app.doctor import examine
 from app.doctor.readings import CoreReadings
 from app.library import measure
@@ -40,7 +40,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def run(capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, str]:
-    code = doctor(DoctorOptions(**options), built_in_settings())
+    code = doctor(built_in_settings(), **options)
     return code, capsys.readouterr().out
 
 
@@ -89,7 +89,7 @@ def test_what_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[str]) -
 
 def test_a_context_too_large_names_the_one_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     settings = override(built_in_settings(), "context_size", 20_000, "--ctx")
-    assert doctor(DoctorOptions(size="8B"), settings) == exit_codes.OK
+    assert doctor(settings, size="8B") == exit_codes.OK
     text = " ".join(capsys.readouterr().out.split())
     assert "--ctx " in text
     assert "x memory" in text or "! memory" in text
@@ -118,13 +118,13 @@ def test_scripts_get_one_json_object(capsys: pytest.CaptureFixture[str], tmp_pat
 
 def test_a_model_and_a_size_together_are_refused() -> None:
     with pytest.raises(Refusal, match="not both"):
-        doctor(DoctorOptions(model="m.gguf", size="8B"), built_in_settings())
+        doctor(built_in_settings(), "m.gguf", "8B")
 
 
 @pytest.mark.parametrize("model", [None, "m.gguf"])
 def test_a_type_without_a_size_is_refused(model: str | None) -> None:
     with pytest.raises(Refusal, match="--type is the type of a --size"):
-        doctor(DoctorOptions(model=model, quantization="Q4_0"), built_in_settings())
+        doctor(built_in_settings(), model, quantization="Q4_0")
 
 
 def test_an_engine_that_cannot_run_is_a_finding(

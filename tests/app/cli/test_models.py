@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.cli import models as command
-from app.cli.models import ModelsOptions, models
+from app.cli.models import models
 from app.library import measure as measuring
 from app.library.measure import EngineReadings
 from app.library.places import Place
@@ -41,7 +41,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
 def run(capsys: pytest.CaptureFixture[str], *words: str, **options: Any) -> str:
     settings = dataclasses.replace(built_in_settings(), threads=2)
-    code = models(ModelsOptions(words, **options), settings)
+    code = models(settings, words, **options)
     assert code == exit_codes.OK
     return capsys.readouterr().out
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import line_mode
-from app.cli.read import ReadOptions, read
+from app.cli.read import read
 from app.conversations.store import Store
 from app.program import exit_codes
 from app.program.refusals import Refusal
@@ -31,7 +31,7 @@ def test_documents_are_read_in_their_order_and_the_next_question_goes_with_them(
         (tmp_path / name).write_text(f"the words of {name}")
     settings = built_in_settings()
     files = [str(tmp_path / name) for name in ("b.md", "absent", "a.md")]
-    assert read(ReadOptions("m.gguf", files), settings, script.clock) == exit_codes.OK
+    assert read(settings, "m.gguf", files, script.clock) == exit_codes.OK
     err = capsys.readouterr().err
     assert "absent: No such file" in err
     assert "2 files: about 32 tokens" in err
@@ -56,18 +56,18 @@ def test_the_same_files_read_again_are_found_and_others_begin_a_conversation(
 ) -> None:
     file, settings = tmp_path / "a.md", built_in_settings()
     file.write_text("one text")
-    options = ReadOptions("m.gguf", [str(file)])
+    what = "m.gguf", [str(file)]
     for _ in range(2):
-        assert read(options, settings, script.clock) == exit_codes.OK
+        assert read(settings, *what, script.clock) == exit_codes.OK
     assert "conversation 1 was begun with the same files, and is used again" in capsys.readouterr().err
     assert Store().ids() == ["000001"]
     [message] = Store().read("000001").conversation.messages
     assert message.text == "a.md:\n```\none text\n```"
     with pytest.raises(Refusal, match="the context holds"):  # a refusal costs nothing that was there before
-        read(options, replace(settings, context_size=8), script.clock)
+        read(replace(settings, context_size=8), *what, script.clock)
     assert Store().ids() == ["000001"]
     file.write_text("another text")
-    assert read(options, settings, script.clock) == exit_codes.OK
+    assert read(settings, *what, script.clock) == exit_codes.OK
     assert Store().ids() == ["000001", "000002"]
 
 
@@ -75,9 +75,9 @@ def test_what_cannot_be_read_or_kept_is_refused_in_one_line(script: Script, tmp_
     (tmp_path / "a.md").write_text("word " * 2000)
     settings = built_in_settings()
     with pytest.raises(Refusal, match="there is nothing to read"):
-        read(ReadOptions("m.gguf", [str(tmp_path / "absent")]), settings, script.clock)
+        read(settings, "m.gguf", [str(tmp_path / "absent")], script.clock)
     with pytest.raises(Refusal, match="keep_kv_states"):
-        read(ReadOptions("m.gguf", [str(tmp_path)]), replace(settings, keep_kv_states="off"), script.clock)
+        read(replace(settings, keep_kv_states="off"), "m.gguf", [str(tmp_path)], script.clock)
     with pytest.raises(Refusal, match="about 2,010 tokens, the context holds 512"):
-        read(ReadOptions("m.gguf", [str(tmp_path / "a.md")]), settings, script.clock)
+        read(settings, "m.gguf", [str(tmp_path / "a.md")], script.clock)
     assert Store().ids() == []

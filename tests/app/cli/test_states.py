@@ -6,7 +6,7 @@ import os
 import pytest
 
 from app.cli import arguments
-from app.cli.states import StatesOptions, states
+from app.cli.states import states
 from app.conversations.segment_notes import SegmentNotes, note_model_name
 from app.conversations.store import Store
 from app.program import paths
@@ -38,7 +38,7 @@ def place(monkeypatch, tmp_path):
 
 
 def listed(capsys, **options):
-    assert states(StatesOptions(**options), built_in_settings()) == 0
+    assert states(built_in_settings(), **options) == 0
     return capsys.readouterr().out
 
 
@@ -89,7 +89,7 @@ def test_pruning_deletes_what_is_asked_for_and_no_more(place, capsys, options, l
 
 def test_what_is_to_be_deleted_is_not_guessed():
     with pytest.raises(Refusal, match="states prune"):
-        states(StatesOptions(all=True), built_in_settings())
+        states(built_in_settings(), all=True)
     assert arguments.parse(["states", "prune", "--to", "1.5g"]).to == 3 << 29
     assert arguments.parse(["states"]).action == ""
     for wrong in (["--to", "much"], ["--to", "-1"], ["--older", "nan"], ["--older", "1", "--all"], ["drop"]):

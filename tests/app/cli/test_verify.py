@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.chat import opening as engine_access
-from app.cli.verify import VerifyOptions, sha256_of, stated_sha256, verify
+from app.cli.verify import sha256_of, stated_sha256, verify
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
@@ -33,7 +33,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], path: Path, **options: Any) -> tuple[int, str]:
-    code = verify(VerifyOptions(str(path), **options), built_in_settings())
+    code = verify(built_in_settings(), str(path), **options)
     return code, capsys.readouterr().out
 
 
@@ -64,7 +64,7 @@ def test_without_a_stated_hash_nothing_is_claimed(model: Path, capsys: pytest.Ca
 @pytest.mark.parametrize("given", ["abc", "g" * 64, "0" * 63])
 def test_what_is_no_hash_is_refused(given: str, model: Path) -> None:
     with pytest.raises(Refusal, match="64 hexadecimal digits"):
-        verify(VerifyOptions(str(model), sha256=given), built_in_settings())
+        verify(built_in_settings(), str(model), given)
 
 
 def test_a_damaged_scale_is_named_by_tensor_and_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +110,7 @@ def test_an_engine_error_is_a_line_of_the_outcome(
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"<html>")
     with pytest.raises(EngineError, match="is a web page"):
-        verify(VerifyOptions(str(tmp_path / "x.gguf")), built_in_settings())
+        verify(built_in_settings(), str(tmp_path / "x.gguf"))
 
 
 def test_scripts_get_every_check(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

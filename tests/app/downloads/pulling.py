@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from app.cli.pull import PullOptions
 from app.cli.pull import pull as run_pull
 from app.downloads import hub
 from app.downloads.refusal import DownloadError
@@ -32,7 +31,7 @@ def client(pauses: list[float] | None = None, **options: Any) -> Web:
 
 def get(target: Path, what: str = REPOSITORY, web: Web | None = None, **options: Any) -> int:
     settings = dataclasses.replace(built_in_settings(), model_directories=(str(target),))
-    return run_pull(PullOptions(what, **options), settings, web or client())
+    return run_pull(settings, what, **options, web=web or client())
 
 
 def refusal(target: Path, what: str = REPOSITORY, web: Web | None = None, **options: Any) -> DownloadError:
