@@ -11,8 +11,7 @@ from app.cli.progress_line import ProgressLine
 from app.doctor import report
 from app.doctor.examine import Examination, examine
 from app.doctor.findings import BAD, Finding
-from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory, read_standard_output
-from app.doctor.readings import Readings
+from app.doctor.readings import Readings, read_clock, read_cores, read_disk, read_memory, read_standard_output
 from app.library import advice
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of

@@ -20,24 +20,19 @@ if TYPE_CHECKING:
 
 @record
 class Examination:
-    """Results of the engine's measurements.
-
-    Attributes:
-        rates: what was measured.
-        memory: with what this process holds already counted as available: it is what a model would use.
-        best: of the suggestions, the one to take.
-        memory_row: of the table by memory, this machine's.
-    """
+    """Results of the engine's measurements."""
 
     engine: EngineReadings
     rates: fitting.MachineRates
     memory: fitting.MachineMemory
+    """What this process holds already counts as available: it is what a model would use."""
     needs: fitting.ModelNeeds | None
     fit: fitting.Fit | None
     suggestions: tuple[Suggestion, ...]
     best: Suggestion | None
-    memory_rows: tuple[MemoryRow, ...]
+    """Of the suggestions, the one to take."""
     memory_row: MemoryRow | None
+    """Of the table by memory, this machine's."""
 
 
 def examine(
@@ -67,7 +62,6 @@ def examine(
         fit=fitting.fit(needs, memory, rates, n_ctx) if needs else None,
         suggestions=tuple(found),
         best=advice.best_suggestion(found),
-        memory_rows=advice.memory_rows(),
         memory_row=advice.row_for(memory.total_bytes),
     )
 

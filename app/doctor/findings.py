@@ -119,7 +119,10 @@ def memory(readings: Readings) -> Iterable[Finding]:
     m = readings.memory
     if m.total_bytes is None or m.available_bytes is None:
         return
-    found, mend = f"{size(m.available_bytes)} of {size(m.total_bytes)} available", "close other programs, browsers first"
+    found, mend = (
+        f"{size(m.available_bytes)} of {size(m.total_bytes)} available",
+        "close other programs, browsers first",
+    )
     if m.available_bytes < 1 << 30:
         meaning = "only the smallest models fit; larger ones read from disk for every token"
         yield Finding(BAD, "memory", found, meaning, mend)

@@ -1,14 +1,34 @@
-"""Readings of a machine as plain values, before any conclusion; None for unknown.
+"""Readings of a machine as plain values, before any conclusion; None for unknown. Findings are functions of these.
 
-Findings are functions of these, so that a test can write down any machine.
+They come from psutil, sysfs, procfs, and what the environment says of the terminal. What cannot be read is absent;
+nothing here raises. Every path hangs below a root, so that a test can lay out the files of any machine.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import field
+from pathlib import Path
+from typing import Any
 
 from app.library.measure import EngineReadings
+from app.machine.paced import or_none
+from app.machine.processor import CoreLoads
+from app.program.clipboard import has_desktop
 from app.text.record import record
+
+LOOK_S = 0.3
+"""How long the load of other programs is watched."""
+ROOT = Path("/")
+_CPU = Path("sys/devices/system/cpu")
+_NETWORK_KINDS = ("nfs", "cifs", "smb", "sshfs", "fuse.sshfs", "9p", "ceph", "glusterfs", "afs")
+_MEMORY_KINDS = ("tmpfs", "ramfs")
+_VIRTUAL_DISKS = ("vd", "xvd")
+"""Disks of virtual machines: what they say of themselves is the hypervisor's default and not the truth."""
 
 
 @record
@@ -103,3 +123,221 @@ class Readings:
     engine: EngineReadings | None = None
     wanted_threads: int = 0
     """The setting; 0 for automatic."""
+
+
+def read_cores(root: Path = ROOT, look_s: float = LOOK_S) -> CoreReadings:
+    """Count processors and watch for a moment what other programs take of them."""
+    import psutil
+
+    from engine.machine import host
+
+    cores = or_none(host.cores)
+    name, flags = _cpu_info(root)
+    return CoreReadings(
+        name=name,
+        physical=or_none(lambda: psutil.cpu_count(logical=False)),
+        logical=or_none(lambda: psutil.cpu_count(logical=True)),
+        allowed=len(cores.logical) if cores else None,
+        allowed_physical=cores.n_physical if cores else None,
+        quota=cores.quota if cores else None,
+        flags=flags,
+        others_busy=or_none(lambda: _others_busy(look_s)),
+    )
+
+
+def read_clock(root: Path = ROOT) -> ClockReadings:
+    """Read governor, limits and what heat and battery do to the clock."""
+    cpu = root / _CPU
+    policy = cpu / "cpu0/cpufreq"
+    return ClockReadings(
+        governor=_text(policy / "scaling_governor"),
+        driver=_text(policy / "scaling_driver"),
+        preference=_text(policy / "energy_performance_preference"),
+        most_mhz=_mhz(policy / "cpuinfo_max_freq"),
+        limit_mhz=_mhz(policy / "scaling_max_freq"),
+        turbo=_turbo(cpu),
+        throttled=_number(cpu / "cpu0/thermal_throttle/core_throttle_count"),
+        on_battery=or_none(_on_battery),
+    )
+
+
+def read_memory(root: Path = ROOT) -> MemoryReadings:
+    """Read memory, swap and the mode of huge pages."""
+    import psutil
+
+    from engine.machine import host
+
+    swap: Any = or_none(psutil.swap_memory)
+    modes = _text(root / "sys/kernel/mm/transparent_hugepage/enabled")
+    chosen = modes.partition("[")[2].partition("]")[0]
+    return MemoryReadings(
+        total_bytes=or_none(host.total_memory_bytes),
+        available_bytes=or_none(host.available_memory_bytes),
+        swap_bytes=int(swap.total) if swap else None,
+        swap_used_bytes=int(swap.used) if swap else None,
+        huge_pages=chosen,
+    )
+
+
+def read_disk(path: str | os.PathLike[str], root: Path = ROOT) -> DiskReadings:
+    """Find out what kind of disk a file lies on, by its device number or by what is mounted there."""
+    return or_none(lambda: _disk(Path(path), root)) or DiskReadings()
+
+
+def _disk(path: Path, root: Path) -> DiskReadings:
+    status = path.stat()
+    mount = _mount_of(path.resolve(), _text(root / "proc/self/mountinfo"))
+    filesystem, source = mount if mount else ("", "")
+    kind = device = ""
+    place = root / f"sys/dev/block/{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+    if not place.exists():  # btrfs and overlays give files a device number of their own
+        place = root / "sys/class/block" / Path(source).name
+    if filesystem.startswith(_NETWORK_KINDS):
+        kind = "network"
+    elif filesystem in _MEMORY_KINDS:
+        kind = "memory"
+    elif place.exists():
+        disk = _whole_disk(place.resolve())
+        device, rotational = disk.name, _text(disk / "queue/rotational")
+        if rotational and not (rotational == "1" and device.startswith(_VIRTUAL_DISKS)):
+            kind = "spinning" if rotational == "1" else "ssd"
+    return DiskReadings(kind, device, status.st_size, filesystem)
+
+
+def _whole_disk(place: Path) -> Path:
+    """Go from a partition to its disk, and from a mapped device (LVM, LUKS) to what it lies on."""
+    for _ in range(8):
+        below = sorted((place / "slaves").iterdir()) if (place / "slaves").is_dir() else []
+        if below:
+            place = below[0].resolve()
+        elif (place / "partition").exists():
+            place = place.parent
+        else:
+            break
+    return place
+
+
+def _mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
+    """Return (file system, source) of the deepest mount that a path lies below."""
+    best: tuple[int, tuple[str, str]] | None = None
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) < 5 or len(kind) < 2:
+            continue
+        point = Path(fields[4].replace("\\040", " "))
+        if (point == path or point in path.parents) and (best is None or len(point.parts) >= best[0]):
+            best = len(point.parts), (kind[0], kind[1])
+    return best[1] if best else None
+
+
+def _others_busy(look_s: float) -> float | None:
+    """Cores that are busy with anything but this process."""
+    import psutil
+
+    loads = CoreLoads(psutil)
+    loads.since_before(0.0)
+    started_s = time.monotonic()
+    time.sleep(look_s)
+    found = loads.since_before(time.monotonic() - started_s)
+    return found.others_cores if found else None
+
+
+def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:
+    """Return name and features of the first processor."""
+    name, flags = "", frozenset[str]()
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and not name:
+            name = " ".join(value.replace("(R)", "").replace("(TM)", "").split())
+        elif key.strip() in ("flags", "Features") and not flags:
+            flags = frozenset(value.split())
+    if not name:
+        import platform
+
+        name = or_none(platform.processor) or or_none(platform.machine) or ""
+    return name, flags
+
+
+def _turbo(cpu: Path) -> bool | None:
+    off = _text(cpu / "intel_pstate/no_turbo")
+    if off in ("0", "1"):
+        return off == "0"
+    boost = _text(cpu / "cpufreq/boost")
+    return boost == "1" if boost in ("0", "1") else None
+
+
+def _on_battery() -> bool | None:
+    import psutil
+
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    return None if battery is None or battery.power_plugged is None else not battery.power_plugged
+
+
+def _mhz(path: Path) -> float | None:
+    khz = _number(path)
+    return khz / 1000 if khz else None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text.isdigit() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+_PROGRAMS = {"wayland": ("wl-copy",), "x11": ("xclip", "xsel"), "": ("pbcopy", "clip.exe")}
+
+
+def read_terminal(
+    environ: Mapping[str, str],
+    is_terminal: bool,
+    encoding: str,
+    size: tuple[int, int],
+    find_program: Callable[[str], str | None] = shutil.which,
+) -> TerminalReadings:
+    """Return what is known of the terminal.
+
+    Args:
+        encoding: of standard output.
+        size: columns and rows.
+    """
+    name = environ.get("TERM", "")
+    desktop = "wayland" if environ.get("WAYLAND_DISPLAY") else "x11" if environ.get("DISPLAY") else ""
+    program = next((program for program in _PROGRAMS[desktop] if find_program(program)), "")
+    # TERM_PROGRAM alone, which tmux sets on servers too, makes no desktop.
+    reaches_desktop = has_desktop(environ) and bool(desktop or program)
+    return TerminalReadings(
+        is_terminal=is_terminal,
+        name=name,
+        columns=size[0],
+        rows=size[1],
+        encoding=encoding,
+        colours=_colours(name, environ),
+        clipboard="desktop" if reaches_desktop else "file" if name == "linux" else "terminal",
+        clipboard_program=program if reaches_desktop else "",
+        desktop=desktop,
+        multiplexer="tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else "",
+    )
+
+
+def read_standard_output(environ: Mapping[str, str]) -> TerminalReadings:
+    """Return what is known of the terminal that standard output is."""
+    stream = sys.stdout
+    columns, rows = shutil.get_terminal_size()
+    return read_terminal(environ, stream.isatty(), getattr(stream, "encoding", "") or "", (columns, rows))
+
+
+def _colours(name: str, environ: Mapping[str, str]) -> int | None:
+    if environ.get("NO_COLOR"):
+        return 0
+    if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return 1 << 24
+    if "256color" in name or "direct" in name:
+        return 256
+    return 16 if name and name != "dumb" else None

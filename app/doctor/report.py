@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from app.doctor.findings import BAD, MACHINE_LOOKS, OK, TERMINAL_LOOKS, WEAK, Finding
 from app.doctor.readings import Readings
+from app.library import advice
 from app.text.clean_text import clean_line
 from app.text.figures import count, counted, rate, size
 
@@ -55,18 +56,15 @@ def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
     needs, fit = examination.needs, examination.fit
     if needs is None or fit is None:
         return []
+    is_small = needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes  # of experts a token passes a few
+    read = f" (of which a token reads {size(needs.bytes_per_token)})" if is_small else ""
     parts = (
-        f"{size(fit.weights_bytes)} weights{_active(needs)} + {size(fit.kv_bytes)} context "
+        f"{size(fit.weights_bytes)} weights{read} + {size(fit.kv_bytes)} context "
         f"({count(fit.n_ctx)} tokens, {kv_type}) + {size(fit.own_bytes)} program = {size(fit.needed_bytes)}"
     )
     available = f", {size(examination.memory.available_bytes)} available"
-    return [_memory_finding(fit, parts + available), *_context_finding(needs, fit), *_speed_finding(needs, fit)]
-
-
-def _active(needs: ModelNeeds) -> str:
-    """Name the part of the weights that a token reads, where it is small: of experts a token passes a few."""
-    is_small = needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes
-    return f" (of which a token reads {size(needs.bytes_per_token)})" if is_small else ""
+    speed = [] if fit.decode_tps is None else [_speed_finding(needs, fit, fit.decode_tps)]
+    return [_memory_finding(fit, parts + available), _context_finding(needs, fit), *speed]
 
 
 def _memory_finding(fit: Fit, found: str) -> Finding:
@@ -74,28 +72,21 @@ def _memory_finding(fit: Fit, found: str) -> Finding:
         return Finding(OK, "memory", found)
     smaller = f"--ctx {fit.largest_ctx} fits as it is; or " if fit.largest_ctx else ""
     if fit.verdict == "tight":
-        return Finding(
-            WEAK, "memory", found, "only with other programs closed; else it reads from disk for every token",
-            f"{smaller}close other programs",
-        )  # fmt: skip
-    return Finding(
-        BAD, "memory", found, "more than this machine has: it would read from disk for every token",
-        f"{smaller}take a smaller model or a type with fewer bits",
-    )  # fmt: skip
+        meaning = "only with other programs closed; else it reads from disk for every token"
+        return Finding(WEAK, "memory", found, meaning, f"{smaller}close other programs")
+    meaning = "more than this machine has: it would read from disk for every token"
+    return Finding(BAD, "memory", found, meaning, f"{smaller}take a smaller model or a type with fewer bits")
 
 
-def _context_finding(needs: ModelNeeds, fit: Fit) -> Iterator[Finding]:
+def _context_finding(needs: ModelNeeds, fit: Fit) -> Finding:
     trained = f"trained for {count(needs.context_length)}"
     if fit.largest_ctx:
-        yield Finding(OK, "context", f"up to {count(fit.largest_ctx)} tokens have room now ({trained})")
-    else:
-        yield Finding(BAD, "context", f"none has room beside the weights now ({trained})")
+        return Finding(OK, "context", f"up to {count(fit.largest_ctx)} tokens have room now ({trained})")
+    return Finding(BAD, "context", f"none has room beside the weights now ({trained})")
 
 
-def _speed_finding(needs: ModelNeeds, fit: Fit) -> Iterator[Finding]:
-    if fit.decode_tps is None:
-        return
-    text = f"writes about {rate(fit.decode_tps)} tok/s"
+def _speed_finding(needs: ModelNeeds, fit: Fit, decode_tps: float) -> Finding:
+    text = f"writes about {rate(decode_tps)} tok/s"
     if fit.decode_full_tps:
         text += f" ({rate(fit.decode_full_tps)} with a full context)"
     if fit.prefill_tps:
@@ -103,7 +94,7 @@ def _speed_finding(needs: ModelNeeds, fit: Fit) -> Iterator[Finding]:
     basis = "from its kernels as measured just now" if fit.is_measured else "an estimate"
     if fit.verdict == "no":
         basis += "; in memory it does not have, far slower"
-    yield Finding(OK, "speed", text, f"{basis}; `jalopy bench MODEL` measures" if not needs.is_estimate else basis)
+    return Finding(OK, "speed", text, f"{basis}; `jalopy bench MODEL` measures" if not needs.is_estimate else basis)
 
 
 def advice_lines(examination: Examination) -> list[str]:
@@ -115,11 +106,10 @@ def advice_lines(examination: Examination) -> list[str]:
         lines += [f"    {one}" for one in known_lines(examination)]
     total = size(examination.memory.total_bytes)
     lines += ["", f"The largest models by memory, > has room in this machine's {total}"]
-    here = examination.memory_row
-    rows = (
-        f"{' > ' if row is here else '   '} {row.gib:>2} GB   {', '.join(row.best)}" for row in examination.memory_rows
-    )
-    return [*lines, *rows]
+    for row in advice.memory_rows():
+        mark = " > " if row is examination.memory_row else "   "
+        lines.append(f"{mark} {row.gib:>2} GB   {', '.join(row.best)}")
+    return lines
 
 
 def known_lines(examination: Examination) -> list[str]:

@@ -54,7 +54,6 @@ def examination() -> Examination:
         fit=fit(needs, _MEMORY, _RATES, 4096),
         suggestions=tuple(found),
         best=advice.best_suggestion(found),
-        memory_rows=advice.memory_rows(),
         memory_row=advice.row_for(_MEMORY.total_bytes),
     )
 

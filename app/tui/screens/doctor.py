@@ -19,8 +19,7 @@ from app.chat.commands import Examine
 from app.chat.status import Activity
 from app.doctor import report
 from app.doctor.findings import Finding
-from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory, read_terminal
-from app.doctor.readings import Readings
+from app.doctor.readings import Readings, read_clock, read_cores, read_disk, read_memory, read_terminal
 from app.program.background import in_background
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from app.doctor import report
 from app.doctor.examine import Examination
 from app.doctor.findings import BAD, OK, WEAK, Finding
+from app.library import advice
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import Glyphs
@@ -142,7 +143,7 @@ def _memory_card(found: Examination, glyphs: Glyphs) -> Card:
 
     def draw(width: int) -> list[Line]:
         body = []
-        for row in found.memory_rows:
+        for row in advice.memory_rows():
             is_here = row is found.memory_row
             text = f"{row.gib:>2} GB   {', '.join(row.best)}"
             mark = Span(f"{glyphs.here} " if is_here else "  ", Role.WRITING)

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from app.doctor import read_machine
-from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory, read_terminal
-from app.doctor.readings import ClockReadings
+from app.doctor import readings as reading
+from app.doctor.readings import ClockReadings, read_clock, read_cores, read_disk, read_memory, read_terminal
 
 
 def lay_out(root: Path, files: dict[str, str]) -> None:
@@ -20,7 +19,7 @@ def lay_out(root: Path, files: dict[str, str]) -> None:
 
 
 def test_a_laptops_clock_is_read_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_machine, "_on_battery", lambda: True)
+    monkeypatch.setattr(reading, "_on_battery", lambda: True)
     policy = "sys/devices/system/cpu/cpu0/cpufreq/"
     lay_out(
         tmp_path,
@@ -40,7 +39,7 @@ def test_a_laptops_clock_is_read_in_full(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_machine_that_tells_nothing_is_read_as_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_machine, "_on_battery", lambda: None)
+    monkeypatch.setattr(reading, "_on_battery", lambda: None)
     assert read_clock(tmp_path) == ClockReadings()
     assert read_memory(tmp_path).huge_pages == ""
     assert read_cores(tmp_path, look_s=0.0).flags == frozenset()
@@ -75,7 +74,7 @@ def test_idle_time_is_not_what_other_programs_took_where_times_come_in_another_o
     looks = iter([[type(spent)(*(0.0 for _ in spent))], [spent]])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(looks))
     moments = iter([100.0, 110.0])
-    monkeypatch.setattr(read_machine, "time", SimpleNamespace(monotonic=lambda: next(moments), sleep=lambda _: None))
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: next(moments), sleep=lambda _: None))
     assert read_cores(tmp_path, look_s=10.0).others_busy == pytest.approx(busy_s / 10, abs=0.05)
 
 

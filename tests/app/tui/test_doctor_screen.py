@@ -32,7 +32,6 @@ def examination() -> examine.Examination:
         fit=fit(needs, MEMORY, RATES, 4096),
         suggestions=tuple(found),
         best=advice.best_suggestion(found),
-        memory_rows=advice.memory_rows(),
         memory_row=advice.row_for(MEMORY.total_bytes),
     )
 
