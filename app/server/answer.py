@@ -1,33 +1,104 @@
-"""One request in the engine's thread: from the prompt to the last piece of its reply."""
+"""One request in the engine's thread: from the prompt to the last piece of its reply.
+
+Each request sends the whole conversation, and the tokens of what stays are kept. A reply that comes back word for word
+keeps the tokens that the model wrote, its thought included, so that the cache still holds them.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from app.chat import opening
 from app.chat.form_constraint import FormConstraint, Forms
 from app.chat.reply import Reply
 from app.chat.saved_states import SavedStates
 from app.chat.thought_limit import limit_of
-from app.conversations.thinking import ThinkingSplitter, is_opening_of
+from app.conversations.thinking import ThinkingSplitter, is_opening_of, tag_ids
+from app.program.settings import Settings
 from app.server.answer_form import call_form
-from app.server.api_error import ApiError, unsupported
-from app.server.conversation import ServedConversation
+from app.server.api_error import ApiError, invalid, unsupported
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
+from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.order import Order
-from app.server.tools import Tools
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
-from engine.prompt.tools.calls import ToolCall
+from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.formats import CallFormat
 from engine.prompt.tools.split import CallSplitter, Told
 
 if TYPE_CHECKING:
-    from engine import Model, Sampling, Session
+    from engine import Model, Session
+    from engine.prompt.chat_prompt import ChatPrompt
+    from engine.tokenizer import Tokenizer
 
 _REASONS = {"stop": "stop", "length": "length", "context": "length"}
+
+
+class ServedConversation:
+    """The tokens of the last conversation. Used by the engine's thread alone."""
+
+    def __init__(self, chat: ChatPrompt, tokenizer: Tokenizer) -> None:
+        self.chat, self._tokenizer = chat, tokenizer
+        self._said: list[Said] = []
+        """The messages of ``chat``, as clients have them: a reply without its thought."""
+
+    def prompt_ids(self, said: Sequence[Said], thinking: ThinkingMode, tools: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Return the tokens up to where the reply begins. Raises EngineError: the template refuses the conversation."""
+        n_same = _n_same(self._said, said)
+        try:
+            self._keep(said, n_same)
+            self.chat.thinking, self.chat.tools = thinking, tools
+            return self.chat.prompt_ids()
+        except BaseException:
+            self._said = []
+            self.chat.start(None)
+            raise
+
+    def note_reply(
+        self, ids: Sequence[int], calls: Sequence[ToolCall], raw: str, answer: str, before_calls: str
+    ) -> None:
+        """The conversation has a reply.
+
+        Args:
+            raw: the ids decoded, with the thought and the calls.
+            answer: what the client has of it.
+            before_calls: what stands before the calls, with the thought.
+        """
+        self.chat.add_reply(list(ids), raw, calls, before_calls if calls else None)
+        self._said.append(Said(ASSISTANT, answer, tuple(calls)))
+
+    def _keep(self, said: Sequence[Said], n_same: int) -> None:
+        if n_same:
+            self.chat.rewind(n_same)
+        else:
+            self.chat.start(said[0].text if said[0].role == SYSTEM else None)
+            n_same = 1 if said[0].role == SYSTEM else 0
+        self._said = list(said)
+        calls = {call.call_id: call for one in said[:n_same] for call in one.calls}
+        for one in said[n_same:]:
+            if one.role == USER:
+                self.chat.add_unrendered(one.text)
+            elif one.role == TOOL:
+                self.chat.add_results([CallResult(calls[one.call_id].name, one.text, one.call_id)])
+            else:
+                ids = self._tokenizer.encode(one.text, bos=False, special=False)
+                self.chat.add_reply(ids, one.text, one.calls)
+                calls |= {call.call_id: call for call in one.calls}
+
+
+def _n_same(kept: Sequence[Said], said: Sequence[Said]) -> int:
+    """Return how many messages are the same; clients may trim replies."""
+    n = 0
+    for one, other in zip(kept, said, strict=False):
+        is_reply = one.role == other.role == ASSISTANT
+        same_text = one.text == other.text or (is_reply and one.text.strip() == other.text.strip())
+        if one.role != other.role or not same_text or (one.calls, one.call_id) != (other.calls, other.call_id):
+            break
+        n += 1
+    return n
 
 
 @dataclass(eq=False)
@@ -38,22 +109,18 @@ class Answering:
     session: Session
     """Its cache decides what of a prompt must be read."""
     conversation: ServedConversation
-    sampling: Sampling
+    settings: Settings
     """For requests that set nothing."""
     thinking: ThinkingMode
     """The same."""
-    max_tokens: int
-    """The same; 0 for no limit but the context."""
-    tags: Collection[int]
-    """Control tokens that are part of the text."""
-    guesses_ahead: bool
-    """Compute what repeats several tokens at a time."""
-    between: Callable[[], object]
+    between: Callable[[], None]
     """Called between two steps of the computation."""
     states: SavedStates
     """Bring back what was read before."""
 
     def __post_init__(self) -> None:
+        self.sampling = opening.make_sampling(self.settings, self.model)
+        self._tags = tag_ids(self.model.tokenizer.control_texts)
         self._forms = Forms(self.model.tokenizer)
 
     def answer(self, job: Job) -> Ended:
@@ -64,33 +131,33 @@ class Answering:
             Exception: whatever the engine raises.
         """
         order = job.order
-        how = self._call_format(order.tools) if order.tools is not None else None
-        begun = self.model.tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
+        chat, tokenizer = self.conversation.chat if order.is_chat else None, self.model.tokenizer
+        how = self.model.chat_template.call_format if order.tools is not None else None
+        if order.tools is not None and how is None:
+            raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
+        begun = tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
         ids = [*self._prompt_ids(order), *begun]
-        n_ctx = self.session.n_ctx
-        if len(ids) >= n_ctx:
-            raise ApiError(
-                f"the prompt has {len(ids)} tokens, but the context holds {n_ctx}, the answer included",
-                param="messages" if order.is_chat else "prompt",
-                code="context_length_exceeded",
-            )
+        if len(ids) >= self.session.n_ctx:
+            sizes = f"{len(ids)} tokens, but the context holds {self.session.n_ctx}, the answer included"
+            param = "messages" if order.is_chat else "prompt"
+            raise ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
         self.states.bring_back(ids)
-        telling = _Telling(job, self.model, opened_by(self._opening) if order.is_chat else None, how)
+        telling = _Telling(job, self.model, opened_by(chat.opening) if chat is not None else None, how)
         reply = Reply(
             self.session,
             ids,
             replace(self.sampling, **dict(order.sampling)),
-            max_tokens=order.max_tokens or self.max_tokens,
-            stop=(*(self.conversation.chat.stops if order.is_chat else ()), *order.stops),
-            spelled=self._spelled(how),
+            max_tokens=order.max_tokens or self.settings.sampling.max_tokens,
+            stop=(*(chat.stops if chat is not None else ()), *order.stops),
+            spelled={*self._tags, *(how.marker_ids(tokenizer) if how is not None else ())},
             after=begun,
-            limit=limit_of(self.conversation.chat if order.is_chat else None, self.model.tokenizer, self.tags, begun),
-            turns=self.conversation.chat.turns() if order.is_chat else (),
-            guess=self.guesses_ahead,
+            limit=limit_of(chat, tokenizer, self._tags, begun),
+            turns=chat.turns() if chat is not None else (),
+            guess=self.settings.guess_ahead == "on",
             n_logprobs=order.n_logprobs,
             constraint=self._constraint(order, begun, how),
             on_token=telling.note_token,
-            on_prompt_progress=self._note_progress,
+            on_prompt_progress=lambda done, total: self.between(),
         )
         job.start(reply)
         job.tell(Begun())
@@ -102,13 +169,8 @@ class Answering:
         reason = _REASONS.get(meter.finish_reason, "cancelled")
         if order.is_chat and reason != "cancelled":
             before_calls = reply.text[: len(reply.text) - telling.tail_chars].rstrip()
-            self.conversation.note_reply(
-                [*begun, *reply.ids],
-                order.begun + reply.text,
-                order.begun + telling.answer,
-                telling.calls,
-                order.begun + before_calls,
-            )
+            texts = (order.begun + text for text in (reply.text, telling.answer, before_calls))
+            self.conversation.note_reply([*begun, *reply.ids], telling.calls, *texts)
         if telling.calls and reason == "stop":
             reason = "tool_calls"
         return Ended(
@@ -122,23 +184,6 @@ class Answering:
             form = call_form(self.model.tokenizer, order.tools, how)
         return self._forms.constraint(form, begun) if form is not None else None
 
-    def _note_progress(self, done: int, total: int) -> None:
-        self.between()
-
-    def _call_format(self, tools: Tools) -> CallFormat:
-        how: CallFormat | None = self.model.chat_template.call_format
-        if how is None:
-            raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
-        return how
-
-    def _spelled(self, how: CallFormat | None) -> Collection[int]:
-        """Control tokens whose text tells thoughts and calls."""
-        return self.tags if how is None else {*self.tags, *how.marker_ids(self.model.tokenizer)}
-
-    @property
-    def _opening(self) -> str:
-        return self.conversation.chat.opening
-
     def _prompt_ids(self, order: Order) -> list[int]:
         if order.is_chat:
             thinking = self.thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
@@ -146,18 +191,15 @@ class Answering:
                 thinking = ThinkingMode(False)  # the form is that of the whole reply
             tools = order.tools.items if order.tools is not None else ()
             ids = self.conversation.prompt_ids(order.messages, thinking, tools)
-            if not is_opening_of(order.begun, self._opening, has_thought=False):
+            if not is_opening_of(order.begun, self.conversation.chat.opening, has_thought=False):
                 return self.conversation.prompt_ids(order.messages, ThinkingMode(False), tools)
             return ids
-        if isinstance(order.prompt, str):
-            ids = list(self.model.tokenizer.encode(order.prompt))
-        else:
-            ids = list(order.prompt)
+        prompt, vocab_size = order.prompt, self.model.tokenizer.vocab_size
+        ids = list(self.model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         if not ids:
             raise ApiError("prompt holds no token", param="prompt", code="invalid_value")
-        if max(ids) >= self.model.tokenizer.vocab_size:
-            most = self.model.tokenizer.vocab_size - 1
-            raise ApiError(f"prompt: token ids must be 0 to {most}", param="prompt", code="invalid_value")
+        if max(ids) >= vocab_size:
+            raise invalid("prompt", f"token ids must be 0 to {vocab_size - 1}")
         return ids
 
 

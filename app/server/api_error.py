@@ -7,10 +7,6 @@ from typing import Any
 from app.text.clean_text import clean_line
 
 MOST_CHARS = 300
-INVALID = "invalid_request_error"
-SERVER = "server_error"
-RETRY_S = 2
-"""After how long a client may try again what was refused for a while."""
 
 
 class ApiError(Exception):
@@ -21,26 +17,22 @@ class ApiError(Exception):
         status: of HTTP.
         param: the field, such as ``messages[2].content``.
         code: a word for programs.
-        kind: ``invalid_request_error`` or ``server_error``.
-        retry_s: after how many seconds it may be tried again; None for never.
     """
 
-    def __init__(
-        self,
-        message: str,
-        status: int = 400,
-        param: str | None = None,
-        code: str | None = None,
-        kind: str = INVALID,
-        retry_s: int | None = None,
-    ) -> None:
+    def __init__(self, message: str, status: int = 400, param: str | None = None, code: str | None = None) -> None:
         self.message = clean_line(message, MOST_CHARS)
         super().__init__(self.message)
-        self.status, self.param, self.code, self.kind, self.retry_s = status, param, code, kind, retry_s
+        self.status, self.param, self.code = status, param, code
 
     def body(self) -> dict[str, Any]:
         """Return the object that is sent."""
-        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def invalid(param: str, why: str) -> ApiError:
+    """Return the refusal of a field whose value cannot be meant."""
+    return ApiError(f"{param}: {why}", param=param, code="invalid_value")
 
 
 def unsupported(param: str, why: str) -> ApiError:
@@ -50,4 +42,4 @@ def unsupported(param: str, why: str) -> ApiError:
 
 def unavailable(message: str, code: str) -> ApiError:
     """Return the refusal of what may be possible a little later."""
-    return ApiError(message, 503, code=code, kind=SERVER, retry_s=RETRY_S)
+    return ApiError(message, 503, code=code)

@@ -7,32 +7,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from app.chat import opening
 from app.chat.answer_form import FormError
 from app.chat.saved_states import SavedStates
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Store
-from app.conversations.thinking import tag_ids
 from app.program import garbage, paths
 from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.settings import Settings
-from app.server.answer import Answering
+from app.server.answer import Answering, ServedConversation
 from app.server.answer_form import api_error
-from app.server.api_error import SERVER, ApiError, unavailable
-from app.server.conversation import ServedConversation
+from app.server.api_error import ApiError, unavailable
 from app.server.job import Ended, Job
-from app.server.waiting_line import LineFullError, WaitingLine
-from app.text.record import record
 from engine.errors import Cancelled, EngineError, TemplateError
 from engine.prompt.thinking_mode import ThinkingMode
 
@@ -44,25 +39,49 @@ MOST_ASIDES = 32
 """Limit on the pieces of short work that wait."""
 
 
-@record
-class Served:
-    """The open model, as clients may know it."""
+class WaitingLine(Generic[T]):
+    """A queue that serves its peers in turn, each one's items in their order. Any thread may call."""
 
-    name: str
-    """As its file has it, uncleaned."""
-    quantization: str
-    n_ctx: int
-    vocab_size: int
-    n_embd: int
-    weights_bytes: int
-    sampling: dict[str, Any]
-    """Sampling defaults, for parameters that a request leaves out."""
-    template: str
-    """Source of the chat template; "" for ChatML."""
-    bos_text: str
-    eos_text: str
-    notices: tuple[str, ...]
-    threads: int
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._peers: OrderedDict[str, deque[T]] = OrderedDict()
+        self._n = 0
+
+    def __len__(self) -> int:
+        return self._n
+
+    def join(self, peer: str, item: T) -> None:
+        """Wait behind what this peer has sent before. Raises ApiError: too many wait."""
+        with self._lock:
+            if self._n >= self._most:
+                raise _queue_full()
+            self._peers.setdefault(peer, deque()).append(item)
+            self._n += 1
+
+    def leave(self, item: T) -> bool:
+        """Stop waiting; False where the item no longer waits."""
+        with self._lock:
+            for peer, items in self._peers.items():
+                if item in items:
+                    items.remove(item)
+                    self._n -= 1
+                    if not items:
+                        del self._peers[peer]
+                    return True
+        return False
+
+    def take(self) -> T | None:
+        """Return whose turn it is, None where nobody waits; the peer goes behind the others."""
+        with self._lock:
+            if not self._peers:
+                return None
+            peer, items = self._peers.popitem(last=False)
+            item = items.popleft()
+            self._n -= 1
+            if items:
+                self._peers[peer] = items
+            return item
 
 
 class _Place:
@@ -78,16 +97,19 @@ class EngineThread:
 
     Args:
         settings: how it is opened, and what holds where a request sets nothing.
-        most_waiting: limit on the requests that wait.
         on_opened: called in the thread when the model is open, or with the exception that prevented it.
 
     Attributes:
-        served: the open model; None before.
+        served: the open model, of which other threads may read what does not change; None before.
         running: the request that is answered; None for none.
     """
 
     def __init__(
-        self, path: Path, settings: Settings, most_waiting: int, on_opened: Callable[[Served | BaseException], object]
+        self,
+        path: Path,
+        settings: Settings,
+        most_waiting: int,
+        on_opened: Callable[[Answering | BaseException], object],
     ) -> None:
         self._path, self._settings, self._on_opened = path, settings, on_opened
         self._line: WaitingLine[Job] = WaitingLine(most_waiting)
@@ -97,7 +119,7 @@ class EngineThread:
         self._model: Any = None
         self._states = SavedStates(_Place(settings), opening.state_files(settings), notes=False)
         self._dropped_states_s = 0.0
-        self.served: Served | None = None
+        self.served: Answering | None = None
         self.running: Job | None = None
         self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
 
@@ -115,27 +137,20 @@ class EngineThread:
     def ask(self, job: Job) -> None:
         """Have a request answered when its turn comes. Raises ApiError: too many wait, or the server ends."""
         self._refuse_closed()
-        try:
-            self._line.join(job.peer, job)
-        except LineFullError:
-            raise unavailable("too many requests wait (try again later)", "queue_full") from None
+        self._line.join(job.peer, job)
         self._wake.set()
 
     def drop(self, job: Job) -> None:
         """Drop a request whose client has left."""
         job.cancel()
         if self._line.leave(job):
-            job.end(Ended("cancelled", 0, 0, 0))
+            job.end(Ended("cancelled"))
 
     def aside(self, work: Callable[[Any], T]) -> Future[T]:
-        """Do short work with the model, between two steps of what runs; it is handed the model.
-
-        Raises:
-            ApiError: too much waits, or the server ends.
-        """
+        """Do short work, which is handed the model, between two steps of what runs. Raises ApiError: as ``ask``."""
         self._refuse_closed()
         if len(self._asides) >= MOST_ASIDES:
-            raise unavailable("too many requests wait (try again later)", "queue_full")
+            raise _queue_full()
         future: Future[T] = Future()
         self._asides.append((work, future))
         self._wake.set()
@@ -148,7 +163,7 @@ class EngineThread:
         if running is not None:
             running.cancel()
         while (job := self._line.take()) is not None:
-            job.end(_broken_off(_ending()))
+            job.end(Ended("cancelled", error=_ending()))
         with suppress(IndexError):
             while True:
                 self._asides.popleft()[1].cancel()
@@ -164,11 +179,11 @@ class EngineThread:
 
     def _run(self) -> None:
         try:
-            answering = self._open()
+            self.served = answering = self._open()
         except BaseException as error:
             self._on_opened(error)
             return
-        self._on_opened(self._describe(answering))
+        self._on_opened(answering)
         while not self._is_closing:
             self._wake.wait()
             self._wake.clear()
@@ -188,53 +203,21 @@ class EngineThread:
             session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
         finally:
             garbage.settle()
-        self._session = session
         self._states.note_opened(model, session)
-        return Answering(
-            model,
-            session,
-            conversation,
-            opening.make_sampling(settings, model),
-            ThinkingMode.parse(opening.recall_thinking(settings, self._path)),
-            settings.sampling.max_tokens,
-            tag_ids(model.tokenizer.control_texts),
-            settings.guess_ahead == "on",
-            self._step,
-            self._states,
-        )
-
-    def _describe(self, answering: Answering) -> Served:
-        model = self._model
-        token_text = model.tokenizer.token_text
-        self.served = Served(
-            name=model.name,
-            quantization=model.quantization,
-            n_ctx=self._session.n_ctx,
-            vocab_size=model.tokenizer.vocab_size,
-            n_embd=model.config.dim,
-            weights_bytes=model.weights_bytes,
-            sampling=asdict(answering.sampling),
-            template=model.chat_template.source or "",
-            bos_text=token_text(model.tokenizer.bos_id),
-            eos_text=token_text(model.tokenizer.eos_id),
-            notices=tuple(model.notices),
-            threads=model.threads,
-        )
-        return self.served
+        thinking = ThinkingMode.parse(opening.recall_thinking(settings, self._path))
+        return Answering(model, session, conversation, settings, thinking, self._step, self._states)
 
     def _answer(self, answering: Answering, job: Job) -> None:
         self.running = job
         if self._is_closing:  # which may not have seen this one
             job.cancel()
         try:
-            if job.is_cancelled and not self._is_closing:
-                ended = Ended("cancelled", 0, 0, 0)
-            else:
-                ended = answering.answer(job)
-                if ended.reason == "cancelled" and self._is_closing:
-                    ended = _broken_off(_ending())
+            is_dropped = job.is_cancelled and not self._is_closing
+            ended = Ended("cancelled") if is_dropped else answering.answer(job)
+            if ended.reason == "cancelled" and self._is_closing:
+                ended = Ended("cancelled", error=_ending())
         except BaseException as error:  # the thread must outlive any bug, or every client would wait forever
-            ended = _broken_off(_error_of(error))
+            ended = Ended("cancelled", error=_error_of(error))
         finally:
             self.running = None
             self._states.note_progress()
@@ -264,12 +247,12 @@ class EngineThread:
                     future.set_exception(_error_of(error))
 
 
+def _queue_full() -> ApiError:
+    return unavailable("too many requests wait (try again later)", "queue_full")
+
+
 def _ending() -> ApiError:
     return unavailable("the server ends", "shutting_down")
-
-
-def _broken_off(error: ApiError) -> Ended:
-    return Ended("cancelled", 0, 0, 0, error=error)
 
 
 def _error_of(error: BaseException) -> ApiError:
@@ -283,5 +266,5 @@ def _error_of(error: BaseException) -> ApiError:
     if isinstance(error, TemplateError):
         return ApiError(str(error), param="messages", code="template_refuses")
     if isinstance(error, EngineError) or exit_code_of(error) is not None:
-        return ApiError(line_of(error).removeprefix("jalopy: "), 500, code="engine_error", kind=SERVER)
-    return ApiError(bug_line(error, " in the engine"), 500, code="internal_error", kind=SERVER)
+        return ApiError(line_of(error).removeprefix("jalopy: "), 500, code="engine_error")
+    return ApiError(bug_line(error, " in the engine"), 500, code="internal_error")

@@ -15,13 +15,16 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.program.refusals import bug_line
-from app.server.api_error import RETRY_S, SERVER, ApiError, unavailable
-from app.server.transfer import ABORT, GoneError, JsonBody
+from app.server.api_error import ApiError, unavailable
+from app.server.transfer import GoneError, JsonBody, cut
 
 MOST_REQUESTS = 64
 """Limit on the requests that are open at once, those that wait included."""
 _OPEN_PATHS = ("/health",)
 """Answered without a key."""
+_CLOSES = {"Connection": "close"}  # what is left of the body is not read
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 408: _CLOSES, 413: _CLOSES, 503: {"Retry-After": "2"}}
+"""Of refusals, by their status."""
 
 
 class Guard:
@@ -59,16 +62,14 @@ class Guard:
         except ApiError as error:
             await _refuse(error, scope, receive, noting, status)
         except Exception as error:
-            line = bug_line(error, " in the server")
-            refusal = ApiError(line, 500, code="internal_error", kind=SERVER)
-            await _refuse(refusal, scope, receive, noting, status)
+            bug = ApiError(bug_line(error, " in the server"), 500, code="internal_error")
+            await _refuse(bug, scope, receive, noting, status)
         finally:
             self._n_open -= 1
             self._note(scope, status)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        self._check_caller(scope["path"], headers)
+        self._check_caller(scope["path"], Headers(scope=scope))
         if self._n_open > MOST_REQUESTS:
             raise unavailable("too many requests are open (try again later)", "too_many_requests")
         await self._app(scope, receive, send)
@@ -76,19 +77,15 @@ class Guard:
     def _check_caller(self, path: str, headers: Mapping[str, str]) -> None:
         name = host_name(headers.get("host", ""))
         if name not in self._names and not _is_address(name):
-            raise ApiError(
-                f'the host "{name[:80]}" is not served here (jalopy serve --allow-host NAME allows another name)',
-                403,
-                code="host_refused",
-            )
+            cure = "jalopy serve --allow-host NAME allows another name"
+            raise ApiError(f'the host "{name[:80]}" is not served here ({cure})', 403, code="host_refused")
         if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
             raise ApiError("pages in a browser may not use this server", 403, code="origin_refused")
         if self._api_key and path not in _OPEN_PATHS:
             scheme, _, key = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self._api_key):
-                raise ApiError(
-                    "the API key is missing or wrong (header: Authorization: Bearer KEY)", 401, code="invalid_api_key"
-                )
+                why = "the API key is missing or wrong (header: Authorization: Bearer KEY)"
+                raise ApiError(why, 401, code="invalid_api_key")
 
 
 def host_name(host: str) -> str:
@@ -109,22 +106,13 @@ def _is_address(name: str) -> bool:
 
 def refusal(error: ApiError) -> JsonBody:
     """Return the answer that says what is wrong."""
-    headers = {}
-    if error.retry_s is not None:
-        headers["Retry-After"] = str(RETRY_S)
-    if error.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if error.status in (408, 413):
-        headers["Connection"] = "close"  # what is left of the body is not read
-    return JsonBody(error.body(), error.status, headers)
+    return JsonBody(error.body(), error.status, _HEADERS.get(error.status))
 
 
 async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send, status: int) -> None:
     """Answer with an error, or cut the connection where an answer has begun."""
-    if not status:
-        with suppress(GoneError):
-            await refusal(error)(scope, receive, send)
+    if status:
+        cut(scope)
         return
-    abort = scope.get("state", {}).get(ABORT)
-    if abort is not None:
-        abort()
+    with suppress(GoneError):
+        await refusal(error)(scope, receive, send)

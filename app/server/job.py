@@ -43,6 +43,11 @@ class Piece:
     chances: tuple[TokenChance, ...] = ()
     calls: tuple[ToolCall, ...] = ()
 
+    def joined(self, other: Piece) -> Piece:
+        """Return this and what follows it as one."""
+        text = self.answer + other.answer, self.thought + other.thought
+        return Piece(*text, self.chances + other.chances, self.calls + other.calls)
+
 
 @record
 class Ended:
@@ -50,10 +55,10 @@ class Ended:
 
     reason: str
     """``stop``, ``tool_calls``, ``length`` or ``cancelled``."""
-    prompt_tokens: int
-    cached_tokens: int
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
     """Those of the prompt that the cache held already."""
-    tokens: int
+    tokens: int = 0
     thought_tokens: int = 0
     read_s: float = 0.0
     write_s: float = 0.0
@@ -130,9 +135,7 @@ def _joined(came: list[Happening]) -> list[Happening]:
     for one in came:
         last = joined[-1] if joined else None
         if isinstance(one, Piece) and isinstance(last, Piece) and not (last.answer and one.thought):
-            joined[-1] = Piece(
-                last.answer + one.answer, last.thought + one.thought, last.chances + one.chances, last.calls + one.calls
-            )
+            joined[-1] = last.joined(one)
         else:
             joined.append(one)
     return joined

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.server.api_error import ApiError, unsupported
+from app.server.api_error import ApiError, invalid, unsupported
 from app.server.fields import Fields, kind_of
 from app.server.tools import read_calls, read_id
 from app.text.record import record
@@ -62,23 +62,20 @@ def _check_results(said: list[Said]) -> None:
     for at, one in enumerate(said):
         if one.role == TOOL:
             if one.call_id not in open_ids:
-                place = f"messages[{at}].tool_call_id"
                 why = "no call before it has this id, or it has a result already"
-                raise ApiError(f"{place}: {why}", param=place, code="invalid_value")
+                raise invalid(f"messages[{at}].tool_call_id", why)
             open_ids.remove(one.call_id)
         elif open_ids:
             raise _misplaced(at, "each call before it needs a message of role tool with its result")
         open_ids |= {call.call_id for call in one.calls}
         if len(open_ids) < len(one.calls):
-            place = f"messages[{at}].tool_calls"
-            raise ApiError(f"{place}: two calls have the same id", param=place, code="invalid_value")
+            raise invalid(f"messages[{at}].tool_calls", "two calls have the same id")
     if open_ids:
         raise _misplaced(len(said) - 1, "each call needs a message of role tool with its result")
 
 
 def _misplaced(at: int, why: str) -> ApiError:
-    place = f"messages[{at}].role"
-    return ApiError(f"{place}: {why}", param=place, code="invalid_value")
+    return invalid(f"messages[{at}].role", why)
 
 
 def _read_message(item: Any, place: str) -> Said:
@@ -93,9 +90,7 @@ def _read_message(item: Any, place: str) -> Said:
     if role == TOOL:
         message.text("name")  # the call has it
     for name in ("tool_calls", "function_call", "name", "audio", "tool_call_id"):
-        if name in message.taken:
-            continue
-        if message.has(name) and message.any(name) != []:
+        if name not in message.taken and message.any(name) not in (None, []):
             raise unsupported(message.place(name), "is not supported")
     for name in ("refusal", "reasoning_content", "annotations"):
         message.any(name)  # parts of an answer of ours that a client sends back; the thought's tokens are kept here

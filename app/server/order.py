@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.chat.answer_form import AnswerForm
-from app.server.answer_form import read_form
+from app.server.answer_form import read_form, read_format
 from app.server.api_error import ApiError, unsupported
-from app.server.fields import Fields
-from app.server.messages import Said, read_messages
-from app.server.tools import Tools, read_tools, without_forms
+from app.server.fields import Fields, kind_of
+from app.server.messages import SYSTEM, Said, read_messages
+from app.server.tools import Tools, read_tools
 from app.text.record import record
 
 MOST_STOPS = 16
@@ -24,7 +24,8 @@ RANDOM_SEED = -1
 MOST_TOKENS = 2**31 - 1
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
 """Fields that concern a provider's accounts and change no answer."""
-EFFORTS = {
+_STORED = ("previous_response_id", "conversation")
+_EFFORTS = {
     "none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high",
 }  # fmt: skip
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -46,6 +47,17 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "verbosity": ("medium",),
 }
 """Parameters that are not supported, with the values at which they have no effect and are accepted."""
+_NEUTRAL_IN_RESPONSES: dict[str, tuple[Any, ...]] = {
+    "background": (False,),
+    "include": ([],),
+    "max_tool_calls": (),
+    "prompt": (),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
+}
+_TEXT_PARTS = "input_text", "output_text", "text"
 
 
 @record
@@ -107,7 +119,8 @@ def chat_order(fields: Fields, model_id: str) -> Order:
         max_tokens=fields.whole("max_tokens", 1, MOST_TOKENS) if completion_limit is None else completion_limit,
         thinking=_thinking(fields),
     )
-    without_forms(tools, order.form)
+    if tools is not None and order.form is not None:
+        raise unsupported("response_format", "cannot stand beside tools (use one of the two)")
     fields.any("max_tokens")
     fields.refuse_rest()
     return order
@@ -116,12 +129,8 @@ def chat_order(fields: Fields, model_id: str) -> Order:
 def completion_order(fields: Fields, model_id: str) -> Order:
     """Read a request for ``/v1/completions``. Raises ApiError: it is wrong somewhere."""
     check_model(fields, model_id)
-    order = _order(
-        fields,
-        prompt=_prompt(fields),
-        n_logprobs=fields.whole("logprobs", 0, MOST_TOP_LOGPROBS),
-        max_tokens=fields.whole("max_tokens", 1, MOST_TOKENS),
-    )
+    prompt, n_logprobs = _prompt(fields), fields.whole("logprobs", 0, MOST_TOP_LOGPROBS)
+    order = _order(fields, prompt=prompt, n_logprobs=n_logprobs, max_tokens=fields.whole("max_tokens", 1, MOST_TOKENS))
     fields.refuse_rest()
     return order
 
@@ -129,15 +138,14 @@ def completion_order(fields: Fields, model_id: str) -> Order:
 def _order(fields: Fields, **own: Any) -> Order:
     for name in _IGNORED:
         fields.any(name)
-    refuse_unsupported(fields, _NEUTRAL)
-    options = fields.table("stream_options")
-    tells_usage = options.flag("include_usage") if options is not None else False
-    if options is not None:
-        options.flag("include_obfuscation")  # there is no network between to hide lengths from
-        options.refuse_rest()
+    _refuse_unsupported(fields, _NEUTRAL)
+    options = fields.table("stream_options") or Fields({})
+    options.flag("include_obfuscation")  # there is no network between to hide lengths from
+    tells_usage = options.flag("include_usage")
+    options.refuse_rest()
     return Order(
         **own,
-        sampling=tuple(read_sampling(fields).items()),
+        sampling=_sampling(fields),
         stops=_stops(fields),
         form=read_form(fields),
         is_streamed=fields.flag("stream"),
@@ -153,7 +161,7 @@ def check_model(fields: Fields, model_id: str) -> None:
         raise ApiError(f'model "{shown}" is not served here (served: {model_id})', 404, "model", "model_not_found")
 
 
-def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, tuple[Any, ...]]) -> None:
+def _refuse_unsupported(fields: Fields, neutral_values: Mapping[str, tuple[Any, ...]]) -> None:
     """Refuse what asks for something that is not done here: all but the values that ask for nothing."""
     for name, neutral in neutral_values.items():
         is_read = name in fields.taken
@@ -167,7 +175,7 @@ def _same(value: Any, neutral: Any) -> bool:
     return (type(value) is type(neutral) or (is_number and not isinstance(value, bool))) and bool(value == neutral)
 
 
-def read_sampling(fields: Fields) -> dict[str, Any]:
+def _sampling(fields: Fields) -> tuple[tuple[str, Any], ...]:
     """Return the fields of ``engine.Sampling`` that a request sets."""
     chosen = {
         "temperature": fields.number("temperature", 0, 100),
@@ -178,8 +186,8 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
         "repeat_window": fields.whole("repeat_last_n", 0, MOST_TOKENS),
         "seed": fields.whole("seed", -(2**63), 2**63 - 1),
     }
-    given = {name: value for name, value in chosen.items() if value is not None}
-    return given | {"seed": None} if given.get("seed") == RANDOM_SEED else given
+    given = [(name, value) for name, value in chosen.items() if value is not None]
+    return tuple((name, None if (name, value) == ("seed", RANDOM_SEED) else value) for name, value in given)
 
 
 def _stops(fields: Fields) -> tuple[str, ...]:
@@ -187,23 +195,19 @@ def _stops(fields: Fields) -> tuple[str, ...]:
     if given is None:
         return ()
     texts: Sequence[Any] = given if isinstance(given, list) else [given]
-    is_right = len(texts) <= MOST_STOPS and all(
-        isinstance(text, str) and 0 < len(text) <= MOST_STOP_CHARS for text in texts
-    )
-    if not is_right:
+    if len(texts) > MOST_STOPS or not all(isinstance(one, str) and 0 < len(one) <= MOST_STOP_CHARS for one in texts):
         raise fields.wrong("stop", f"a string, or at most {MOST_STOPS}, of 1 to {MOST_STOP_CHARS} characters")
     return tuple(texts)
 
 
 def _thinking(fields: Fields) -> str | None:
-    effort = fields.word("reasoning_effort", *EFFORTS)
-    variables = fields.table("chat_template_kwargs")
-    if variables is not None:
-        is_on = variables.flag("enable_thinking") if variables.has("enable_thinking") else None
-        variables.refuse_rest()
-        if is_on is not None:
-            return "on" if is_on else "off"
-    return EFFORTS[effort] if effort is not None else None
+    effort = fields.word("reasoning_effort", *_EFFORTS)
+    variables = fields.table("chat_template_kwargs") or Fields({})
+    is_on = variables.flag("enable_thinking")
+    variables.refuse_rest()
+    if variables.has("enable_thinking"):
+        return "on" if is_on else "off"
+    return _EFFORTS.get(effort or "")
 
 
 def _prompt(fields: Fields) -> str | tuple[int, ...]:
@@ -220,3 +224,81 @@ def _prompt(fields: Fields) -> str | tuple[int, ...]:
     if isinstance(given, list) and len(given) > 1 and all(isinstance(one, (str, list)) for one in given):
         raise unsupported("prompt", "has several texts: one at a time is supported")
     raise fields.wrong("prompt", wanted)
+
+
+def response_order(fields: Fields, model_id: str) -> Order:
+    """Read a request for ``/v1/responses``, where nothing is stored. Raises ApiError: it is wrong somewhere."""
+    check_model(fields, model_id)
+    for name in (*_IGNORED, "prompt_cache_retention"):
+        fields.any(name)
+    for name in _STORED:
+        if fields.has(name):
+            raise unsupported(name, "is not supported: nothing is stored here (send the whole conversation as input)")
+    _refuse_unsupported(fields, _NEUTRAL_IN_RESPONSES)
+    reasoning, text, stream = (fields.table(name) or Fields({}) for name in ("reasoning", "text", "stream_options"))
+    effort = reasoning.word("effort", *_EFFORTS)
+    for name in ("summary", "generate_summary"):
+        reasoning.any(name)  # thoughts are told as they are
+    form = read_format(text.table("format"), is_flat=True)
+    _refuse_unsupported(text, {"verbosity": ("medium",)})
+    stream.flag("include_obfuscation")
+    for part in (reasoning, text, stream):
+        part.refuse_rest()
+    order = Order(
+        messages=_conversation(fields),
+        sampling=_sampling(fields),
+        max_tokens=fields.whole("max_output_tokens", 1, MOST_TOKENS),
+        thinking=_EFFORTS.get(effort or ""),
+        form=form,
+        is_streamed=fields.flag("stream"),
+    )
+    fields.refuse_rest()
+    return order
+
+
+def _conversation(fields: Fields) -> tuple[Said, ...]:
+    """Return instructions and input as the messages of a chat."""
+    given, instructions = fields.any("input"), fields.text("instructions")
+    if given is None or given in ("", []):
+        raise fields.missing("input", "a text, or a list of messages, the last one of the user")
+    if isinstance(given, str):
+        said: list[Any] = [{"role": "user", "content": given}]
+    elif isinstance(given, list):
+        read = (_message(item, f"input[{at}]") for at, item in enumerate(given))
+        said = [item for item in read if item is not None]
+    else:
+        raise fields.wrong("input", "a text, or a list of messages")
+    try:
+        messages = read_messages(Fields({"messages": said}))
+    except ApiError as error:
+        place = (error.param or "").replace("messages", "input", 1)
+        raise ApiError(error.message.replace("messages", "input", 1), param=place, code=error.code) from None
+    if not instructions:
+        return messages
+    if messages[0].role == SYSTEM:
+        return (Said(SYSTEM, f"{instructions}\n\n{messages[0].text}"), *messages[1:])
+    return (Said(SYSTEM, instructions), *messages)
+
+
+def _message(item: Any, place: str) -> Any:
+    """Return an item of the input as a message; None for a thought, whose tokens are kept here."""
+    fields = Fields.of(item, place)
+    kind = fields.text("type", "message")
+    if kind == "reasoning":
+        return None
+    if kind != "message":
+        raise unsupported(fields.place("type"), f"is {kind_of(kind)}: only messages are supported")
+    for name in ("id", "status", "phase"):
+        fields.any(name)  # of an answer of ours that a client sends back
+    role, content = fields.text("role"), fields.any("content")
+    fields.refuse_rest()
+    if isinstance(content, list):
+        content = [_part(one, f"{place}.content[{at}]") for at, one in enumerate(content)]
+    return {"role": role, "content": content}
+
+
+def _part(item: Any, place: str) -> Any:
+    part = Fields.of(item, place)
+    if part.any("type") not in _TEXT_PARTS:
+        raise unsupported(f"{place}.type", f"is {kind_of(part.any('type'))}: only text is supported")
+    return {"type": "text", "text": part.any("text")}

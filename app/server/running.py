@@ -1,4 +1,7 @@
-"""The server while it runs: its sockets and signals in the main thread, beside the engine's thread."""
+"""The server while it runs: its sockets and signals in the main thread, beside the engine's thread.
+
+Connections are bounded in number, and none waits forever for a request that does not come.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.program import exit_codes
 from app.program.refusals import say
 from app.program.settings import Settings
-from app.server.application import make_application
-from app.server.connections import IDLE_S, MOST_HEAD_BYTES, BoundedProtocol
-from app.server.engine_thread import EngineThread, Served
+from app.server.answer import Answering
+from app.server.api_error import ApiError
+from app.server.engine_thread import EngineThread
+from app.server.routes import make_application
+from app.server.transfer import ABORT, as_json
 from app.text.figures import count
+
+MOST_CONNECTIONS = 128
+"""Limit on the connections that are open at once; further ones are cut."""
+MOST_HEAD_BYTES = 16 << 10
+"""Limit on a request's line and headers."""
+REQUEST_PATIENCE_S = 30.0
+"""Limit on the time from a request's first byte, or from a connection's beginning, to the request's last byte."""
+IDLE_S = 30
+"""How long a connection is kept open behind an answer."""
 
 ENDING_S = 0.7
 """How long answers may take to end with the server; then their connections are cut."""
@@ -53,7 +69,7 @@ class Running:
         self._server = _Server(
             uvicorn.Config(
                 application,
-                http=BoundedProtocol,
+                http=_Connection,
                 loop="asyncio",
                 ws="none",
                 lifespan="off",
@@ -93,25 +109,20 @@ class Running:
         finally:
             self._engine.close(ENGINE_S)
 
-    def end(self, code: int) -> None:
-        """End the server, from any thread."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._end, code)
-
-    def _note_opened(self, served: Served | BaseException) -> None:
+    def _note_opened(self, served: Answering | BaseException) -> None:
         """Called in the engine's thread."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
             self._loop.call_soon_threadsafe(partial(self._tell_opened, served))
 
-    def _tell_opened(self, served: Served | BaseException) -> None:
+    def _tell_opened(self, served: Answering | BaseException) -> None:
         if isinstance(served, BaseException):
             self._failure = served
             self._end(exit_codes.INTERNAL)
             return
-        for notice in served.notices:
+        for notice in served.model.notices:
             log(notice)
-        size = f"context of {count(served.n_ctx)} tokens, {served.threads} threads"
+        size = f"context of {count(served.session.n_ctx)} tokens, {served.model.threads} threads"
         log(f"{self._model_id} at {_url(self._listener)}: ready ({size}); ctrl+c ends it")
 
     def _end(self, code: int) -> None:
@@ -138,6 +149,70 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
+
+
+class _Connection(H11Protocol):
+    """uvicorn's connection on h11 (pure Python, strict), and deadlines, which uvicorn has for idle ones only."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._since_s = 0.0
+        """When the request began to come that is awaited."""
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, unless there are too many."""
+        if len(self.connections) >= MOST_CONNECTIONS:
+            self.transport = transport
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, ABORT: transport.abort}
+        self._since_s = self.loop.time()
+        self._deadline = self.loop.call_later(REQUEST_PATIENCE_S, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came."""
+        was_awaited = self._is_awaited
+        super().data_received(data)
+        if self._is_awaited and not was_awaited:
+            self._since_s = self.loop.time()
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether a request has begun to come, or is the first, and has not come whole."""
+        if self.cycle is None or self.cycle.more_body:
+            return True
+        return self.cycle.response_complete and self.timeout_keep_alive_task is None
+
+    def _look(self) -> None:
+        left_s = REQUEST_PATIENCE_S
+        if self._is_awaited:
+            left_s = self._since_s + REQUEST_PATIENCE_S - self.loop.time()
+        if left_s <= 0:
+            self.transport.abort()
+        else:
+            self._deadline = self.loop.call_later(left_s, self._look)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, in the words of the API."""
+        body = as_json(ApiError("this is not an HTTP request", code="invalid_http").body())
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
 
 class _FaultLines(logging.Handler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from app.server.api_error import ApiError, unsupported
+from app.server.api_error import ApiError, invalid
 from app.server.fields import Fields
 from app.text.record import record
 from engine.prompt.tools.calls import MOST_DEPTH, NAME, ToolCall, call, is_deep
@@ -41,8 +41,7 @@ def read_tools(fields: Fields) -> Tools | None:
     names = [tool["function"]["name"] for tool in tools]
     for at, name in enumerate(names):
         if name in names[:at]:
-            place = f"tools[{at}].function.name"
-            raise ApiError(f'{place}: "{name}" is there twice', param=place, code="invalid_value")
+            raise invalid(f"tools[{at}].function.name", f'"{name}" is there twice')
     if len(json.dumps(tools)) > MOST_TOOLS_CHARS:
         raise ApiError(f"tools are longer than {MOST_TOOLS_CHARS} characters", param="tools", code="too_long")
     choice = _choice(fields)
@@ -50,8 +49,7 @@ def read_tools(fields: Fields) -> Tools | None:
     if not tools and choice not in (AUTO, NONE):
         raise ApiError("tool_choice needs tools", param="tool_choice", code="invalid_value")
     if choice not in (AUTO, NONE, REQUIRED) and choice not in names:
-        place = "tool_choice.function.name"
-        raise ApiError(f'{place}: "{choice}" is none of the tools', param=place, code="invalid_value")
+        raise invalid("tool_choice.function.name", f'"{choice}" is none of the tools')
     if not tools or choice == NONE:
         return None
     must = {AUTO: (), REQUIRED: tuple(names)}.get(choice, (choice,))
@@ -132,12 +130,6 @@ def read_id(fields: Fields, name: str) -> str:
     if len(call_id) > MOST_ID_CHARS:
         raise fields.wrong(name, f"a string of at most {MOST_ID_CHARS} characters")
     return call_id
-
-
-def without_forms(tools: Tools | None, form: object) -> None:
-    """Refuse a form of the whole reply where the reply may be a call."""
-    if tools is not None and form is not None:
-        raise unsupported("response_format", "cannot stand beside tools (use one of the two)")
 
 
 def _name(function: Fields) -> str:

@@ -130,12 +130,17 @@ def patiently(scope: Scope, send: Send) -> Send:
         try:
             await asyncio.wait_for(send(message), SEND_PATIENCE_S)
         except asyncio.TimeoutError:
-            abort = scope.get("state", {}).get(ABORT)
-            if abort is not None:
-                abort()
+            cut(scope)
             raise GoneError from None
 
     return send_patiently
+
+
+def cut(scope: Scope) -> None:
+    """Cut the connection of a request."""
+    abort = scope.get("state", {}).get(ABORT)
+    if abort is not None:
+        abort()
 
 
 def as_json(value: Any) -> bytes:

@@ -49,6 +49,12 @@ class Serving:
         """A connection on which a test says what it likes."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
+    def end(self) -> None:
+        """End it as a signal does."""
+        loop = self.running._loop
+        assert loop is not None
+        loop.call_soon_threadsafe(self.running._end, 0)
+
     @property
     def n_connections(self) -> int:
         """Connections that the server holds open."""
@@ -88,7 +94,7 @@ def serving(
         for gate in (script.open_gate, script.token_gate, script.prefill_gate):
             if gate:
                 gate.open()
-        running.end(0)
+        served.end()
         thread.join(PATIENCE_S)
         listener.close()
     assert not thread.is_alive()

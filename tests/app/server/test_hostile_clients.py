@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from app.server import connections, guard, transfer
+from app.server import guard, transfer
+from app.server import running as running_server
 from tests.app.fake_engine import Gate, Script
 from tests.app.server.serving import Serving, serving, until
 
@@ -127,7 +128,7 @@ def test_a_slow_reader_is_cut_and_holds_up_nobody(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_stream_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:
-    monkeypatch.setattr("app.server.text_routes.STILL_HERE_S", 0.01)
+    monkeypatch.setattr("app.server.routes.STILL_HERE_S", 0.01)
     with serving(monkeypatch, gated) as server:
         connection = server.raw()
         connection.sendall(REQUEST)
@@ -144,7 +145,7 @@ def test_what_runs_and_what_waits_is_told_that_the_server_ends(monkeypatch: pyte
         until(gate_of(gated).waiting.is_set)
         waiting.sendall(REQUEST)
         until(lambda: server.metric("requests_waiting") == 1)
-        server.running.end(0)
+        server.end()
         assert b'"code":"shutting_down"' in received(running)
         assert b"503 Service Unavailable" in received(waiting)
 
@@ -205,7 +206,7 @@ def test_an_endless_body_is_cut(server: Serving, monkeypatch: pytest.MonkeyPatch
 
 
 def test_whoever_dribbles_or_says_nothing_is_cut(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "REQUEST_PATIENCE_S", 0.2)
+    monkeypatch.setattr(running_server, "REQUEST_PATIENCE_S", 0.2)
     silent, dribbling, half = server.raw(), server.raw(), server.raw()
     dribbling.sendall(b"GET /hea")
     half.sendall(HEAD % 100 + b"{")
@@ -221,7 +222,7 @@ def test_whoever_dribbles_or_says_nothing_is_cut(server: Serving, monkeypatch: p
 
 
 def test_a_flood_of_connections_is_cut_and_leaves_nothing(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(running_server, "MOST_CONNECTIONS", 20)
     before = n_open_files()
     flood = [server.raw() for _ in range(60)]
     cut_off = 0

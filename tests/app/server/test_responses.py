@@ -10,7 +10,7 @@ import pytest
 from app.server.api_error import ApiError
 from app.server.fields import Fields
 from app.server.messages import Said
-from app.server.responses import response_order
+from app.server.order import response_order
 from tests.app.server.serving import PATIENCE_S, Serving
 
 FIRST = {"role": "user", "content": "capital of France?"}

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.server.waiting_line import LineFullError, WaitingLine
+from app.server.api_error import ApiError
+from app.server.engine_thread import WaitingLine
 
 
 def taken(line: WaitingLine[int]) -> list[int]:
@@ -34,7 +35,7 @@ def test_it_is_bounded_and_has_room_again() -> None:
     line: WaitingLine[int] = WaitingLine(2)
     line.join("a", 1)
     line.join("b", 2)
-    with pytest.raises(LineFullError):
+    with pytest.raises(ApiError):
         line.join("c", 3)
     assert line.leave(1)
     line.join("c", 3)

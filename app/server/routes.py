@@ -1,0 +1,323 @@
+"""The routes of the server, behind their guard: answers to conversations, continued texts, and what tells about it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection
+from dataclasses import asdict
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Scope
+
+from app.program.version import installed_version
+from app.server.answer import Answering
+from app.server.api_error import ApiError, unavailable
+from app.server.bodies import ReplyBody, ResponseBody
+from app.server.engine_thread import EngineThread
+from app.server.fields import Fields, read_json
+from app.server.guard import Guard, refusal
+from app.server.job import Begun, Ended, Happening, Job, Piece
+from app.server.order import Order, chat_order, check_model, completion_order, response_order
+from app.server.transfer import STILL_HERE_S, EventStream, GoneError, JsonBody, read_body, watched
+
+MOST_TOKENIZED_CHARS = 1 << 18
+"""Limit on a text that is only counted: it is done between two tokens of a running reply."""
+_MOST_IDS = 1 << 18
+_HELP = {
+    "requests_total": "Requests by route and HTTP status.",
+    "prompt_tokens_total": "Tokens of prompts.",
+    "prompt_tokens_cached_total": "Those that the cache held already.",
+    "prompt_seconds_total": "Time spent on reading prompts.",
+    "generated_tokens_total": "Tokens written.",
+    "generation_seconds_total": "Time spent on writing.",
+    "clients_gone_total": "Requests whose client left before the end.",
+    "requests_running": "Requests that are answered now.",
+    "requests_waiting": "Requests that wait.",
+    "context_tokens": "Size of the context.",
+}
+"""Counters of the server, in the words of Prometheus."""
+
+ReadOrder = Callable[[Fields, str], Order]
+Body = ReplyBody | ResponseBody
+
+
+class Metrics:
+    """Counters and totals since the start of the server. Used by the event loop alone."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._totals: dict[str, float] = {name: 0.0 if "seconds" in name else 0 for name in _HELP}
+
+    def note_request(self, route: str, status: int) -> None:
+        """A request was answered; ``route`` is one of the server's own."""
+        self._requests[route, status] += 1
+
+    def note_reply(self, ended: Ended) -> None:
+        """A reply was written, whole or in part."""
+        self._totals["prompt_tokens_total"] += ended.prompt_tokens
+        self._totals["prompt_tokens_cached_total"] += ended.cached_tokens
+        self._totals["generated_tokens_total"] += ended.tokens
+        self._totals["prompt_seconds_total"] += ended.read_s
+        self._totals["generation_seconds_total"] += ended.write_s
+        if ended.reason == "cancelled" and ended.error is None:
+            self._totals["clients_gone_total"] += 1
+
+    def text(self, running: int, waiting: int, context_tokens: int) -> str:
+        """Return all of them in Prometheus' text format."""
+        now = {"requests_running": running, "requests_waiting": waiting, "context_tokens": context_tokens}
+        values = {name: {"": round(value, 3)} for name, value in (self._totals | now).items()}
+        values["requests_total"] = {
+            f'{{route="{route}",status="{status}"}}': n for (route, status), n in sorted(self._requests.items())
+        }
+        lines = []
+        for name, meaning in _HELP.items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP jalopy_{name} {meaning}", f"# TYPE jalopy_{name} {kind}"]
+            lines += [f"jalopy_{name}{labels} {value}" for labels, value in values[name].items()]
+        return "\n".join(lines) + "\n"
+
+
+class Routes:
+    """Answers with the engine's help, or about it."""
+
+    def __init__(self, engine: EngineThread, model_id: str, metrics: Metrics, log: Callable[[str], object]) -> None:
+        self._engine, self._model_id, self._metrics, self._log = engine, model_id, metrics, log
+        self._started = int(time.time())
+
+    async def chat(self, request: Request) -> Response:
+        """Answer a conversation."""
+        return await self._reply(request, chat_order)
+
+    async def complete(self, request: Request) -> Response:
+        """Continue a text."""
+        return await self._reply(request, completion_order)
+
+    async def respond(self, request: Request) -> Response:
+        """Answer a conversation in the words of the newer API."""
+        return await self._reply(request, response_order, ResponseBody)
+
+    async def tokenize(self, request: Request) -> Response:
+        """Return the tokens of a text, as llama-server does."""
+        fields = read_json(await read_body(request))
+        self._served()
+        text = fields.required(fields.text("content"), "content", "a string")
+        if len(text) > MOST_TOKENIZED_CHARS:
+            raise ApiError(f"content is longer than {MOST_TOKENIZED_CHARS} characters", 413, "content", "too_long")
+        adds_special, parses_special = fields.flag("add_special"), fields.flag("parse_special", True)
+        with_pieces = fields.flag("with_pieces")
+        fields.refuse_rest()
+
+        def encode(model: Any) -> list[Any]:
+            tokenizer = model.tokenizer
+            ids = list(tokenizer.encode(text, bos=None if adds_special else False, special=parses_special))
+            return [_with_piece(tokenizer, one) for one in ids] if with_pieces else ids
+
+        return JsonBody({"tokens": await self._aside(encode)})
+
+    async def detokenize(self, request: Request) -> Response:
+        """Return the text of some tokens."""
+        fields = read_json(await read_body(request))
+        n_vocab = self._served().model.tokenizer.vocab_size
+        ids = fields.required(fields.items("tokens", _MOST_IDS), "tokens", "a list of token ids")
+        if not all(type(one) is int and 0 <= one < n_vocab for one in ids):
+            raise ApiError(f"tokens: ids must be whole numbers from 0 to {n_vocab - 1}", 400, "tokens", "invalid_value")
+        fields.refuse_rest()
+        return JsonBody({"content": await self._aside(lambda model: model.tokenizer.decode(ids))})
+
+    async def health(self, request: Request) -> Response:
+        """Say whether the model is open."""
+        self._served()
+        return JsonBody({"status": "ok"})
+
+    async def models(self, request: Request) -> Response:
+        """List the one model."""
+        return JsonBody({"object": "list", "data": [self._model()]})
+
+    async def model(self, request: Request) -> Response:
+        """Tell about the one model."""
+        check_model(Fields({"model": request.path_params["model_id"]}), self._model_id)
+        return JsonBody(self._model())
+
+    async def metrics(self, request: Request) -> Response:
+        """Return the counters."""
+        engine = self._engine
+        n_ctx = engine.served.session.n_ctx if engine.served is not None else 0
+        text = self._metrics.text(int(engine.running is not None), engine.n_waiting, n_ctx)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def props(self, request: Request) -> Response:
+        """Tell what llama-server tells about a model."""
+        served = self._served()
+        model, tokenizer = served.model, served.model.tokenizer
+        sampling = asdict(served.sampling)
+        sampling["repeat_last_n"] = sampling.pop("repeat_window")
+        return JsonBody(
+            {
+                "default_generation_settings": {"n_ctx": served.session.n_ctx, "params": sampling},
+                "total_slots": 1,
+                "model_alias": self._model_id,
+                "model_name": model.name,
+                "chat_template": model.chat_template.source or "",
+                "bos_token": tokenizer.token_text(tokenizer.bos_id),
+                "eos_token": tokenizer.token_text(tokenizer.eos_id),
+                "modalities": {"vision": False, "audio": False},
+                "build_info": f"jalopy {installed_version()}",
+            }
+        )
+
+    def _model(self) -> dict[str, Any]:
+        model = {"id": self._model_id, "object": "model", "created": self._started, "owned_by": "jalopy"}
+        served = self._engine.served
+        if served is None:
+            return model
+        meta = {
+            "n_vocab": served.model.tokenizer.vocab_size,
+            "n_ctx": served.session.n_ctx,
+            "n_embd": served.model.config.dim,
+            "size": served.model.weights_bytes,
+            "quantization": served.model.quantization,
+        }
+        return {**model, "meta": meta}
+
+    def _served(self) -> Answering:
+        """Return the open model. Raises ApiError: it is not open yet."""
+        if self._engine.served is None:
+            raise unavailable("the model is being opened (try again later)", "model_loading")
+        return self._engine.served
+
+    async def _aside(self, work: Callable[[Any], Any]) -> Any:
+        return await asyncio.wrap_future(self._engine.aside(work))
+
+    async def _reply(self, request: Request, read_order: ReadOrder, kind: type[Body] = ReplyBody) -> Response:
+        order = read_order(read_json(await read_body(request)), self._model_id)
+        self._served()
+        peer = request.client.host if request.client is not None else ""
+        job = Job(order, peer, asyncio.get_running_loop())
+        body = kind(order, self._model_id)
+        self._engine.ask(job)
+        if not order.is_streamed:
+            async with watched(request.receive, lambda: self._engine.drop(job)):
+                return await self._whole(job, body)
+        stream = self._stream(request, job, body)
+        await anext(stream)  # what is wrong with the prompt is told by the status, which the first event settles
+        return EventStream(stream, body.ends_with_done)
+
+    async def _whole(self, job: Job, body: Body) -> Response:
+        pieces: list[Piece] = []
+        async for one in self._happenings(job):
+            if isinstance(one, Piece):
+                pieces.append(one)
+            elif isinstance(one, Ended):
+                return JsonBody(body.whole(pieces, one))
+        raise GoneError
+
+    async def _stream(self, request: Request, job: Job, body: Body) -> AsyncGenerator[dict[str, Any] | None, None]:
+        async with watched(request.receive, lambda: self._engine.drop(job)):
+            happenings = self._happenings(job, STILL_HERE_S)
+            try:
+                async for one in happenings:
+                    if one is None or isinstance(one, Begun):
+                        yield None
+                    for event in body.events(one) if one is not None else ():
+                        yield event
+            except ApiError as error:
+                if not job.has_begun:
+                    raise
+                yield body.broken(error)
+
+    async def _happenings(self, job: Job, patience_s: float | None = None) -> AsyncGenerator[Happening | None, None]:
+        """Yield what happens to a job until it ends, and None where nothing has for a while.
+
+        Raises:
+            ApiError: it broke off.
+            GoneError: the client has left.
+        """
+        try:
+            while True:
+                try:
+                    came = await asyncio.wait_for(job.next(), patience_s if job.has_begun else None)
+                except asyncio.TimeoutError:
+                    yield None
+                    continue
+                for one in came:
+                    if isinstance(one, Ended):
+                        self._note(one)
+                    if isinstance(one, Ended) and (one.error is not None or one.reason == "cancelled"):
+                        raise one.error or GoneError
+                    yield one
+                    if isinstance(one, Ended):
+                        return
+        finally:
+            self._engine.drop(job)  # whatever ended this, nobody reads on
+
+    def _note(self, ended: Ended) -> None:
+        self._metrics.note_reply(ended)
+        if ended.error is not None:
+            self._log(f"reply broken off: {ended.error.message}")
+            return
+        tps = (ended.tokens - 1) / ended.write_s if ended.write_s > 0 and ended.tokens > 1 else 0.0
+        how = f"{ended.reason}: {ended.prompt_tokens} prompt tokens, {ended.cached_tokens} of them cached"
+        self._log(f"reply {how}; {ended.tokens} written at {tps:.1f} tok/s")
+
+
+def _with_piece(tokenizer: Any, token_id: int) -> dict[str, Any]:
+    raw = tokenizer.token_bytes(token_id) or tokenizer.token_text(token_id).encode()
+    try:
+        return {"id": token_id, "piece": raw.decode()}
+    except UnicodeDecodeError:
+        return {"id": token_id, "piece": list(raw)}
+
+
+def make_application(
+    engine: EngineThread, model_id: str, names: Collection[str], api_key: str, log: Callable[[str], object]
+) -> Guard:
+    """Return the ASGI application.
+
+    Args:
+        names: host names by which the server may be called.
+        log: takes a line about each request, without a word of what is said in it.
+    """
+    metrics = Metrics()
+    tells = Routes(engine, model_id, metrics, log)
+    routes = [
+        Route("/v1/chat/completions", tells.chat, methods=["POST"]),
+        Route("/v1/completions", tells.complete, methods=["POST"]),
+        Route("/v1/responses", tells.respond, methods=["POST"]),
+        Route("/v1/models", tells.models),
+        Route("/v1/models/{model_id:path}", tells.model),
+        Route("/health", tells.health),
+        Route("/metrics", tells.metrics),
+        Route("/props", tells.props),
+        Route("/tokenize", tells.tokenize, methods=["POST"]),
+        Route("/detokenize", tells.detokenize, methods=["POST"]),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse_route, ApiError: _refuse})
+    app.router.redirect_slashes = False
+    paths = {route.path for route in routes}
+
+    def note(scope: Scope, status: int) -> None:
+        path = scope["path"]
+        metrics.note_request(path if path in paths else "other", status)
+        log(f"{scope['method']} {path[:80]} {status or 'client left'}")
+
+    return Guard(app, names, api_key, note)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return refusal(error)
+
+
+async def _refuse_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.url.path[:80]
+    if error.status_code == 405:
+        return refusal(ApiError(f"{request.method} is not possible at {path}", 405, code="method_not_allowed"))
+    return refusal(ApiError(f"there is nothing at {path}", error.status_code, code="not_found"))
