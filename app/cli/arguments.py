@@ -47,25 +47,45 @@ _Argument = tuple[tuple[str, ...], dict[str, Any]]
 _Verb = tuple[str, Sequence["str | _Argument | list[_Argument]"]]
 """A description, and arguments: own ones, settings by their keys, and lists of which one alone may stand."""
 
-_SETTING_OPTIONS: dict[str, _Argument] = {
-    "server": (("--server",), {"metavar": "URL", "help": "have a server compute (jalopy help server)"}),
-    "threads": (("-t", "--threads"), {"type": int, "metavar": "N", "help": "threads that write; 0 = automatic"}),
-    "prefill_threads": (("--prefill-threads",), {"type": int, "metavar": "N", "help": "threads that read the prompt"}),
-    "pin_threads": (("--pin",), {"metavar": "WHEN", "help": "bind threads to CPUs: auto (as tuned), on or off"}),
-    "context_size": (("--ctx",), {"type": int, "metavar": "N", "help": "context in tokens; 0 = automatic"}),
-    "kv_type": (("--kv",), {"metavar": "TYPE", "help": f"KV cache: {', '.join(KV_TYPES)} or auto (as tuned)"}),
-    "weights": (("--weights",), {"metavar": "MODE", "help": "weights in memory: mmap, huge or auto (as tuned)"}),
-    "system_prompt": (("--system",), {"metavar": "TEXT", "help": "system prompt"}),
-    "thinking": (("--think",), {"metavar": "HOW", "help": "auto, on, off, low, medium, high, or a number of tokens"}),
-    "sampling.max_tokens": (("-n", "--max-tokens"), {"type": int, "metavar": "N", "help": "longest answer in tokens"}),
-    "sampling.temperature": (("--temp",), {"type": float, "metavar": "X", "help": "0 = always the likeliest token"}),
-    "sampling.top_k": (("--top-k",), {"type": int, "metavar": "N", "help": "choose among the N likeliest"}),
-    "sampling.top_p": (("--top-p",), {"type": float, "metavar": "X", "help": "choose among this much probability"}),
-    "sampling.min_p": (("--min-p",), {"type": float, "metavar": "X", "help": "leave out what is less likely"}),
-    "sampling.repeat_penalty": (("--repeat-penalty",), {"type": float, "metavar": "X", "help": "1 = none"}),
-    "sampling.seed": (("--seed",), {"type": int, "metavar": "N", "help": "same seed, same text; -1 = random"}),
-    "theme": (("--theme",), {"metavar": "NAME", "help": "colours"}),
-    "low_power": (("--low-power",), {"metavar": "WHEN", "help": "fewer redraws: auto, on or off"}),
+
+def _arg(names: str, text: str, **options: Any) -> _Argument:
+    """Return an argument; its names and what stands for its value are written as the help shows them."""
+    *flags, last = names.split(", ")
+    flag, _, metavar = last.partition(" ")
+    return (*flags, flag), options | {"help": text} | ({"metavar": metavar} if metavar else {})
+
+
+def _flag(names: str, text: str, **options: Any) -> _Argument:
+    return _arg(names, text, action="store_true", **options)
+
+
+def _json(what: str = "one JSON object") -> _Argument:
+    return _flag("--json", what, dest="as_json")
+
+
+def _verb(description: str, *arguments: str | _Argument | list[_Argument]) -> _Verb:
+    return description, arguments
+
+
+_SETTING_OPTIONS = {
+    "server": _arg("--server URL", "have a server compute (jalopy help server)"),
+    "threads": _arg("-t, --threads N", "threads that write; 0 = automatic", type=int),
+    "prefill_threads": _arg("--prefill-threads N", "threads that read the prompt", type=int),
+    "pin_threads": _arg("--pin WHEN", "bind threads to CPUs: auto (as tuned), on or off"),
+    "context_size": _arg("--ctx N", "context in tokens; 0 = automatic", type=int),
+    "kv_type": _arg("--kv TYPE", f"KV cache: {', '.join(KV_TYPES)} or auto (as tuned)"),
+    "weights": _arg("--weights MODE", "weights in memory: mmap, huge or auto (as tuned)"),
+    "system_prompt": _arg("--system TEXT", "system prompt"),
+    "thinking": _arg("--think HOW", "auto, on, off, low, medium, high, or a number of tokens"),
+    "sampling.max_tokens": _arg("-n, --max-tokens N", "longest answer in tokens", type=int),
+    "sampling.temperature": _arg("--temp X", "0 = always the likeliest token", type=float),
+    "sampling.top_k": _arg("--top-k N", "choose among the N likeliest", type=int),
+    "sampling.top_p": _arg("--top-p X", "choose among this much probability", type=float),
+    "sampling.min_p": _arg("--min-p X", "leave out what is less likely", type=float),
+    "sampling.repeat_penalty": _arg("--repeat-penalty X", "1 = none", type=float),
+    "sampling.seed": _arg("--seed N", "same seed, same text; -1 = random", type=int),
+    "theme": _arg("--theme NAME", "colours"),
+    "low_power": _arg("--low-power WHEN", "fewer redraws: auto, on or off"),
 }
 _SYSTEM_WAYS = {"--system": "system_prompt", "--persona": "persona", "--system-file": "system_file"}
 _ENGINE_KEYS = ("prefill_threads", "pin_threads", "context_size", "kv_type", "weights")
@@ -84,9 +104,8 @@ class _Parser(argparse.ArgumentParser):
         (file or sys.stdout).write(self.format_help())
 
     def format_help(self) -> str:
-        from app.program.paths import config_file
-
-        return f"{super().format_help()}\nYour settings file: {config_file() or 'no place for it on this machine'}\n"
+        place = paths.config_file() or "no place for it on this machine"
+        return f"{super().format_help()}\nYour settings file: {place}\n"
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -95,22 +114,17 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
         SystemExit: after --help or --version, or with one line on stderr.
     """
-    if argv and argv[0] in COMMANDS:
-        command, rest = argv[0], argv[1:]
-    else:
+    command = argv[0] if argv and argv[0] in COMMANDS else None
+    if command is None:
         _refuse_mistyped(argv)
-        command, rest = "chat", argv
-    is_bare = not argv or argv[0] not in COMMANDS
-    parser = _parser(None if is_bare else command)
-    options = parser.parse_args(rest)
-    options.command = command
+    options = _parser(command).parse_args(argv[1:] if command else argv)
+    options.command = command or "chat"
     return options
 
 
 def options_of(command: str | None) -> list[str]:
     """Return the options of a command, or of the bare chat."""
-    parser = _parser(command)
-    return [flag for action in parser._actions for flag in action.option_strings]
+    return [flag for action in _parser(command)._actions for flag in action.option_strings]
 
 
 def _refuse_mistyped(argv: Sequence[str]) -> None:
@@ -137,11 +151,22 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
             settings = override(settings, key, value, f"{flags[-1]}: the value")
     if hasattr(options, "served_name"):
         settings = _choose_server(options, settings)
+    ways = [flag for flag, name in _SYSTEM_WAYS.items() if getattr(options, name, None) is not None]
+    if len(ways) > 1:
+        raise Refusal(f"jalopy: {' and '.join(ways)} both give a system prompt (choose one)")
     # A saved conversation has a system prompt of its own: whoever names one wants another conversation.
-    names_system = any(getattr(options, name, None) is not None for name in _SYSTEM_WAYS.values())
-    if getattr(options, "new", False) or names_system:
+    if getattr(options, "new", False) or ways:
         settings = override(settings, "resume", "new", "--new")
-    return _apply_system_prompt(options, settings)
+    if ways == ["--persona"]:
+        persona = load_persona(options.persona)
+        for name, value in persona.parameters.items():
+            if getattr(options, key := f"sampling.{name}", None) is None:  # else the command line says otherwise
+                settings = override(settings, key, value, f"--persona {options.persona}: {name}")
+        settings = override(settings, "system_prompt", persona.system, "--persona")
+    elif ways == ["--system-file"]:
+        text = read_system_file(paths.expanded(options.system_file))
+        settings = override(settings, "system_prompt", text, "--system-file")
+    return settings
 
 
 def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
@@ -156,23 +181,6 @@ def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
     if options.served_name is not None and not settings.server:
         raise Refusal("jalopy: --model names a model of a server (give --server URL; a file is named without --model)")
     options.is_served = bool(settings.server) and not options.model
-    return settings
-
-
-def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Settings:
-    """Take the system prompt from the persona or the file that was named."""
-    given = [flag for flag, name in _SYSTEM_WAYS.items() if getattr(options, name, None) is not None]
-    if len(given) > 1:
-        raise Refusal(f"jalopy: {' and '.join(given)} both give a system prompt (choose one)")
-    if given == ["--persona"]:
-        persona = load_persona(options.persona)
-        for name, value in persona.parameters.items():
-            if getattr(options, key := f"sampling.{name}", None) is None:  # else the command line says otherwise
-                settings = override(settings, key, value, f"--persona {options.persona}: {name}")
-        return override(settings, "system_prompt", persona.system, "--persona")
-    if given == ["--system-file"]:
-        text = read_system_file(paths.expanded(options.system_file))
-        return override(settings, "system_prompt", text, "--system-file")
     return settings
 
 
@@ -225,48 +233,34 @@ def _alias(text: str) -> str:
     return text
 
 
-def _arg(*flags_and_help: str, **options: Any) -> _Argument:
-    *flags, text = flags_and_help
-    return tuple(flags), {"help": text, **options}
-
-
-def _flag(*flags_and_help: str, **options: Any) -> _Argument:
-    return _arg(*flags_and_help, action="store_true", **options)
-
-
-def _verb(description: str, *arguments: str | _Argument | list[_Argument]) -> _Verb:
-    return description, arguments
-
-
-def _json(what: str = "one JSON object") -> _Argument:
-    return _flag("--json", what, dest="as_json")
-
-
 _FILE = "a GGUF file"
-_MODEL = _arg("model", _FILE, metavar="MODEL")
-_ANY_MODEL = _arg("model", _FILE, nargs="?", metavar="MODEL")
-_SERVED_MODEL = _arg("--model", "a model of the server; else its first", dest="served_name", metavar="NAME")
+_BUDGET = "take no longer than this (60; 45 more for weights, 60 for KV)"
+_MODEL = _arg("model MODEL", _FILE)
+_ANY_MODEL = _arg("model MODEL", _FILE, nargs="?")
+_SERVED_MODEL = _arg("--model NAME", "a model of the server; else its first", dest="served_name")
 _VERSION = _arg("--version", "show the version and leave", action=_ShowVersion, nargs=0)
-_SHA256 = _arg("--sha256", "the hash that the file must have", default="", metavar="HEX")
-_N_PROMPT = _arg("-p", "--n-prompt", "tokens to read (128)", type=_count, default=128, metavar="N")
-_N_GEN = _arg("-n", "--n-gen", "tokens to write (32)", type=_count, default=32, metavar="N")
+_SHA256 = _arg("--sha256 HEX", "the hash that the file must have", default="")
+_AMOUNTS = (
+    _arg("-p, --n-prompt N", "tokens to read (128)", type=_count, default=128),
+    _arg("-n, --n-gen N", "tokens to write (32)", type=_count, default=32),
+)
 _SYSTEM_SOURCES = (
-    _arg("--persona", "system prompt from a file of your personas directory", metavar="NAME"),
-    _arg("--system-file", "system prompt from a file", metavar="FILE"),
+    _arg("--persona NAME", "system prompt from a file of your personas directory"),
+    _arg("--system-file FILE", "system prompt from a file"),
 )
 
 _PARSERS = {
     "run": _verb(
         "Answer one prompt: the answer on standard output, the figures on standard error.",
-        _arg("model", f"{_FILE}; none with --server", nargs="?", metavar="MODEL"),
-        _arg("words", "the prompt; what comes through a pipe goes with it", nargs="*", metavar="TEXT"),
-        _arg("-p", "--prompt", "the same; - reads standard input alone", metavar="TEXT"),
+        _arg("model MODEL", f"{_FILE}; none with --server", nargs="?"),
+        _arg("words TEXT", "the prompt; what comes through a pipe goes with it", nargs="*"),
+        _arg("-p, --prompt TEXT", "the same; - reads standard input alone"),
         "server",
         _SERVED_MODEL,
-        _arg("--session", "go on with a saved conversation, or begin it", metavar="NAME"),
-        _arg("--schema", "the answer is JSON by this schema", metavar="FILE"),
-        _arg("--grammar", "the answer follows this grammar (GBNF or Lark)", metavar="FILE"),
-        _arg("--regex", "the answer matches this regular expression", metavar="TEXT"),
+        _arg("--session NAME", "go on with a saved conversation, or begin it"),
+        _arg("--schema FILE", "the answer is JSON by this schema"),
+        _arg("--grammar FILE", "the answer follows this grammar (GBNF or Lark)"),
+        _arg("--regex TEXT", "the answer matches this regular expression"),
         _flag("--raw", "continue the text as it stands, without chat template"),
         _json("one JSON object with text and figures, at the end"),
         *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS),
@@ -287,20 +281,19 @@ _PARSERS = {
     "read": _verb(
         "Read documents ahead, overnight for instance: a chat about them begins at once.",
         _MODEL,
-        _arg("files", "files, folders or patterns, as of /read", nargs="+", metavar="FILE"),
+        _arg("files FILE", "files, folders or patterns, as of /read", nargs="+"),
         *("threads", *_ENGINE_KEYS, "system_prompt"),
         *_SYSTEM_SOURCES,
     ),
     "bench": _verb(
         "Check that the model is computed rightly here, then measure reading and writing.",
         _MODEL,
-        _arg("-t", "--threads", "thread counts", dest="thread_counts", type=_counts, default=(), metavar="N,N"),
-        _N_PROMPT,
-        _N_GEN,
-        _arg("-r", "--rounds", "rounds that count (3)", type=_count, default=3, metavar="N"),
+        _arg("-t, --threads N,N", "thread counts", dest="thread_counts", type=_counts, default=()),
+        *_AMOUNTS,
+        _arg("-r, --rounds N", "rounds that count (3)", type=_count, default=3),
         _json("one JSON object per thread count"),
         _flag("--profile", "show where the time goes, phase by phase"),
-        _arg("--text", "write the end of a text: what guesses bring", default="", metavar="FILE"),
+        _arg("--text FILE", "write the end of a text: what guesses bring", default=""),
         *("weights", "kv_type"),
     ),
     "tune": _verb(
@@ -309,36 +302,23 @@ _PARSERS = {
         _flag("--try-weights", "compare the file's map with huge pages, too"),
         _flag("--try-kv", "compare types of the KV cache in a filled context, too"),
         _flag("--kernels", "only how kernels ask memory ahead, per weight type", dest="only_kernels"),
-        _arg(
-            "--seconds",
-            "take no longer than this (60; 45 more for weights, 60 for KV)",
-            dest="budget_s",
-            type=_seconds,
-            metavar="N",
-        ),
-        _arg(
-            "--context",
-            "tokens of the conversation before (64)",
-            dest="n_context",
-            type=_count,
-            default=64,
-            metavar="N",
-        ),
+        _arg("--seconds N", _BUDGET, dest="budget_s", type=_seconds),
+        _arg("--context N", "tokens of the conversation before (64)", dest="n_context", type=_count, default=64),
         _arg("--dry-run", "measure, but remember nothing", dest="remember", action="store_false"),
         _json("one JSON object, at the end"),
         *("weights", "kv_type", "pin_threads"),
     ),
     "models": _verb(
         "List the models on this machine: what fits, and how fast it would be.",
-        _arg("words", "only models with all these words in their row", nargs="*", metavar="WORD"),
+        _arg("words WORD", "only models with all these words in their row", nargs="*"),
         _flag("--measure", "measure this machine anew"),
         _json(),
         *("threads", "prefill_threads", "kv_type", "weights"),
     ),
     "pull": _verb(
         "Download a model and check it. Shows size, free disk and memory before it starts.",
-        _arg("what", "OWNER/REPO, OWNER/REPO:Q4_K_M, or a file's address", metavar="WHAT"),
-        _arg("--to", "where it goes (the first of model_directories)", dest="directory", default="", metavar="DIR"),
+        _arg("what WHAT", "OWNER/REPO, OWNER/REPO:Q4_K_M, or a file's address"),
+        _arg("--to DIR", "where it goes (the first of model_directories)", dest="directory", default=""),
         _SHA256,
         _flag("--dry-run", "only show what would be downloaded"),
         _flag("--anyway", "also what is not supported or does not fit"),
@@ -362,46 +342,37 @@ _PARSERS = {
     ),
     "doctor": _verb(
         "Say what this machine, this terminal and a model mean for speed, and what mends it.",
-        _arg("model", f"{_FILE}: will it fit, and how fast", nargs="?", metavar="MODEL"),
-        _arg("--size", "instead of a file: the number of parameters", metavar="8B"),
-        _arg("--type", "type of that size (Q4_K_M)", dest="quantization", metavar="T"),
+        _arg("model MODEL", f"{_FILE}: will it fit, and how fast", nargs="?"),
+        _arg("--size 8B", "instead of a file: the number of parameters"),
+        _arg("--type T", "type of that size (Q4_K_M)", dest="quantization"),
         _json(),
         *("threads", "prefill_threads", "context_size", "kv_type"),
     ),
     "compare": _verb(
         "Measure this engine and an installed llama-cpp-python on the same file, in turn.",
         _MODEL,
-        _N_PROMPT,
-        _N_GEN,
-        _arg("-r", "--rounds", "rounds of both (3)", type=_count, default=3, metavar="N"),
-        _arg("--peer-python", "the Python that has llama-cpp-python", default="", metavar="PATH"),
+        *_AMOUNTS,
+        _arg("-r, --rounds N", "rounds of both (3)", type=_count, default=3),
+        _arg("--peer-python PATH", "the Python that has llama-cpp-python", default=""),
         _json(),
         *("threads", "weights"),
     ),
     "sessions": _verb(
         "List the saved conversations, the last one used first; or import some.",
         _arg(
-            "words",
+            "words WORD",
             "only those in whose title or text all of them stand; import FILE ... takes over conversations of "
             "Jalopy, ChatGPT, llama-server, or lists of messages",
             nargs="*",
-            metavar="WORD",
         ),
         _json(),
     ),
     "states": _verb(
         "List the saved states of the KV cache, or delete those used longest ago.",
-        _arg(
-            "action",
-            "delete: without an option to the quota",
-            nargs="?",
-            default="",
-            choices=("", "prune"),
-            metavar="prune",
-        ),
+        _arg("action prune", "delete: without an option to the quota", nargs="?", default="", choices=("", "prune")),
         [
-            _arg("--older", "prune: what was last used longer ago, in days", type=_days, metavar="DAYS"),
-            _arg("--to", "prune: down to this size (500M, 2G)", type=_size, metavar="SIZE"),
+            _arg("--older DAYS", "prune: what was last used longer ago, in days", type=_days),
+            _arg("--to SIZE", "prune: down to this size (500M, 2G)", type=_size),
             _flag("--all", "prune: everything"),
         ],
         _json(),
@@ -409,20 +380,18 @@ _PARSERS = {
     "serve": _verb(
         "Answer other programs by an API that OpenAI's clients know (jalopy help serve).",
         _ANY_MODEL,
-        _arg("--host", "address; all but this machine's need a key", default="127.0.0.1", metavar="HOST"),
-        _arg("--port", "port (8080); 0 = any that is free", type=_port, default=8080, metavar="N"),
-        _arg("--alias", "the model's name for clients", type=_alias, default="", metavar="NAME"),
-        _arg(
-            "--api-key-file", "holds the key that requests must bring (or JALOPY_API_KEY)", default="", metavar="FILE"
-        ),
-        _arg("--allow-host", "a further name by which it may be called", action="append", default=[], metavar="NAME"),
-        _arg("--max-waiting", "requests that may wait (16)", dest="most_waiting", type=_count, default=16, metavar="N"),
+        _arg("--host HOST", "address; all but this machine's need a key", default="127.0.0.1"),
+        _arg("--port N", "port (8080); 0 = any that is free", type=_port, default=8080),
+        _arg("--alias NAME", "the model's name for clients", type=_alias, default=""),
+        _arg("--api-key-file FILE", "holds the key that requests must bring (or JALOPY_API_KEY)", default=""),
+        _arg("--allow-host NAME", "a further name by which it may be called", action="append", default=[]),
+        _arg("--max-waiting N", "requests that may wait (16)", dest="most_waiting", type=_count, default=16),
         *("threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt")),
     ),
     "report": _verb(
         "Print a card with machine, model and speeds; nothing on it is private.",
         _ANY_MODEL,
-        _arg("--out", "write it there: as a picture if it ends in .svg", default="", metavar="FILE"),
+        _arg("--out FILE", "write it there: as a picture if it ends in .svg", default=""),
     ),
     "completion": _verb(
         'Print a script that completes commands, options and model files: eval "$(jalopy completion bash)".',
@@ -430,7 +399,7 @@ _PARSERS = {
     ),
     "help": _verb(
         "Show what the manual says on a topic, or which topics there are.",
-        _arg("topic", "such as threads or thinking", nargs="?", metavar="TOPIC"),
+        _arg("topic TOPIC", "such as threads or thinking", nargs="?"),
     ),
 }
 COMMANDS = tuple(_PARSERS)

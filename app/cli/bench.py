@@ -8,7 +8,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from app.chat import opening as engine_access
 from app.chat.engine_thread import EngineThread
 from app.chat.reply import Clock, Reply
-from app.cli.progress_line import ProgressLine
+from app.cli.output import ProgressLine
 from app.documents.text_file import read_text_file
 from app.library.report_card import bench_identity
 from app.machine.reply_history import PastReply, ReplyHistory, history_key
@@ -58,14 +58,6 @@ class BenchOptions:
     text: str = ""
 
 
-@dataclass
-class Measured:
-    """The rates of one thread count, in tokens per second, one per round."""
-
-    prefill_tps: list[float] = field(default_factory=list)
-    decode_tps: list[float] = field(default_factory=list)
-
-
 def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_counter) -> int:
     """Check, measure and print, one thread count after the other.
 
@@ -78,17 +70,20 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     path = starter_file()
     starter = engine.run(lambda: engine_access.open_model(settings, path, progress.show_opening) if path else None)
     progress.clear()
-    table = None if options.as_json else _Table(model, options)
+    gates, starter_gate = [], "passed" if starter else "not installed"
+    if not options.as_json:
+        _print_head(model, options)
     for threads in options.thread_counts or (model.threads,):
         engine.run(partial(_require_answer, starter, threads, clock))
         report = engine.run(partial(_measure, model, threads, options, settings, clock))
-        report["starter_gate"] = "passed" if starter else "not installed"
-        if table:
-            table.add(report)
+        gates.append(f"{threads} threads: {report['gate']}")
+        if options.as_json:
+            print(json_line(report | {"starter_gate": starter_gate}), flush=True)
         else:
-            print(json_line(report), flush=True)
-    if table:
-        table.end()
+            _print_row(report)
+    if not options.as_json:
+        print(f"kernels against their references: passed; the starter model's answer: {starter_gate}")
+        print(f"{QUESTION} This model, with {'; with '.join(gates)}", flush=True)
     return exit_codes.OK
 
 
@@ -98,11 +93,9 @@ def _require_answer(starter: Any, threads: int, clock: Clock) -> None:
         return
     starter.set_threads(threads, threads)
     if gate(starter, clock) != "passed":
-        raise Refusal(
-            f'jalopy bench: the starter model does not answer "{QUESTION}" with {ANSWER} on {threads} threads, so no '
-            "figure counts: its file is damaged or this machine computes wrongly (jalopy verify starter)",
-            exit_codes.INTERNAL,
-        )
+        what = f'the starter model does not answer "{QUESTION}" with {ANSWER} on {threads} threads, so no figure counts'
+        why = "its file is damaged or this machine computes wrongly (jalopy verify starter)"
+        raise Refusal(f"jalopy bench: {what}: {why}", exit_codes.INTERNAL)
 
 
 def gate(model: Any, clock: Clock) -> str:
@@ -141,13 +134,13 @@ def ask(
         session.close()
 
 
-def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) -> Measured:
-    """Time prefill and decode in a session; the first round only warms up."""
+def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) -> dict[str, list[float]]:
+    """Return the sorted tokens per second of prefill and decode, one per round; the first round only warms up."""
     import numpy as np
 
     random = np.random.default_rng(_SEED)
     prompt = random.integers(0, vocab_size, options.n_prompt).tolist()
-    measured = Measured()
+    tps: dict[str, list[float]] = {"prefill_tps": [], "decode_tps": []}
     for n in range(options.rounds + 1):
         following = random.integers(0, vocab_size, options.n_gen).tolist()
         session.truncate(0)
@@ -158,11 +151,9 @@ def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) 
             session.feed([token_id])
         ended_s = clock()
         if n > 0:
-            measured.prefill_tps.append(options.n_prompt / (read_s - started_s))
-            measured.decode_tps.append(options.n_gen / (ended_s - read_s))
-    measured.prefill_tps.sort()
-    measured.decode_tps.sort()
-    return measured
+            tps["prefill_tps"].append(options.n_prompt / (read_s - started_s))
+            tps["decode_tps"].append(options.n_gen / (ended_s - read_s))
+    return {key: sorted(rates) for key, rates in tps.items()}
 
 
 def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings, clock: Clock) -> dict[str, Any]:
@@ -177,8 +168,10 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
     finally:
         session.close()
     written = text_speed(model, options, kv_type, clock) if options.text else {}
-    remember(model, threads, options.n_gen, measured)
-    decode_gbps = statistics.median(measured.decode_tps) * model.bytes_per_token / 1e9
+    prefill_tps, decode_tps = (statistics.median(rates) for rates in measured.values())
+    identity = bench_identity(model.name, model.quantization, model.weights_bytes)
+    past = PastReply(time.time(), options.n_gen, decode_tps, prefill_tps, 0.0)
+    ReplyHistory(paths.speeds_file()).add(history_key(identity, threads), past)  # for ``jalopy report``
     return {
         "engine": "jalopy",
         "model": model.name,
@@ -189,9 +182,8 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
         "threads": threads,
         "n_prompt": options.n_prompt,
         "n_gen": options.n_gen,
-        "prefill_tps": measured.prefill_tps,
-        "decode_tps": measured.decode_tps,
-        "decode_gbps": decode_gbps,
+        **measured,
+        "decode_gbps": decode_tps * model.bytes_per_token / 1e9,
         "memory_gbps": model.read_bandwidth_gbps(threads),
         "clock_ghz": model.clock_ghz(),
         "profile": profile,
@@ -201,14 +193,6 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
         "cpu": engine_access.cpu_level(),
         "versions": versions(),
     }
-
-
-def remember(model: Any, threads: int, n_gen: int, measured: Measured) -> None:
-    """Keep the figures for ``jalopy report``."""
-    identity = bench_identity(model.name, model.quantization, model.weights_bytes)
-    decode_tps, prefill_tps = statistics.median(measured.decode_tps), statistics.median(measured.prefill_tps)
-    past = PastReply(time.time(), n_gen, decode_tps, prefill_tps, 0.0)
-    ReplyHistory(paths.speeds_file()).add(history_key(identity, threads), past)
 
 
 def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) -> dict[str, Any]:
@@ -222,10 +206,8 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
     ids = model.tokenizer.encode(read_text_file(Path(options.text)))[: model.config.context_length]
     n = min(len(ids) // 2, _LONGEST_TEXT_TOKENS)
     if n < _SHORTEST_TEXT_TOKENS:
-        raise Refusal(
-            f"{options.text}: only {len(ids)} tokens; a text of {2 * _SHORTEST_TEXT_TOKENS} is needed",
-            exit_codes.BAD_DATA,
-        )
+        sizes = f"only {len(ids)} tokens; a text of {2 * _SHORTEST_TEXT_TOKENS} is needed"
+        raise Refusal(f"{options.text}: {sizes}", exit_codes.BAD_DATA)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     session, guessed = model.session(len(ids), kv_type), 0
     try:
@@ -237,8 +219,8 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
                 seconds[guess].append(clock() - started_s)
     finally:
         session.close()
-    tps = {name: n / statistics.median(seconds[guess]) for name, guess in (("with", True), ("without", False))}
-    return {"tokens": n, "guessed": guessed, "decode_tps": tps["with"], "plain_decode_tps": tps["without"]}
+    with_tps, without_tps = (n / statistics.median(one) for one in seconds.values())
+    return {"tokens": n, "guessed": guessed, "decode_tps": with_tps, "plain_decode_tps": without_tps}
 
 
 def profiled(session: Any, options: BenchOptions, vocab_size: int) -> dict[str, list[dict[str, Any]]]:
@@ -246,10 +228,8 @@ def profiled(session: Any, options: BenchOptions, vocab_size: int) -> dict[str, 
     session.start_profile()
     measure(session, replace(options, rounds=0), vocab_size, time.perf_counter)
     times = session.end_profile()
-    return {
-        name: [_phase_report(phase, options.n_gen if name == "decode" else 1) for phase in phases]
-        for name, phases in times.items()
-    }
+    n_times = {"decode": options.n_gen}
+    return {name: [_phase_report(one, n_times.get(name, 1)) for one in phases] for name, phases in times.items()}
 
 
 def _phase_report(phase: Any, n_times: int) -> dict[str, Any]:
@@ -279,36 +259,27 @@ _MEMORY_BOUND = 0.85
 """Share of the memory's limit from which on it is the limit: the probe itself varies by a tenth."""
 
 
-class _Table:
-    """The figures for people: one line per thread count."""
+def _print_head(model: Any, options: BenchOptions) -> None:
+    name, quantization = clean_line(model.name, 60), clean_line(model.quantization, 12)
+    rounds = f"median of {options.rounds} (lowest-highest)"
+    print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
+    columns = f"read {options.n_prompt} tokens", f"write {options.n_gen} tokens", "weights read of memory's limit"
+    print(f"threads  {columns[0]:>22}  {columns[1]:>22}  {columns[2]:>32}", flush=True)
 
-    def __init__(self, model: Any, options: BenchOptions) -> None:
-        self._gates: list[str] = []
-        self._starter = ""
-        name, quantization = clean_line(model.name, 60), clean_line(model.quantization, 12)
-        rounds = f"median of {options.rounds} (lowest-highest)"
-        print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
-        columns = f"read {options.n_prompt} tokens", f"write {options.n_gen} tokens", "weights read of memory's limit"
-        print(f"threads  {columns[0]:>22}  {columns[1]:>22}  {columns[2]:>32}", flush=True)
 
-    def add(self, report: dict[str, Any]) -> None:
-        columns = [spread(report[key]) for key in ("prefill_tps", "decode_tps")]
-        share = report["decode_gbps"] / report["memory_gbps"]
-        limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
-        print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
-        print(f"{'':9}{_bound(report, share)}", flush=True)
-        if text := report["text"]:
-            ratio = text["decode_tps"] / text["plain_decode_tps"]
-            speeds = f"{rate(text['decode_tps'])} instead of {rate(text['plain_decode_tps'])} tok/s = {ratio:.2f}x"
-            print(f"{'':9}the text: {text['guessed']} of {text['tokens']} tokens guessed, {speeds}", flush=True)
-        for name, title in _PROFILED.items():
-            _print_phases(title, report["profile"].get(name, []))
-        self._gates.append(f"{report['threads']} threads: {report['gate']}")
-        self._starter = report["starter_gate"]
-
-    def end(self) -> None:
-        print(f"kernels against their references: passed; the starter model's answer: {self._starter}")
-        print(f"{QUESTION} This model, with {'; with '.join(self._gates)}", flush=True)
+def _print_row(report: dict[str, Any]) -> None:
+    """Print the figures of one thread count for people."""
+    columns = [spread(report[key]) for key in ("prefill_tps", "decode_tps")]
+    share = report["decode_gbps"] / report["memory_gbps"]
+    limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
+    print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
+    print(f"{'':9}{_bound(report, share)}", flush=True)
+    if text := report["text"]:
+        ratio = text["decode_tps"] / text["plain_decode_tps"]
+        speeds = f"{rate(text['decode_tps'])} instead of {rate(text['plain_decode_tps'])} tok/s = {ratio:.2f}x"
+        print(f"{'':9}the text: {text['guessed']} of {text['tokens']} tokens guessed, {speeds}", flush=True)
+    for name, title in _PROFILED.items():
+        _print_phases(title, report["profile"].get(name, []))
 
 
 def _bound(report: dict[str, Any], share: float) -> str:

@@ -44,7 +44,11 @@ class _Ended(BaseException):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code."""
-    if not _prepare_streams():
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="replace")  # no character of any locale raises an exception
+    if sys.stdout is None:
         say("jalopy: standard output is closed (open it, or redirect it to a file)")
         return exit_codes.USAGE
     return guard(partial(_start, sys.argv[1:] if argv is None else argv))
@@ -86,11 +90,12 @@ def obey(options: argparse.Namespace) -> int:
     if options.command == "run" and options.is_served:
         options.model = _served(options, settings)
     elif options.command == "run" and options.model is None:
-        raise Refusal(
-            "jalopy run: the following arguments are required: MODEL (or --server URL; see jalopy run --help)"
-        )
+        why = "the following arguments are required: MODEL (or --server URL; see jalopy run --help)"
+        raise Refusal(f"jalopy run: {why}")
+    elif getattr(options, "model", None) == "":
+        raise Refusal(f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)")
     elif getattr(options, "model", None) is not None:
-        options.model = _given_model(options)
+        options.model = str(model_path(options.model))
     given = {**vars(options), "threads": settings.threads, "weights": settings.weights_or_default, "settings": settings}
     carry_out = getattr(module, options.command)
     kind = getattr(module, f"{options.command.capitalize()}Options", None)
@@ -161,26 +166,11 @@ def _served(options: argparse.Namespace, settings: Settings) -> RemoteModel | No
     return RemoteModel(server_address(settings.server), options.served_name or "") if options.is_served else None
 
 
-def _given_model(options: argparse.Namespace) -> str:
-    if not options.model:
-        raise Refusal(f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)")
-    return str(model_path(options.model))
-
-
 def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:
     """Unwind once: a second signal would interrupt the saving that the first one led to."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     raise _Ended(exit_code)
-
-
-def _prepare_streams() -> bool:
-    """Let no character of any locale raise an exception; False where stdout is closed."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure:
-            reconfigure(errors="replace")
-    return sys.stdout is not None
 
 
 def _finish_output(code: int) -> int:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from typing import Any
 
 from app.chat.engine_thread import EngineThread
-from app.cli.progress_line import ProgressLine
+from app.cli.output import ProgressLine
 from app.doctor import report
 from app.doctor.examine import Examination, examine
 from app.doctor.findings import BAD, Finding
-from app.doctor.readings import Readings, read_clock, read_cores, read_disk, read_memory, read_standard_output
+from app.doctor.readings import Readings, read_clock, read_cores, read_disk, read_memory, read_terminal
 from app.library import advice
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of
@@ -53,11 +54,12 @@ def doctor(
         )
     )
     progress.clear()
+    encoding = getattr(sys.stdout, "encoding", "") or ""
     readings = Readings(
         cores=cores,
         clock=read_clock(),
         memory=read_memory(),
-        terminal=read_standard_output(os.environ),
+        terminal=read_terminal(os.environ, sys.stdout.isatty(), encoding, shutil.get_terminal_size()),
         disk=read_disk(model) if model and refused is None else None,
         engine=examination.engine,
         wanted_threads=settings.threads,

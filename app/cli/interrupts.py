@@ -1,4 +1,4 @@
-"""Tells ctrl+c at the terminal, which the line mode answers in two steps, from another process's SIGINT, which ends it.
+"""Ctrl+c at the terminal, which is answered in two steps, told from another process's SIGINT, which ends the program.
 
 Python's handlers do not learn who sent a signal, ``sigwaitinfo`` does: a thread takes SIGINT, and wakes the main thread
 with a signal of its own.
@@ -8,7 +8,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from app.program import exit_codes
@@ -61,3 +61,25 @@ class _Listener:
         handler = signal.getsignal(signal.SIGINT)
         if callable(handler):
             handler(signal.SIGINT, frame)
+
+
+@contextlib.contextmanager
+def interrupt_stops(stop: Callable[[], object]) -> Iterator[None]:
+    """Let the first Ctrl-C stop what runs, and a second one end the program as usual."""
+    presses = 0
+
+    def press(_number: int, _frame: FrameType | None) -> None:
+        nonlocal presses
+        presses += 1
+        if presses > 1:
+            raise KeyboardInterrupt
+        stop()
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        if before is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, before)

@@ -83,7 +83,7 @@ class LineCommands:
         argument = argument.strip()
         action = find_command(word)
         if action is None or not is_possible(action):
-            near = "" if action else nearest_name(word, _names())
+            near = "" if action else nearest_name(word, [name for one in possible() for name in one.names])
             hint = f"nearest: /{near}" if near else "/help lists " + ("what this mode has" if action else "them")
             what = clean_line(f"/{word}", 40)
             why = "is not a command" if action is None else "needs the screen"
@@ -249,7 +249,8 @@ class LineCommands:
         found = wanted_text(self._talk.turns.conversation.last_reply, what)
         if not found.text:
             raise Refusal("there is no text to copy")
-        to_file = found.to_file or not (clipboard.has_desktop(os.environ) or _is_terminal())
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        to_file = found.to_file or not (clipboard.has_desktop(os.environ) or is_terminal)
         route = asyncio.run(clipboard.copy(found.text, _send_to_terminal, os.environ, to_file))
         say(f"{found.name}: {route}" if found.name else route)
 
@@ -291,16 +292,9 @@ class LineCommands:
 
     def help(self, topic: str = "") -> None:
         """List what is possible here, or show what the manual says on a topic."""
-        if topic:
-            try:
-                lines = page(topic).splitlines()
-            except Refusal as refusal:
-                lines = [str(refusal)]
-            for line in lines:
-                say(line)
-            return
-        for action in possible():
-            say(f"{f'/{action.command} {action.argument}':<36} {action.title}")
+        commands = [f"{f'/{one.command} {one.argument}':<36} {one.title}" for one in possible()]
+        for line in page(topic).splitlines() if topic else commands:
+            say(line)
 
     def quit(self) -> None:
         """Leave."""
@@ -322,14 +316,6 @@ def say_text(text: str) -> None:
     for line in text.splitlines():
         for part in textwrap.wrap(line, _COLUMNS) or [""]:
             say(part)
-
-
-def _names() -> list[str]:
-    return [name for action in possible() for name in action.names]
-
-
-def _is_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _send_to_terminal(text: str) -> None:

@@ -13,8 +13,8 @@ from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.talk import NothingToDoError, Talk
 from app.chat.thinking_command import chosen_thinking, describe_thinking
 from app.chat.turns import LEFT_OUT, SENT_TOGETHER
-from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
-from app.cli.progress_line import ProgressLine
+from app.cli.interrupts import interrupt_stops
+from app.cli.output import AnswerOutput, ProgressLine, write_answer
 from app.conversations.conversation import Ending
 from app.conversations.lines import sources_line, whole_footer
 from app.conversations.lock import NO_LOCKS
@@ -100,10 +100,7 @@ class Dialogue:
     def turn(
         self, begin: Callable[[], Iterator[events.Event]], as_before: str = "the conversation is as it was"
     ) -> None:
-        """Write one answer.
-
-        Args:
-            as_before: what to say where none comes, and what it would have replaced stays.
+        """Write one answer; ``as_before`` says that none comes, and that what it would have replaced stays.
 
         Raises:
             KeyboardInterrupt: a second Ctrl-C did not wait for the first.

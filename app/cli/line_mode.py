@@ -16,7 +16,7 @@ from app.chat.reply import Clock
 from app.chat.talk import Talk
 from app.cli.line_commands import LineCommands
 from app.cli.line_dialogue import Dialogue, model_line
-from app.cli.progress_line import ProgressLine
+from app.cli.output import ProgressLine
 from app.conversations.at_hand import conversations_at_hand
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import LogRefusedError
@@ -72,7 +72,7 @@ def _serve(dialogue: Dialogue, place: ModelPlace, store: Store | None, progress:
     say(f"{model_line(model, talk.bridge.status.threads)} · /help lists the commands")
     if last is not None:
         dialogue.show_resumed(last, [event for event in events if event is not model])
-    return LineMode(dialogue).run()
+    return _take_lines(dialogue)
 
 
 def _close(talk: Talk, is_hurried: bool) -> bool:
@@ -96,35 +96,26 @@ def _last_conversation(store: Store | None, place: ModelPlace) -> Opened | None:
         return None
 
 
-class LineMode:
-    """Read lines until there are no more."""
-
-    def __init__(self, dialogue: Dialogue) -> None:
-        self._dialogue, self._commands = dialogue, LineCommands(dialogue)
-
-    def run(self) -> int:
-        """Serve until the input ends, /quit, or a second Ctrl-C."""
-        _enable_editing()
-        while not self._dialogue.has_left:
-            try:
-                line = _read_line()
-                if line is None:
-                    break
-                if line.strip():
-                    self._dialogue.was_interrupted = False
-                self._commands.take_line(line)
-            except KeyboardInterrupt:
-                if self._dialogue.was_interrupted:
-                    return exit_codes.INTERRUPTED
-                self._dialogue.was_interrupted = True
-                say("(ctrl+c again, or ctrl+d, quits)")
-        return exit_codes.OK
-
-
-def _enable_editing() -> None:
+def _take_lines(dialogue: Dialogue) -> int:
+    """Serve until the input ends, /quit, or a second Ctrl-C."""
+    commands = LineCommands(dialogue)
     if _is_interactive():
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - importing it gives input() a history and line editing
+    while not dialogue.has_left:
+        try:
+            line = _read_line()
+            if line is None:
+                break
+            if line.strip():
+                dialogue.was_interrupted = False
+            commands.take_line(line)
+        except KeyboardInterrupt:
+            if dialogue.was_interrupted:
+                return exit_codes.INTERRUPTED
+            dialogue.was_interrupted = True
+            say("(ctrl+c again, or ctrl+d, quits)")
+    return exit_codes.OK
 
 
 def _is_interactive() -> bool:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from app.chat.engine_thread import EngineThread
-from app.cli.progress_line import ProgressLine
+from app.cli.output import ProgressLine
 from app.library import rows
 from app.library.known import advice_line, offers
 from app.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from app.cli.progress_line import ProgressLine
+from app.cli.output import ProgressLine
 from app.downloads import hub
 from app.downloads.pull import Prepared, carry_out, prepare, price_lines, progress_text
 from app.downloads.refusal import DownloadError
@@ -32,9 +31,9 @@ def pull(
     web = web or hub.connect(pause=_pause)
     target = _directory(directory)
     prepared = prepare(what, settings, web, given_sha256(sha256, "pull"), target)
-    _say(price_lines(prepared))
+    print("\n".join(price_lines(prepared)), flush=True)
     if prepared.here is not None:
-        _say([f"It is here already: {clean_line(str(prepared.here), 300)}"])
+        print(f"It is here already: {clean_line(str(prepared.here), 300)}", flush=True)
         return exit_codes.OK
     if prepared.trouble and not anyway:
         line = f"not downloaded: {prepared.trouble} (--anyway downloads it all the same)"
@@ -67,17 +66,13 @@ def _download(prepared: Prepared, web: Web, is_listed: bool) -> int:
         path, header = carry_out(prepared, web, lambda now: progress.show(progress_text(now)))
     except KeyboardInterrupt:
         progress.clear()
-        _say(["Stopped. What came is kept: the same command goes on from there."])
+        print("Stopped. What came is kept: the same command goes on from there.", flush=True)
         return exit_codes.INTERRUPTED
     finally:
         progress.clear()
-    _say([f"Here and checked: {clean_line(str(path), 300)}"])
+    print(f"Here and checked: {clean_line(str(path), 300)}", flush=True)
     if header.reason:
-        _say([f"It cannot be opened: {clean_line(header.reason, 200)}"])
+        print(f"It cannot be opened: {clean_line(header.reason, 200)}", flush=True)
         return exit_codes.BAD_DATA
-    _say([f"jalopy {clean_line(str(path), 300)} opens it{'; in the chat, F3' if is_listed else ''}"])
+    print(f"jalopy {clean_line(str(path), 300)} opens it{'; in the chat, F3' if is_listed else ''}", flush=True)
     return exit_codes.OK
-
-
-def _say(lines: Sequence[str]) -> None:
-    print("\n".join(lines), flush=True)

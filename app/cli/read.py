@@ -10,9 +10,9 @@ from pathlib import Path
 from app.chat.events import ConversationReread, Event, ModelFailed
 from app.chat.reply import Clock
 from app.chat.talk import Talk
-from app.cli.answer_output import interrupt_stops
-from app.cli.progress_line import ProgressLine
-from app.cli.run_session import session_at_hand
+from app.cli.interrupts import interrupt_stops
+from app.cli.output import ProgressLine
+from app.cli.run import session_at_hand
 from app.conversations.log_file import LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Opened, Store

@@ -1,4 +1,4 @@
-"""``jalopy run``: one prompt, one answer on stdout, everything else on stderr. No Textual."""
+"""``jalopy run``: one prompt, one answer on stdout, everything else on stderr; with a conversation saved or begun."""
 
 from __future__ import annotations
 
@@ -7,42 +7,50 @@ import stat
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.chat import events
 from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, bounded_form, read_form_file
 from app.chat.options import ChatOptions
 from app.chat.reply import Clock, ReplyMeter
 from app.chat.status import EngineStatus
-from app.chat.talk import Talk
+from app.chat.talk import SAVING_PATIENCE_S, Talk
 from app.chat.turns import LEFT_OUT, SENT_TOGETHER
-from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
-from app.cli.progress_line import ProgressLine
-from app.cli.run_session import SavingWatch, drop_unused, go_on_with, session_at_hand
+from app.cli.interrupts import interrupt_stops
+from app.cli.output import AnswerOutput, ProgressLine, write_answer
 from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
+from app.conversations.journal import Journal
+from app.conversations.keeper import cause_of
 from app.conversations.lines import whole_footer
 from app.conversations.lock import NO_LOCKS
+from app.conversations.log_file import IN_USE, LogRefusedError
+from app.conversations.replay import MOST_TITLE_CHARS
+from app.conversations.store import Opened, Store
+from app.conversations.summary import remembered_title
 from app.program import exit_codes, garbage
 from app.program.refusals import Refusal, say
 from app.program.remote_model import RemoteModel
 from app.program.settings import Settings
 from app.text import figures
+from app.text.clean_text import clean_line
 from app.text.figures import count, rate
 from app.text.json_line import json_line
 from app.text.record import record
 from app.tui.chat_options import shell_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from engine import Model
     from engine.prompt.chat_prompt import ChatPrompt
 
 _FORMS = {SCHEMA: "schema", GRAMMAR: "grammar", REGEX: "regex"}
 """Options that give the answer a form, by the form's kind."""
+_TOLD = ("prompt_tokens", "tokens", "prefill_tps", "decode_tps", "first_token_s", "finish_reason")
+"""Figures of the JSON object."""
 
 
 @record
@@ -151,26 +159,23 @@ def _wanted_form(options: RunOptions) -> AnswerForm | None:
 
 def _engine_options(options: RunOptions, prompt: str, settings: Settings, form: AnswerForm | None) -> ChatOptions:
     chosen = shell_options(settings, bool(options.session), form)
-    return chosen if options.session else replace(
-        chosen, size_context=_sized_for(prompt, options.raw, settings), least_reply_tokens=1
-    )  # fmt: skip
+    if options.session:
+        return chosen
+    sized = partial(_size_context, prompt, options.raw, settings)
+    return replace(chosen, size_context=sized, least_reply_tokens=1)
 
 
-def _sized_for(prompt: str, raw: bool, settings: Settings) -> Callable[[Model, ChatPrompt], int | None]:
-    """Return a function that computes the context for one answer of known length, without room for more turns."""
-
-    def size(model: Model, chat: ChatPrompt) -> int | None:
-        longest = settings.sampling.max_tokens
-        if not longest:
-            return None
-        if raw:
-            n_prompt = len(model.tokenizer.encode(prompt))
-        else:
-            chat.start(settings.system_prompt or None)
-            n_prompt = len(chat.add_user(prompt))
-        return min(n_prompt + longest, model.config.context_length)
-
-    return size
+def _size_context(prompt: str, raw: bool, settings: Settings, model: Model, chat: ChatPrompt) -> int | None:
+    """Return the context for one answer of known length, without room for more turns."""
+    longest = settings.sampling.max_tokens
+    if not longest:
+        return None
+    if raw:
+        n_prompt = len(model.tokenizer.encode(prompt))
+    else:
+        chat.start(settings.system_prompt or None)
+        n_prompt = len(chat.add_user(prompt))
+    return min(n_prompt + longest, model.config.context_length)
 
 
 def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
@@ -202,15 +207,16 @@ class _Run:
             raise self._refusal(ending)
         if isinstance(ending, events.GenerationFailed):
             raise ending.error or Refusal(f"jalopy run: {ending.reason}")
-        is_stopped = not isinstance(ending, events.GenerationFinished) or ending.ending is Ending.STOPPED
+        how, raw = Ending.STOPPED, ""
+        if isinstance(ending, events.GenerationFinished):
+            how, raw = ending.ending, ending.raw
         if meter is not None:
-            how = ending.ending if isinstance(ending, events.GenerationFinished) else Ending.STOPPED
-            raw = ending.raw if isinstance(ending, events.GenerationFinished) else ""
             if self._options.as_json:
-                print(json_line(_report(raw, meter, model.full_name)), flush=True)
+                figures_told = {name: getattr(meter, name) for name in _TOLD}
+                print(json_line({"text": raw, **figures_told, "model": model.full_name}), flush=True)
             else:
                 say(statistics_line(meter, how))
-        return exit_codes.INTERRUPTED if is_stopped else exit_codes.OK
+        return exit_codes.INTERRUPTED if how is Ending.STOPPED else exit_codes.OK
 
     def _open(self) -> events.ModelLoaded:
         # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
@@ -258,14 +264,89 @@ class _Run:
         return Refusal(line, exit_codes.BAD_DATA)
 
 
-def _report(text: str, meter: ReplyMeter, model: str) -> dict[str, Any]:
-    return {
-        "text": text,
-        "prompt_tokens": meter.prompt_tokens,
-        "tokens": meter.tokens,
-        "prefill_tps": meter.prefill_tps,
-        "decode_tps": meter.decode_tps,
-        "first_token_s": meter.first_token_s,
-        "finish_reason": meter.finish_reason,
-        "model": model,
-    }
+class SavingWatch:
+    """Says when saving fails, while the answer comes: at its end a full disk can be emptied no more."""
+
+    def __init__(self, progress: ProgressLine) -> None:
+        self._progress = progress
+        self._told = ""
+
+    def look(self, trouble: str) -> None:
+        """Say why nothing is saved at present, once for each reason; "" while all is well."""
+        if trouble and trouble != self._told:
+            self._progress.clear()
+            say(f"jalopy run: conversation not saved: {trouble}. The answer goes on, and saving is tried again.")
+        self._told = trouble or self._told
+
+    def end(self, trouble: str) -> bool:
+        """Say what became of it; whether it is not saved."""
+        if trouble:
+            say(f"jalopy run: conversation not saved: {trouble}")
+        elif self._told:
+            say("jalopy run: the conversation is saved after all")
+        return bool(trouble)
+
+
+def session_at_hand(settings: Settings) -> AtHand:
+    """Return the saved conversations, whatever the settings say of the chat's: the user names one."""
+    store = Store()
+    return AtHand(Journal(store), store, False, settings.kv_states_quota_bytes)
+
+
+def go_on_with(name: str, talk: Talk) -> Opened | None:
+    """Open the conversation with this title or number; None where one with this title begins.
+
+    Raises:
+        Refusal: it is in use or cannot be used.
+    """
+    store = talk.store or Store()
+    try:
+        with store.alone():  # of programs that start at once, one begins the conversation
+            found = store.find(name)
+            if found is None:
+                _tell_unreadable(store)
+                turns = talk.turns  # the title is taken before anything is said
+                turns.journal.begin(title=clean_line(" ".join(name.split()), MOST_TITLE_CHARS))
+                turns.journal.claim(turns.conversation, SAVING_PATIENCE_S)
+                return None
+    except (LogRefusedError, OSError) as error:
+        raise Refusal(f"jalopy run: {cause_of(error)}", exit_codes.IO_ERROR) from None
+    opened = _open_saved(store, found, name)
+    system = talk.turns.conversation.system
+    if system and system != opened.saved.conversation.system:
+        say("jalopy run: the conversation goes on with the system prompt that it began with")
+    return opened
+
+
+def drop_unused(talk: Talk, conversation_id: str) -> None:
+    """Delete a conversation that was begun for a message which did not come to be in it; call it after closing."""
+    if conversation_id and talk.store is not None and talk.turns.conversation.is_empty:
+        with suppress(LogRefusedError, OSError):  # it stays, empty, and the next call goes on with it
+            talk.store.delete(conversation_id)
+
+
+def _tell_unreadable(store: Store) -> None:
+    """Say that a conversation that cannot be read might have been the one that is wanted."""
+    unknown = [str(int(one)) for one, title in store.unreadable() if not title]
+    if unknown:
+        which = f"conversation {unknown[0]}" + (f" and {len(unknown) - 1} more" if unknown[1:] else "")
+        say(f"jalopy run: begins a new conversation; {which} cannot be read, nor what it was called")
+
+
+def _open_saved(store: Store, conversation_id: str, name: str) -> Opened:
+    shown = clean_line(name, 40)
+    try:
+        opened = store.open(conversation_id)
+    except (LogRefusedError, OSError) as error:
+        raise Refusal(f"jalopy run: conversation {shown}: {cause_of(error)}", exit_codes.IO_ERROR) from None
+    if opened.log is not None and not opened.log.size and remembered_title(opened.log.path.parent):
+        opened.log.close()
+        cure = "delete it in the chat's list, or choose another name"
+        raise Refusal(f"jalopy run: conversation {shown}: its file is empty ({cure})", exit_codes.IO_ERROR)
+    if opened.log is None:
+        is_elsewhere = opened.obstacle.startswith(IN_USE)
+        cure = "close it there first" if is_elsewhere else "leave --session out, or see to that"
+        raise Refusal(f"jalopy run: conversation {shown}: {opened.obstacle} ({cure})", exit_codes.IO_ERROR)
+    if opened.notice:
+        say(f"jalopy run: {opened.notice}")
+    return opened

@@ -57,9 +57,8 @@ def _lines(hits: Sequence[Hit], is_search: bool) -> list[str]:
 
 def _values(hit: Hit) -> dict[str, Any]:
     entry = hit.entry
-    values: dict[str, Any] = {"id": entry.id, **asdict(entry.summary)}
-    values |= {"log_bytes": entry.log_bytes, "state_bytes": entry.state_bytes}
-    return values | {"snippet": hit.snippet, "trouble": entry.trouble}
+    sizes = {"log_bytes": entry.log_bytes, "state_bytes": entry.state_bytes}
+    return {"id": entry.id, **asdict(entry.summary), **sizes, "snippet": hit.snippet, "trouble": entry.trouble}
 
 
 MOST_FILE_BYTES = 128 << 20

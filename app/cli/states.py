@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.conversations.quota import SavedFile, drop, kinds, saved_files
 from app.conversations.segment_notes import model_name
@@ -80,14 +80,11 @@ def _rows(store: Store) -> list[_Row]:
     }  # of shared ones any will do: the end belongs to one
     found: list[tuple[str, Prefix]] = [(model_name(place), one) for place in kinds() for one in prefixes_in(place)]
     found.sort(key=lambda pair: -pair[1].used_s)
-    return [
-        _Row(model, one.n_tokens, one.n_bytes, one.shared_bytes, _moment(one.used_s), _title(titles, one))
-        for model, one in found
-    ]
-
-
-def _title(titles: dict[Any, str], prefix: Prefix) -> str:
-    return clean_line(titles.get(prefix.stored[0].path, ""), 200)
+    rows = []
+    for model, one in found:
+        title = clean_line(titles.get(one.stored[0].path, ""), 200)
+        rows.append(_Row(model, one.n_tokens, one.n_bytes, one.shared_bytes, _moment(one.used_s), title))
+    return rows
 
 
 def _moment(used_s: float) -> str:
@@ -102,17 +99,9 @@ def _lines(rows: list[_Row], n_bytes: int, quota_bytes: int) -> list[str]:
         return ["No state is saved."]
     columns = min(_MOST_COLUMNS, shutil.get_terminal_size().columns)
     table = [("tokens", "size", "shared", "last used", "model", "begins with")]
-    table += [
-        (
-            count(row.tokens),
-            size(row.bytes),
-            size(row.shared_bytes) if row.shared_bytes else "",
-            row.last_used[:16].replace("T", " "),
-            row.model,
-            row.title,
-        )
-        for row in rows
-    ]
+    for row in rows:
+        shared, moment = size(row.shared_bytes) if row.shared_bytes else "", row.last_used[:16].replace("T", " ")
+        table.append((count(row.tokens), size(row.bytes), shared, moment, row.model, row.title))
     lines = []
     for tokens, n, shared, moment, model, title in table:
         line = f"{tokens:>8} {n:>6} {shared:>6}  {moment:<16}  {cut(model, _MODEL_COLUMNS):<{_MODEL_COLUMNS}}  "

@@ -9,23 +9,25 @@ terminal sends goes to the whole process group and has reached the child already
 one is passed on.
 """
 
+import contextlib
 import os
 import signal
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable
 
-from app.cli.lifeline import Lifeline
 from app.program import exit_codes
 from app.program.refusals import refuse, say
 
+_Terminal = tuple[int, list[int | list[bytes | int]]]
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 _ENDING: dict[int, int] = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HANGUP}
 _WATCHED = frozenset({*_PASSED_ON, signal.SIGCHLD, signal.SIGCONT})
 
 GRACE_S = 4.0
-"""How long the child may take to end after SIGTERM or SIGHUP before it is killed."""
+"""How long the child may take to end after SIGTERM or SIGHUP, or may go on saving without a parent."""
 
 STANDS_S = 0.1
 """How long a stopped or continued child is watched before it counts as standing still."""
@@ -64,13 +66,13 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
         work: what the program does; returns the exit code.
         uses_screen: whether it takes over the terminal, so that a killed child leaves modes to undo.
     """
-    terminal = _Terminal.of_this_process()
+    terminal = _terminal_modes()
     _flush()
     # What nohup has set to be ignored is dropped by the system only while it is not blocked.
     dropped = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED - dropped)
     old_handler = signal.signal(signal.SIGCHLD, lambda *_: None)  # inherited as ignored, it would never be reported
-    lifeline = Lifeline()
+    lifeline = _Lifeline()
     try:
         child_id = os.fork()
     except OSError:
@@ -94,7 +96,7 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
     return _clean_up(os.WTERMSIG(status), sent, terminal, uses_screen)
 
 
-def _finish(work: Callable[[], int], lifeline: Lifeline) -> int:
+def _finish(work: Callable[[], int], lifeline: "_Lifeline") -> int:
     """Do the work in the child; threads that still compute do not keep it from ending."""
     try:
         lifeline.watch()
@@ -108,12 +110,9 @@ def _finish(work: Callable[[], int], lifeline: Lifeline) -> int:
 
 
 def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):
-            pass
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
 
 
 class _Watch:
@@ -187,49 +186,94 @@ class _Watch:
             os.kill(self._child_id, number)
 
 
-class _Terminal:
-    """The terminal as it was before the child took it over."""
+class _Lifeline:
+    """The child's side: soon after the parent was killed the child ends, whatever it does.
 
-    def __init__(self, handle: int, modes: list[int | list[bytes | int]]) -> None:
-        self._handle, self._modes = handle, modes
+    A pipe whose writing end is the parent's alone: reading it ends when the parent does, however that died. A thread
+    waits for that, asks the program to end as by SIGTERM, and ends the process where that does not come to anything: a
+    disk that does not answer, a terminal that takes nothing more. Made before the fork; then each side says which one
+    it is.
+    """
 
-    @classmethod
-    def of_this_process(cls) -> "_Terminal | None":
-        """Save the modes of the terminal that a standard stream is, or None."""
-        for handle in (0, 1, 2):
-            try:
-                return cls(handle, termios.tcgetattr(handle))
-            except (termios.error, OSError):
-                continue
-        return None
-
-    def restore(self, uses_screen: bool) -> None:
-        """Put the modes back and leave the screen; a terminal that is gone is no error."""
-        # A background process that touches the terminal would be stopped.
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    def __init__(self) -> None:
+        self._parent_id = os.getpid()
         try:
-            termios.tcsetattr(self._handle, termios.TCSAFLUSH, self._modes)
-            if uses_screen:
-                self._leave_screen()
-        except (termios.error, OSError):
-            pass
+            self._reading, self._writing = os.pipe()
+        except OSError:  # no handle left: the kernel's signal has to do
+            self._reading = self._writing = -1
 
-    def _leave_screen(self) -> None:
-        for handle in (1, 2, 0):
-            if os.isatty(handle):
-                os.write(handle, _LEAVE_SCREEN.encode("ascii"))
-                return
+    def hold(self) -> None:
+        """This is the parent: the child lives while this end is open."""
+        self._reading = _closed(self._reading)
+
+    def let_go(self) -> None:
+        """The parent stops watching."""
+        self._reading, self._writing = _closed(self._reading), _closed(self._writing)
+
+    def watch(self) -> None:
+        """This is the child: end with the parent from now on."""
+        self._writing = _closed(self._writing)
+        is_told = _ask_for_a_signal()
+        if os.getppid() != self._parent_id:
+            os._exit(exit_codes.TERMINATED)
+        if self._reading >= 0:
+            with contextlib.suppress(RuntimeError, MemoryError):  # no thread left, either
+                threading.Thread(target=self._wait, args=[is_told], name="lifeline", daemon=True).start()
+
+    def _wait(self, is_told: bool) -> None:
+        # Signals are for the main thread, which has to wake up for them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while os.read(self._reading, 1):
+            pass
+        if not is_told:
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE_S)
+        os._exit(exit_codes.TERMINATED)
+
+
+def _ask_for_a_signal() -> bool:
+    """Let the kernel send SIGTERM when the parent dies (Linux), even where no thread can wait for that."""
+    set_parent_death_signal = 1
+    try:
+        import ctypes
+
+        return bool(ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM, 0, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError, MemoryError):
+        return False
+
+
+def _closed(handle: int) -> int:
+    if handle >= 0:
+        os.close(handle)
+    return -1
+
+
+def _terminal_modes() -> _Terminal | None:
+    """Return the handle and the modes of the terminal that a standard stream is, before the child takes it over."""
+    for handle in (0, 1, 2):
+        with contextlib.suppress(termios.error, OSError):
+            return handle, termios.tcgetattr(handle)
+    return None
+
+
+def _restore(terminal: _Terminal, uses_screen: bool) -> None:
+    """Put the modes back and leave the screen; a terminal that is gone is no error."""
+    # A background process that touches the terminal would be stopped.
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    with contextlib.suppress(termios.error, OSError):
+        termios.tcsetattr(terminal[0], termios.TCSAFLUSH, terminal[1])
+        screen = next(filter(os.isatty, (1, 2, 0)), None) if uses_screen else None
+        if screen is not None:
+            os.write(screen, _LEAVE_SCREEN.encode("ascii"))
 
 
 def _clean_up(number: int, sent: int | None, terminal: _Terminal | None, uses_screen: bool) -> int:
     if terminal:
-        terminal.restore(uses_screen)
+        _restore(terminal, uses_screen)
     if sent is not None:
         return _ENDING[sent]
-    code, reason = _DEATHS.get(number) or (
-        exit_codes.INTERNAL,
-        f"internal error: the program was ended by {_signal_name(number)}: please report it",
-    )
+    unknown = f"internal error: the program was ended by {_signal_name(number)}: please report it"
+    code, reason = _DEATHS.get(number, (exit_codes.INTERNAL, unknown))
     if reason:
         say(f"jalopy: {reason}")
     return code

@@ -14,7 +14,7 @@ from app.chat import opening as engine_access
 from app.chat.engine_thread import EngineThread
 from app.chat.reply import Clock
 from app.cli.bench import versions
-from app.cli.progress_line import ProgressLine
+from app.cli.output import ProgressLine
 from app.machine.tuning_conditions import Conditions, watch_machine
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
@@ -51,11 +51,6 @@ class TuneOptions:
     try_kv: bool = False
     only_kernels: bool = False
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Parts to measure, as ``engine.tuning.report`` names them."""
-        return ("counts", "pinning", *(("weights",) * self.try_weights), *(("kv",) * self.try_kv))
-
 
 def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
     """Measure, print and remember; Ctrl-C stops it, and what was measured so far is printed.
@@ -69,32 +64,15 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
     report = engine.run(search.run, on_interrupt=search.cancel)
     progress.clear()
     if options.only_kernels:
-        return _tell_kernels(search, options)
+        return _tell_kernels(search)
     if report is None:
         raise Refusal("jalopy tune: stopped before anything was measured", exit_codes.INTERRUPTED)
-    found = _Found(model, report, search.in_use, search.conditions, search.lookahead)
-    trouble = _remember(engine, found, options)
+    trouble = _remember(engine, search, report)
     if options.as_json:
-        print(json_line(_as_json(found, trouble is None)), flush=True)
+        print(json_line(_as_json(search, report, trouble is None)), flush=True)
     else:
-        _print(found, trouble)
+        _print(search, report, trouble)
     return exit_codes.INTERRUPTED if report.state == "stopped" else exit_codes.OK
-
-
-@record
-class _Found:
-    """Result of the search."""
-
-    model: Any
-    report: TuningReport
-    in_use: TunedChoice
-    conditions: Conditions
-    lookahead: Mapping[str, Lookahead]
-
-    @property
-    def best(self) -> TunedChoice:
-        """The best choice found."""
-        return best_choice(self.report, self.in_use)
 
 
 class _Search:
@@ -103,9 +81,9 @@ class _Search:
     def __init__(
         self, model: Any, options: TuneOptions, settings: Settings, progress: ProgressLine, clock: Clock
     ) -> None:
-        self._model, self._options, self._settings = model, options, settings
+        self.model, self.options, self._settings = model, options, settings
         self._progress, self._clock = progress, clock
-        self._stopped = threading.Event()
+        self.stopped = threading.Event()
         self._session: Any = None
         self._sweep: Sweep | None = None
         self._watch = watch_machine()
@@ -114,14 +92,9 @@ class _Search:
         self.in_use = TunedChoice(1, 1)
         """While it was measured."""
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether it was cancelled."""
-        return self._stopped.is_set()
-
     def cancel(self) -> None:
         """Stop; for another thread."""
-        self._stopped.set()
+        self.stopped.set()
         if self._sweep is not None:
             self._sweep.cancel()
         elif self._session is not None:
@@ -129,20 +102,24 @@ class _Search:
 
     def run(self) -> TuningReport | None:
         """Fill a context as a conversation would, and search; None if it was stopped before that."""
-        model, n_context = self._model, max(1, min(self._options.n_context, self._longest - _ROOM_TOKENS))
-        n_ctx: int | None = min(n_context + _ROOM_TOKENS, self._longest)
-        if self._options.try_kv:  # types are compared in contexts as long as those of a chat
+        model, options = self.model, self.options
+        longest = int(model.config.context_length)
+        n_context = max(1, min(options.n_context, longest - _ROOM_TOKENS))
+        n_ctx: int | None = min(n_context + _ROOM_TOKENS, longest)
+        if options.try_kv:  # types are compared in contexts as long as those of a chat
             n_ctx = self._settings.context_size or None
         self._session = model.session(n_ctx, engine_access.kv_type_of(self._settings, model))
         n_context = max(1, min(n_context, self._session.n_ctx - _ROOM_TOKENS))
         counts = model.threads, model.prefill_threads
         self.in_use = TunedChoice(*counts, model.pinned, model.weights_mode, self._session.kv_type)
-        for line in self._model.notices:
+        for line in model.notices:
             say(f"jalopy: {line}")
         try:
-            if self._options.remember:
-                self._tune_kernels()
-            return None if self._options.only_kernels else self._search(n_context)
+            if options.remember:
+                self._progress.show("kernels: how to ask memory ahead")
+                is_stopped, anew = self.stopped.is_set, options.only_kernels
+                self.lookahead = engine_access.try_lookahead(model, self._session, is_stopped, anew)
+            return None if options.only_kernels else self._search(n_context)
         except Exception as error:
             if getattr(error, "exit_code", None) == exit_codes.INTERRUPTED:
                 return None
@@ -150,24 +127,15 @@ class _Search:
         finally:
             self._session.close()
 
-    def _tune_kernels(self) -> None:
-        self._progress.show("kernels: how to ask memory ahead")
-        anew = self._options.only_kernels
-        self.lookahead = engine_access.try_lookahead(self._model, self._session, self._stopped.is_set, anew)
-
-    @property
-    def _longest(self) -> int:
-        return int(self._model.config.context_length)
-
     def _search(self, n_context: int) -> TuningReport | None:
-        vocab_size = self._model.config.vocab_size
-        context = [7919 * (i + 1) % vocab_size for i in range(n_context)]
-        self._session.prefill(context, on_progress=lambda done, total: self._show_context(done, total))
-        options, may_pin = self._options, self._settings.pin_threads == AUTO
+        model, options, may_pin = self.model, self.options, self._settings.pin_threads == AUTO
+        context = [7919 * (i + 1) % model.config.vocab_size for i in range(n_context)]
+        self._session.prefill(context, on_progress=self._show_context)
+        parts = ("counts", "pinning", *(("weights",) * options.try_weights), *(("kv",) * options.try_kv))
         sweep = self._sweep = engine_access.make_sweep(
-            self._model, self._session, self._clock, may_pin, options.parts, options.budget_s
+            model, self._session, self._clock, may_pin, parts, options.budget_s
         )
-        if self._stopped.is_set():
+        if self.stopped.is_set():
             return None
         sweep.on_preparing = self._show
         sweep.others_cores = lambda: self._watch.end().crowding_cores
@@ -185,33 +153,33 @@ class _Search:
 
     def _show_estimates(self, report: TuningReport) -> None:
         """Say beforehand what the comparisons take; not beside JSON that somebody reads by program."""
-        for comparison in report.comparisons if not self._options.as_json else ():
+        for comparison in report.comparisons if not self.options.as_json else ():
             self._progress.clear()
             say(f"jalopy: {comparison.left_out or comparison.estimate}")
 
     def _show_context(self, done: int, total: int) -> None:
-        if self._stopped.is_set():
+        if self.stopped.is_set():
             self._session.cancel()
         self._progress.show(f"filling a context of {total} tokens: {done}")
 
 
-def _tell_kernels(search: _Search, options: TuneOptions) -> int:
+def _tell_kernels(search: _Search) -> int:
     """Print what was found for the kernels alone. Raises Refusal: it was stopped before."""
-    if search.is_stopped:
+    if search.stopped.is_set():
         raise Refusal("jalopy tune: stopped before everything was measured", exit_codes.INTERRUPTED)
-    if not search.lookahead and not options.as_json:
+    if not search.lookahead and not search.options.as_json:
         print("Nothing to choose: the model's weights are few enough for the processor's cache.")
-    elif options.as_json:
+    elif search.options.as_json:
         print(json_line({"engine": "jalopy", "kernels": {key: asdict(one) for key, one in search.lookahead.items()}}))
     else:
         print("\n".join(lookahead_lines(search.lookahead)), flush=True)
     return exit_codes.OK
 
 
-def _remember(engine: EngineThread, found: _Found, options: TuneOptions) -> str | None:
+def _remember(engine: EngineThread, search: _Search, report: TuningReport) -> str | None:
     """Remember the best of a search that was not stopped; returns why not."""
-    model, report, conditions = found.model, found.report, found.conditions
-    if not options.remember:
+    model, conditions = search.model, search.conditions
+    if not search.options.remember:
         return "not remembered, as was asked"
     if report.state == "stopped" or not report.curves:
         return "not remembered, since it was not measured to the end"
@@ -221,39 +189,37 @@ def _remember(engine: EngineThread, found: _Found, options: TuneOptions) -> str 
         return "not remembered, since other programs took a core meanwhile"
 
     def remember() -> str | None:
-        remembered = engine_access.recall_tuned(model).choice
-        choice = choice_to_remember(report, found.in_use, remembered)
-        kernels = engine_access.kernels_version()
-        measured = measured_of(report, choice, conditions, kernels)
+        choice = choice_to_remember(report, search.in_use, engine_access.recall_tuned(model).choice)
+        measured = measured_of(report, choice, conditions, engine_access.kernels_version())
         return engine_access.remember_tuned(model, choice, measured)
 
     return engine.run(remember)
 
 
-def _as_json(found: _Found, is_remembered: bool) -> dict[str, Any]:
-    model, now = found.model, found.in_use
+def _as_json(search: _Search, report: TuningReport, is_remembered: bool) -> dict[str, Any]:
+    model, now = search.model, search.in_use
     return {
         "engine": "jalopy",
         "model": model.name,
         "quantization": model.quantization,
         "weights": now.weights,
         "kv_type": now.kv_type,
-        "best": asdict(found.best),
-        "kernels": {quant: asdict(one) for quant, one in found.lookahead.items()},
+        "best": asdict(best_choice(report, now)),
+        "kernels": {quant: asdict(one) for quant, one in search.lookahead.items()},
         "remembered": is_remembered,
-        **asdict(found.report),
-        "conditions": asdict(found.conditions),
+        **asdict(report),
+        "conditions": asdict(search.conditions),
         "cpu": engine_access.cpu_level(),
         "versions": versions(),
     }
 
 
-def _print(found: _Found, trouble: str | None) -> None:
-    model, report, now = found.model, found.report, found.in_use
+def _print(search: _Search, report: TuningReport, trouble: str | None) -> None:
+    model, now = search.model, search.in_use
     glyphs = choose_glyphs(encoding=sys.stdout.encoding)
     columns = min(_MOST_COLUMNS, shutil.get_terminal_size((80, 24)).columns - 1)
     print(f"{clean_line(model.name, 60)} · {clean_line(model.quantization, 12)} · context {report.n_context} tokens")
-    for text in lookahead_lines(found.lookahead):
+    for text in lookahead_lines(search.lookahead):
         print(text)
     for curve in report.curves:
         print(f"\n{TITLES[curve.phase]} (samples of {curve.n_tokens} tokens)")
@@ -266,19 +232,11 @@ def _print(found: _Found, trouble: str | None) -> None:
             print(line.text)
     print()
     outcomes = [comparison.reason for comparison in report.comparisons]
-    remarks = found.conditions.remarks()
-    for text in (
-        *report.reasons,
-        pinning_line(report),
-        *outcomes,
-        *report.notes,
-        *remarks,
-        f"{progress_text(report)}.",
-    ):
-        if text:
-            print(text[:1].upper() + text[1:])
+    texts = [*report.reasons, pinning_line(report), *outcomes, *report.notes, *search.conditions.remarks()]
+    for text in filter(None, (*texts, f"{progress_text(report)}.")):
+        print(text[:1].upper() + text[1:])
     if report.curves:
-        options = _options_of(found.best, now)
+        options = _options_of(best_choice(report, now), now)
         print(f"{trouble} ({options} uses them)" if trouble else f"Remembered: {options} from the next start on.")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from app.chat import opening as engine_access
 from app.chat.engine_thread import EngineThread
 from app.cli.bench import QUESTION, ask
-from app.cli.progress_line import ProgressLine
+from app.cli.output import ProgressLine
 from app.library.sha256 import given_sha256, sha256_of, stated_sha256
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of

@@ -267,13 +267,6 @@ def kernel_cache(readings: Readings) -> Iterable[Finding]:
         yield Finding(OK, "kernel cache", kept, meaning)
 
 
-MACHINE_LOOKS: tuple[Look, ...] = (
-    processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, governor, clock, huge_pages,
-    kernel_cache,
-)  # fmt: skip
-"""In the order they are shown."""
-
-
 def screen(readings: Readings) -> Iterable[Finding]:
     """Judge the terminal's kind and size."""
     t = readings.terminal
@@ -338,4 +331,8 @@ def clipboard(readings: Readings) -> Iterable[Finding]:
         yield Finding(OK, "clipboard", "the terminal's (OSC 52)", "if pasting gives nothing: /save writes a file")
 
 
-TERMINAL_LOOKS: tuple[Look, ...] = (screen, colours, glyphs, clipboard)
+LOOKS: tuple[Look, ...] = (
+    processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, governor, clock, huge_pages,
+    kernel_cache, screen, colours, glyphs, clipboard,
+)  # fmt: skip
+"""In the order they are shown."""

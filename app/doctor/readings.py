@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -324,13 +323,6 @@ def read_terminal(
         desktop=desktop,
         multiplexer="tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else "",
     )
-
-
-def read_standard_output(environ: Mapping[str, str]) -> TerminalReadings:
-    """Return what is known of the terminal that standard output is."""
-    stream = sys.stdout
-    columns, rows = shutil.get_terminal_size()
-    return read_terminal(environ, stream.isatty(), getattr(stream, "encoding", "") or "", (columns, rows))
 
 
 def _colours(name: str, environ: Mapping[str, str]) -> int | None:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from app.doctor.findings import BAD, MACHINE_LOOKS, OK, TERMINAL_LOOKS, WEAK, Finding
+from app.doctor.findings import BAD, LOOKS, OK, WEAK, Finding
 from app.doctor.readings import Readings
 from app.library import advice
 from app.text.clean_text import clean_line
@@ -25,7 +25,7 @@ SMALL_SHARE = 0.5
 
 def all_findings(readings: Readings) -> list[Finding]:
     """Draw every finding about machine and terminal; what is to be mended comes first, where it is seen."""
-    found = [finding for look in (*MACHINE_LOOKS, *TERMINAL_LOOKS) for finding in look(readings)]
+    found = [finding for look in LOOKS for finding in look(readings)]
     return sorted(found, key=lambda finding: (BAD, WEAK, OK).index(finding.mark))
 
 

@@ -8,17 +8,16 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.cli.bench import spread
+from app.chat import opening as engine_access
+from app.cli.bench import spread, versions
 from app.cli.compare import peer_side
 from app.program import exit_codes
 from app.program.own_module import own_module
-from app.program.refusals import Refusal, say
-from app.program.settings import Settings
+from app.program.refusals import Refusal, exit_code_of, say
+from app.program.settings import built_in_settings, override
 from app.text.clean_text import clean_line
 from app.text.json_line import json_line
 from app.text.record import record
@@ -52,18 +51,7 @@ class CompareOptions:
     as_json: bool = False
 
 
-@dataclass
-class Rounds:
-    """One engine's answers."""
-
-    answers: list[Answer] = field(default_factory=list)
-
-    def rates(self, key: str) -> list[float]:
-        """Return all rates of a kind, the slowest first."""
-        return sorted(float(one) for answer in self.answers for one in answer[key])
-
-
-def compare(options: CompareOptions, _: Settings | None = None) -> int:
+def compare(options: CompareOptions) -> int:
     """Run the rounds and print.
 
     Raises:
@@ -71,15 +59,15 @@ def compare(options: CompareOptions, _: Settings | None = None) -> int:
         Refusal: the peer is not installed, too old, or refuses the file.
     """
     job = make_job(options)
-    ours, theirs = Rounds(), Rounds()
-    sides: list[tuple[str, Callable[[], None]]] = [
-        ("llama.cpp", lambda: theirs.answers.append(ask_peer(options, job))),
-        ("jalopy", lambda: ours.answers.append(ask_ours(job))),
-    ]
+    ours: list[Answer] = []
+    theirs: list[Answer] = []
     for n in range(options.rounds):
-        for name, ask in sides if n % 2 == 0 else reversed(sides):
-            say(f"round {n + 1} of {options.rounds}: {name}")
-            ask()
+        for is_ours in (n % 2 == 1, n % 2 == 0):  # who begins alternates
+            say(f"round {n + 1} of {options.rounds}: {'jalopy' if is_ours else 'llama.cpp'}")
+            if is_ours:
+                ours.append(ask_ours(job))
+            else:
+                theirs.append(ask_peer(options, job))
     found = report(options, job, ours, theirs)
     print(json_line(found) if options.as_json else "\n".join(lines(found)), flush=True)
     return exit_codes.OK
@@ -87,7 +75,6 @@ def compare(options: CompareOptions, _: Settings | None = None) -> int:
 
 def make_job(options: CompareOptions) -> Job:
     """Choose the tokens that both engines read. Raises EngineError: the model cannot be used."""
-    from app.chat import opening as engine_access
     from engine.machine import host
 
     checked = engine_access.validate_model(options.model)
@@ -115,7 +102,7 @@ def make_job(options: CompareOptions) -> Job:
 
 def ask_ours(job: Job) -> Answer:
     """Have our engine do the job."""
-    code, answer, complaint = _ask(own_module("app.cli.compare.our_side"), job)
+    code, answer, complaint = _ask(own_module("app.cli.compare.command"), job)
     if answer is None:
         raise Refusal(complaint or "jalopy compare: our side ended without an answer", code or exit_codes.INTERNAL)
     return answer
@@ -128,11 +115,8 @@ def ask_peer(options: CompareOptions, job: Job) -> Answer:
     if answer is not None:
         return answer
     if code == peer_side.NOT_INSTALLED:
-        raise Refusal(
-            f"jalopy compare: {python} has no llama-cpp-python (pip install llama-cpp-python, or name the Python that "
-            "has it: --peer-python PATH)",
-            exit_codes.UNSUPPORTED,
-        )
+        cure = "pip install llama-cpp-python, or name the Python that has it: --peer-python PATH"
+        raise Refusal(f"jalopy compare: {python} has no llama-cpp-python ({cure})", exit_codes.UNSUPPORTED)
     if code == peer_side.TOO_OLD:
         raise Refusal(f"jalopy compare: llama-cpp-python {complaint} (update it)", exit_codes.UNSUPPORTED)
     raise Refusal(f"jalopy compare: llama.cpp: {complaint or f'ended with {code}'}", exit_codes.UNSUPPORTED)
@@ -176,11 +160,11 @@ def parting(ours: list[int], theirs: list[int]) -> int | None:
     return next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
 
 
-def report(options: CompareOptions, job: Job, ours: Rounds, theirs: Rounds) -> dict[str, Any]:
+def report(options: CompareOptions, job: Job, ours: list[Answer], theirs: list[Answer]) -> dict[str, Any]:
     """Return everything measured and what follows from it."""
-    mine, his = ours.answers[-1], theirs.answers[-1]
+    mine, his = ours[-1], theirs[-1]
     part = parting(mine["greedy"], his["greedy"])
-    rates = {key: (ours.rates(key), theirs.rates(key)) for key in ("decode_tps", "prefill_tps")}
+    rates = {key: (_rates(ours, key), _rates(theirs, key)) for key in ("decode_tps", "prefill_tps")}
     return {
         "model": options.model,
         "threads": job["threads"],
@@ -198,6 +182,11 @@ def report(options: CompareOptions, job: Job, ours: Rounds, theirs: Rounds) -> d
     }
 
 
+def _rates(answers: list[Answer], key: str) -> list[float]:
+    """Return all rates of a kind, the slowest first."""
+    return sorted(float(one) for answer in answers for one in answer[key])
+
+
 def peer_level(system: str) -> str:
     """Return our name for the instructions llama.cpp was built for, from the line it prints about itself."""
     on = set(re.findall(r"(\w+) = 1\b", system))
@@ -212,22 +201,19 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"{clean_line(Path(found['model']).name, 60)} · {found['threads']} threads · {found['weights']}",
         f"tok/s, median of {n} (lowest-highest){'jalopy':>20}{'llama.cpp':>24}{'ratio':>8}",
     ]
-    for key, name in (
-        ("decode_tps", f"write {found['n_gen']} tokens"),
-        ("prefill_tps", f"read {found['n_prompt']} tokens"),
-    ):
+    names = {"decode_tps": f"write {found['n_gen']} tokens", "prefill_tps": f"read {found['n_prompt']} tokens"}
+    for key, name in names.items():
         written.append(f"  {name:<30}{spread(ours[key]):>24}{spread(theirs[key]):>24}{ratio[key]:>7.2f}x")
-    versions, levels = found["versions"], found["levels"]
-    mine = ", ".join(f"{name} {version}" for name, version in versions["jalopy"].items())
-    level, peer = levels["jalopy"], peer_level(levels["llama_cpp"])
-    unequal = f"not the same instructions: jalopy {level}, llama.cpp {peer}"
-    return [
-        *written,
+    mine = ", ".join(f"{name} {version}" for name, version in found["versions"]["jalopy"].items())
+    level, system = found["levels"]["jalopy"], found["levels"]["llama_cpp"]
+    written += [
         _greedy_line(found),
-        f"jalopy: {mine}, level {levels['jalopy']}",
-        f"llama-cpp-python {versions['llama-cpp-python']}: {levels['llama_cpp']}",
-        *([unequal] if level != peer else []),
+        f"jalopy: {mine}, level {level}",
+        f"llama-cpp-python {found['versions']['llama-cpp-python']}: {system}",
     ]
+    if level != peer_level(system):
+        written.append(f"not the same instructions: jalopy {level}, llama.cpp {peer_level(system)}")
+    return written
 
 
 def _greedy_line(found: dict[str, Any]) -> str:
@@ -237,3 +223,69 @@ def _greedy_line(found: dict[str, Any]) -> str:
     margin = found["greedy_margin"]
     what = "a near tie that rounding decides" if margin < NEAR_TIE else "no near tie: one of them computes wrongly"
     return f"greedy: the same up to token {part} of {n}, then they part; ours was ahead by {margin:.3f} spreads: {what}"
+
+
+def main() -> int:
+    """Do the job on standard input with our engine."""
+    job = json.load(sys.stdin)
+    try:
+        print(json.dumps(answer(job)))
+    except Exception as error:
+        code = exit_code_of(error)
+        if code is None:
+            raise
+        say(str(error))
+        return code
+    return exit_codes.OK
+
+
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    """Measure, and continue the prompt greedily. Raises EngineError: the model cannot be used."""
+    settings = built_in_settings()
+    wanted = {"threads": job["threads"], "prefill_threads": job["threads"], "weights": job.get("weights", "mmap")}
+    for key, value in wanted.items():
+        settings = override(settings, key, value, key)
+    model = engine_access.open_model(settings, job["model"])
+    session = _Fed(model.session(job["n_ctx"], "f16"))
+    read_tps, write_tps = peer_side.measure(session, job)  # the peer's own loop, over our session
+    tokens, margins = _greedy(session, job["greedy_prompt"], job["n_greedy"])
+    return {
+        "prefill_tps": read_tps,
+        "decode_tps": write_tps,
+        "greedy": tokens,
+        "margins": margins,
+        "version": versions(),
+        "level": engine_access.cpu_level(),
+    }
+
+
+class _Fed:
+    """A session with the two methods that the measuring loop calls."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self.logits: Any = None
+
+    def clear(self) -> None:
+        self._session.truncate(0)
+
+    def feed(self, tokens: list[int], start: int) -> None:
+        self.logits = self._session.feed(tokens)
+
+
+def _greedy(session: _Fed, prompt: list[int], n_tokens: int) -> tuple[list[int], list[float]]:
+    """Return the tokens, and by how much each was ahead of the second likeliest, in spreads of the logits."""
+    session.clear()
+    session.feed(prompt, 0)
+    tokens: list[int] = []
+    margins: list[float] = []
+    while len(tokens) < n_tokens:
+        second, first = session.logits.argsort()[-2:]
+        tokens.append(int(first))
+        margins.append(float((session.logits[first] - session.logits[second]) / session.logits.std()))
+        session.feed(tokens[-1:], 0)
+    return tokens, margins
+
+
+if __name__ == "__main__":
+    sys.exit(main())

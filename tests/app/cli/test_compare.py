@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.compare import command, our_side, peer_side
+from app.cli.compare import command, peer_side
 from app.cli.compare.command import CompareOptions, compare, make_job, parting
 from app.program import exit_codes
 from app.program.refusals import Refusal
@@ -212,11 +212,11 @@ def test_measuring_reads_at_once_and_writes_one_by_one_after_a_warm_up() -> None
 
 def test_our_half_does_the_job_with_the_real_engine(model: str) -> None:
     job = make_job(CompareOptions(model, threads=1, n_prompt=8, n_gen=4)) | {"n_greedy": 5}
-    found = our_side.answer(job)
+    found = command.answer(job)
     assert len(found["decode_tps"]) == len(found["prefill_tps"]) == job["repeats"]
     assert len(found["greedy"]) == len(found["margins"]) == 5
     assert min(found["margins"]) >= 0
-    assert found["greedy"] == our_side.answer(job)["greedy"]
+    assert found["greedy"] == command.answer(job)["greedy"]
 
 
 def test_a_model_our_half_refuses_ends_with_its_line_and_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_model_our_half_refuses_ends_with_its_line_and_code(monkeypatch: pytes
     broken.write_bytes(b"<html>")
     job = json.dumps({"model": str(broken), "threads": 1, "n_ctx": 64})
     done = subprocess.run(
-        [sys.executable, "-m", "app.cli.compare.our_side"],
+        [sys.executable, "-m", "app.cli.compare.command"],
         cwd=ROOT,
         input=job,
         capture_output=True,

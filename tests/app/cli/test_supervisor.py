@@ -302,10 +302,10 @@ def test_the_supervisor_imports_nothing_heavy_before_it_forks() -> None:
 ORPHAN = """
 import os, signal, sys, threading, time
 from functools import partial
-from app.cli import lifeline
+from app.cli import supervisor
 from app.cli.dispatch import guard
 from app.cli.supervisor import supervise
-lifeline.GRACE_S = 0.5
+supervisor.GRACE_S = 0.5
 def ready():
     os.write(1, b"READY %d\\n" % os.getpid())
 def work():

@@ -11,7 +11,7 @@ import sys
 
 from app.chat.options import ChatOptions
 from app.chat.talk import Talk
-from app.cli.run_session import go_on_with, session_at_hand
+from app.cli.run import go_on_with, session_at_hand
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from tests.app.fake_engine import Script

@@ -1,16 +1,22 @@
-"""One line on stderr that says what is going on while a model opens or a prompt is read; silent in a pipe."""
+"""What commands write while a model works: its text on stdout, and one line on stderr that says what is going on."""
+
+from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from app.chat.events import Event, GenerationFailed, GenerationFinished, PieceGenerated, PromptRefused, PromptStopped
 from app.chat.status import Activity, EngineStatus
-from app.text.clean_text import clean_line
+from app.text.clean_text import TextCleaner, clean_line
 from app.text.figures import size, whole_seconds
 
 _LEAST_INTERVAL_S = 0.1
 _WIDTH = 76
+ENDINGS = (GenerationFinished, GenerationFailed, PromptStopped, PromptRefused)
+"""How a turn ends."""
 
 
 class ProgressLine:
@@ -64,3 +70,55 @@ class ProgressLine:
             self._stream.flush()
         except (OSError, ValueError):
             self._is_live = False
+
+
+class AnswerOutput:
+    """Write an answer piece by piece, flushed at once, and end it with a newline."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stdout
+        self._cleaner = TextCleaner() if self._stream.isatty() else None
+        self._last = "\n"
+
+    def write(self, piece: str) -> None:
+        """Write the next piece. Raises OSError: stdout is full, closed or nobody reads it."""
+        self._put(self._cleaner.push(piece) if self._cleaner else piece)
+
+    def end(self) -> None:
+        """Write what was held back, and a newline unless the answer ended with one."""
+        if self._cleaner:
+            self._put(self._cleaner.flush())
+        if self._last != "\n":
+            self._put("\n")
+
+    def _put(self, text: str) -> None:
+        if text:
+            self._last = text[-1]
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def write_answer(
+    events: Iterator[Event],
+    output: AnswerOutput | None,
+    progress: ProgressLine,
+    tell: Callable[[Event], object] = lambda event: None,
+) -> Event | None:
+    """Write a reply as it comes; without an output it is only waited for. ``tell`` takes what else happens.
+
+    Returns how the turn ended; None where nothing began. Raises OSError: stdout cannot be written.
+    """
+    ending = None
+    for event in events:
+        if isinstance(event, PieceGenerated):
+            progress.clear()
+            if output:
+                output.write(event.text)
+        elif isinstance(event, ENDINGS):
+            ending = event
+            progress.clear()
+            if output:
+                output.end()
+        else:
+            tell(event)
+    return ending
