@@ -8,6 +8,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -124,14 +125,12 @@ def ask(
     chat = model.chat()
     chat.start(None)
     ids = chat.add_user(QUESTION)
-    session = model.session(min(len(ids) + most_tokens, model.config.context_length), "f16")
-    try:
+    n_ctx = min(len(ids) + most_tokens, model.config.context_length)
+    with closing(model.session(n_ctx, "f16")) as session:
         reply = Reply(session, ids, engine_access.greedy_sampling(), max_tokens=most_tokens, clock=clock)
         for _ in reply:
             on_piece(reply)
         return reply
-    finally:
-        session.close()
 
 
 def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) -> dict[str, list[float]]:
@@ -161,12 +160,9 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
     model.set_threads(threads, threads)
     engine_access.check_kernels(model)
     verdict = gate(model, clock)
-    session = model.session(options.n_prompt + options.n_gen, kv_type)
-    try:
+    with closing(model.session(options.n_prompt + options.n_gen, kv_type)) as session:
         measured = measure(session, options, model.config.vocab_size, clock)
         profile = profiled(session, options, model.config.vocab_size) if options.profile else {}
-    finally:
-        session.close()
     written = text_speed(model, options, kv_type, clock) if options.text else {}
     prefill_tps, decode_tps = (statistics.median(rates) for rates in measured.values())
     identity = bench_identity(model.name, model.quantization, model.weights_bytes)
@@ -209,16 +205,14 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
         sizes = f"only {len(ids)} tokens; a text of {2 * _SHORTEST_TEXT_TOKENS} is needed"
         raise Refusal(f"{options.text}: {sizes}", exit_codes.BAD_DATA)
     seconds: dict[bool, list[float]] = {True: [], False: []}
-    session, guessed = model.session(len(ids), kv_type), 0
-    try:
+    guessed = 0
+    with closing(model.session(len(ids), kv_type)) as session:
         for _ in range(options.rounds):
             for guess in seconds:
                 session.prefill(ids[:-n])
                 started_s = clock()
                 guessed = max(guessed, session.retrace(ids[-n:], guess))
                 seconds[guess].append(clock() - started_s)
-    finally:
-        session.close()
     with_tps, without_tps = (n / statistics.median(one) for one in seconds.values())
     return {"tokens": n, "guessed": guessed, "decode_tps": with_tps, "plain_decode_tps": without_tps}
 

@@ -48,11 +48,8 @@ def doctor(
     )
     cores = read_cores()  # before anything of ours computes: it watches the load
     engine, progress = EngineThread(), ProgressLine()
-    examination = engine.run(
-        lambda: examine(
-            settings.threads, settings.prefill_threads, needs, settings.context_size or None, progress.show_opening
-        )
-    )
+    counts, n_ctx = (settings.threads, settings.prefill_threads), settings.context_size or None
+    examination = engine.run(lambda: examine(*counts, needs, n_ctx, progress.show_opening))
     progress.clear()
     encoding = getattr(sys.stdout, "encoding", "") or ""
     readings = Readings(

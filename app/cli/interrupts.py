@@ -76,10 +76,8 @@ def interrupt_stops(stop: Callable[[], object]) -> Iterator[None]:
         stop()
 
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, press)
+    signal.signal(signal.SIGINT, signal.SIG_IGN if before is signal.SIG_IGN else press)
     try:
         yield
     finally:
-        if before is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, before)

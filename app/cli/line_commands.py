@@ -292,8 +292,8 @@ class LineCommands:
 
     def help(self, topic: str = "") -> None:
         """List what is possible here, or show what the manual says on a topic."""
-        commands = [f"{f'/{one.command} {one.argument}':<36} {one.title}" for one in possible()]
-        for line in page(topic).splitlines() if topic else commands:
+        listed = [f"{f'/{one.command} {one.argument}':<36} {one.title}" for one in possible()]
+        for line in page(topic).splitlines() if topic else listed:
             say(line)
 
     def quit(self) -> None:

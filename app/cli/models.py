@@ -48,9 +48,8 @@ def rates_for(settings: Settings, anew: bool = False) -> KnownRates:
 
     engine, progress = EngineThread(), ProgressLine()
     progress.show("measuring this machine, once")
-    rates = engine.run(
-        lambda: measure(settings.threads, settings.prefill_threads, [COMMON_TYPE], progress.show_opening)[1]
-    )
+    counts = settings.threads, settings.prefill_threads
+    _, rates = engine.run(lambda: measure(*counts, [COMMON_TYPE], progress.show_opening))
     progress.clear()
     return known.joined(rates)
 
@@ -71,14 +70,8 @@ def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Plac
     legend = rows.LEGEND if lister.rates.read_gbps else rows.NO_RATES
     foot = [f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {where}"]
     known = [] if words else _known(found, lister)
-    return [
-        head,
-        "",
-        *rows.table(found, columns),
-        *known,
-        "",
-        *(part for line in foot for part in textwrap.wrap(line, columns)),
-    ]
+    folded = [part for line in foot for part in textwrap.wrap(line, columns)]
+    return [head, "", *rows.table(found, columns), *known, "", *folded]
 
 
 def _known(found: Sequence[ModelEntry], lister: Lister) -> list[str]:

@@ -35,11 +35,6 @@ class ProgressLine:
         else:
             self.show(f"loading {progress.name}: {size(progress.done)} of {size(progress.total)}")
 
-    def show_prompt(self, done: int, total: int, elapsed_s: float) -> None:
-        """Show how far the prompt is read and how long the rest will take at this rate."""
-        left = f", about {whole_seconds(elapsed_s * (total - done) / done)} left" if done and elapsed_s > 0 else ""
-        self.show(f"reading {done} of {total} tokens{left}")
-
     def show_status(self, status: EngineStatus) -> None:
         """Show what the engine's thread is doing, as far as it takes long."""
         if status.activity is Activity.COMPILING:
@@ -47,7 +42,10 @@ class ProgressLine:
         elif status.activity is Activity.LOADING:
             self.show(f"loading {status.step}: {size(status.done)} of {size(status.total)}")
         elif status.activity is Activity.READING and status.meter is not None:
-            self.show_prompt(status.done, status.total, status.meter.prefill_s)
+            done, left, elapsed_s = status.done, "", status.meter.prefill_s
+            if done and elapsed_s > 0:
+                left = f", about {whole_seconds(elapsed_s * (status.total - done) / done)} left"
+            self.show(f"reading {done} of {status.total} tokens{left}")
 
     def show(self, text: str) -> None:
         """Show a line in place of the last one, at most ten times a second."""

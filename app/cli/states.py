@@ -52,7 +52,8 @@ def states(
     files = saved_files(store)
     n_bytes = sum(file.n_bytes for file in files)
     if action:
-        _prune(files, older, 0 if all else quota_bytes if to is None else to)
+        wanted_bytes = quota_bytes if to is None else to
+        _prune(files, older, 0 if all else wanted_bytes)
     elif older is not None or to is not None or all:
         raise Refusal("jalopy states: these options say what to delete (jalopy states prune ...)")
     elif as_json:

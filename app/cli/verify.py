@@ -80,7 +80,12 @@ def _checks(settings: Settings, model: str, wanted: str, runs: bool) -> Iterator
 
 def hash_check(path: Path, wanted: str, progress: ProgressLine) -> Check:
     """Compare a file's sha256 with the one given, or with the one its store names it by."""
-    found = sha256_of(path, lambda done, total, left: progress.show(_hash_progress(path, done, total, left)))
+
+    def show(done: int, total: int, left_s: float) -> None:
+        left = f", about {whole_seconds(left_s)} left" if done < total else ""
+        progress.show(f"sha256 of {clean_line(path.name, 30)}: {size(done)} of {size(total)}{left}")
+
+    found = sha256_of(path, show)
     progress.clear()
     stated = wanted or stated_sha256(path)
     name = clean_line(path.name, 60)
@@ -106,12 +111,10 @@ def weights_check(checked: Any, progress: ProgressLine) -> Check:
     """Look for NaN and infinity in every tensor of a checked file."""
     from engine.weights.scan import damaged_tensors
 
-    damaged = list(
-        damaged_tensors(
-            checked.weights,
-            lambda done, total, name: progress.show(f"weights: {size(done)} of {size(total)}, {clean_line(name, 40)}"),
-        )
-    )
+    def show(done: int, total: int, name: str) -> None:
+        progress.show(f"weights: {size(done)} of {size(total)}, {clean_line(name, 40)}")
+
+    damaged = list(damaged_tensors(checked.weights, show))
     progress.clear()
     n_tensors = len(checked.weights.tensors)
     if not damaged:
@@ -152,8 +155,3 @@ def _reply_check(model: Any, progress: ProgressLine) -> Check:
     if not text:
         return Check(OPEN, "reply", "the model wrote nothing")
     return Check(OK, "reply", f'"{QUESTION}" -> "{text}"')
-
-
-def _hash_progress(path: Path, done: int, total: int, left_s: float) -> str:
-    left = f", about {whole_seconds(left_s)} left" if done < total else ""
-    return f"sha256 of {clean_line(path.name, 30)}: {size(done)} of {size(total)}{left}"

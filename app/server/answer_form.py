@@ -9,7 +9,7 @@ from app.chat.answer_form import ANY_OBJECT, GRAMMAR, REGEX, SCHEMA, AnswerForm,
 from app.chat.form_constraint import AS_USUAL
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
-from app.server.tools import Tools
+from app.server.messages import Tools
 from engine.prompt.tools.formats import CallFormat, Part, Pattern
 
 if TYPE_CHECKING:

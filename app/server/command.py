@@ -45,16 +45,12 @@ def serve(
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise Refusal(
-            f"jalopy serve: {' and '.join(missing)} not installed (python -m pip install starlette 'uvicorn<0.55')",
-            exit_codes.UNSUPPORTED,
-        )
+        cure = "python -m pip install starlette 'uvicorn<0.55'"
+        raise Refusal(f"jalopy serve: {' and '.join(missing)} not installed ({cure})", exit_codes.UNSUPPORTED)
     api_key = _api_key(api_key_file)
     if not is_loopback(host) and not api_key:
-        raise Refusal(
-            f"jalopy serve: --host {host} can be reached from other machines: that needs an API key "
-            f"({KEY_VARIABLE}, or --api-key-file FILE)"
-        )
+        why = "can be reached from other machines: that needs an API key"
+        raise Refusal(f"jalopy serve: --host {host} {why} ({KEY_VARIABLE}, or --api-key-file FILE)")
     path = choose_model(model, settings)
     if path is None:
         raise Refusal("jalopy serve: no model is given (jalopy serve MODEL, where MODEL is a GGUF file)")

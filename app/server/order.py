@@ -12,8 +12,7 @@ from app.chat.answer_form import AnswerForm
 from app.server.answer_form import read_form, read_format
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields, kind_of
-from app.server.messages import SYSTEM, Said, read_messages
-from app.server.tools import Tools, read_tools
+from app.server.messages import SYSTEM, Said, Tools, read_messages, read_tools
 from app.text.record import record
 
 MOST_STOPS = 16

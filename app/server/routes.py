@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
+from app.program.refusals import say
 from app.program.version import installed_version
 from app.server.answer import Answering
 from app.server.api_error import ApiError, unavailable
@@ -87,21 +89,24 @@ class Metrics:
 class Routes:
     """Answers with the engine's help, or about it."""
 
-    def __init__(self, engine: EngineThread, model_id: str, metrics: Metrics, log: Callable[[str], object]) -> None:
-        self._engine, self._model_id, self._metrics, self._log = engine, model_id, metrics, log
+    def __init__(self, engine: EngineThread, model_id: str, metrics: Metrics) -> None:
+        self._engine, self._model_id, self._metrics = engine, model_id, metrics
         self._started = int(time.time())
 
-    async def chat(self, request: Request) -> Response:
-        """Answer a conversation."""
-        return await self._reply(request, chat_order)
-
-    async def complete(self, request: Request) -> Response:
-        """Continue a text."""
-        return await self._reply(request, completion_order)
-
-    async def respond(self, request: Request) -> Response:
-        """Answer a conversation in the words of the newer API."""
-        return await self._reply(request, response_order, ResponseBody)
+    async def reply(self, read_order: ReadOrder, kind: type[Body], request: Request) -> Response:
+        """Answer a conversation or continue a text: of what the request says, in the words of one API."""
+        order = read_order(read_json(await read_body(request)), self._model_id)
+        self._served()
+        peer = request.client.host if request.client is not None else ""
+        job = Job(order, peer, asyncio.get_running_loop())
+        body = kind(order, self._model_id)
+        self._engine.ask(job)
+        if not order.is_streamed:
+            async with watched(request.receive, lambda: self._engine.drop(job)):
+                return await self._whole(job, body)
+        stream = self._stream(request, job, body)
+        await anext(stream)  # what is wrong with the prompt is told by the status, which the first event settles
+        return EventStream(stream, body.ends_with_done)
 
     async def tokenize(self, request: Request) -> Response:
         """Return the tokens of a text, as llama-server does."""
@@ -195,20 +200,6 @@ class Routes:
     async def _aside(self, work: Callable[[Any], Any]) -> Any:
         return await asyncio.wrap_future(self._engine.aside(work))
 
-    async def _reply(self, request: Request, read_order: ReadOrder, kind: type[Body] = ReplyBody) -> Response:
-        order = read_order(read_json(await read_body(request)), self._model_id)
-        self._served()
-        peer = request.client.host if request.client is not None else ""
-        job = Job(order, peer, asyncio.get_running_loop())
-        body = kind(order, self._model_id)
-        self._engine.ask(job)
-        if not order.is_streamed:
-            async with watched(request.receive, lambda: self._engine.drop(job)):
-                return await self._whole(job, body)
-        stream = self._stream(request, job, body)
-        await anext(stream)  # what is wrong with the prompt is told by the status, which the first event settles
-        return EventStream(stream, body.ends_with_done)
-
     async def _whole(self, job: Job, body: Body) -> Response:
         pieces: list[Piece] = []
         async for one in self._happenings(job):
@@ -260,11 +251,11 @@ class Routes:
     def _note(self, ended: Ended) -> None:
         self._metrics.note_reply(ended)
         if ended.error is not None:
-            self._log(f"reply broken off: {ended.error.message}")
+            log(f"reply broken off: {ended.error.message}")
             return
         tps = (ended.tokens - 1) / ended.write_s if ended.write_s > 0 and ended.tokens > 1 else 0.0
         how = f"{ended.reason}: {ended.prompt_tokens} prompt tokens, {ended.cached_tokens} of them cached"
-        self._log(f"reply {how}; {ended.tokens} written at {tps:.1f} tok/s")
+        log(f"reply {how}; {ended.tokens} written at {tps:.1f} tok/s")
 
 
 def _with_piece(tokenizer: Any, token_id: int) -> dict[str, Any]:
@@ -275,21 +266,19 @@ def _with_piece(tokenizer: Any, token_id: int) -> dict[str, Any]:
         return {"id": token_id, "piece": list(raw)}
 
 
-def make_application(
-    engine: EngineThread, model_id: str, names: Collection[str], api_key: str, log: Callable[[str], object]
-) -> Guard:
-    """Return the ASGI application.
+def log(line: str) -> None:
+    """Write a line of the log, without a word of what is said in requests."""
+    say(f"jalopy serve: {line}")
 
-    Args:
-        names: host names by which the server may be called.
-        log: takes a line about each request, without a word of what is said in it.
-    """
+
+def make_application(engine: EngineThread, model_id: str, names: Collection[str], api_key: str) -> Guard:
+    """Return the ASGI application; ``names`` are host names by which the server may be called."""
     metrics = Metrics()
-    tells = Routes(engine, model_id, metrics, log)
+    tells = Routes(engine, model_id, metrics)
     routes = [
-        Route("/v1/chat/completions", tells.chat, methods=["POST"]),
-        Route("/v1/completions", tells.complete, methods=["POST"]),
-        Route("/v1/responses", tells.respond, methods=["POST"]),
+        Route("/v1/chat/completions", partial(tells.reply, chat_order, ReplyBody), methods=["POST"]),
+        Route("/v1/completions", partial(tells.reply, completion_order, ReplyBody), methods=["POST"]),
+        Route("/v1/responses", partial(tells.reply, response_order, ResponseBody), methods=["POST"]),
         Route("/v1/models", tells.models),
         Route("/v1/models/{model_id:path}", tells.model),
         Route("/health", tells.health),

@@ -21,12 +21,11 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.program import exit_codes
-from app.program.refusals import say
 from app.program.settings import Settings
 from app.server.answer import Answering
 from app.server.api_error import ApiError
 from app.server.engine_thread import EngineThread
-from app.server.routes import make_application
+from app.server.routes import log, make_application
 from app.server.transfer import ABORT, as_json
 from app.text.figures import count
 
@@ -38,7 +37,6 @@ REQUEST_PATIENCE_S = 30.0
 """Limit on the time from a request's first byte, or from a connection's beginning, to the request's last byte."""
 IDLE_S = 30
 """How long a connection is kept open behind an answer."""
-
 ENDING_S = 0.7
 """How long answers may take to end with the server; then their connections are cut."""
 ENGINE_S = 0.3
@@ -65,7 +63,7 @@ class Running:
     ) -> None:
         self._listener, self._model_id = listener, model_id
         self._engine = EngineThread(path, settings, most_waiting, self._note_opened)
-        application = make_application(self._engine, model_id, names, api_key, log)
+        application = make_application(self._engine, model_id, names, api_key)
         self._server = _Server(
             uvicorn.Config(
                 application,
@@ -222,11 +220,6 @@ class _FaultLines(logging.Handler):
         """Write a fault's line without its traceback, which may hold what was said."""
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
         log(f"fault: {record.msg} {kind}".strip())
-
-
-def log(line: str) -> None:
-    """Write a line of the log."""
-    say(f"jalopy serve: {line}")
 
 
 def _quiet_logs() -> None:

@@ -8,6 +8,7 @@ import re
 import statistics
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +79,9 @@ def make_job(options: CompareOptions) -> Job:
     from engine.machine import host
 
     checked = engine_access.validate_model(options.model)
-    try:
+    with closing(checked.gguf):
         vocab_size, trained = checked.config.vocab_size, checked.config.context_length
         greedy_prompt = list(checked.tokenizer.encode(GREEDY_TEXT)) or [0]
-    finally:
-        checked.gguf.close()
     n_ctx = max(256, options.n_prompt + options.n_gen, len(greedy_prompt) + N_GREEDY)
     if options.n_prompt + options.n_gen > trained:
         raise Refusal(f"jalopy compare: the model holds {trained} tokens (choose smaller -p and -n)")

@@ -13,8 +13,8 @@ from app.chat.form_constraint import Forms
 from app.server.answer_form import call_form
 from app.server.api_error import ApiError
 from app.server.fields import Fields
+from app.server.messages import Tools
 from app.server.order import chat_order
-from app.server.tools import Tools
 from engine.prompt.tools.formats import FORMATS, CallFormat
 from engine.prompt.tools.split import CallSplitter
 from tests.app.fake_engine import Script
