@@ -238,11 +238,12 @@ def response_order(fields: Fields, model_id: str) -> Order:
     effort = reasoning.word("effort", *_EFFORTS)
     for name in ("summary", "generate_summary"):
         reasoning.any(name)  # thoughts are told as they are
+    reasoning.refuse_rest()
     form = read_format(text.table("format"), is_flat=True)
     _refuse_unsupported(text, {"verbosity": ("medium",)})
+    text.refuse_rest()
     stream.flag("include_obfuscation")
-    for part in (reasoning, text, stream):
-        part.refuse_rest()
+    stream.refuse_rest()
     order = Order(
         messages=_conversation(fields),
         sampling=_sampling(fields),

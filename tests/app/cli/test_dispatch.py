@@ -4,11 +4,14 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import fields
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
-from app.cli import arguments
+from app.cli import arguments, dispatch
 from app.program import exit_codes, refusals
 from app.program.settings import built_in_settings, setting_keys
 
@@ -269,6 +272,16 @@ def test_every_option_stands_for_a_setting_and_reaches_it() -> None:
     settings = arguments.apply(options, built_in_settings())
     assert (settings.threads, settings.system_prompt) == (3, "s")
     assert (settings.sampling.temperature, settings.sampling.seed, settings.sampling.max_tokens) == (0.0, -1, 9)
+
+
+@pytest.mark.parametrize("command", [command for command in arguments.COMMANDS if command != "chat"])
+def test_a_command_takes_every_option_that_is_no_setting(command: str) -> None:
+    module = import_module(dispatch._ELSEWHERE.get(command, f"app.cli.{command}"))
+    kind = getattr(module, f"{command.capitalize()}Options", None)
+    taken = {*signature(getattr(module, command)).parameters, *(one.name for one in (fields(kind) if kind else ()))}
+    given = {action.dest for action in arguments._parser(command)._actions}
+    laid_over_settings = {"help", *arguments._SETTING_OPTIONS, *arguments._SYSTEM_WAYS.values(), "served_name"}
+    assert given - laid_over_settings <= taken
 
 
 @pytest.mark.parametrize(
