@@ -179,11 +179,6 @@ def lookahead_lines(found: Mapping[str, Lookahead]) -> list[str]:
 
 
 def _line(found: Lookahead) -> str:
-    way, far = "no prefetch", abs(found.ahead & ~1)
-    if far:
-        way = f"prefetch {far / 1024:g} kB{', non-temporal' if found.ahead < 0 else ''}"
-    if found.ahead & 1:
-        way = f"{way} and pages" if far else "prefetch pages"
     if found.gbps <= found.usual_gbps:
-        return f"{way}, as usual: {found.gbps:.1f} GB/s"
-    return f"{way}: {found.gbps:.1f} instead of {found.usual_gbps:.1f} GB/s"
+        return f"{found.way}, as usual: {found.gbps:.1f} GB/s"
+    return f"{found.way}: {found.gbps:.1f} instead of {found.usual_gbps:.1f} GB/s"

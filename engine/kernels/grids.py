@@ -29,7 +29,7 @@ from engine.kernels.matvec import ask_ahead, finish, finish_four
 from engine.kernels.matvec_k import columns_k
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
-from engine.kernels.share import claim_rows
+from engine.kernels.share import CLAIM_BYTES, claim_rows
 from engine.kernels.tiles import NARROW, WIDE
 from engine.simd import (
     add,
@@ -246,7 +246,7 @@ def matvec_grid(prepare, weights, d_of, times, start, scale_of, block_bytes, op,
     """All rows with one column."""
     room, turn = room_of(op, thread), 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
         for row in range(first, last):
             one_column_grid(prepare, weights, d_of, times, start, scale_of, block_bytes, op, 0, row, room)
 
@@ -257,7 +257,7 @@ def few_grid(prepare, weights, d_of, times, start, scale_of, block_bytes, op, th
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     room, turn = room_of(op, thread), 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
         for row in range(first, last):
             for c in range(0, n_tokens, 4):
                 if n_tokens - c >= 2:

@@ -1,7 +1,7 @@
 """Weight rows times one activation column, or a few: the loops of decode, shared by the quantised types.
 
-A type supplies ``dot``, which adds one block's contribution to f32 lanes; the loops walk contiguous rows and prefetch
-ahead of them, as the record says. Several columns are several calls of the same
+A type supplies ``dot``, which adds one block's contribution to f32 lanes; the loops walk contiguous rows, or four rows
+far apart in turn, and prefetch ahead of them, as the record says. Several columns are several calls of the same
 ``dot`` on the same block: the compiler unpacks its weights once for all of them, and every column comes out as it would
 alone, to the bit.
 """
@@ -9,9 +9,9 @@ alone, to the bit.
 import numpy as np
 
 from engine.jit import inner
+from engine.kernels.records import LOOK_APART, LOOK_FLAGS, LOOK_NEAR, LOOK_PAGES, STEP
 from engine.kernels.records import MATMUL as F
-from engine.kernels.records import STEP
-from engine.kernels.share import claim_rows
+from engine.kernels.share import CLAIM_APART_BYTES, CLAIM_BYTES, claim_rows
 from engine.simd import (
     fadd,
     fma,
@@ -72,13 +72,31 @@ def ask_page(at, n_bytes):
 @inner
 def ask_ahead(at, ahead, n_bytes):
     """Ask for lines ahead of ``at``, of ``n_bytes``, as a choice of ``engine.plan.lookahead`` says."""
-    if ahead & 1:
+    if ahead & LOOK_PAGES:
         ask_page(at + PAGE_AHEAD_BYTES, n_bytes)
-    far = ahead & ~1
+    far = ahead & ~LOOK_FLAGS
     if far < 0:
         each_line(prefetch_once, at - far, n_bytes)
     elif far > 0:
-        each_line(prefetch_l2, at + far, n_bytes)
+        if ahead & LOOK_NEAR:
+            each_line(prefetch_l1, at + far, n_bytes)
+        else:
+            each_line(prefetch_l2, at + far, n_bytes)
+
+
+@inner
+def claim(op, thread, n_threads, turn):
+    """The next rows for decode, as ``claim_rows`` returns them, and in front of them how far apart four rows lie.
+
+    Returns:
+        (apart, first, last, turn): rows ``first`` to ``first + apart`` are walked each with the three that lie 1, 2 and
+        3 times ``apart`` behind it; the rest, all where it is 0, one after the other.
+    """
+    if load_i64(op + F.ahead) & LOOK_APART:
+        first, last, turn = claim_rows(op, 8, CLAIM_APART_BYTES, thread, n_threads, turn)
+        return (last - first) // 4, first, last, turn
+    first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
+    return 0, first, last, turn
 
 
 @inner
@@ -92,6 +110,28 @@ def finish_four(op, c, row, v0, v1, v2, v3):
 
 
 @inner
+def add_32(load8, item_bytes, at, y, a0, a1, a2, a3):
+    """Add the products of 32 weights to a row's four accumulators."""
+    a0 = fma(load8(at), load_f32x8(y), a0)
+    a1 = fma(load8(at + 8 * item_bytes), load_f32x8(y + 32), a1)
+    a2 = fma(load8(at + 16 * item_bytes), load_f32x8(y + 64), a2)
+    a3 = fma(load8(at + 24 * item_bytes), load_f32x8(y + 96), a3)
+    return a0, a1, a2, a3
+
+
+@inner
+def finish_float(load8, load1, item_bytes, op, c, row, y, a0, a1, a2, a3):
+    """Add what is behind a row's last 32 weights, and write its result for column c, whose activations lie at y."""
+    n_cols, w = load_i64(op + F.n_cols), load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    rest = np.float32(0.0)
+    for k in range(n_cols & ~31, n_cols & ~7, 8):
+        a0 = fma(load8(w + item_bytes * k), load_f32x8(y + 4 * k), a0)
+    for k in range(n_cols & ~7, n_cols):
+        rest += load1(w + item_bytes * k) * load_f32(y + 4 * k)
+    finish(op, c, row, sum_f32x8(fadd(fadd(a0, a1), fadd(a2, a3))) + rest)
+
+
+@inner
 def one_column_float(load8, load1, item_bytes, op, c, row):
     """One row of floats with one column of f32 activations, four accumulators of eight lanes.
 
@@ -100,24 +140,31 @@ def one_column_float(load8, load1, item_bytes, op, c, row):
         load1: (address) -> f32, for what is left of a row.
         item_bytes: bytes of a weight.
     """
-    n_cols = load_i64(op + F.n_cols)
-    y, n_32s, n_8s = load_i64(op + F.q) + 4 * c * n_cols, n_cols & ~31, n_cols & ~7
+    n_cols, ahead = load_i64(op + F.n_cols), load_i64(op + F.ahead)
+    w, y = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes), load_i64(op + F.q) + 4 * c * n_cols
     a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    rest = np.float32(0.0)
-    w = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for k in range(0, n_32s, 32):
-        at, y_at = w + item_bytes * k, y + 4 * k
+    for k in range(0, n_cols & ~31, 32):
+        ask_ahead(w + item_bytes * k, ahead, 32 * item_bytes)
+        a0, a1, a2, a3 = add_32(load8, item_bytes, w + item_bytes * k, y + 4 * k, a0, a1, a2, a3)
+    finish_float(load8, load1, item_bytes, op, c, row, y, a0, a1, a2, a3)
+
+
+@inner
+def two_rows_float(load8, load1, item_bytes, op, row, apart):
+    """Two rows that lie ``apart`` from each other with one column, 32 weights of each in turn."""
+    n_cols, ahead = load_i64(op + F.n_cols), load_i64(op + F.ahead)
+    w, y = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes), load_i64(op + F.q)
+    far = apart * load_i64(op + F.row_bytes)
+    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    b0, b1, b2, b3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    for k in range(0, n_cols & ~31, 32):
+        at = w + item_bytes * k
         ask_ahead(at, ahead, 32 * item_bytes)
-        a0 = fma(load8(at), load_f32x8(y_at), a0)
-        a1 = fma(load8(at + 8 * item_bytes), load_f32x8(y_at + 32), a1)
-        a2 = fma(load8(at + 16 * item_bytes), load_f32x8(y_at + 64), a2)
-        a3 = fma(load8(at + 24 * item_bytes), load_f32x8(y_at + 96), a3)
-    for k in range(n_32s, n_8s, 8):
-        a0 = fma(load8(w + item_bytes * k), load_f32x8(y + 4 * k), a0)
-    for k in range(n_8s, n_cols):
-        rest += load1(w + item_bytes * k) * load_f32(y + 4 * k)
-    finish(op, c, row, sum_f32x8(fadd(fadd(a0, a1), fadd(a2, a3))) + rest)
+        a0, a1, a2, a3 = add_32(load8, item_bytes, at, y + 4 * k, a0, a1, a2, a3)
+        ask_ahead(at + far, ahead, 32 * item_bytes)
+        b0, b1, b2, b3 = add_32(load8, item_bytes, at + far, y + 4 * k, b0, b1, b2, b3)
+    finish_float(load8, load1, item_bytes, op, 0, row, y, a0, a1, a2, a3)
+    finish_float(load8, load1, item_bytes, op, 0, row + apart, y, b0, b1, b2, b3)
 
 
 @inner
@@ -125,8 +172,10 @@ def matvec_float(load8, load1, item_bytes, op, thread, n_threads):
     """All rows with one column."""
     turn = 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
-        for row in range(first, last):
+        apart, first, last, turn = claim(op, thread, n_threads, turn)
+        for row in range(first, first + 2 * apart):
+            two_rows_float(load8, load1, item_bytes, op, row, 2 * apart)
+        for row in range(first + 4 * apart, last):
             one_column_float(load8, load1, item_bytes, op, 0, row)
 
 
@@ -136,7 +185,7 @@ def few_float(load8, load1, item_bytes, op, thread, n_threads):
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     turn = 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
         for row in range(first, last):
             for c in range(n_tokens):
                 one_column_float(load8, load1, item_bytes, op, c, row)

@@ -3,10 +3,10 @@
 import numpy as np
 
 from engine.jit import inner
-from engine.kernels.matvec import ask_ahead, finish, finish_four
+from engine.kernels.matvec import ask_ahead, claim, finish, finish_four
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
-from engine.kernels.share import claim_rows
+from engine.kernels.share import CLAIM_BYTES, claim_rows
 from engine.simd import (
     and_,
     broadcast_16_bytes,
@@ -199,6 +199,31 @@ def four_columns_32(dot8, chunk_bytes, op, c, row):
 
 
 @inner
+def rows_apart_32(dot8, chunk_bytes, op, row, apart):
+    """Four rows that lie ``apart`` from each other with one column, 256 weights of each in turn."""
+    n_blocks = load_i64(op + F.n_cols) // 32
+    q, d, sums = columns_32(op, 0)
+    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    block, far = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes), apart * load_i64(op + F.row_bytes)
+    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
+    for i in range(0, n_blocks, 8):
+        at, y, d_y, sums_y = min(block, last), q + 32 * i, d + 4 * i, sums + 4 * i
+        ask_ahead(block, ahead, chunk_bytes)
+        a0 = dot8(at, y, d_y, sums_y, a0)
+        ask_ahead(block + far, ahead, chunk_bytes)
+        a1 = dot8(at + far, y, d_y, sums_y, a1)
+        ask_ahead(block + 2 * far, ahead, chunk_bytes)
+        a2 = dot8(at + 2 * far, y, d_y, sums_y, a2)
+        ask_ahead(block + 3 * far, ahead, chunk_bytes)
+        a3 = dot8(at + 3 * far, y, d_y, sums_y, a3)
+        block += chunk_bytes
+    finish(op, 0, row, sum_f32x8(a0))
+    finish(op, 0, row + apart, sum_f32x8(a1))
+    finish(op, 0, row + 2 * apart, sum_f32x8(a2))
+    finish(op, 0, row + 3 * apart, sum_f32x8(a3))
+
+
+@inner
 def matvec_32(dot8, dot1, block_size, block_bytes, op, thread, n_threads):
     """All rows with one column.
 
@@ -209,8 +234,12 @@ def matvec_32(dot8, dot1, block_size, block_bytes, op, thread, n_threads):
     is_short = load_i64(op + F.n_cols) < 256
     turn = 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
-        for row in range(first, last):
+        apart, first, last, turn = claim(op, thread, n_threads, turn)
+        if is_short:
+            apart = 0
+        for row in range(first, first + apart):
+            rows_apart_32(dot8, chunk_bytes, op, row, apart)
+        for row in range(first + 4 * apart, last):
             if is_short:
                 short_row_32(dot1, block_size, block_bytes, op, 0, row)
             else:
@@ -224,7 +253,7 @@ def few_32(dot8, dot1, block_size, block_bytes, op, thread, n_threads):
     n_tokens, is_short = load_i64(load_i64(op + F.step) + STEP.n_tokens), load_i64(op + F.n_cols) < 256
     turn = 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
         for row in range(first, last):
             for c in range(n_tokens if is_short else 0):
                 short_row_32(dot1, block_size, block_bytes, op, c, row)

@@ -1,10 +1,10 @@
 """Rows of 256-weight blocks times one column of activations in q8_k form, or a few: decode of the K types."""
 
 from engine.jit import inner
-from engine.kernels.matvec import ask_ahead, finish, finish_four
+from engine.kernels.matvec import ask_ahead, claim, finish, finish_four
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
-from engine.kernels.share import claim_rows
+from engine.kernels.share import CLAIM_BYTES, claim_rows
 from engine.simd import (
     add,
     fsub,
@@ -102,12 +102,39 @@ def four_columns_k(dot, y_bytes, block_bytes, op, c, row):
 
 
 @inner
+def rows_apart_k(dot, y_bytes, block_bytes, op, row, apart):
+    """Four rows that lie ``apart`` from each other with one column, a block of each in turn."""
+    q, d, sums = columns_k(op, y_bytes, 0)
+    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    m0, m1, m2, m3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    block, far = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes), apart * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
+    for i in range(load_i64(op + F.n_cols) // 256):
+        y, d_y, sums_y = q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i
+        ask_ahead(block, ahead, block_bytes)
+        a0, m0 = dot(block, y, d_y, sums_y, a0, m0)
+        ask_ahead(block + far, ahead, block_bytes)
+        a1, m1 = dot(block + far, y, d_y, sums_y, a1, m1)
+        ask_ahead(block + 2 * far, ahead, block_bytes)
+        a2, m2 = dot(block + 2 * far, y, d_y, sums_y, a2, m2)
+        ask_ahead(block + 3 * far, ahead, block_bytes)
+        a3, m3 = dot(block + 3 * far, y, d_y, sums_y, a3, m3)
+        block += block_bytes
+    finish(op, 0, row, sum_f32x8(fsub(a0, m0)))
+    finish(op, 0, row + apart, sum_f32x8(fsub(a1, m1)))
+    finish(op, 0, row + 2 * apart, sum_f32x8(fsub(a2, m2)))
+    finish(op, 0, row + 3 * apart, sum_f32x8(fsub(a3, m3)))
+
+
+@inner
 def matvec_k(dot, y_bytes, block_bytes, op, thread, n_threads):
     """All rows with one column."""
     turn = 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
-        for row in range(first, last):
+        apart, first, last, turn = claim(op, thread, n_threads, turn)
+        for row in range(first, first + apart):
+            rows_apart_k(dot, y_bytes, block_bytes, op, row, apart)
+        for row in range(first + 4 * apart, last):
             one_column_k(dot, y_bytes, block_bytes, op, 0, row)
 
 
@@ -137,12 +164,38 @@ def two_rows_k(dots, y_bytes, block_bytes, op, row, room):
 
 
 @inner
+def two_pairs_apart_k(dots, y_bytes, block_bytes, op, row, apart, room):
+    """Four rows that lie ``apart`` from each other with one column, blocks of two and two in turn."""
+    q, d, sums = columns_k(op, y_bytes, 0)
+    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    low01, low23 = splat_f32x8(0.0), splat_f32x8(0.0)
+    block, far = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes), apart * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
+    for i in range(load_i64(op + F.n_cols) // 256):
+        y, d_y, sums_y = q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i
+        ask_ahead(block, ahead, block_bytes)
+        ask_ahead(block + far, ahead, block_bytes)
+        a0, a1, low01 = dots(block, block + far, y, d_y, sums_y, a0, a1, low01, room)
+        ask_ahead(block + 2 * far, ahead, block_bytes)
+        ask_ahead(block + 3 * far, ahead, block_bytes)
+        a2, a3, low23 = dots(block + 2 * far, block + 3 * far, y, d_y, sums_y, a2, a3, low23, room + 64)
+        block += block_bytes
+    finish(op, 0, row, sum_f32x8(fsub(a0, low_half_f32(low01))))
+    finish(op, 0, row + apart, sum_f32x8(fsub(a1, high_half_f32(low01))))
+    finish(op, 0, row + 2 * apart, sum_f32x8(fsub(a2, low_half_f32(low23))))
+    finish(op, 0, row + 3 * apart, sum_f32x8(fsub(a3, high_half_f32(low23))))
+
+
+@inner
 def matvec_in_twos_k(dots, dot, y_bytes, block_bytes, op, thread, n_threads):
-    """All rows with one column, two at a time."""
+    """All rows with one column, two or four at a time."""
     room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
     turn = 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        apart, first, last, turn = claim(op, thread, n_threads, turn)
+        for row in range(first, first + apart):
+            two_pairs_apart_k(dots, y_bytes, block_bytes, op, row, apart, room)
+        first += 4 * apart
         for row in range(first, last - 1, 2):
             two_rows_k(dots, y_bytes, block_bytes, op, row, room)
         if (last - first) & 1:
@@ -155,7 +208,7 @@ def few_k(dot, y_bytes, block_bytes, op, thread, n_threads):
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     turn = 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
         for row in range(first, last):
             for c in range(0, n_tokens, 4):
                 if n_tokens - c >= 3:
@@ -219,7 +272,7 @@ def shared_few_k(prepare, pair, fold, dot, block_bytes, op, thread, n_threads):
     room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
     turn = 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
         for row in range(first, last):
             for c in range(0, n_tokens, 4):
                 if n_tokens - c >= 3:

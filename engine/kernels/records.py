@@ -22,6 +22,10 @@ EACH_BYTES = 256
 """Room of a thread for the record of one expert."""
 STRIP = 32
 """Columns of a recurrent layer's matrix that are worked off at once."""
+LOOK_PAGES, LOOK_NEAR, LOOK_APART = 1, 2, 4
+"""Flags of how decode reads ahead: the first lines of each page besides; into the first level of the cache, not the
+second; four rows at a time that lie a quarter of a claim apart, so that memory is read in four places."""
+LOOK_FLAGS = LOOK_PAGES | LOOK_NEAR | LOOK_APART
 MATMUL_SCRATCH_BYTES = 128 << 10
 """Limit on the tiles and sums of one thread, for any prefill kernel."""
 

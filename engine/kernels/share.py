@@ -6,6 +6,8 @@ from engine.simd import atomic_add, load_i64, store_i64
 
 CLAIM_BYTES = 64 << 10
 """Weights in one claim: long enough to read memory in order, short enough that nobody waits long for the last one."""
+CLAIM_APART_BYTES = 256 << 10
+"""The same where memory is read in four places: each begins anew with every claim."""
 
 
 @inner
@@ -22,20 +24,21 @@ def share(n, step, thread, n_threads):
 
 
 @inner
-def claim_rows(op, step, thread, n_threads, turn):
+def claim_rows(op, step, n_bytes, thread, n_threads, turn):
     """The next rows of a matrix for this thread: first of its own contiguous share, then of what others left.
 
     A thread that another program pushed from its core, or that has a slower core, so loses no more than one claim.
 
     Args:
         step: rows that are worked on together.
+        n_bytes: of weights in a claim, about.
         turn: 0 at first, then what the last call returned.
 
     Returns:
         (first, last, turn); there is nothing left when turn is n_threads.
     """
     n_rows, counters = load_i64(op + MATMUL.n_rows), load_i64(op + MATMUL.claims)
-    n_each = max(step, CLAIM_BYTES // load_i64(op + MATMUL.row_bytes) // step * step)
+    n_each = max(step, n_bytes // load_i64(op + MATMUL.row_bytes) // step * step)
     while turn < n_threads:
         owner = (thread + turn) % n_threads
         first, last = share(n_rows, 8, owner, n_threads)

@@ -14,7 +14,7 @@ from engine.jit import inner
 from engine.kernels.matvec import each_line
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
-from engine.kernels.share import claim_rows
+from engine.kernels.share import CLAIM_BYTES, claim_rows
 from engine.simd import (
     fadd,
     load_f32,
@@ -121,7 +121,7 @@ def matmul_tiles(unpack_row, place, columns, room_bytes, tile_cols, source_bytes
     room, tiles, acc = scratch + _ROOM, scratch + _TILES, scratch + _SUMS
     turn = 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, ROWS * TILES, thread, n_threads, turn)
+        first, last, turn = claim_rows(op, ROWS * TILES, CLAIM_BYTES, thread, n_threads, turn)
         for row in range(first, last, ROWS * TILES):
             n_rows = min(ROWS * TILES, last - row)
             n_tiles = (n_rows + ROWS - 1) // ROWS

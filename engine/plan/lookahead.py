@@ -1,10 +1,12 @@
 """How decode asks memory for the weights it reads next: the choices, the default, and what was measured to be best.
 
-A choice is a number of bytes: ahead into the second level of the cache where it is positive, ahead as data that is read
-once (non-temporal) where it is negative, 0 for no request. An odd choice asks for the first lines of each page besides,
-2 kB before it is reached: the processor's own prefetchers end with a page. Which is best depends on them; results never
-depend on it. ``engine.tuning.lookahead_trials`` measures; the file lies beside the machine code, so that other kernels
-begin anew.
+A choice is a number of bytes, a multiple of eight: ahead into the cache where it is positive, ahead as data that is
+read once (non-temporal) where it is negative, 0 for no request. Its last bits are flags (``records.LOOK_PAGES`` and
+others): ask for the first lines of each page besides, 2 kB before it is reached, since the processor's own
+prefetchers end with a page; ask into the first level of the cache, not the second; walk four rows at a time that lie
+far from each other, since these prefetchers follow several places at once, each no further ahead than one alone.
+Which is best depends on them; results never depend on it. ``engine.tuning.lookahead_trials`` measures; the file lies
+beside the machine code, so that other kernels begin anew.
 """
 
 from __future__ import annotations
@@ -18,12 +20,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from engine.kernels.records import LOOK_APART, LOOK_FLAGS, LOOK_NEAR, LOOK_PAGES
 from engine.machine.topology import cpu_name
 
-CHOICES = (0, 1, 2048, 2049, 8192, 8193, 32769, -2048, -4096, -4095)
-USUAL = 8193
+USUAL = 8192 | LOOK_PAGES
 """Used until something was measured, but for ``usual``'s exception (figures in PERFORMANCE.md)."""
-USUAL_OF_INTEL = 2049
+USUAL_OF_INTEL = 1024 | LOOK_NEAR | LOOK_PAGES | LOOK_APART
+CHOICES = (
+    0, LOOK_PAGES, 2048, 2048 | LOOK_PAGES, 8192, USUAL, 32768 | LOOK_PAGES, -2048, -4096, -4096 | LOOK_PAGES,
+    1024 | LOOK_NEAR | LOOK_PAGES, USUAL_OF_INTEL, 2048 | LOOK_PAGES | LOOK_APART,
+    2048 | LOOK_NEAR | LOOK_PAGES | LOOK_APART, 8192 | LOOK_PAGES | LOOK_APART, -4096 | LOOK_PAGES | LOOK_APART,
+)  # fmt: skip
 FILE_NAME = "lookahead.json"
 _MOST_FILE_BYTES = 64 << 10
 
@@ -62,6 +69,21 @@ class Lookahead:
     gbps: float
     usual_gbps: float
 
+    @property
+    def way(self) -> str:
+        """The choice in words, such as "prefetch 8 kB and pages"."""
+        far = abs(self.ahead & ~LOOK_FLAGS)
+        way = f"prefetch {far / 1024:g} kB" if far else ""
+        if self.ahead < 0:
+            way += ", non-temporal"
+        if self.ahead & LOOK_NEAR:
+            way += " into L1"
+        if self.ahead & LOOK_PAGES:
+            way += " and pages" if way else "prefetch pages"
+        if self.ahead & LOOK_APART:
+            way += ", four rows at once"
+        return way or "no prefetch"
+
 
 def ahead_of(quant: str, reading: Reading = FROM_MEMORY) -> int:
     """Return what decode uses for a weight type: what was measured, else the default."""
@@ -70,7 +92,7 @@ def ahead_of(quant: str, reading: Reading = FROM_MEMORY) -> int:
 
 
 def usual(reading: Reading) -> int:
-    """Return what is used until something was measured: Intel's processors read memory faster with less asked ahead."""
+    """Return what is used until something was measured: Intel's processors read memory faster in four places."""
     return USUAL_OF_INTEL if is_intel() and not reading.is_cached else USUAL
 
 

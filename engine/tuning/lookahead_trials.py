@@ -37,6 +37,8 @@ LEAST_SAMPLE_BYTES = 32 << 20
 """Types of which a model larger than the cache has less are not measured: the choice hardly matters for them."""
 ROUNDS, CACHED_ROUNDS = 6, 30
 CLEARLY = 1.02
+HOPELESS = 1.3
+"""A choice that is so many times slower than another after two rounds is not walked again."""
 
 
 def try_lookahead(
@@ -105,12 +107,18 @@ class _Trial:
         for n in range(rounds + 1):  # the first brings the weights in
             for ahead in CHOICES:
                 for quant, walk in self._walks.items():
+                    if n > 2 and self._is_hopeless(quant, ahead, default):
+                        continue
                     if self._is_unwanted():
                         raise Cancelled("the measurement was stopped")
                     seconds = walk.seconds(self._crew, self._threads, ahead)
                     if n:
                         self._best_s[quant][ahead] = min(self._best_s[quant][ahead], seconds)
         return {quant: self._found(walk.n_bytes, self._best_s[quant], default) for quant, walk in self._walks.items()}
+
+    def _is_hopeless(self, quant: str, ahead: int, default: int) -> bool:
+        best_s = self._best_s[quant]
+        return ahead != default and best_s[ahead] > HOPELESS * min(best_s.values())
 
     @staticmethod
     def _found(n_bytes: int, best_s: Mapping[int, float], default: int) -> Lookahead:

@@ -97,12 +97,16 @@ def modelled(quant: str, processor: str) -> str:
 
 
 class Ours:
-    """Our kernels on one thread."""
+    """Our kernels on one thread.
 
-    def __init__(self) -> None:
+    Args:
+        ahead: how decode asks ahead, a choice of ``engine.plan.lookahead``; None for none in L2, the default beyond.
+    """
+
+    def __init__(self, ahead: int | None = None) -> None:
         from engine.plan.crew import Crew
 
-        self.crew = Crew(1)
+        self.crew, self.ahead = Crew(1), ahead
 
     def clock_ghz(self) -> float:
         """The clock now; figures in cycles need one."""
@@ -139,7 +143,8 @@ class Ours:
             plan.barrier()
             plan.matmul(matrix, x, out)
         plan.barrier()
-        plan.look_ahead(lambda _: 0 if size < 1 << 20 else USUAL)
+        usual = 0 if size < 1 << 20 else USUAL
+        plan.look_ahead(lambda _: usual if self.ahead is None else self.ahead)
         table = plan.table(compile_kernels(plan.kernels()))
         best_s = float("inf")
         for _ in range(ROUNDS):
@@ -203,6 +208,7 @@ def main() -> int:
     parser.add_argument("--peer-python", help="a Python that has llama-cpp-python")
     parser.add_argument("--isa", help="compile for this processor, for instance haswell, to meet a peer built for it")
     parser.add_argument("--mca", default="", help="model the decode loop on these processors instead of measuring")
+    parser.add_argument("--look", type=int, help="how decode asks ahead, a number of engine.plan.lookahead.CHOICES")
     options = parser.parse_args()
     if options.isa:
         os.environ.update(compiled_for(options.isa))
@@ -212,7 +218,7 @@ def main() -> int:
     processors = [name for name in options.mca.split(",") if name]
     heads = processors or [f"{how}, {place}" for place in PLACES for how in COLUMNS]
     print(f"| type | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 1)}")
-    ours = None if processors else Ours()
+    ours = None if processors else Ours(options.look)
     peer = Peer(options.peer_python) if options.peer_python and ours else None
     for quant in types:
         cells = [modelled(quant, one) for one in processors] if ours is None else measured(quant, ours, peer)

@@ -157,6 +157,7 @@ def test_kernels_are_tuned_first_or_alone(
             "Q8_0": Lookahead(2048, 9, 9),
             "Q6_K": Lookahead(8193, 25.7, 25.7),
             "Q4_0": Lookahead(1, 22.0, 20.0),
+            "Q5_K": Lookahead(1031, 32.0, 22.4),
         }
 
     monkeypatch.setattr(engine_access, "try_lookahead", try_lookahead)
@@ -166,6 +167,7 @@ def test_kernels_are_tuned_first_or_alone(
         "Q8_0: prefetch 2 kB, as usual: 9.0 GB/s\n"
         "Q6_K: prefetch 8 kB and pages, as usual: 25.7 GB/s\n"
         "Q4_0: prefetch pages: 22.0 instead of 20.0 GB/s\n"
+        "Q5_K: prefetch 1 kB into L1 and pages, four rows at once: 32.0 instead of 22.4 GB/s\n"
     )
     assert run(script, only_kernels=True) == exit_codes.OK
     assert capsys.readouterr().out == lines

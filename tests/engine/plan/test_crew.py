@@ -10,15 +10,15 @@ import pytest
 from engine.errors import EngineError
 from engine.jit import entry
 from engine.kernels.records import BARRIER, COUNTER_BYTES, MATMUL
-from engine.kernels.share import claim_rows
+from engine.kernels.share import CLAIM_BYTES, claim_rows
 from engine.plan.crew import Crew
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 @entry
-def claim(op, step, thread, n_threads, turn):
-    return claim_rows(op, step, thread, n_threads, turn)
+def claim(op, thread, n_threads, turn):
+    return claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
 
 
 class Trace:
@@ -108,7 +108,7 @@ def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) ->
     turns = [0] * n_threads
     while any(turn < n_threads for turn in turns):
         for thread in random.permutation(n_threads)[: max(1, n_threads - 1)]:
-            first, last, turns[thread] = claim(record.ctypes.data, 8, int(thread), n_threads, turns[thread])
+            first, last, turns[thread] = claim(record.ctypes.data, int(thread), n_threads, turns[thread])
             claimed[first:last] += 1
     assert (claimed == 1).all()
 

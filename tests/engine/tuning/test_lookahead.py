@@ -82,13 +82,14 @@ def used(model: Model) -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("quant", ["Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16"])
+@pytest.mark.parametrize("quant", ["Q4_K", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS", "F16"])
 def test_no_choice_changes_a_bit(quant: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", quant=quant, dim=256, hidden_dim=512)
     found = []
     for ahead in CHOICES:
         remembered()[quant] = Lookahead(ahead, 1.0, 1.0)
         model = Model.open(path, threads=2)
+        assert model.config.vocab_size % 8  # some rows belong to no four
         session = model.session(n_ctx=64)
         session.feed(IDS[:20])
         found.append([session.feed([token]).tobytes() for token in IDS[20:24]])
@@ -150,6 +151,13 @@ def test_a_sample_is_more_than_the_cache_holds(cache_bytes: int, sampled: int, m
     matrices = [Tensor(f"{quant}.{i}", quant, 10, 100, 100, 500, 0) for i in range(16) for quant in ("Q4_K", "Q8_0")]
     samples = lookahead_trials._samples(matrices, 0)
     assert {quant: len(one) for quant, one in samples.items()} == {"Q4_K": sampled, "Q8_0": sampled}
+
+
+def test_what_is_far_slower_is_not_measured_to_the_end(model: Model, clock: Clock) -> None:
+    clock._seconds = clock._alone = dict.fromkeys(CHOICES[:-1], 2.0)
+    assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == CHOICES[-1]
+    rounds = lookahead_trials.ROUNDS + 1
+    assert [clock.walked.count(one) for one in (CHOICES[-1], USUAL, 0)] == [2 * rounds, 2 * rounds, 2 * 3]
 
 
 def test_what_is_hardly_faster_stays_as_it_was(model: Model, clock: Clock) -> None:
