@@ -88,12 +88,12 @@ class Lookahead:
 def ahead_of(quant: str, reading: Reading = FROM_MEMORY) -> int:
     """Return what decode uses for a weight type: what was measured, else the default."""
     found = remembered().get(reading.key(quant))
-    return usual(reading) if found is None else found.ahead
+    return usual() if found is None else found.ahead
 
 
-def usual(reading: Reading) -> int:
-    """Return what is used until something was measured: Intel's processors read memory faster in four places."""
-    return USUAL_OF_INTEL if is_intel() and not reading.is_cached else USUAL
+def usual() -> int:
+    """Return what is used until something was measured: Intel's processors read faster in four places."""
+    return USUAL_OF_INTEL if is_intel() else USUAL
 
 
 @cache

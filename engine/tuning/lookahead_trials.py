@@ -71,7 +71,7 @@ def try_lookahead(
                 continue
             trial = _Trial(model.crew, samples, threads, is_unwanted)
             rounds = CACHED_ROUNDS if reading.is_cached else ROUNDS
-            for quant, one in trial.run(rounds, usual(reading)).items():
+            for quant, one in trial.run(rounds, usual()).items():
                 found[reading.key(quant)] = one
                 lookahead.remember(reading.key(quant), one)
     finally:

@@ -124,7 +124,7 @@ class Ours:
         from engine.machine.memory import Memory
         from engine.plan.buffers import Activations
         from engine.plan.compilation import compile_kernels
-        from engine.plan.lookahead import USUAL
+        from engine.plan.lookahead import usual
         from engine.plan.plan import Plan
         from engine.weights.weights import Tensor
 
@@ -143,8 +143,8 @@ class Ours:
             plan.barrier()
             plan.matmul(matrix, x, out)
         plan.barrier()
-        usual = 0 if size < 1 << 20 else USUAL
-        plan.look_ahead(lambda _: usual if self.ahead is None else self.ahead)
+        default = 0 if size < 1 << 20 else usual()
+        plan.look_ahead(lambda _: default if self.ahead is None else self.ahead)
         table = plan.table(compile_kernels(plan.kernels()))
         best_s = float("inf")
         for _ in range(ROUNDS):
