@@ -16,7 +16,21 @@ from engine.jit import inner, kernel
 from engine.kernels.records import RATES, STEP, STRIP
 from engine.kernels.records import SCAN as F
 from engine.kernels.share import share
-from engine.simd import fma, fmul, fsub, load_f32, load_f32x8, load_i64, splat_f32x8, store_f32, store_f32x8
+from engine.simd import (
+    fma,
+    fmul,
+    fsub,
+    load_f32,
+    load_f32x8,
+    load_i64,
+    prefetch_l1,
+    splat_f32x8,
+    store_f32,
+    store_f32x8,
+)
+
+AHEAD = 2
+"""Tokens from one to that which is asked for."""
 
 
 @inner
@@ -26,6 +40,21 @@ def key_head(op, head):
     if load_i64(op + F.is_grouped):
         return head // (n_heads // n_key_heads)
     return head % n_key_heads
+
+
+@inner
+def ask_for_token(n_rows, ahead, q, k, v, out):
+    """Ask for what a later token brings and for where its answer goes: tokens lie too far apart to be foreseen.
+
+    Args:
+        ahead: bytes from one token's query, key and value to the later one's.
+    """
+    for at in range(ahead, ahead + 4 * n_rows, 64):
+        prefetch_l1(q + at)
+        prefetch_l1(k + at)
+    for at in range(0, 4 * STRIP, 64):
+        prefetch_l1(v + ahead + at)
+        prefetch_l1(out + at)
 
 
 @kernel
@@ -50,6 +79,9 @@ def delta_net(op, thread, n_threads):
         p0, p1, p2, p3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
         for row in range(n_rows):
             m, known = before + 4 * STRIP * row, splat_f32x8(load_f32(k + 4 * row))
+            to = behind + 4 * STRIP * row
+            prefetch_l1(to)
+            prefetch_l1(to + 64)
             p0 = fma(known, load_f32x8(m), p0)
             p1 = fma(known, load_f32x8(m + 32), p1)
             p2 = fma(known, load_f32x8(m + 64), p2)
@@ -60,6 +92,8 @@ def delta_net(op, thread, n_threads):
             d1 = fmul(learns, fsub(load_f32x8(v + 32), fmul(fades, p1)))
             d2 = fmul(learns, fsub(load_f32x8(v + 64), fmul(fades, p2)))
             d3 = fmul(learns, fsub(load_f32x8(v + 96), fmul(fades, p3)))
+            if t + AHEAD < n_tokens:
+                ask_for_token(n_rows, AHEAD * row_bytes, q, k, v, out + AHEAD * out_bytes)
             following = k + row_bytes if t + 1 < n_tokens else k
             o0, o1, o2, o3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
             p0, p1, p2, p3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
@@ -137,7 +171,9 @@ def selective_scan(op, thread, n_threads):
             for at in range(0, 4 * width, 32):
                 narrow(op, (before + at, behind + at), width, n_tokens, q, k, v + at, out + at, decay, rate, skip)
             continue
-        for _ in range(n_tokens):
+        for t in range(n_tokens):
+            if t + AHEAD < n_tokens:
+                ask_for_token(n_rows, AHEAD * row_bytes, q, k, v, out + AHEAD * out_bytes)
             fades, learns, skips = splat_f32x8(load_f32(decay)), splat_f32x8(load_f32(rate)), splat_f32x8(skip)
             x0, x1, x2, x3 = load_f32x8(v), load_f32x8(v + 32), load_f32x8(v + 64), load_f32x8(v + 96)
             d0, d1, d2, d3 = fmul(learns, x0), fmul(learns, x1), fmul(learns, x2), fmul(learns, x3)
