@@ -10,7 +10,7 @@ from enum import Enum
 from itertools import takewhile
 
 from app.conversations.thinking import Thinking
-from app.documents.sources import sources_of
+from app.documents.text_file import sources_of
 from app.text.record import record
 from engine.prompt.tools.calls import CallResult, ToolCall
 
@@ -117,12 +117,7 @@ class ChatMessage:
 
 @record
 class PastTurn:
-    """A question with its reply, for a model to go on from.
-
-    Attributes:
-        ids, raw, calls, calls_at: of the reply, as of ``ChatMessage``.
-        results: of calls, that stand in place of a question.
-    """
+    """A question with its reply, named as in ``ChatMessage``; ``results`` of calls may stand in place of a question."""
 
     question: str
     reply: str
@@ -195,11 +190,7 @@ class Conversation:
         return message
 
     def add_results(self, results: tuple[CallResult, ...]) -> ChatMessage:
-        """Append what came of the calls that the last reply ends with.
-
-        Raises:
-            ValueError: it ends with none, or with others.
-        """
+        """Append what came of the calls of the last reply. Raises ValueError: it has none, or others."""
         last = self.messages[-1] if self.messages else None
         if last is None or [call.call_id for call in last.calls] != [one.call_id for one in results]:
             raise ValueError("results need the calls that they answer")

@@ -28,10 +28,9 @@ class _Boundary(NamedTuple):
 def edited_ids(
     tokenizer: Tokenizer, ids: Sequence[int], edited: str, opening: str, spelled: Collection[int] = ()
 ) -> list[int]:
-    """Return the ids of a reply whose answer was edited.
+    """Return the ids of a reply, given as it was generated, whose answer was edited.
 
     Args:
-        ids: the reply as it was generated.
         edited: what takes the place of its answer, or of its thinking where there is no answer yet.
         opening: the last words of the prompt, which may open a thinking block.
         spelled: control tokens that are part of the text.

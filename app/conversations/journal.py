@@ -29,12 +29,7 @@ SWITCH_PATIENCE_S = 1.0
 
 @record
 class Partial:
-    """The running reply as far as it is written.
-
-    Attributes:
-        text, thought: as the screen has them.
-        ids, raw: as the engine has them.
-    """
+    """The running reply as far as it is written: its text as the screen has it, ids and raw text as the engine has."""
 
     text: str = ""
     thought: str = ""
@@ -44,12 +39,7 @@ class Partial:
 
 
 class Journal:
-    """Saves one conversation at a time.
-
-    Args:
-        store: where; None saves nothing.
-        clock_text: the wall time, for display.
-    """
+    """Saves one conversation at a time; without a store nothing. ``clock_text``: the wall time, for display."""
 
     def __init__(self, store: Store | None = None, clock_text: Callable[[], str] = now_text) -> None:
         self._store, self._clock_text = store, clock_text

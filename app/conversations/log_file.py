@@ -29,20 +29,17 @@ class LogRefusedError(Exception):
 
 @record
 class ReadLog:
-    """Content of a log.
-
-    Attributes:
-        good_bytes: behind these nothing was read.
-        is_torn: what follows is a last record that was not finished.
-        is_damaged: what follows is lost.
-        n_damaged_lines: lines before that which say nothing, or nothing that can be so.
-    """
+    """Content of a log."""
 
     saved: Saved
     good_bytes: int
+    """Behind these nothing was read."""
     is_torn: bool = False
+    """What follows is a last record that was not finished."""
     is_damaged: bool = False
+    """What follows is lost."""
     n_damaged_lines: int = 0
+    """Lines before that which say nothing, or nothing that can be so."""
 
     @property
     def damage(self) -> str:
@@ -51,11 +48,7 @@ class ReadLog:
 
 
 def read_log(content: bytes) -> ReadLog:
-    """Read every sound line; the others are left out, and so is what cannot stand without them.
-
-    Raises:
-        LogRefusedError: a newer version of the program wrote it.
-    """
+    """Read every sound line, but what cannot stand without others. Raises LogRefusedError: a newer version's."""
     replay, pos, good_bytes, n_damaged = Replay(), 0, 0, 0
     while pos < len(content):
         end = content.find(b"\n", pos)
@@ -103,12 +96,7 @@ class LogFile:
 
     @classmethod
     def open(cls, path: Path) -> LogFile:
-        """Open a log that is there.
-
-        Raises:
-            LogRefusedError: it is not the user's own, no plain file, or in use.
-            OSError: it cannot be opened.
-        """
+        """Open a log. Raises LogRefusedError: not the user's, no plain file, or in use; OSError: it cannot be."""
         handle = os.open(path, _flags())
         try:
             _require_own_file(handle)
@@ -131,16 +119,10 @@ class LogFile:
             raise
 
     def load(self) -> tuple[ReadLog, str]:
-        """Read all of it; cut a torn end off, and set aside what can hardly be a log.
+        """Read all of it; cut a torn end off, and set aside what can hardly be a log; return a notice, or "", too.
 
         Damaged lines stay where they are: they are left out again by whoever reads the log next.
-
-        Returns:
-            What it says, and a line of notice or "".
-
-        Raises:
-            LogRefusedError: it cannot be used.
-            OSError: it cannot be read, or not be mended.
+        Raises LogRefusedError: it cannot be used; OSError: it cannot be read, or not be mended.
         """
         content = _read_all(self._handle)
         found = read_log(content)
@@ -153,11 +135,9 @@ class LogFile:
         return found, found.damage
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Write lines at the end.
+        """Write lines at the end. Raises LogRefusedError: the file would be longer than is read again.
 
-        Raises:
-            LogRefusedError: the file would be longer than is read again.
-            OSError: the file is as long as it was, or will be cut to that before the next line.
+        After an OSError the file is as long as it was, or will be cut to that before the next line.
         """
         self._cut(self.size)
         data = memoryview(b"".join(lines))
@@ -176,8 +156,7 @@ class LogFile:
     def sync(self) -> None:
         """Let everything written outlive a power cut.
 
-        Raises:
-            OSError: what was not synced before cannot be relied on: write it again after ``forget_unsynced``.
+        Raises OSError: what was not synced cannot be relied on: write it again after ``forget_unsynced``.
         """
         os.fsync(self._handle)
         self.synced = self.size
@@ -222,12 +201,7 @@ class LogFile:
 
 
 def read_only(path: Path) -> ReadLog:
-    """Read a log without locking or mending it.
-
-    Raises:
-        LogRefusedError: it cannot be used.
-        OSError: it cannot be read.
-    """
+    """Read a log without locking or mending it. Raises LogRefusedError: it cannot be used; OSError: nor be read."""
     handle = os.open(path, safe_flags(os.O_RDONLY))
     try:
         _require_own_file(handle)
@@ -291,11 +265,7 @@ _MOST_PLACES = 3
 
 
 def damage_line(saved: Saved, n_lines: int) -> str:
-    """Say how much of a log cannot be read, what is missing for that, and what it means for the model.
-
-    Returns:
-        "" where nothing is wrong.
-    """
+    """Say how much of a log cannot be read, what that lacks, and what it means for the model; "" where all is well."""
     messages, lost = saved.conversation.messages, set(saved.lost_behind)
     places: list[str] = []
     n_there = 0

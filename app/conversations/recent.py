@@ -48,11 +48,7 @@ def read_recent(root: Path) -> Recent | None:
 
 
 def note_use(store: Store, conversation_id: str, model_path: str) -> int:
-    """Count one more use of a conversation and return its order.
-
-    Args:
-        conversation_id: "" for one that is not on disk yet: then the list says what was last with this model.
-    """
+    """Count one more use of a conversation, "" for one that is not on disk yet, and return its order."""
     root = store.root
     recent = (read_recent(root) if root is not None else None) or Recent(store.next_order())
     order = recent.order + 1

@@ -55,36 +55,33 @@ class NewerVersionError(Exception):
 
 @dataclass
 class Saved:
-    """A conversation with what is known of it.
-
-    Attributes:
-        title: given by the user; "" where the first message serves.
-        began, changed: wall time, ISO; only for display.
-        model, model_path: who answered last.
-        order: which conversation was used later has the larger one, whatever the clock did.
-        unsent: what the user had sent in place of something, and that had not begun to be answered.
-        forked_from: id of another one.
-        waiting: what the user had sent while the engine was busy, oldest first.
-        links: what the next record is written behind, for any number of messages.
-        has_head: whether its beginning was there, and with it the system prompt.
-        lost_behind: for each place where messages are known to be lost, the number of messages before it.
-        is_end_lost: whether there was something behind the last message.
-    """
+    """A conversation with what is known of it."""
 
     conversation: Conversation = field(default_factory=Conversation)
     title: str = ""
+    """Given by the user; "" where the first message serves."""
     began: str = ""
     changed: str = ""
+    """Wall time, ISO; only for display."""
     model: str = ""
     model_path: str = ""
+    """Who answered last."""
     order: int = 0
+    """Which conversation was used later has the larger one, whatever the clock did."""
     unsent: str = ""
+    """What the user had sent in place of something, and that had not begun to be answered."""
     forked_from: str = ""
+    """Id of another one."""
     waiting: list[str] = field(default_factory=list)
+    """What the user had sent while the engine was busy, oldest first."""
     links: list[int] = field(default_factory=lambda: [NOTHING])
+    """What the next record is written behind, for any number of messages."""
     has_head: bool = True
+    """Whether its beginning was there, and with it the system prompt."""
     lost_behind: list[int] = field(default_factory=list)
+    """For each place where messages are known to be lost, the number of messages before it."""
     is_end_lost: bool = False
+    """Whether there was something behind the last message."""
 
     @property
     def shown_title(self) -> str:
@@ -135,12 +132,7 @@ class Replay:
         }
 
     def take(self, record: Record, checksum: int) -> None:
-        """Understand one more record.
-
-        Raises:
-            UnsoundRecordError: it makes no sense here.
-            NewerVersionError: a newer version wrote it.
-        """
+        """Understand a record. Raises UnsoundRecordError: it makes no sense; NewerVersionError: it is a newer one's."""
         kind = record.get("k")
         if not self._has_begun:
             self._has_begun = True
@@ -338,20 +330,17 @@ class Replay:
 
 @record
 class _Part:
-    """A reply as far as it was written.
-
-    Attributes:
-        on: what its records were written behind.
-        checksum: of all its lines.
-    """
+    """A reply as far as it was written."""
 
     on: int | None = None
+    """What its records were written behind."""
     text: str = ""
     thought: str = ""
     ids: tuple[int, ...] = ()
     raw: str = ""
     is_edited: bool = False
     checksum: int = 0
+    """Of all its lines."""
 
     def message(self) -> ChatMessage:
         thinking = Thinking(self.thought, is_closed=bool(self.text)) if self.thought.strip() else None

@@ -46,18 +46,15 @@ _LARGEST_NUMBER = 10**9
 
 @record
 class Entry:
-    """One conversation of the list.
-
-    Attributes:
-        log_bytes, state_bytes: sizes of the conversation and of the saved states of its cache, shared ones included.
-        trouble: why it cannot be opened; "" if it can.
-    """
+    """One conversation of the list."""
 
     id: str
     summary: Summary
     log_bytes: int = 0
     state_bytes: int = 0
+    """Sizes of the conversation and of the saved states of its cache, shared ones included."""
     trouble: str = ""
+    """Why it cannot be opened; "" if it can."""
 
     @property
     def last_use(self) -> tuple[int, str]:
@@ -67,27 +64,20 @@ class Entry:
 
 @record
 class Opened:
-    """A conversation that was opened.
-
-    Attributes:
-        log: open and locked; None for one that can only be copied.
-        notice: a line about what was found; "" for nothing.
-        obstacle: why it can only be copied; "" if it has a log.
-    """
+    """A conversation that was opened."""
 
     id: str
     saved: Saved
     log: LogFile | None
+    """Open and locked; None for one that can only be copied."""
     notice: str = ""
+    """A line about what was found; "" for nothing."""
     obstacle: str = ""
+    """Why it can only be copied; "" if it has a log."""
 
 
 class Store:
-    """All conversations below one directory.
-
-    Attributes:
-        root: the directory, by default the platform's place; None where there is none.
-    """
+    """All conversations below one directory, by default in the platform's place; ``root`` None: there is none."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or paths.conversations_dir()
@@ -136,10 +126,7 @@ class Store:
         return 1 + max((entry.summary.order for entry in self.entries()), default=0)
 
     def find(self, name: str) -> str | None:
-        """Return the conversation with this title or, failing that, with this number.
-
-        One that cannot be read has the title that it had when it could be.
-        """
+        """Return the conversation with this title, also one that is unreadable now; failing that, with this number."""
         name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
         named = [entry for entry in self.entries() if entry.summary.title.casefold() == wanted]
@@ -163,11 +150,7 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait until no other program is here, and keep others out, where files can be locked.
-
-        Raises:
-            LogRefusedError: another one is here for too long.
-        """
+        """Keep other programs out, where files can be locked. Raises LogRefusedError: one is here for too long."""
         handle = self._open_lock()
         try:
             give_up_s = time.monotonic() + _LOCK_PATIENCE_S
@@ -209,20 +192,13 @@ class Store:
         return [self._path(one) / f"{STATE_NAME}.{kind}" for one in self.ids()]
 
     def read(self, conversation_id: str) -> Saved:
-        """Read a conversation, changing nothing.
-
-        Raises:
-            LogRefusedError: it cannot be used.
-            OSError: it cannot be read.
-        """
+        """Read a conversation, changing nothing. Raises LogRefusedError: it cannot be used; OSError: nor be read."""
         return read_only(self._directory(conversation_id) / LOG_NAME).saved
 
     def open(self, conversation_id: str) -> Opened:
         """Open a conversation to go on with it; one that is in use or cannot be mended comes as a copy.
 
-        Raises:
-            LogRefusedError: it cannot be used at all.
-            OSError: it cannot be read.
+        Raises LogRefusedError: it cannot be used at all; OSError: it cannot be read.
         """
         path = self._directory(conversation_id) / LOG_NAME
         try:
@@ -247,11 +223,7 @@ class Store:
         return Opened(conversation_id, found.saved, log, notice)
 
     def create(self) -> LogFile:
-        """Begin a conversation: a new directory with an empty log.
-
-        Raises:
-            OSError: that failed; nothing is left of it.
-        """
+        """Begin a conversation: a new directory with an empty log. Raises OSError: that failed; nothing is left."""
         if self.root is None or paths.private_directory(self.root) is None:
             raise PermissionError(errno.EACCES, "the state directory is not writable", str(self.root))
         number = max((n for n in map(int, self.ids()) if n <= _LARGEST_NUMBER), default=0)
@@ -273,12 +245,7 @@ class Store:
         raise FileExistsError(errno.EEXIST, "there are too many conversations")
 
     def rename(self, conversation_id: str, title: str) -> None:
-        """Give a conversation that is not open another title.
-
-        Raises:
-            LogRefusedError: it cannot be used, or is in use.
-            OSError: it cannot be written.
-        """
+        """Give one that is not open another title. Raises LogRefusedError: it is in use, or unusable; OSError."""
         log = LogFile.open(self._directory(conversation_id) / LOG_NAME)
         try:
             found, _ = log.load()
@@ -291,12 +258,7 @@ class Store:
             log.close()
 
     def delete(self, conversation_id: str) -> None:
-        """Delete a conversation that is not open, with all that belongs to it.
-
-        Raises:
-            LogRefusedError: it is in use, or another's.
-            OSError: it cannot be deleted.
-        """
+        """Delete a conversation and all that belongs to it. Raises LogRefusedError: in use, or another's; OSError."""
         directory = self._directory(conversation_id)
         log = LogFile.open(directory / LOG_NAME)
         self._drop_segments(conversation_id)
@@ -315,8 +277,7 @@ class Store:
     def sweep(self, now_s: float) -> None:
         """Delete directories that have no log and nothing else of the user's: what a deletion left of a conversation.
 
-        Args:
-            now_s: wall time; what was touched within the last hour may be a conversation that begins.
+        What was touched within the last hour of wall time may be a conversation that begins.
         """
         for conversation_id in self.ids():
             with suppress(LogRefusedError, OSError):

@@ -25,23 +25,20 @@ _LARGEST = 1 << 53
 
 @record
 class Summary:
-    """One row of the list. All text is clean and of one line, but for ``model_path``, which is a path.
-
-    Attributes:
-        began, changed: wall time, ISO, only for display.
-        order: which was used later has the larger one.
-        n_messages: with those that wait for their turn.
-        tokens: generated in all replies.
-    """
+    """One row of the list. All text is clean and of one line, but for ``model_path``, which is a path."""
 
     title: str = ""
     began: str = ""
     changed: str = ""
+    """Wall time, ISO, only for display."""
     model: str = ""
     model_path: str = ""
     order: int = 0
+    """Which was used later has the larger one."""
     n_messages: int = 0
+    """With those that wait for their turn."""
     tokens: int = 0
+    """Generated in all replies."""
 
 
 def summary_of(saved: Saved) -> Summary:
@@ -79,10 +76,7 @@ def read_summary(directory: Path, log_bytes: int) -> Summary | None:
 
 
 def remembered_title(directory: Path) -> str:
-    """Return the title that a conversation had when the file was written; "" where that is not known.
-
-    For a log that no longer says it.
-    """
+    """Return the title that a conversation had when the file was written, for a log that lost it; "" for unknown."""
     title = _file(directory).read().get("title")
     return clean_line(title, MOST_TITLE_CHARS) if isinstance(title, str) else ""
 

@@ -15,10 +15,10 @@ from html.parser import HTMLParser
 from typing import Any, BinaryIO
 from xml.parsers import expat
 
-from app.documents.kinds import FAILED, MAX_SOURCE_BYTES, MAX_TEXT_CHARS, MEMORY_BYTES
-from app.documents.text_file import MAX_FILE_BYTES, bounded, decoded
+from app.documents.text_file import FAILED, MAX_FILE_BYTES, MAX_SOURCE_BYTES, MAX_TEXT_CHARS, bounded, decoded
 from app.program.refusals import Refusal
 
+MEMORY_BYTES = 768 << 20
 _UNSHOWN = frozenset(("script", "style", "template", "noscript", "svg"))
 _BLOCKS = re.compile(
     "address|article|aside|blockquote|br|d[dlt]|div|fieldset|figcaption|figure|footer|form|h[1-6]|header|hr|li|main|nav"

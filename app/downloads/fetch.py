@@ -48,20 +48,17 @@ class Stopped(DownloadError):
 
 @record
 class Progress:
-    """How far all files together are.
-
-    Attributes:
-        stage: "download", "check" what was there already, or "wait" before another attempt.
-        rate_bps: bytes a second over the last seconds; 0 for unknown.
-        note: why it waits.
-    """
+    """How far all files together are."""
 
     stage: str
+    """"download", "check" what was there already, or "wait" before another attempt."""
     name: str
     done_bytes: int
     total_bytes: int
     rate_bps: float = 0.0
+    """Bytes a second over the last seconds; 0 for unknown."""
     note: str = ""
+    """Why it waits."""
 
     @property
     def left_s(self) -> float | None:
@@ -74,17 +71,14 @@ Report = Callable[[Progress], object]
 
 @record
 class DownloadPlan:
-    """Files to download and their place.
-
-    Attributes:
-        here_bytes: of it that are there already, whole files and parts.
-        free_bytes: of the disk; None for unknown.
-    """
+    """Files to download and their place."""
 
     files: tuple[RemoteFile, ...]
     directory: Path
     here_bytes: int
+    """Of it that are there already, whole files and parts."""
     free_bytes: int | None
+    """Of the disk; None for unknown."""
 
     @property
     def total_bytes(self) -> int:
@@ -130,10 +124,7 @@ def make_plan(files: tuple[RemoteFile, ...], directory: Path) -> DownloadPlan:
 def download(plan: DownloadPlan, web: Web, report: Report, is_wanted: Callable[[], bool] = lambda: True) -> list[Path]:
     """Download the files one after the other and return where they are.
 
-    Raises:
-        Stopped: ``is_wanted`` says no; parts are kept.
-        DownloadError: one line that says what is wrong.
-        OSError: the directory cannot be written.
+    Raises Stopped: ``is_wanted`` says no, and parts are kept; DownloadError, OSError: it cannot be had, or not written.
     """
     plan.directory.mkdir(parents=True, exist_ok=True)
     done, paths = 0, []

@@ -35,39 +35,33 @@ _MOST_FILES = 10_000
 
 @record
 class RemoteFile:
-    """A file that can be downloaded and checked.
-
-    Attributes:
-        name: fit to be a file's name here.
-        url: of this very version.
-    """
+    """A file that can be downloaded and checked."""
 
     name: str
+    """Fit to be a file's name here."""
     url: str
+    """Of this very version."""
     size_bytes: int
     sha256: str
 
 
 @record
 class Repository:
-    """A repository as the hub describes it.
-
-    Attributes:
-        files: the GGUF files that can be checked, by name.
-        parameters: of the model; 0 for unknown.
-        architecture: as the hub read it from the files; "" for unknown.
-        licence: clean; "" for unknown.
-        is_gated: its files are for those who accepted its terms.
-        is_disabled: nobody gets them.
-    """
+    """A repository as the hub describes it."""
 
     name: str
     files: tuple[RemoteFile, ...]
+    """The GGUF files that can be checked, by name."""
     parameters: int = 0
+    """Of the model; 0 for unknown."""
     architecture: str = ""
+    """As the hub read it from the files; "" for unknown."""
     licence: str = ""
+    """Clean; "" for unknown."""
     is_gated: bool = False
+    """Its files are for those who accepted its terms."""
     is_disabled: bool = False
+    """Nobody gets them."""
 
 
 def endpoint(environ: Mapping[str, str] = os.environ) -> str:

@@ -31,16 +31,7 @@ HashProgress = Callable[[int, int], None]
 class PartFile:
     """The open, locked part of one file; use it as a context.
 
-    Args:
-        directory: where the file goes; it exists.
-        remote: what it must become.
-
-    Attributes:
-        etag: of the version that the part came from, for a request that resumes; "" for none.
-
-    Raises:
-        DownloadError: another process downloads it, or what is there is no plain file.
-        OSError: it cannot be opened.
+    Raises DownloadError: another process downloads it, or what is there is no plain file; OSError: it cannot be opened.
     """
 
     def __init__(self, directory: Path, remote: RemoteFile) -> None:
@@ -49,6 +40,7 @@ class PartFile:
         self.path = directory / f"{remote.name}.part"
         self._note = directory / f"{remote.name}.part.json"
         self.etag = ""
+        """Of the version that the part came from, for a request that resumes; "" for none."""
         self._hash = hashlib.sha256()
         self._fd = _open_plain(self.path)
         try:
@@ -107,11 +99,7 @@ class PartFile:
         replace_file(self._note, json.dumps(note).encode("ascii"), durable=False)
 
     def same_bytes(self, piece: bytes, offset: int) -> int:
-        """Return how much of the beginning of a piece is what is there at an offset.
-
-        Raises:
-            DownloadError: it is not the beginning of a model; the part stays.
-        """
+        """Return how much of a piece's beginning is here at an offset. Raises DownloadError: no model begins so."""
         os.lseek(self._fd, offset, os.SEEK_SET)
         here = os.read(self._fd, len(piece))
         if here == piece:
@@ -122,12 +110,7 @@ class PartFile:
         return same
 
     def append(self, piece: bytes) -> None:
-        """Write more.
-
-        Raises:
-            DownloadError: it is more than the file has, or not the beginning of a model.
-            OSError: it cannot be written.
-        """
+        """Write more. Raises DownloadError: it is too much, or no model begins so; OSError: it cannot be written."""
         if len(piece) > self.left_bytes:
             self.discard()
             raise DownloadError(f"{self.remote.name}: more came than the {self.remote.size_bytes} bytes it has",
@@ -145,9 +128,7 @@ class PartFile:
     def finish(self) -> Path:
         """Check size, hash and header, and give the file its name.
 
-        Raises:
-            DownloadError: it is not what it must be; the part is gone.
-            OSError: it cannot be flushed or renamed; the part stays.
+        Raises DownloadError: it is not what it must be, and the part is gone; OSError: the part stays.
         """
         if self.size_bytes != self.remote.size_bytes or self._hash.hexdigest() != self.remote.sha256:
             self.discard()

@@ -31,28 +31,24 @@ if TYPE_CHECKING:
 
 @record
 class Prepared:
-    """A download before it starts, with the lines to show first.
-
-    Attributes:
-        title: what it is, clean.
-        again: what to ask for to get the same, whatever advice would be then.
-        why: why these files.
-        outlook: whether it would fit and how fast it would be, estimated; None for unknown.
-        gate: what its owner asks for; "" for nothing.
-        trouble: why it should not be downloaded; "" for nothing.
-        here: a file with the same hash that lies on this machine already.
-    """
+    """A download before it starts, with the lines to show first."""
 
     title: str
+    """What it is, clean."""
     again: str
+    """What to ask for to get the same, whatever advice would be then."""
     quantization: str
     why: str
     plan: DownloadPlan
     outlook: Outlook | None = None
+    """Whether it would fit and how fast it would be, estimated; None for unknown."""
     licence: str = ""
     gate: str = ""
+    """What its owner asks for; "" for nothing."""
     trouble: str = ""
+    """Why it should not be downloaded; "" for nothing."""
     here: Path | None = None
+    """A file with the same hash that lies on this machine already."""
 
 
 def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory: Path | None = None) -> Prepared:
@@ -62,8 +58,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
         sha256: what the one file must have; "" takes what the hub states.
         directory: where it goes; None takes the settings'.
 
-    Raises:
-        DownloadError: it means nothing, or cannot be had.
+    Raises DownloadError: it means nothing, or cannot be had.
     """
     wanted = parse_wanted(text, hub.endpoint())
     target = directory or download_directory(settings.model_directories)
@@ -97,11 +92,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
 def carry_out(
     prepared: Prepared, web: Web, report: Report, is_wanted: Callable[[], bool] = lambda: True
 ) -> tuple[Path, ModelHeader]:
-    """Download, and return the first file with what its header says.
-
-    Raises:
-        DownloadError, OSError: see ``fetch.download``.
-    """
+    """Download, as ``fetch.download`` does, and return the first file with what its header says."""
     prepared.plan.refuse_full_disk()
     first = download(prepared.plan, web, report, is_wanted)[0]
     return first, read_header(first)

@@ -58,9 +58,7 @@ class StatusError(DownloadError):
 def pause_before_retry(error: DownloadError, attempt: int, waited_s: float = 0.0) -> float | None:
     """Return how long to wait before trying again; None where that would not help, or was done often enough.
 
-    Args:
-        attempt: how many were in vain before this one.
-        waited_s: sum of the pauses between them.
+    ``attempt``: how many were in vain before this one; ``waited_s``: all pauses between them.
     """
     if attempt >= MOST_RETRIES or (isinstance(error, StatusError) and error.status not in _RETRIED):
         return None
@@ -70,11 +68,7 @@ def pause_before_retry(error: DownloadError, attempt: int, waited_s: float = 0.0
 
 
 def refused(status: int, headers: Message, url: str, has_token: bool, is_hub: bool) -> StatusError:
-    """Make the exception for an answer that is none.
-
-    Args:
-        is_hub: whether the hub itself says so, and not a server that it leads to.
-    """
+    """Make the exception for an answer that is none; ``is_hub``: it is the hub's own, not of a server it leads to."""
     pause_s = pause_s_of(headers) if status in _RETRIED else None
     words = _hub_words(status, headers, has_token) if is_hub else _other_words(status)
     if status == 429:

@@ -34,20 +34,17 @@ HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 
 @record
 class Wanted:
-    """The request.
-
-    Attributes:
-        repository: OWNER/REPO; "" for an address elsewhere.
-        quantization: in capitals; "" lets advice choose.
-        file_path: of one file of the repository.
-        url: of a file elsewhere.
-    """
+    """The request."""
 
     repository: str = ""
+    """OWNER/REPO; "" for an address elsewhere."""
     quantization: str = ""
+    """In capitals; "" lets advice choose."""
     file_path: str = ""
+    """Of one file of the repository."""
     revision: str = "main"
     url: str = ""
+    """Of a file elsewhere."""
 
 
 @record
@@ -64,14 +61,7 @@ class Choice:
 
 
 def parse_wanted(text: str, hub: str) -> Wanted:
-    """Read what the user typed.
-
-    Args:
-        hub: the hub's address: files behind it are looked up there.
-
-    Raises:
-        DownloadError: it is neither a repository nor an address of a GGUF file.
-    """
+    """Read what the user typed. Raises DownloadError: it is neither a repository nor an address of a GGUF file."""
     if "://" not in text:
         match = _REPOSITORY.fullmatch(text)
         if match is None:
@@ -132,12 +122,8 @@ def choose(
 ) -> tuple[Choice, str]:
     """Return the model to download and why it is this one.
 
-    Args:
-        is_begun: whether a part of it is here. Advice follows the memory that is free just now; who goes on with a
-            download means the same model.
-
-    Raises:
-        DownloadError: no file matches, or none fits into memory.
+    ``is_begun``: a part of it is here. Advice follows the memory that is free just now; who goes on with a download
+    means the same model. Raises DownloadError: no file matches, or none fits into memory.
     """
     choices = choices_of(repository)
     if not choices:

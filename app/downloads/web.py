@@ -86,9 +86,7 @@ class Response:
     def read(self, n_bytes: int) -> bytes:
         """Return the next bytes, b"" at the end.
 
-        Raises:
-            ConnectionCut: it broke off, or nothing or hardly anything came for too long.
-            DownloadError: what should come after the body does not end.
+        Raises ConnectionCut: it broke off, or hardly anything came for too long; DownloadError: the rest does not end.
         """
         try:
             piece: bytes = self._body.read1(n_bytes) if hasattr(self._body, "read1") else self._body.read(n_bytes)
@@ -143,10 +141,7 @@ class Web:
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
         """Ask for an address, following redirects; anything but success is raised.
 
-        Raises:
-            StatusError: the server's status says no.
-            ConnectionCut: no answer, or not in time.
-            DownloadError: an address or a redirect that is not followed, an answer that cannot be used.
+        Raises StatusError: the server says no; ConnectionCut, DownloadError: as of ``ask``, or of a redirect.
         """
         seen: list[str] = []
         linked: Message | None = None
@@ -164,11 +159,7 @@ class Web:
         raise DownloadError(f"{host_of(url)}: redirects more than {MOST_REDIRECTS} times")
 
     def post(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
-        """Send a body, None for a GET; the answer has any status, and its body any pace.
-
-        Raises:
-            ConnectionCut, DownloadError: as of ``ask``.
-        """
+        """Send a body, None for a GET, as ``ask`` does; the answer has any status, and its body any pace."""
         return replace(self.ask(url, headers, body), _floor=None)
 
     def hurry(self, timeout_s: float) -> None:
@@ -180,11 +171,7 @@ class Web:
         self._lines.cut()
 
     def get_body(self, url: str) -> bytes:
-        """Return a whole small answer, trying again where that may help.
-
-        Raises:
-            DownloadError: it cannot be had, or is too large.
-        """
+        """Return a whole small answer, trying again where that may help. Raises DownloadError: none, or too large."""
         return self.with_retries(lambda: self._body_once(url))
 
     def with_retries(self, work: Callable[[], T]) -> T:
@@ -221,9 +208,7 @@ class Web:
     def ask(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Response:
         """Send one request; whatever is answered, a redirect too, is returned.
 
-        Raises:
-            ConnectionCut: no answer, or not in time.
-            DownloadError: no connection that can be trusted, or an answer that does not end.
+        Raises ConnectionCut: no answer in time; DownloadError: no connection that can be trusted, or an endless answer.
         """
         request = urllib.request.Request(url, body, dict(headers))
         request.add_header("User-Agent", f"jalopy/{installed_version()}")

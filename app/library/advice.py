@@ -84,11 +84,7 @@ def parameters_of(size: str) -> float:
 
 
 def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> ModelNeeds:
-    """Estimate what a model of a size and type needs, by the nearest known shape.
-
-    Raises:
-        Refusal: nothing is known of the type.
-    """
+    """Estimate the needs of a size and type, by the nearest known shape. Raises Refusal: the type is not known."""
     bits = bits_per_weight().get(quantization)
     if bits is None:
         known = ", ".join(bits_per_weight())
@@ -135,10 +131,7 @@ def best_type(
     """Return the type to take of a model of this size; None where none fits into the free memory.
 
     It is the usual one: most of the sense at the best speed. Where that does not fit or is not there, it is the one
-    with most bits that still keeps up with a reader, else what fits.
-
-    Args:
-        among: types there are; None for all of four bits or more.
+    with most bits that still keeps up with a reader, else what fits. ``among``: types there are; None for four bits on.
     """
     there = _four_bits_or_more() if among is None else [one for one in bits_per_weight() if one in set(among)]
     trials = {one: _try(parameters, one, memory, rates) for one in there}

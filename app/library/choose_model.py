@@ -18,14 +18,11 @@ Check = Callable[[str], None]
 def choose_model(given: str | None, settings: Settings, check: Check = engine_access.check_model) -> str | None:
     """Return the model to open: the one given, that of the settings, the last one used, or the one that is bundled.
 
-    What was used last counts only while its file can be used.
+    What was used last counts only while its file can be used. None: not even the bundled one is there.
 
     Args:
         check: raises for a file that cannot be used. Before a screen a glance is enough: what opening the file finds
             wrong is then shown in the chat, and the first frame need not wait for it.
-
-    Returns:
-        A path whose file has passed the check, or the bundled model, or None where that is not installed.
 
     Raises:
         EngineError: the given model cannot be used.
@@ -43,10 +40,9 @@ def choose_model(given: str | None, settings: Settings, check: Check = engine_ac
 
 
 def remember_opened(path: Path | str) -> str | None:
-    """Note which model was opened; returns a line where that failed.
+    """Note which model was opened, but for the starter; return a line where that failed.
 
-    The starter model is never remembered: a file that is away for a day, on a disk that is not plugged in, is the last
-    model again when it is back.
+    A file that is away for a day, on a disk that is not plugged in, is the last model again when it is back.
     """
     return None if is_starter(path) else remember_model(path)
 

@@ -20,22 +20,19 @@ MOST_ENTRIES = 50_000
 
 @record
 class FoundFile:
-    """A file that looks like a model, or the first of several that are one.
-
-    Attributes:
-        title: what to call it, as it stands in names: to be cleaned before it is shown.
-        size_bytes: of all parts that are there.
-        mtime_ns: of the newest part.
-        n_parts: files that were found; 1 for a whole model.
-        place: the label of where it was found.
-    """
+    """A file that looks like a model, or the first of several that are one."""
 
     path: Path
     title: str
+    """What to call it, as it stands in names: to be cleaned before it is shown."""
     size_bytes: int
+    """Of all parts that are there."""
     mtime_ns: int
+    """Of the newest part."""
     place: str
+    """The label of where it was found."""
     n_parts: int = 1
+    """Files that were found; 1 for a whole model."""
 
 
 def find_files(places: Iterable[Place]) -> list[FoundFile]:

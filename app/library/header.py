@@ -24,28 +24,25 @@ _LONGEST_TEXT = 120
 
 @record
 class ModelHeader:
-    """One model, known by its header. All text is the file's own, unsanitised, cut off where it is long.
-
-    Attributes:
-        name: what the engine calls it: ``general.name`` whole, or the file's stem.
-        parameters: elements of all tensors.
-        type_bytes: of the tensors, by their types.
-        licence: where the file states one.
-        reason: why the engine cannot run it, in one clean line; "" where nothing is against it.
-        needs: what it asks of a machine; None where the engine cannot run it.
-        memory: size of the layers' memory, by type of the cache.
-    """
+    """One model, known by its header. All text is the file's own, unsanitised, cut off where it is long."""
 
     name: str = ""
+    """What the engine calls it: ``general.name`` whole, or the file's stem."""
     architecture: str = ""
     parameters: int = 0
+    """Elements of all tensors."""
     quantization: str = ""
     type_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Of the tensors, by their types."""
     context_length: int = 0
     licence: str = ""
+    """Where the file states one."""
     reason: str = ""
+    """Why the engine cannot run it, in one clean line; "" where nothing is against it."""
     needs: ModelNeeds | None = None
+    """What it asks of a machine; None where the engine cannot run it."""
     memory: Mapping[str, MemoryNeeds] = field(default_factory=dict)
+    """Size of the layers' memory, by type of the cache."""
 
     def needs_with(self, kv_type: str) -> ModelNeeds | None:
         """Needs of the model with a cache of some type."""

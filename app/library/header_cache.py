@@ -27,11 +27,7 @@ _LARGEST = 1 << 62
 
 
 class HeaderCache:
-    """Answers from the file where that is possible; ``save`` keeps what was read anew.
-
-    Args:
-        path: the file; None for the platform's place.
-    """
+    """Answers from the file where that is possible; ``save`` keeps what was read anew."""
 
     def __init__(self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header) -> None:
         directory = paths.cache_dir()

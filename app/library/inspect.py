@@ -70,11 +70,7 @@ def report_of_file(path: Path) -> list[str]:
 
 
 def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
-    """Return everything that a checked file holds but its weights, as clean, plain values.
-
-    Args:
-        longest: most characters of one text.
-    """
+    """Return all that a checked file holds but its weights, as clean, plain values; texts are cut at ``longest``."""
     gguf = checked.gguf
     tensors = gguf.tensors.values()
     return {
@@ -164,11 +160,7 @@ def _plain_array(values: Any, longest: int) -> Any:
 
 
 def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Iterable[str]:
-    """Write a report of ``describe`` for people.
-
-    Args:
-        shows_template: the chat template and the special tokens whole, and not only how they begin.
-    """
+    """Write a report of ``describe`` for people, with the template and the special tokens whole, or how they begin."""
     yield report["file"]
     types = ", ".join(f"{row['type']} ({row['tensors']} tensors, {size(row['bytes'])})" for row in report["types"])
     files = f" in {report['n_files']} files" if report["n_files"] > 1 else ""

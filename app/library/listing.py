@@ -38,60 +38,54 @@ _LONGEST_REASON = 200
 
 @record
 class Outlook:
-    """Whether a model fits here and how fast it would be.
-
-    Attributes:
-        verdict: "yes", "tight" (with other programs closed) or "no".
-        largest_ctx: tokens that have room now; 0 for none.
-        decode_tps, prefill_tps: tokens a second; None where nothing is known.
-        is_measured: these are the model's own earlier replies on this machine, and not an estimate.
-    """
+    """Whether a model fits here and how fast it would be."""
 
     verdict: str
+    """"yes", "tight" (with other programs closed) or "no"."""
     needed_bytes: int
     largest_ctx: int
+    """Tokens that have room now; 0 for none."""
     decode_tps: float | None = None
     prefill_tps: float | None = None
+    """Tokens a second; None where nothing is known."""
     is_measured: bool = False
+    """These are the model's own earlier replies on this machine, and not an estimate."""
 
 
 @record
 class ModelEntry:
-    """One row of a list of models; all text in it is clean.
-
-    Attributes:
-        title: what to call it: Ollama's name, or the file's without suffix and type.
-        name: what the file calls itself.
-        place: where it was found.
-        type_bytes: of the tensors by their types, the largest part first.
-        reason: why it cannot be opened; "" where nothing is against it.
-        outlook: None where it cannot be opened.
-        repository: where it can be downloaded, if it is not here; its size and outlook are estimates then.
-        listed_on: the day the list of those was last checked.
-        good_at: what the list says it is good at.
-        better: which type of it gives better answers, and what that costs.
-        served: in place of the path where a server computes it; None for a file.
-    """
+    """One row of a list of models; all text in it is clean."""
 
     path: Path
     title: str
+    """What to call it: Ollama's name, or the file's without suffix and type."""
     place: str
+    """Where it was found."""
     size_bytes: int = 0
     n_parts: int = 1
     name: str = ""
+    """What the file calls itself."""
     architecture: str = ""
     parameters: int = 0
     quantization: str = ""
     context_length: int = 0
     licence: str = ""
     type_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Of the tensors by their types, the largest part first."""
     reason: str = ""
+    """Why it cannot be opened; "" where nothing is against it."""
     outlook: Outlook | None = None
+    """None where it cannot be opened."""
     repository: str = ""
+    """Where it can be downloaded, if it is not here; its size and outlook are estimates then."""
     listed_on: str = ""
+    """The day the list of those was last checked."""
     good_at: str = ""
+    """What the list says it is good at."""
     better: str = ""
+    """Which type of it gives better answers, and what that costs."""
     served: RemoteModel | None = None
+    """In place of the path where a server computes it; None for a file."""
 
     @property
     def model(self) -> ModelPlace:

@@ -25,28 +25,21 @@ DEEP = 8
 
 @record
 class Place:
-    """One directory to look in.
-
-    Attributes:
-        label: how lists name it: a program's name or the directory.
-        depth: levels of directories below it that are looked into; 0 for its own files only.
-        is_ollama: it is a store of Ollama's, with manifests and blobs.
-    """
+    """One directory to look in."""
 
     label: str
+    """How lists name it: a program's name or the directory."""
     path: Path
     depth: int = DEEP
+    """Levels of directories below it that are looked into; 0 for its own files only."""
     is_ollama: bool = False
+    """It is a store of Ollama's, with manifests and blobs."""
 
 
 def places(
     directories: Sequence[str] = (), environ: Mapping[str, str] | None = None, home: Path | None = None
 ) -> list[Place]:
-    """Return every directory to look in, whether it exists or not, each once.
-
-    Args:
-        environ, home: of the user; None takes the process's.
-    """
+    """Return every directory to look in, whether it exists or not, each once; of the process's user by default."""
     environ = os.environ if environ is None else environ
     home = user_home() if home is None else home
     found: dict[str, Place] = {}

@@ -67,9 +67,7 @@ class Card:
 def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Speeds) -> Card:
     """Return the card of a model on this machine.
 
-    Args:
-        model: its name, untrusted; of one that is a path, the last part.
-        threads: how many write, and how many read; 0 for unknown.
+    ``model`` is untrusted, and may be a path; ``threads``: how many write, and how many read; 0 for unknown.
     """
     decode, prefill = threads
     said = str(decode) if prefill in (0, decode) else f"{decode} write, {prefill} read"
@@ -80,11 +78,7 @@ def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Spe
 
 
 def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
-    """Return the card of the open model, by the speeds of this conversation, else of earlier ones.
-
-    Raises:
-        Refusal: no model is open.
-    """
+    """Return the card of the open model, by this conversation's speeds, else earlier ones. Raises Refusal: none."""
     model, in_use = turns.model, bridge.threads
     if model is None or in_use is None:
         raise Refusal("no model is loaded: /model PATH opens one")
@@ -158,11 +152,7 @@ def as_svg(card: Card) -> str:
 
 
 def write_card(card: Card, wanted: str) -> str:
-    """Write the card into a new file, as SVG where its name ends so; returns the line that says so.
-
-    Raises:
-        Refusal: it is not written.
-    """
+    """Write a new file, an SVG where its name ends so; return the line that says so. Raises Refusal: it cannot be."""
     path = paths.expanded(wanted)
     try:
         write_new(path, as_svg(card) if path.suffix.lower() == ".svg" else as_text(card))

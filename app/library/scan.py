@@ -31,27 +31,23 @@ _SHOW_PERIOD_S = 0.3
 
 @record
 class Found:
-    """Result so far.
-
-    Attributes:
-        entries: those on this machine first, then what could be downloaded; by name and size only until their headers
-            are read.
-        n_files: files that look like models; 0 while they are still searched for.
-        n_read: headers that were read.
-        looked_in: labels of the places.
-        advice: what suits this machine, in a line.
-        trouble: why it ended early; "" if it did not.
-    """
+    """Result so far."""
 
     entries: tuple[ModelEntry, ...] = ()
+    """Those on this machine first, then what could be downloaded; by name and size until headers are read."""
     n_files: int = 0
+    """Files that look like models; 0 while they are still searched for."""
     n_read: int = 0
+    """Headers that were read."""
     looked_in: tuple[str, ...] = ()
+    """Labels of the places."""
     advice: str = ""
+    """What suits this machine, in a line."""
     read_gbps: float | None = None
     available_bytes: int = 0
     is_done: bool = False
     trouble: str = ""
+    """Why it ended early; "" if it did not."""
 
 
 class Scan:

@@ -135,8 +135,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 def log_crash(error: BaseException) -> str | None:
     """Append the traceback to the log file, mode 0600, without local variables: those would hold chat text.
 
-    Returns:
-        The log file's path, or None where nothing could be written.
+    Returns the file's path, or None where nothing could be written.
     """
     directory = paths.private_directory(paths.state_dir())
     if directory is None:

@@ -49,8 +49,7 @@ ModelPlace = Path | RemoteModel
 def server_address(text: str) -> str:
     """Return the address of an API, without a slash at its end; one without a path gets the usual ``/v1``.
 
-    Raises:
-        ValueError: it is no address of HTTP, or carries a password, a query or a fragment.
+    Raises ValueError: it is no address of HTTP, or carries a password, a query or a fragment.
     """
     parts = urlsplit(text)
     parts.port  # noqa: B018 - raises where the port is none

@@ -185,13 +185,9 @@ def built_in_settings() -> Settings:
 
 
 def load_settings(user_file: Path | None = None) -> Settings:
-    """Return the defaults with the user's file laid over them.
+    """Return the defaults with a file laid over them: by default the user's own, which need not exist.
 
-    Args:
-        user_file: the file to read; None for the platform's usual place, where it need not exist.
-
-    Raises:
-        SettingsError: the file is not sound TOML, a key is unknown or a value is not allowed.
+    Raises SettingsError: the file is not sound TOML, a key is unknown or a value is not allowed.
     """
     settings = built_in_settings()
     path = user_file or paths.config_file()
@@ -213,11 +209,7 @@ def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Setting
 
 
 def override(settings: Settings, key: str, value: object, source: str) -> Settings:
-    """Set one value by its dotted key; ``source`` is what the user typed, as ``--temp``.
-
-    Raises:
-        SettingsError: the value is not allowed.
-    """
+    """Set one value by its dotted key; ``source``: what the user typed. Raises SettingsError: it is not allowed."""
     table, _, name = key.rpartition(".")
     holder = getattr(settings, table) if table else settings
     try:

@@ -30,11 +30,9 @@ def changed(settings: Settings, key: str, value: object) -> Settings:
 
     Args:
         settings: those in effect, which say what may be written.
-        key: dotted, as ``sampling.top_k``.
         value: None takes the key out of the file: the default holds again.
 
-    Raises:
-        Refusal: the value is not allowed, or the file cannot be used or written; it is as it was.
+    Raises Refusal: the value is not allowed, or the file cannot be used or written; it is as it was.
     """
     if key == "tools.servers":  # tables, which nothing typed here can stand for
         raise SettingsError(f"{key} is for an editor to change, in your settings file (jalopy help tools)")

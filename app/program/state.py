@@ -30,20 +30,16 @@ WEIGHTS = ("", "mmap", "huge")
 
 @record
 class TunedChoice:
-    """Threads and memory modes chosen by tuning.
-
-    Attributes:
-        decode, prefill: how many threads write, and how many read the prompt.
-        pinned: whether they are bound to CPUs.
-        weights, kv_type: how weights, and keys and values, are kept in memory, in the words of the settings; "" where
-            that was not found out.
-    """
+    """Threads and memory modes chosen by tuning."""
 
     decode: int
     prefill: int
+    """How many threads write, and how many read the prompt."""
     pinned: bool = False
+    """Whether they are bound to CPUs."""
     weights: str = ""
     kv_type: str = ""
+    """How weights, and keys and values, are kept in memory, by the settings; "" where that was not found out."""
 
 
 @record
@@ -88,11 +84,7 @@ def load_state(path: Path | None = None) -> tuple[ProgramState, str | None]:
 
 
 def save_state(state: ProgramState, path: Path | None = None) -> str | None:
-    """Replace the file on disk, mode 0600 in a directory of mode 0700.
-
-    Returns:
-        None, or a line that says why nothing was saved.
-    """
+    """Replace the file on disk, mode 0600 in a directory of mode 0700; return a line where nothing was saved."""
     path = path or paths.state_file()
     if path is None:
         return "no directory for the program's state is writable: nothing is remembered"
@@ -138,11 +130,9 @@ def remember_tuned(
     without: str = "",
     path: Path | None = None,
 ) -> str | None:
-    """Note what was chosen for one machine and model, or forget it; returns a line where that failed.
+    """Note what was chosen for one machine and model, or forget it; return a line where that failed.
 
-    Args:
-        measured: where the choice was measured.
-        without: another name to forget.
+    ``measured``: where the choice proved best. ``without``: another name to forget.
     """
     state, _ = load_state(path)
     kept = _with(_with(state.tuned_threads, without), key, choice)

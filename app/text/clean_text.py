@@ -92,12 +92,7 @@ def clean_text(text: str) -> str:
 
 
 def clean_line(text: str, limit: int = 120) -> str:
-    r"""Return foreign text for one line: newlines and tabs shown as ``\n`` and ``\t``, cut off with … at the limit.
-
-    Args:
-        text: a name, a title, an error message.
-        limit: most characters of the result, at least 1.
-    """
+    r"""Return foreign text for one line: newlines and tabs shown as ``\n`` and ``\t``, cut off with … at the limit."""
     considered = text[: 2 * limit]  # a huge name costs no more than a long one
     line = clean_text(considered).strip("\n").replace("\n", "\\n").replace("\t", "\\t")
     is_whole = len(line) <= limit and len(considered) == len(text)

@@ -18,7 +18,7 @@ from app.conversations.export import to_markdown
 from app.conversations.look import Found
 from app.conversations.recent import model_key
 from app.conversations.store import Store
-from app.documents.for_message import FileText
+from app.documents.passages import FileText
 from app.program import paths
 from app.tui.prompt_history import UnsentFile
 from app.tui.screens.conversations import ConversationsScreen
