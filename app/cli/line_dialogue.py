@@ -17,7 +17,7 @@ from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
 from app.cli.progress_line import ProgressLine
 from app.conversations.conversation import Ending
 from app.conversations.lines import sources_line, whole_footer
-from app.conversations.lock import NO_LOCKS
+from app.conversations.log_file import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
 from app.program.refusals import say

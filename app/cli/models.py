@@ -37,7 +37,7 @@ class ModelsOptions:
 def models(options: ModelsOptions, settings: Settings) -> int:
     """Find, read, compare and print."""
     looked_in = places(settings.model_directories)
-    lister = make_lister(rates_for(settings, options.measure), settings.kv_type_or_default, settings.weights_or_default)
+    lister = make_lister(settings, rates_for(settings, options.measure))
     here, words = list_models(looked_in, lister), " ".join(options.words)
     found = [entry for entry in here if entry.matches(words)]
     if options.as_json:

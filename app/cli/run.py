@@ -21,10 +21,10 @@ from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
 from app.cli.progress_line import ProgressLine
 from app.cli.run_session import SavingWatch, drop_unused, go_on_with, session_at_hand
-from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
+from app.conversations.journal import AtHand
 from app.conversations.lines import whole_footer
-from app.conversations.lock import NO_LOCKS
+from app.conversations.log_file import NO_LOCKS
 from app.program import exit_codes, garbage
 from app.program.refusals import Refusal, say
 from app.program.remote_model import RemoteModel

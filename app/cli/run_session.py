@@ -7,8 +7,7 @@ from contextlib import suppress
 from app.chat.talk import SAVING_PATIENCE_S, Talk
 from app.chat.turns import Turns
 from app.cli.progress_line import ProgressLine
-from app.conversations.at_hand import AtHand
-from app.conversations.journal import Journal
+from app.conversations.journal import AtHand, Journal
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import IN_USE, LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS

@@ -1,26 +1,108 @@
-"""One conversation's log on disk: opened safely, locked for as long as it is open, appended to all or nothing."""
+"""One conversation's log on disk: opened safely, locked for as long as it is open, appended to all or nothing.
+
+The lock is the kernel's and ends with the process (``flock``; on Windows ``msvcrt.locking`` on a byte far behind the
+log's end, since what is locked there cannot be read either). A note says whose it is; it is only believed while the
+lock is held, and says nothing that matters.
+"""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
+from enum import Enum
 from pathlib import Path
 
-from app.conversations.lock import Held, holder_of, lock, note_holder, unlock
 from app.conversations.records import checksum_of, read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
-from app.program.small_file import safe_flags
+from app.program.small_file import read_json_object, replace_file, safe_flags
 from app.text.record import record
 from engine.machine.directories import sync_directory
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+try:
+    import msvcrt
+except ImportError:
+    msvcrt = None  # type: ignore[assignment]
+
+HOLDER_NAME = "in-use.json"
+_LOCKED_AT = (1 << 31) - 2
+"""Offset of the locked byte, behind the end of any log; Windows takes offsets of 32 bits."""
+_MOST_FILE_BYTES = 4096
+_HAS_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
+NO_LOCKS = "conversations lie where files cannot be locked: let no two programs go on with the same one at once"
 MOST_LOG_BYTES = 64 << 20
 """A longer log is neither written nor read: weeks of writing do not fill it."""
 IN_USE = "in use by another jalopy"
 _MOST_COPIES = 100
 MOST_DAMAGED_LINES = 1000
 """Damaged lines after which reading stops: the file is not a log."""
+
+
+class Held(Enum):
+    """Who has a file."""
+
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+    UNKNOWN = "unknown"
+    """Its file system has no locks."""
+
+
+def lock(handle: int) -> Held:
+    """Lock an open file for as long as it is open, where no other process has it. Raises OSError: that failed."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return Held.ELSEWHERE
+        except OSError as error:
+            if error.errno not in _HAS_NO_LOCKS:
+                raise
+            return Held.UNKNOWN
+    elif msvcrt is not None:
+        os.lseek(handle, _LOCKED_AT, os.SEEK_SET)
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+        except OSError:
+            return Held.ELSEWHERE
+    return Held.HERE
+
+
+def unlock(handle: int) -> None:
+    """Let go before the file is closed, where the system may take its time with that."""
+    if fcntl is None and msvcrt is not None:
+        with suppress(OSError):
+            os.lseek(handle, _LOCKED_AT, os.SEEK_SET)
+            msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+
+
+def note_holder(directory: Path) -> None:
+    """Write down who has the lock, for others to name; a failure costs them the name."""
+    content = {"pid": os.getpid(), "since": datetime.now().astimezone().isoformat(timespec="seconds")}
+    with suppress(OSError):
+        replace_file(directory / HOLDER_NAME, json.dumps(content).encode("ascii"), durable=False)
+
+
+def holder_of(directory: Path) -> str:
+    """Say who holds the lock, as "process 4711, since 13:05"; "" where that is not known."""
+    values = read_json_object(directory / HOLDER_NAME, _MOST_FILE_BYTES)
+    try:
+        pid, since = values["pid"], datetime.fromisoformat(values["since"]).astimezone()
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):
+        return ""
+    import psutil
+
+    if type(pid) is not int or not 0 < pid < 1 << 31 or not psutil.pid_exists(pid):
+        return ""
+    is_today = since.date() == datetime.now().astimezone().date()
+    return f"process {pid}, since {since:{'%H:%M' if is_today else '%Y-%m-%d %H:%M'}}"
 
 
 class LogRefusedError(Exception):
@@ -240,25 +322,13 @@ def _require_own_file(handle: int) -> None:
             os.fchmod(handle, 0o600)
 
 
-def _read_at(handle: int, n_bytes: int, at: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(handle, n_bytes, at)
-    os.lseek(handle, at, os.SEEK_SET)  # Windows; what is appended goes to the end all the same
-    return os.read(handle, n_bytes)
-
-
 def _read_all(handle: int) -> bytes:
     size = os.fstat(handle).st_size
     if size > MOST_LOG_BYTES:
         raise LogRefusedError(f"larger than {MOST_LOG_BYTES >> 20} MiB")
-    pieces, pos = [], 0
-    while pos < size:
-        piece = _read_at(handle, size - pos, pos)
-        if not piece:
-            break
-        pieces.append(piece)
-        pos += len(piece)
-    return b"".join(pieces)
+    os.lseek(handle, 0, os.SEEK_SET)  # what is appended goes to the end all the same
+    with os.fdopen(handle, "rb", closefd=False) as file:
+        return file.read(size)
 
 
 _MOST_PLACES = 3

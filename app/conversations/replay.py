@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
-from app.conversations.links import NOTHING, LinkedMessages, link_in, linked
 from app.conversations.records import Record
 from app.conversations.thinking import Thinking
 from app.text.chips import CHIP
@@ -368,6 +368,7 @@ def message_record(message: ChatMessage, order: int, at: str) -> Record:
     if figures is not None and not figures["guessed_tokens"]:
         del figures["guessed_tokens"]  # as it was written before there were any
     thinking = asdict(message.thinking) if message.thinking is not None else None
+    calls = [{"id": one.call_id, "name": one.name, "arguments": one.arguments} for one in message.calls]
     return {
         "k": "reply",
         "text": message.text,
@@ -378,14 +379,9 @@ def message_record(message: ChatMessage, order: int, at: str) -> Record:
         "ids": list(message.ids),
         "raw": message.raw if message.raw != message.text else None,
         "at": at,
-        **(_calls_record(message) if message.calls else {}),
+        **({"calls": calls, "calls_at": message.calls_at} if calls else {}),
         **({"missing": True} if message.is_missing else {}),
     }
-
-
-def _calls_record(message: ChatMessage) -> Record:
-    calls = [{"id": one.call_id, "name": one.name, "arguments": one.arguments} for one in message.calls]
-    return {"calls": calls, "calls_at": message.calls_at}
 
 
 def reply_of(record: Record) -> ChatMessage:
@@ -435,15 +431,10 @@ def _figures(values: Any) -> ReplyFigures | None:
         raise UnsoundRecordError
     span: Any = values.get("range_tps")
     has_range = isinstance(span, list) and len(span) == 2 and all(_is_number(one) for one in span)
-    return ReplyFigures(
-        tokens=_count(values, "tokens"),
-        first_token_s=_number(values, "first_token_s"),
-        decode_tps=_number(values, "decode_tps"),
-        prompt_tokens=_count(values, "prompt_tokens"),
-        reused_tokens=_count(values, "reused_tokens"),
-        range_tps=(float(span[0]), float(span[1])) if has_range else None,
-        guessed_tokens=_count(values, "guessed_tokens") if "guessed_tokens" in values else 0,
-    )
+    checked: dict[str, Any] = {name: _number(values, name) for name in ("first_token_s", "decode_tps")}
+    for name in ("tokens", "prompt_tokens", "reused_tokens", "guessed_tokens"):
+        checked[name] = _count(values, name)
+    return ReplyFigures(**checked, range_tps=(float(span[0]), float(span[1])) if has_range else None)
 
 
 def _thinking(values: Any) -> Thinking | None:
@@ -501,3 +492,73 @@ def _ids(values: Record) -> tuple[int, ...]:
     if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < _LARGEST for one in ids):
         raise UnsoundRecordError
     return tuple(ids)
+
+
+NOTHING = 0
+"""The number of no messages."""
+_LARGEST = (1 << 32) - 1
+
+
+def linked(link: int, checksum: int) -> int:
+    """Return the number of the messages of one number and one more, whose line has this checksum."""
+    return zlib.crc32(checksum.to_bytes(4, "little"), link)
+
+
+def link_in(value: object) -> int | None:
+    """Return what a record says; None where it was written by a version that knew no such numbers."""
+    return value if type(value) is int and 0 <= value <= _LARGEST else None
+
+
+class LinkedMessages:
+    """The messages of a conversation that is being read. ``links``: the number of the first n messages, for every n."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self.links = [NOTHING]
+        self._places = {NOTHING: 0}
+        self._first_gap: int | None = None
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether something unknown stands between the messages: nobody knows how many were there."""
+        return self._first_gap is not None
+
+    def add(self, message: ChatMessage, checksum: int) -> None:
+        """Append one."""
+        self._conversation.messages.append(message)
+        self._link(linked(self.links[-1], checksum))
+
+    def cut(self, n_messages: int) -> None:
+        """Keep the first ones only."""
+        self._conversation.cut(n_messages)
+        if self._first_gap is not None and self._first_gap >= n_messages:
+            self._first_gap = None
+        for n in range(n_messages + 1, len(self.links)):
+            if self._places.get(self.links[n]) == n:
+                del self._places[self.links[n]]
+        del self.links[n_messages + 1 :]
+
+    def place_of(self, link: int) -> int | None:
+        """Return how many messages have this number; None where that is not known."""
+        return self._places.get(link)
+
+    def has(self, place: int, checksum: int) -> bool:
+        """Whether the message at ``place`` (messages before it) is already the one with this checksum."""
+        return place + 1 < len(self.links) and self.links[place + 1] == linked(self.links[place], checksum)
+
+    def leave_gap(self, role: Role, link: int | None) -> None:
+        """Something unknown stood here, before a message of this side that was written behind this number."""
+        if self._first_gap is None:
+            self._first_gap = len(self._conversation.messages)
+        missing = [Role.ASSISTANT] if self._conversation.awaits_reply else []
+        if role is Role.ASSISTANT:
+            missing.append(Role.USER)
+        for side in missing or [Role.USER, Role.ASSISTANT]:
+            self.add(ChatMessage(side, "", is_missing=True), 0)
+        if link is not None:
+            self._places.pop(self.links.pop())
+            self._link(link)
+
+    def _link(self, link: int) -> None:
+        self.links.append(link)
+        self._places[link] = len(self.links) - 1

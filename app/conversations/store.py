@@ -18,21 +18,24 @@ from datetime import datetime
 from pathlib import Path
 
 from app.conversations.keeper import cause_of
-from app.conversations.lock import HOLDER_NAME, Held, lock, unlock
-from app.conversations.log_file import LogFile, LogRefusedError, ReadLog, read_only
+from app.conversations.log_file import HOLDER_NAME, Held, LogFile, LogRefusedError, ReadLog, lock, read_only, unlock
 from app.conversations.records import write_record
 from app.conversations.replay import MOST_TITLE_CHARS, Saved, head_record
 from app.conversations.segment_notes import SUFFIX, noted_in
 from app.conversations.summary import FILE_NAME as SUMMARY_NAME
 from app.conversations.summary import Summary, read_summary, remembered_title, summary_of, write_summary
 from app.program import paths
-from app.program.small_file import safe_flags
+from app.program.remote_model import ModelPlace, is_remote
+from app.program.small_file import JsonFile, safe_flags
 from app.text.clean_text import clean_line
 from app.text.record import record
 
 LOG_NAME = "transcript.log"
 STATE_NAME = "kv.state"
 LOCK_NAME = "names.lock"
+RECENT_NAME, _RECENT_VERSION, _MOST_RECENT_BYTES = "recent.json", 1, 1 << 20
+_MOST_MODELS = 200
+_LARGEST_ORDER = 1 << 53
 _MOST_TRIES = 5
 _SWEPT_AFTER_S = 3600.0
 _LOCK_PATIENCE_S = 20.0
@@ -82,6 +85,9 @@ class Store:
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or paths.conversations_dir()
         self._states = paths.states_dir()
+        file = self.root / RECENT_NAME if self.root is not None else None
+        self._recent = JsonFile(file, _RECENT_VERSION, _MOST_RECENT_BYTES)
+        """The conversation used last with each model, so that a start need not read all; losing it costs a look."""
 
     # ---- finding
 
@@ -94,11 +100,8 @@ class Store:
         return sorted((name for name in names if _ID.fullmatch(name)), key=int)
 
     def entries(self) -> Iterator[Entry]:
-        """Yield every conversation, the newest id first; reads no log whose summary holds."""
-        for conversation_id in reversed(self.ids()):
-            entry = self.entry(conversation_id)
-            if entry is not None:
-                yield entry
+        """Return every conversation, the newest id first; reads no log whose summary holds."""
+        return filter(None, map(self.entry, reversed(self.ids())))
 
     def entry(self, conversation_id: str) -> Entry | None:
         """Return one row; None where there is no conversation."""
@@ -112,8 +115,8 @@ class Store:
             summary, trouble = self._summarize(directory, found.st_size)
         return Entry(conversation_id, summary, found.st_size, self.state_bytes([conversation_id]), trouble)
 
-    def newest(self, model_path: str = "") -> str | None:
-        """Return the conversation that was used last, of all or of one model's; None if none exists."""
+    def newest(self, model_path: str) -> str | None:
+        """Return the conversation of a model that was used last, as the list says; None if none exists."""
         fitting = [
             entry
             for entry in self.entries()
@@ -121,9 +124,33 @@ class Store:
         ]
         return max(fitting, key=lambda entry: entry.last_use).id if fitting else None
 
-    def next_order(self) -> int:
-        """Return an order behind all others."""
-        return 1 + max((entry.summary.order for entry in self.entries()), default=0)
+    def note_use(self, conversation_id: str, model_path: str) -> int:
+        """Count one more use of a conversation, "" for one that is not on disk yet, and return its order.
+
+        Uses are counted, not timed: a clock that jumps changes nothing.
+        """
+        recent = self._read_recent()
+        before, last = recent or (max((entry.summary.order for entry in self.entries()), default=0) + 1, {})
+        others = [(path, one) for path, one in last.items() if path != model_path]
+        newest = [(model_path, conversation_id)] if conversation_id else []
+        self._recent.write(order=before + 1, last=dict([*others, *newest][-_MOST_MODELS:]))
+        return before + 1
+
+    def last_used(self, model_path: str) -> str | None:
+        """Return the conversation that was used last with a model; None if none exists."""
+        _, last = self._read_recent() or (0, {})
+        entry = self.entry(last[model_path]) if last.get(model_path) else None
+        if entry is not None and not entry.trouble and entry.summary.n_messages:
+            return entry.id
+        return self.newest(model_path)
+
+    def _read_recent(self) -> tuple[int, dict[str, str]] | None:
+        """Return the order of the last use, and the last conversation by model; None where nobody can say."""
+        values = self._recent.read()
+        order, last = values.get("order"), values.get("last")
+        if type(order) is not int or not 0 <= order <= _LARGEST_ORDER or not isinstance(last, dict):
+            return None
+        return (order, last) if all(isinstance(one, str) for one in last.values()) else None
 
     def find(self, name: str) -> str | None:
         """Return the conversation with this title, also one that is unreadable now; failing that, with this number."""
@@ -339,6 +366,11 @@ class Store:
         if log_bytes:  # the title that an emptied one had is not known otherwise
             write_summary(directory, summary, log_bytes)
         return summary, ""
+
+
+def model_key(path: ModelPlace | str) -> str:
+    """Return how a model's file is named here; all models of a server are one."""
+    return str(path).partition("#")[0] if is_remote(path) else os.path.realpath(str(path))
 
 
 def now_text() -> str:

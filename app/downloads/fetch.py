@@ -155,7 +155,7 @@ class _Download:
             return self._existing(final)
         try:
             with PartFile(self._plan.directory, self._remote) as part:
-                part.hash_existing(lambda done, _: self._check(done))
+                part.hash_existing(self._check)
                 self._fill(part)
                 return part.finish()
         except OSError as error:

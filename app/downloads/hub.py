@@ -103,26 +103,24 @@ def read_repository(web: Web, name: str, revision: str = "main", base: str | Non
         raise DownloadError(f"{name}: the hub's answer lists no files", exit_codes.BAD_DATA)
     commit = content.get("sha")
     version = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else revision
-    files = [
-        _remote_file(one, f"{base}/{quote(name)}/resolve/{quote(version, safe='')}/") for one in siblings[:_MOST_FILES]
-    ]
-    sound = sorted((file for file in files if file is not None), key=lambda file: file.name)
-    parameters, architecture = _gguf(content)
+    place = f"{base}/{quote(name)}/resolve/{quote(version, safe='')}/"
+    files = filter(None, (_remote_file(one, place) for one in siblings[:_MOST_FILES]))
+    gguf, licence = _table(content, "gguf"), _table(content, "cardData").get("license")
+    total, architecture = gguf.get("total"), gguf.get("architecture")
     return Repository(
         name,
-        tuple(sound),
-        parameters,
-        architecture,
-        _licence(content),
+        tuple(sorted(files, key=lambda file: file.name)),
+        parameters=total if type(total) is int and 0 < total < 1 << 50 else 0,
+        architecture=architecture if isinstance(architecture, str) else "",
+        licence=clean_line(licence, 40) if isinstance(licence, str) else "",
         is_gated=bool(content.get("gated")),
         is_disabled=content.get("disabled") is True,
     )
 
 
 def _remote_file(sibling: Any, base: str) -> RemoteFile | None:
-    path = sibling.get("rfilename") if isinstance(sibling, dict) else None
-    lfs = sibling.get("lfs") if isinstance(sibling, dict) else None
-    if not isinstance(path, str) or not isinstance(lfs, dict):
+    path, lfs = sibling.get("rfilename") if isinstance(sibling, dict) else None, _table(sibling, "lfs")
+    if not isinstance(path, str):
         return None
     *directories, name = path.split("/")
     sha256, size_bytes = lfs.get("sha256") or lfs.get("oid"), lfs.get("size", sibling.get("size"))
@@ -142,19 +140,10 @@ def is_safe_name(name: str) -> bool:
     return bool(SAFE_NAME.fullmatch(name)) and not name.startswith(("-", ".")) and len(name) <= MOST_NAME_BYTES
 
 
-def _gguf(content: Mapping[str, Any]) -> tuple[int, str]:
-    """Return parameters and architecture, as the hub read them from one of the files."""
-    found = content.get("gguf")
-    gguf: dict[str, Any] = found if isinstance(found, dict) else {}
-    total, architecture = gguf.get("total"), gguf.get("architecture")
-    is_count = type(total) is int and 0 < total < 1 << 50
-    return (int(str(total)) if is_count else 0), architecture if isinstance(architecture, str) else ""
-
-
-def _licence(content: Mapping[str, Any]) -> str:
-    card = content.get("cardData")
-    licence = card.get("license") if isinstance(card, dict) else None
-    return clean_line(licence, 40) if isinstance(licence, str) else ""
+def _table(values: Any, name: str) -> dict[str, Any]:
+    """Return what the hub says under a name; {} where that is no table."""
+    found = values.get(name) if isinstance(values, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _sound_token(text: str) -> str:

@@ -25,8 +25,6 @@ _READ_BYTES = 1 << 20
 _MOST_NOTE_BYTES = 4096
 _MAGIC = b"GGUF"
 
-HashProgress = Callable[[int, int], None]
-
 
 class PartFile:
     """The open, locked part of one file; use it as a context.
@@ -57,20 +55,14 @@ class PartFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        os.close(self._fd)  # the part stays
 
     @property
     def left_bytes(self) -> int:
         """Bytes still to come."""
         return self.remote.size_bytes - self.size_bytes
 
-    def close(self) -> None:
-        """Let go of the part, which stays."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def hash_existing(self, progress: HashProgress | None = None) -> None:
+    def hash_existing(self, progress: Callable[[int], None] | None = None) -> None:
         """Let the hash catch up with what is there already."""
         os.lseek(self._fd, 0, os.SEEK_SET)
         done = 0
@@ -78,13 +70,7 @@ class PartFile:
             self._hash.update(piece)
             done += len(piece)
             if progress is not None:
-                progress(done, self.size_bytes)
-
-    def begin(self, etag: str = "") -> None:
-        """Throw away what is there; what comes now is of the version with this tag."""
-        os.ftruncate(self._fd, 0)
-        self._hash, self.size_bytes = hashlib.sha256(), 0
-        self.note_version(etag)
+                progress(done)
 
     def keep(self, n_bytes: int) -> None:
         """Throw away what follows the first bytes."""
@@ -177,7 +163,8 @@ class PartFile:
         note = read_json_object(self._note, _MOST_NOTE_BYTES)
         is_ours = note.get("sha256") == self.remote.sha256 and note.get("size") == self.remote.size_bytes
         if not is_ours or self.size_bytes > self.remote.size_bytes:
-            self.begin()
+            self.keep(0)
+            self.note_version("")
         else:
             etag = note.get("etag")
             self.etag = etag if isinstance(etag, str) and etag.isprintable() and etag.isascii() else ""

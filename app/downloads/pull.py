@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -13,11 +14,9 @@ from app.downloads.hub import RemoteFile, Repository
 from app.downloads.refusal import DownloadError
 from app.downloads.source import Choice, Wanted, choose, parameters_of, parse_wanted, type_of
 from app.downloads.web import Web
-from app.library.find import find_files
 from app.library.header import ModelHeader, read_header
 from app.library.listing import Lister, Outlook, make_lister
-from app.library.places import download_directory, places
-from app.library.rates import load_rates, usual_threads
+from app.library.places import download_directory, find_files, places
 from app.library.rows import outlook_text
 from app.library.sha256 import stated_sha256
 from app.program import exit_codes
@@ -66,7 +65,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
         raise DownloadError("there is no directory for downloads (name one: --to DIR)", exit_codes.USAGE)
     if wanted.url:
         return _prepare_address(wanted, web, sha256, target)
-    lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type_or_default, settings.weights_or_default)
+    lister = make_lister(settings)
     repository = hub.read_repository(web, wanted.repository, wanted.revision)
     choice, why = choose(
         repository, wanted, lister.memory, lister.machine_rates(), lambda one: make_plan(one.files, target).is_begun
@@ -74,6 +73,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
     if sha256:
         _require_hash(choice, sha256)
     outlook = _outlook(repository, choice, lister)
+    is_open = repository.is_gated and web.has_token
     is_exact = wanted.file_path or wanted.revision != "main"
     return Prepared(
         title=clean_line(repository.name, 100),
@@ -83,7 +83,8 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
         plan=make_plan(choice.files, target),
         outlook=outlook,
         licence=repository.licence,
-        gate=_gate(repository, web.has_token),
+        # A token alone does not do.
+        gate="gated: the account of your token must have accepted its terms" if is_open else "",
         trouble=_trouble(repository, outlook, web.has_token),
         here=_here(choice, settings.model_directories),
     )
@@ -147,19 +148,12 @@ def _require_hash(choice: Choice, sha256: str) -> None:
 
 def _outlook(repository: Repository, choice: Choice, lister: Lister) -> Outlook | None:
     """Estimate by size and type; the size is the real one."""
-    from dataclasses import replace
-
     from app.library.advice import bits_per_weight, needs_of_size
 
     if choice.quantization not in bits_per_weight():
         return None
     needs = needs_of_size(parameters_of(repository, choice), choice.quantization, lister.kv_type)
     return lister.outlook_of(replace(needs, weights_bytes=choice.size_bytes))
-
-
-def _gate(repository: Repository, has_token: bool) -> str:
-    """Say that a token alone does not do."""
-    return "gated: the account of your token must have accepted its terms" if repository.is_gated and has_token else ""
 
 
 def _trouble(repository: Repository, outlook: Outlook | None, has_token: bool) -> str:

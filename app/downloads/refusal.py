@@ -172,7 +172,13 @@ def _certificate_words(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in _OTHER_HOST:
         return "its certificate is for another host: check the address (or is a login page in between?)"
     if error.verify_code in (_SELF_SIGNED, *_UNKNOWN_AUTHORITY) and not _knows_authorities():
-        return _no_authorities_words()
+        given = os.environ.get("SSL_CERT_FILE")
+        if given:
+            return f"there is no certificate to check it by: SSL_CERT_FILE names {given[-100:]}, which holds none"
+        return (
+            "this system has no certificates to check any server by: install its package ca-certificates, "
+            "or name a file of them in SSL_CERT_FILE"
+        )
     if error.verify_code == _SELF_SIGNED:
         return (
             "its certificate is signed by nobody but itself (a login page or a filter in between?): "
@@ -208,13 +214,3 @@ def _has_certificates(directory: str) -> bool:
         return any(_HASHED_NAME.fullmatch(name) for name in os.listdir(directory))
     except OSError:
         return False
-
-
-def _no_authorities_words() -> str:
-    given = os.environ.get("SSL_CERT_FILE")
-    if given:
-        return f"there is no certificate to check it by: SSL_CERT_FILE names {given[-100:]}, which holds none"
-    return (
-        "this system has no certificates to check any server by: install its package ca-certificates, "
-        "or name a file of them in SSL_CERT_FILE"
-    )

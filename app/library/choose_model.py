@@ -34,9 +34,14 @@ def choose_model(given: str | None, settings: Settings, check: Check = engine_ac
         return path
     if settings.model:
         path = str(model_path(settings.model))
-        _check_setting(path, check)
+        try:
+            check(path)
+        except EngineError as error:  # nobody has just typed setting and path: both are named
+            problem = str(error).removeprefix(f"{shown(os.path.basename(path))}: ")
+            raise Refusal(f"the setting model: {clean_line(path, 160)}: {problem}", error.exit_code) from None
         return path
-    return _last_model(check) or _starter()
+    starter = starter_file()
+    return _last_model(check) or (str(starter) if starter else None)
 
 
 def remember_opened(path: Path | str) -> str | None:
@@ -45,20 +50,6 @@ def remember_opened(path: Path | str) -> str | None:
     A file that is away for a day, on a disk that is not plugged in, is the last model again when it is back.
     """
     return None if is_starter(path) else remember_model(path)
-
-
-def _check_setting(path: str, check: Check) -> None:
-    """Let a refusal name the setting and the whole path: nobody has just typed them."""
-    try:
-        check(path)
-    except EngineError as error:
-        problem = str(error).removeprefix(f"{shown(os.path.basename(path))}: ")
-        raise Refusal(f"the setting model: {clean_line(path, 160)}: {problem}", error.exit_code) from None
-
-
-def _starter() -> str | None:
-    path = starter_file()
-    return str(path) if path else None
 
 
 def _last_model(check: Check) -> str | None:

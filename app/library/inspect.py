@@ -79,7 +79,7 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
         "n_files": len(getattr(gguf, "files", (gguf,))),
         "gguf_version": gguf.version,
         "parameters": parameters_of(tensors),
-        "config": {key: _plain(value, longest) for key, value in _fields(checked.config).items()},
+        "config": _plain(checked.config.summary(), longest),
         "types": _sum_types(tensors),
         "layers": plain_values(layers_of(tensors), _SHOWN_CHARS),
         "rope": _plain(rope_of(checked.config, gguf.metadata, gguf.tensors), longest),
@@ -105,11 +105,6 @@ def _plan(path: str, settings: Settings) -> list[dict[str, Any]]:
     rows = [{key: _plain(value, _SHOWN_CHARS) for key, value in row.items()} for row in model.describe_plan()]
     model.close()
     return rows
-
-
-def _fields(config: Any) -> Mapping[str, Any]:
-    summary: Mapping[str, Any] = config.summary() if hasattr(config, "summary") else vars(config)
-    return summary
 
 
 def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
@@ -146,16 +141,11 @@ def _plain(value: Any, longest: int) -> Any:
         return {clean_line(str(key), 120): _plain(one, longest) for key, one in value.items()}
     if isinstance(value, (frozenset, set)):
         value = sorted(value)
-    if isinstance(value, Sequence) or hasattr(value, "tolist"):
-        return _plain_array(value, longest)
-    return clean_line(str(value), longest)
-
-
-def _plain_array(values: Any, longest: int) -> Any:
-    length = len(values)
-    shown = values if length <= _LONGEST_WHOLE else values[:_FIRST_ELEMENTS]
-    elements = shown.tolist() if hasattr(shown, "tolist") else shown
-    plain = [_plain(value, longest) for value in elements]
+    if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
+        return clean_line(str(value), longest)
+    length = len(value)
+    shown = value if length <= _LONGEST_WHOLE else value[:_FIRST_ELEMENTS]
+    plain = [_plain(one, longest) for one in (shown.tolist() if hasattr(shown, "tolist") else shown)]
     return plain if length <= _LONGEST_WHOLE else {"first": plain, "length": length}
 
 
@@ -266,14 +256,16 @@ def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
         if len(tensor.shape) > 1:
             row["types"].setdefault(_part(tensor.name, match), {}).setdefault(tensor.type_name, None)
     rows: list[dict[str, Any]] = []
+    first = 0
     for number in sorted(sums):
         types = {part: " ".join(names) for part, names in sums[number]["types"].items()}
-        row = {**sums[number], "types": types, "first": number, "last": number}
-        if rows and number > 0 and _alike(rows[-1], row):
-            rows[-1]["last"] = number
+        row = {**sums[number], "types": types}
+        if number > 0 and number - 1 in sums and {**rows[-1], **row} == rows[-1]:
+            rows[-1]["layers"] = f"{first}-{number}"
         else:
-            rows.append(row)
-    return [_named(row) for row in rows]
+            first = number
+            rows.append({"layers": "outside" if number < 0 else str(number), **row})
+    return rows
 
 
 def rope_of(config: Any, metadata: Mapping[str, Any], tensor_names: Iterable[str]) -> dict[str, Any]:
@@ -336,14 +328,3 @@ def _part(name: str, match: re.Match[str] | None) -> str:
         return "output head" if name.startswith("output.") else "embedding"
     word = name[match.end() :].partition("_")[0]
     return _PARTS.get(word, "other")
-
-
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    keys = ("parameters", "bytes", "types")
-    return one["last"] + 1 == other["first"] and [one[key] for key in keys] == [other[key] for key in keys]
-
-
-def _named(row: dict[str, Any]) -> dict[str, Any]:
-    first, last = row.pop("first"), row.pop("last")
-    name = "outside" if first < 0 else str(first) if first == last else f"{first}-{last}"
-    return {"layers": name, **row}

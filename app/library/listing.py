@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.library.find import FoundFile, find_files
-from app.library.header import ModelHeader, read_header
-from app.library.header_cache import HeaderCache
-from app.library.places import Place
+from app.library.header import HeaderCache, ModelHeader, read_header
+from app.library.places import FoundFile, Place, find_files
 from app.library.rates import KnownRates, load_rates, usual_threads
 from app.machine.reply_history import ReplyHistory, Usual, identity_of
 from app.program import paths
@@ -140,22 +138,21 @@ class Lister:
 
     def outlook(self, header: ModelHeader) -> Outlook | None:
         """Compare a model with the machine; None for one that cannot be opened."""
-        needs = header.needs_with(self.kv_type)
-        return self.outlook_of(needs, self._usual(header)) if needs is not None else None
+        if header.needs is None:
+            return None
+        needs = replace(header.needs, memory=header.memory.get(self.kv_type, header.needs.memory))
+        identity = identity_of(header.name, header.quantization, header.needs.weights_bytes, self.weights_mode)
+        return self.outlook_of(needs, self.history.usual(identity))
 
     def outlook_of(self, needs: ModelNeeds, usual: Usual | None = None) -> Outlook:
         """Compare with the machine what a model needs. ``usual``: speeds of its earlier replies."""
-        from engine.measure import fit as fitting
+        from engine.measure.fit import fit
 
-        fit = fitting.fit(needs, self.memory, self.machine_rates())
-        return Outlook(
-            verdict=fit.verdict,
-            needed_bytes=fit.needed_bytes,
-            largest_ctx=fit.largest_ctx,
-            decode_tps=usual.decode_tps if usual else fit.decode_tps,
-            prefill_tps=(usual.prefill_tps or fit.prefill_tps) if usual else fit.prefill_tps,
-            is_measured=usual is not None,
-        )
+        found = fit(needs, self.memory, self.machine_rates())
+        decode_tps, prefill_tps = found.decode_tps, found.prefill_tps
+        if usual is not None:
+            decode_tps, prefill_tps = usual.decode_tps, usual.prefill_tps or prefill_tps
+        return Outlook(found.verdict, found.needed_bytes, found.largest_ctx, decode_tps, prefill_tps, usual is not None)
 
     def machine_rates(self) -> MachineRates:
         """Return the rates as the engine's arithmetic takes them."""
@@ -163,18 +160,14 @@ class Lister:
 
         return MachineRates(self.rates.read_gbps, self.rates.decode_gbps, self.rates.prefill_gops)
 
-    def _usual(self, header: ModelHeader) -> Usual | None:
-        assert header.needs is not None
-        return self.history.usual(
-            identity_of(header.name, header.quantization, header.needs.weights_bytes, self.weights_mode)
-        )
 
-
-def make_lister(rates: KnownRates, kv_type: str = "f16", weights_mode: str = "mmap") -> Lister:
-    """Look at this machine's memory as it is now, and at the speeds of earlier replies."""
+def make_lister(settings: Settings, rates: KnownRates | None = None) -> Lister:
+    """Look at this machine's memory as it is now, at speeds of earlier replies, and by default at its known rates."""
     from app.library.measure import memory_for_models
 
-    return Lister(memory_for_models(), rates, ReplyHistory(paths.speeds_file()), kv_type, weights_mode)
+    rates = rates or load_rates(usual_threads(settings))
+    history = ReplyHistory(paths.speeds_file())
+    return Lister(memory_for_models(), rates, history, settings.kv_type_or_default, settings.weights_or_default)
 
 
 def list_models(places: Sequence[Place], lister: Lister, cache: HeaderCache | None = None) -> list[ModelEntry]:
@@ -221,13 +214,7 @@ def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
 
     def read() -> Outlook | None:
         with suppress(Exception):  # it is a figure beside a question, which is asked without it too
-            return outlook_of(path, settings)
+            return make_lister(settings).outlook(read_header(path))
         return None
 
     return in_background(read, "outlook")
-
-
-def outlook_of(path: Path, settings: Settings) -> Outlook | None:
-    """Return whether a file fits and how fast it would be; None where it cannot be opened."""
-    lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type_or_default, settings.weights_or_default)
-    return lister.outlook(read_header(path))

@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.library.find import file_at, find_files
-from app.library.header import ModelHeader
-from app.library.header_cache import HeaderCache
+from app.library.header import HeaderCache, ModelHeader
 from app.library.known import advice_line, offers
 from app.library.listing import ModelEntry, in_order, make_lister, read_models
-from app.library.places import places
+from app.library.places import file_at, find_files, places
 from app.library.rates import TYPICAL_READ_GBPS, KnownRates, known_read_gbps, load_rates, usual_threads
 from app.program.background import in_background
 from app.program.refusals import bug_line
@@ -78,7 +76,7 @@ class Scan:
         threads = usual_threads(settings)
         measured, gbps = load_rates(threads), known_read_gbps(threads)
         rates = measured if measured.read_gbps else KnownRates(gbps or TYPICAL_READ_GBPS)
-        lister = make_lister(rates, settings.kv_type_or_default, settings.weights_or_default)
+        lister = make_lister(settings, rates)
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)
         known = {file.path.resolve() for file in files}

@@ -5,10 +5,9 @@ import sys
 
 import pytest
 
-from app.conversations import lock, log_file, records
+from app.conversations import log_file, records
 from app.conversations.conversation import Conversation, Ending
-from app.conversations.lock import HOLDER_NAME
-from app.conversations.log_file import LogFile, LogRefusedError, read_log
+from app.conversations.log_file import HOLDER_NAME, LogFile, LogRefusedError, read_log
 from app.conversations.records import read_record, write_record
 from app.conversations.replay import VERSION, title_of
 from app.conversations.store import LOG_NAME, Store
@@ -257,8 +256,8 @@ class FakeMsvcrt:
 
 def test_windows_has_a_lock_too(root, log, monkeypatch):
     windows = FakeMsvcrt()
-    monkeypatch.setattr(lock, "fcntl", None)
-    monkeypatch.setattr(lock, "msvcrt", windows)
+    monkeypatch.setattr(log_file, "fcntl", None)
+    monkeypatch.setattr(log_file, "msvcrt", windows)
     monkeypatch.delattr(os, "pread")
     texts = texts_in(root)
     first, second = Store(root).open("000001"), Store(root).open("000001")
