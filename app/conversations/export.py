@@ -1,7 +1,4 @@
-"""A conversation as a Markdown file: front matter that says what produced it, then the turns.
-
-Never writes over a file. Knows no Textual and no engine.
-"""
+"""A conversation as a Markdown file: front matter that says what produced it, then the turns."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 
 
 def to_markdown(conversation: Conversation, model: str, now: datetime, with_thinking: bool = False) -> str:
-    """Write the conversation down, with the thinking before its answers if that is wanted.
-
-    ``model``: name and quantisation, clean, "" for unknown; ``now``: the time that the front matter shows.
-    """
+    """Write the conversation down as of ``now``; ``model``: name and quantisation, clean, "" for unknown."""
     replies = [m for m in conversation.messages if m.role is Role.ASSISTANT]
     front = {
         "program": "jalopy",

@@ -107,14 +107,12 @@ class Journal:
     @property
     def id(self) -> str:
         """The conversation's id; "" before it is on disk."""
-        path = self._path
-        return path.name if path is not None else ""
+        return self._path.name if self._path is not None else ""
 
     @property
     def state_path(self) -> Path | None:
         """Prefix of the file names of its cache states; None before it is on disk."""
-        path = self._path
-        return path / STATE_NAME if path is not None else None
+        return self._path / STATE_NAME if self._path is not None else None
 
     @property
     def title(self) -> str:

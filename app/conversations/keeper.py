@@ -150,7 +150,12 @@ class Keeper:
         try:
             self._write(is_ending)
         except Exception as error:
-            self._take_back()
+            # Nothing since the last sync can be relied on: all of it is written again.
+            with self._condition:
+                self._waiting.extendleft(reversed([*self._unsynced, *self._taken]))
+                self._unsynced, self._taken = [], []
+            if self.log is not None:
+                self.log.forget_unsynced()
             self.trouble = cause_of(error)
             self._failed_try = self._n_tries
         else:
@@ -178,14 +183,6 @@ class Keeper:
                 self._unsynced.clear()
             if self.summary is not None:
                 write_summary(self.log.path.parent, self.summary, self.log.size)
-
-    def _take_back(self) -> None:
-        """Nothing since the last sync can be relied on: all of it is written again."""
-        with self._condition:
-            self._waiting.extendleft(reversed([*self._unsynced, *self._taken]))
-            self._unsynced, self._taken = [], []
-        if self.log is not None:
-            self.log.forget_unsynced()
 
 
 def cause_of(error: Exception) -> str:

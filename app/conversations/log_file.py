@@ -42,6 +42,7 @@ MOST_LOG_BYTES = 64 << 20
 """A longer log is neither written nor read: weeks of writing do not fill it."""
 IN_USE = "in use by another jalopy"
 _MOST_COPIES = 100
+_MOST_PLACES = 3
 MOST_DAMAGED_LINES = 1000
 """Damaged lines after which reading stops: the file is not a log."""
 
@@ -125,8 +126,28 @@ class ReadLog:
 
     @property
     def damage(self) -> str:
-        """Line on the missing messages and their places; "" where all lines are sound."""
-        return damage_line(self.saved, self.n_damaged_lines)
+        """How much cannot be read, what that lacks, and what it means for the model; "" where all is well."""
+        messages, lost = self.saved.conversation.messages, set(self.saved.lost_behind)
+        places: list[str] = []
+        n_there = 0
+        for index, message in enumerate(messages):
+            is_gap = message.is_missing and not (index and messages[index - 1].is_missing)
+            if is_gap or (index in lost and not message.is_missing):
+                places.append(f"between messages {n_there} and {n_there + 1}" if n_there else "before message 1")
+            n_there += not message.is_missing
+        if self.saved.is_end_lost or len(messages) in lost:
+            places.append(f"behind message {n_there}" if n_there else "in it")
+        said = [f"what was said {_listed(places)} is missing"] if places else []
+        if any(message.is_missing for message in messages):
+            said.append("the model goes on behind that")
+        if messages and not self.saved.has_head:
+            said.append("the system prompt is missing")
+        if not self.n_damaged_lines:
+            return "; ".join(said)
+        lines = (
+            "1 line of its file is" if self.n_damaged_lines == 1 else f"{self.n_damaged_lines} lines of its file are"
+        )
+        return f"{lines} damaged: {', '.join(said) or 'no message is missing'}"
 
 
 def read_log(content: bytes) -> ReadLog:
@@ -138,7 +159,10 @@ def read_log(content: bytes) -> ReadLog:
             return ReadLog(replay.finish(), pos, is_torn=True, n_damaged_lines=n_damaged)
         line, pos = content[pos:end], end + 1
         try:
-            _take(replay, line)
+            record = read_record(line)
+            if record is None:
+                raise UnsoundRecordError
+            replay.take(record, checksum_of(line))
             good_bytes = pos
         except UnsoundRecordError:
             replay.note_lost()
@@ -150,26 +174,13 @@ def read_log(content: bytes) -> ReadLog:
     return ReadLog(replay.finish(), pos, n_damaged_lines=n_damaged)
 
 
-def _take(replay: Replay, line: bytes) -> None:
-    record = read_record(line)
-    if record is None:
-        raise UnsoundRecordError
-    replay.take(record, checksum_of(line))
-
-
 class LogFile:
-    """An open log. Only one process at a time has it.
-
-    Attributes:
-        size: bytes that are written.
-        synced: bytes that outlive a power cut.
-        is_locked: whether other programs find it in use.
-    """
+    """An open log. Only one process at a time has it; where it ``is_locked``, other programs find it in use."""
 
     def __init__(self, path: Path, handle: int, is_locked: bool = True) -> None:
-        self.path, self.is_locked = path, is_locked
-        self._handle = handle
+        self.path, self._handle, self.is_locked = path, handle, is_locked
         self.size = self.synced = os.fstat(handle).st_size
+        """Bytes that are written, and those that outlive a power cut."""
 
     @classmethod
     def create(cls, path: Path) -> LogFile:
@@ -217,10 +228,7 @@ class LogFile:
         return found, found.damage
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Write lines at the end. Raises LogRefusedError: the file would be longer than is read again.
-
-        After an OSError the file is as long as it was, or will be cut to that before the next line.
-        """
+        """Write lines at the end. Raises LogRefusedError: the file grows too long; OSError: it is cut to its size."""
         self._cut(self.size)
         data = memoryview(b"".join(lines))
         if self.size + len(data) > MOST_LOG_BYTES:
@@ -236,10 +244,7 @@ class LogFile:
         self.size += len(data)
 
     def sync(self) -> None:
-        """Let everything written outlive a power cut.
-
-        Raises OSError: what was not synced cannot be relied on: write it again after ``forget_unsynced``.
-        """
+        """Let all that is written outlive a power cut. Raises OSError: write anew what was not synced."""
         os.fsync(self._handle)
         self.synced = self.size
 
@@ -329,32 +334,6 @@ def _read_all(handle: int) -> bytes:
     os.lseek(handle, 0, os.SEEK_SET)  # what is appended goes to the end all the same
     with os.fdopen(handle, "rb", closefd=False) as file:
         return file.read(size)
-
-
-_MOST_PLACES = 3
-
-
-def damage_line(saved: Saved, n_lines: int) -> str:
-    """Say how much of a log cannot be read, what that lacks, and what it means for the model; "" where all is well."""
-    messages, lost = saved.conversation.messages, set(saved.lost_behind)
-    places: list[str] = []
-    n_there = 0
-    for index, message in enumerate(messages):
-        is_gap = message.is_missing and not (index and messages[index - 1].is_missing)
-        if is_gap or (index in lost and not message.is_missing):
-            places.append(f"between messages {n_there} and {n_there + 1}" if n_there else "before message 1")
-        n_there += not message.is_missing
-    if saved.is_end_lost or len(messages) in lost:
-        places.append(f"behind message {n_there}" if n_there else "in it")
-    said = [f"what was said {_listed(places)} is missing"] if places else []
-    if any(message.is_missing for message in messages):
-        said.append("the model goes on behind that")
-    if messages and not saved.has_head:
-        said.append("the system prompt is missing")
-    if not n_lines:
-        return "; ".join(said)
-    lines = "1 line of its file is" if n_lines == 1 else f"{n_lines} lines of its file are"
-    return f"{lines} damaged: {', '.join(said) or 'no message is missing'}"
 
 
 def _listed(places: Sequence[str]) -> str:

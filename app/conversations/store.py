@@ -13,7 +13,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -22,8 +22,7 @@ from app.conversations.log_file import HOLDER_NAME, Held, LogFile, LogRefusedErr
 from app.conversations.records import write_record
 from app.conversations.replay import MOST_TITLE_CHARS, Saved, head_record
 from app.conversations.segment_notes import SUFFIX, noted_in
-from app.conversations.summary import FILE_NAME as SUMMARY_NAME
-from app.conversations.summary import Summary, read_summary, remembered_title, summary_of, write_summary
+from app.conversations.summary import SUMMARY_NAME, Summary, read_summary, remembered_title, summary_of, write_summary
 from app.program import paths
 from app.program.remote_model import ModelPlace, is_remote
 from app.program.small_file import JsonFile, safe_flags
@@ -110,9 +109,8 @@ class Store:
             found = os.lstat(directory / LOG_NAME)
         except (OSError, LogRefusedError):
             return None
-        summary, trouble = read_summary(directory, found.st_size), ""
-        if summary is None:
-            summary, trouble = self._summarize(directory, found.st_size)
+        known = read_summary(directory, found.st_size)
+        summary, trouble = (known, "") if known is not None else self._summarize(directory, found.st_size)
         return Entry(conversation_id, summary, found.st_size, self.state_bytes([conversation_id]), trouble)
 
     def newest(self, model_path: str) -> str | None:
@@ -125,10 +123,7 @@ class Store:
         return max(fitting, key=lambda entry: entry.last_use).id if fitting else None
 
     def note_use(self, conversation_id: str, model_path: str) -> int:
-        """Count one more use of a conversation, "" for one that is not on disk yet, and return its order.
-
-        Uses are counted, not timed: a clock that jumps changes nothing.
-        """
+        """Count one more use, of "" before it is on disk, and return its order: a clock that jumps changes nothing."""
         recent = self._read_recent()
         before, last = recent or (max((entry.summary.order for entry in self.entries()), default=0) + 1, {})
         others = [(path, one) for path, one in last.items() if path != model_path]
@@ -223,10 +218,7 @@ class Store:
         return read_only(self._directory(conversation_id) / LOG_NAME).saved
 
     def open(self, conversation_id: str) -> Opened:
-        """Open a conversation to go on with it; one that is in use or cannot be mended comes as a copy.
-
-        Raises LogRefusedError: it cannot be used at all; OSError: it cannot be read.
-        """
+        """Open a conversation; one in use, or beyond mending, comes as a copy. Raises LogRefusedError, OSError."""
         path = self._directory(conversation_id) / LOG_NAME
         try:
             log = LogFile.open(path)
@@ -265,47 +257,37 @@ class Store:
                 return LogFile.create(directory / LOG_NAME)
             except BaseException:
                 with suppress(OSError):
-                    (directory / LOG_NAME).unlink()
-                with suppress(OSError):
+                    (directory / LOG_NAME).unlink(missing_ok=True)
                     directory.rmdir()
                 raise
         raise FileExistsError(errno.EEXIST, "there are too many conversations")
 
     def rename(self, conversation_id: str, title: str) -> None:
         """Give one that is not open another title. Raises LogRefusedError: it is in use, or unusable; OSError."""
-        log = LogFile.open(self._directory(conversation_id) / LOG_NAME)
-        try:
+        with closing(LogFile.open(self._directory(conversation_id) / LOG_NAME)) as log:
             found, _ = log.load()
             head = [] if found.saved.has_head else [head_record(None, now_text())]
             records = [*head, {"k": "title", "text": clean_line(title, MOST_TITLE_CHARS)}]
             log.append([write_record(one) for one in records])
             log.sync()
             write_summary(log.path.parent, summary_of(log.load()[0].saved), log.size)
-        finally:
-            log.close()
 
     def delete(self, conversation_id: str) -> None:
         """Delete a conversation and all that belongs to it. Raises LogRefusedError: in use, or another's; OSError."""
         directory = self._directory(conversation_id)
-        log = LogFile.open(directory / LOG_NAME)
-        self._drop_segments(conversation_id)
-        if os.name == "nt":  # what is open cannot be deleted there
-            log.close()
-        try:
+        with closing(LogFile.open(directory / LOG_NAME)) as log:
+            self._drop_segments(conversation_id)
+            if os.name == "nt":  # what is open cannot be deleted there
+                log.close()
             _empty(directory, but=LOG_NAME)  # the log goes last: a conversation that is half deleted is still listed
             for _ in range(_MOST_TRIES - 1):
                 with suppress(OSError):  # the state of its cache may still be written, a moment longer
                     shutil.rmtree(directory)
                     return
             shutil.rmtree(directory)
-        finally:
-            log.close()
 
     def sweep(self, now_s: float) -> None:
-        """Delete directories that have no log and nothing else of the user's: what a deletion left of a conversation.
-
-        What was touched within the last hour of wall time may be a conversation that begins.
-        """
+        """Delete what a deletion left: directories without a log or anything of the user's, not of the last hour."""
         for conversation_id in self.ids():
             with suppress(LogRefusedError, OSError):
                 directory = self._directory(conversation_id)

@@ -1,7 +1,7 @@
 """Thinking blocks in a stream of text: where a model talks to itself before it answers.
 
 A block is recognised at the start of a reply only, so that an answer may speak of the tags. Some templates print the
-opening tag themselves; then the reply begins inside the block. Knows no screen and no engine.
+opening tag themselves; then the reply begins inside the block.
 """
 
 from __future__ import annotations
@@ -38,10 +38,7 @@ def tag_ids(control_texts: Mapping[str, int]) -> frozenset[int]:
 
 
 def answer_start(text: str, opened: ThoughtMarker | None) -> int:
-    """Return where in a reply's text the answer begins; where there is only thinking so far, the thinking.
-
-    ``text``: cleaned, with its tags; ``opened``: of the block which the prompt has opened already.
-    """
+    """Return where in a reply's text, cleaned and with its tags, the answer begins, or else the newest thought."""
     splitter = ThinkingSplitter(opened)
     splitter.push(text)
     splitter.flush()
@@ -74,10 +71,7 @@ class _Where(Enum):
 
 
 class ThinkingSplitter:
-    """Tell thinking and answer apart; the pieces joined are the same however the text was split.
-
-    ``opened``: the marker of the block which the prompt has opened already, or None.
-    """
+    """Tell thinking and answer apart, however the text is split; ``opened``: of a block that the prompt opened."""
 
     def __init__(self, opened: ThoughtMarker | None = None) -> None:
         self._opened = opened

@@ -72,10 +72,8 @@ def fitting(
     """Return the passages that answer best to a question and fit, in the order in which they stand in the documents.
 
     Where the context holds some already, only those come that are new and answer at least half as well as the best
-    of all: nothing is read for a word of thanks, and what was read stays in its place.
-
-    Args:
-        rooms_chars: limits for a first question about the documents, and for a later one.
+    of all: nothing is read for a word of thanks, and what was read stays in its place. The second of ``rooms_chars`` is
+    for such a later question.
     """
     most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, rooms_chars[0] // 6))
     passages = [passage for document in documents for passage in _cut(document, most_chars)]

@@ -22,7 +22,7 @@ from app.documents.text_file import (
     open_file,
     read_text_file,
 )
-from app.program.own_module import own_module
+from app.program.paths import own_module
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 from app.text.record import record
@@ -136,12 +136,10 @@ def read_documents(wanted: Iterable[str], only_existing: bool = False) -> Readin
             troubles.append(f"{clean_line(str(path), 200)} and what follows it: left out (the limits are {limits})")
             break
         texts[path] = text
-    return Reading(_named(texts), _shortened(troubles))
-
-
-def _shortened(troubles: list[str]) -> tuple[str, ...]:
     more = len(troubles) - _MOST_LINES
-    return (*troubles[:_MOST_LINES], *([f"... and {more} more that cannot be read"] if more > 0 else []))
+    if more > 0:
+        troubles[_MOST_LINES:] = [f"... and {more} more that cannot be read"]
+    return Reading(_named(texts), tuple(troubles))
 
 
 def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:

@@ -13,8 +13,15 @@ from app.text.clean_text import clean_line, clean_text
 
 MAX_FILE_BYTES = 8 << 20
 """About two million tokens: more than a context on the machines this is made for; passages of it may fit."""
-
+FAILED = 3
+"""Exit code of the process where it writes a reason and no text."""
+MAX_SOURCE_BYTES = 64 << 20
+"""Limit on a PDF or DOCX file, and on what a DOCX file's text unpacks to."""
+MAX_TEXT_CHARS = 8 << 20
+PAGE_LINE = re.compile(r"\[page (\d+)\]")
+"""The line before each page of a PDF."""
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+_HEADING = re.compile(r"(.{1,200}), (lines? \d+(?:-\d+)?|pages? \d+(?:-\d+)?):\n(`{3,})\n")
 
 
 def read_text_file(path: Path) -> str:
@@ -78,9 +85,6 @@ def decoded(raw: bytes, shown: str) -> str:
         return raw.decode("latin-1" if encoding == "utf-8" else encoding, errors="replace")
 
 
-_HEADING = re.compile(r"(.{1,200}), (lines? \d+(?:-\d+)?|pages? \d+(?:-\d+)?):\n(`{3,})\n")
-
-
 def sources_of(message: str) -> tuple[str, ...]:
     """Return the places of the passages that a message begins with."""
     sources: list[str] = []
@@ -93,12 +97,3 @@ def sources_of(message: str) -> tuple[str, ...]:
         at = end + len(heading[3]) + 2
         at += message.startswith(" ", at)
     return tuple(sources)
-
-
-FAILED = 3
-"""Exit code of the process where it writes a reason and no text."""
-MAX_SOURCE_BYTES = 64 << 20
-"""Limit on a PDF or DOCX file, and on what a DOCX file's text unpacks to."""
-MAX_TEXT_CHARS = 8 << 20
-PAGE_LINE = re.compile(r"\[page (\d+)\]")
-"""The line before each page of a PDF."""

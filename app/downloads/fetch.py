@@ -1,7 +1,4 @@
-"""From a plan to files: everything is looked at before a byte is asked for, and nothing gets its name unchecked.
-
-Knows nothing of terminals and screens: progress is a small record, and whoever wants to stop says so.
-"""
+"""From a plan to files: everything is looked at before a byte is asked for, and nothing gets its name unchecked."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 from app.downloads.hub import RemoteFile
@@ -58,7 +56,6 @@ class Progress:
     rate_bps: float = 0.0
     """Bytes a second over the last seconds; 0 for unknown."""
     note: str = ""
-    """Why it waits."""
 
     @property
     def left_s(self) -> float | None:
@@ -122,10 +119,7 @@ def make_plan(files: tuple[RemoteFile, ...], directory: Path) -> DownloadPlan:
 
 
 def download(plan: DownloadPlan, web: Web, report: Report, is_wanted: Callable[[], bool] = lambda: True) -> list[Path]:
-    """Download the files one after the other and return where they are.
-
-    Raises Stopped: ``is_wanted`` says no, and parts are kept; DownloadError, OSError: it cannot be had, or not written.
-    """
+    """Download the files one by one; return where they are. Raises Stopped: parts are kept; DownloadError; OSError."""
     plan.directory.mkdir(parents=True, exist_ok=True)
     done, paths = 0, []
     for remote in plan.files:
@@ -198,19 +192,13 @@ class _Download:
                 else:
                     fruitless += 1
                 most_bytes = max(most_bytes, part.size_bytes)
-                pause_s = self._pause_s(error, fruitless, waited_s)
+                pause_s = pause_before_retry(error, fruitless, waited_s)
+                if isinstance(error, StatusError) and error.status == 416 and self._may_resume:
+                    self._may_resume, pause_s = False, 0.0  # it does not give the rest; perhaps it gives the whole
+                if pause_s is None:
+                    raise
                 waited_s += pause_s
                 self._wait(pause_s, part, str(error))
-
-    def _pause_s(self, error: ConnectionCut | StatusError, fruitless: int, waited_s: float) -> float:
-        """Return how long to wait before the next attempt, or raise what the last one ended with."""
-        if isinstance(error, StatusError) and error.status == 416 and self._may_resume:
-            self._may_resume = False  # it does not give the rest; perhaps it gives the whole
-            return 0.0
-        pause_s = pause_before_retry(error, fruitless, waited_s)
-        if pause_s is None:
-            raise error
-        return pause_s
 
     def _ask(self, part: PartFile) -> None:
         headers = {}
@@ -218,8 +206,7 @@ class _Download:
             headers["Range"] = f"bytes={part.size_bytes}-"
             if part.etag:
                 headers["If-Range"] = part.etag
-        response = self._web.get(self._remote.url, headers)
-        try:
+        with closing(self._web.get(self._remote.url, headers)) as response:
             self._check_answer(response, part)
             if response.status == 200:
                 self._pass_over(response, part)
@@ -233,8 +220,6 @@ class _Download:
                 self._show("download", part.size_bytes)
             if response.read(1):
                 part.append(b"\0")  # refuses: the file is complete
-        finally:
-            response.close()
 
     def _check_answer(self, response: Response, part: PartFile) -> None:
         """Refuse what cannot be the file, or the rest of it."""
@@ -321,8 +306,6 @@ def _has_size(path: Path, size_bytes: int) -> bool:
 def _free_bytes(directory: Path) -> int | None:
     """Return what is free where the directory is, or will be."""
     for place in (directory, *directory.parents):
-        try:
+        with suppress(OSError):
             return shutil.disk_usage(place).free
-        except OSError:
-            continue
     return None

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from app.downloads.refusal import DownloadError
 from app.downloads.web import Web, split_address
-from app.library.places import hugging_face_home, user_home
+from app.library.places import hugging_face_home
 from app.program import exit_codes
 from app.program.small_file import read_bounded
 from app.text.clean_text import clean_line
@@ -64,18 +63,17 @@ class Repository:
     """Nobody gets them."""
 
 
-def endpoint(environ: Mapping[str, str] = os.environ) -> str:
+def endpoint() -> str:
     """Return the hub's address, or that of its mirror that HF_ENDPOINT names."""
-    return (environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+    return (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
 
 
-def token(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
+def token() -> str:
     """Return the user's token from HF_TOKEN, or from the file where Hugging Face's programs keep it; "" for none."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        if environ.get(name):
-            return _sound_token(environ[name])
-    given = environ.get("HF_TOKEN_PATH")
-    directory = hugging_face_home(environ, home)
+        if os.environ.get(name):
+            return _sound_token(os.environ[name])
+    given, directory = os.environ.get("HF_TOKEN_PATH"), hugging_face_home()
     path = Path(given) if given else directory / "token" if directory else None
     if path is None:
         return ""
@@ -85,9 +83,9 @@ def token(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> 
         return ""
 
 
-def connect(environ: Mapping[str, str] = os.environ, **options: Any) -> Web:
+def connect(**options: Any) -> Web:
     """Return a client that shows the token to the hub and to nobody else."""
-    return Web(token(environ, user_home()), split_address(endpoint(environ)).netloc, **options)
+    return Web(token(), split_address(endpoint()).netloc, **options)
 
 
 def read_repository(web: Web, name: str, revision: str = "main", base: str | None = None) -> Repository:

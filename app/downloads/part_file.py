@@ -27,10 +27,7 @@ _MAGIC = b"GGUF"
 
 
 class PartFile:
-    """The open, locked part of one file; use it as a context.
-
-    Raises DownloadError: another process downloads it, or what is there is no plain file; OSError: it cannot be opened.
-    """
+    """The open, locked part of one file, a context. Raises DownloadError: another has it, or it is no file; OSError."""
 
     def __init__(self, directory: Path, remote: RemoteFile) -> None:
         self.remote = remote
@@ -112,10 +109,7 @@ class PartFile:
         self.size_bytes += len(piece)
 
     def finish(self) -> Path:
-        """Check size, hash and header, and give the file its name.
-
-        Raises DownloadError: it is not what it must be, and the part is gone; OSError: the part stays.
-        """
+        """Check size, hash and header, and name the file. Raises DownloadError: a wrong one; OSError: a part stays."""
         if self.size_bytes != self.remote.size_bytes or self._hash.hexdigest() != self.remote.sha256:
             self.discard()
             raise DownloadError(f"{self.remote.name}: the hash of what came is wrong; it was thrown away (try again)",

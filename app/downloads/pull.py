@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from app.downloads import hub
@@ -20,12 +19,10 @@ from app.library.places import download_directory, find_files, places
 from app.library.rows import outlook_text
 from app.library.sha256 import stated_sha256
 from app.program import exit_codes
+from app.program.settings import Settings
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.record import record
-
-if TYPE_CHECKING:
-    from app.program.settings import Settings
 
 
 @record
@@ -33,7 +30,6 @@ class Prepared:
     """A download before it starts, with the lines to show first."""
 
     title: str
-    """What it is, clean."""
     again: str
     """What to ask for to get the same, whatever advice would be then."""
     quantization: str
@@ -53,10 +49,7 @@ class Prepared:
 def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory: Path | None = None) -> Prepared:
     """Find out what that means, how large it is, and whether this machine has room for it; downloads nothing.
 
-    Args:
-        sha256: what the one file must have; "" takes what the hub states.
-        directory: where it goes; None takes the settings'.
-
+    ``sha256``: what the one file must have, "" for what the hub states; ``directory``: by default that of the settings.
     Raises DownloadError: it means nothing, or cannot be had.
     """
     wanted = parse_wanted(text, hub.endpoint())
@@ -104,18 +97,17 @@ def price_lines(prepared: Prepared) -> list[str]:
     plan = prepared.plan
     n_files = f" in {len(plan.files)} files" if len(plan.files) > 1 else ""
     what = f"{prepared.title} {prepared.quantization}".strip()
-    lines = [f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}"]
-    if plan.here_bytes:
-        lines.append(f"{figures.size(plan.here_bytes)} of it are here already")
     free = f", {figures.size(plan.free_bytes)} free there" if plan.free_bytes is not None else ""
-    lines.append(f"goes to {clean_line(str(plan.directory), 200)}{free}")
-    if prepared.outlook is not None:
-        lines.append(f"on this machine: {outlook_text(prepared.outlook, names_context=False)}")
-    if prepared.licence:
-        lines.append(f"licence: {prepared.licence}")
-    if prepared.gate:
-        lines.append(prepared.gate)
-    return lines
+    outlook = outlook_text(prepared.outlook, names_context=False)
+    lines = (
+        f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}",
+        f"{figures.size(plan.here_bytes)} of it are here already" if plan.here_bytes else "",
+        f"goes to {clean_line(str(plan.directory), 200)}{free}",
+        f"on this machine: {outlook}" if outlook else "",
+        f"licence: {prepared.licence}" if prepared.licence else "",
+        prepared.gate,
+    )
+    return [line for line in lines if line]
 
 
 def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> Prepared:

@@ -56,10 +56,7 @@ class StatusError(DownloadError):
 
 
 def pause_before_retry(error: DownloadError, attempt: int, waited_s: float = 0.0) -> float | None:
-    """Return how long to wait before trying again; None where that would not help, or was done often enough.
-
-    ``attempt``: how many were in vain before this one; ``waited_s``: all pauses between them.
-    """
+    """Return how long to wait before trying again, ``attempt`` of them in vain; None where that would not help."""
     if attempt >= MOST_RETRIES or (isinstance(error, StatusError) and error.status not in _RETRIED):
         return None
     wanted_s = error.pause_s if isinstance(error, StatusError) else None
@@ -206,11 +203,8 @@ def _knows_authorities() -> bool:
         return True
     found = ssl.get_default_verify_paths()
     directories = os.environ.get(found.openssl_capath_env) or found.openssl_capath
-    return any(map(_has_certificates, directories.split(os.pathsep)))
-
-
-def _has_certificates(directory: str) -> bool:
-    try:
-        return any(_HASHED_NAME.fullmatch(name) for name in os.listdir(directory))
-    except OSError:
-        return False
+    for directory in directories.split(os.pathsep):
+        with suppress(OSError):
+            if any(map(_HASHED_NAME.fullmatch, os.listdir(directory))):
+                return True
+    return False

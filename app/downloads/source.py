@@ -129,13 +129,15 @@ def choose(
     if not choices:
         raise DownloadError(f"{repository.name}: has no GGUF file that could be checked (another repository has them?)",
                             exit_codes.BAD_DATA)  # fmt: skip
+    named = [one for one in choices if one.quantization == wanted.quantization]
     if wanted.file_path:
         end = f"/{wanted.file_path}"
         named = [one for one in choices if any(unquote(urlsplit(file.url).path).endswith(end) for file in one.files)]
-        return _only(named, repository, wanted.file_path, choices), "as named"
-    if wanted.quantization:
-        named = [one for one in choices if one.quantization == wanted.quantization]
-        return _only(named, repository, wanted.quantization, choices), "as named"
+    if name := wanted.file_path or wanted.quantization:
+        if not named:
+            there = _named(choices)
+            raise DownloadError(f"{repository.name}: has no {name}; there are {there}", exit_codes.UNREADABLE)
+        return named[0], "as named"
     if len(choices) == 1:
         return choices[0], "the only one there"
     begun = [one for one in choices if is_begun(one)]
@@ -168,12 +170,6 @@ def _advised(
             exit_codes.NO_MEMORY,
         )
     return found, "what suits this machine"
-
-
-def _only(found: Sequence[Choice], repository: Repository, wanted: str, choices: Iterable[Choice]) -> Choice:
-    if not found:
-        raise DownloadError(f"{repository.name}: has no {wanted}; there are {_named(choices)}", exit_codes.UNREADABLE)
-    return found[0]
 
 
 def _named(choices: Iterable[Choice]) -> str:

@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import field, replace
 from email.message import Message
 from typing import Any, TypeVar
@@ -81,12 +81,7 @@ class _BoundedReader(io.BufferedReader):
 
 
 class Lines:
-    """The open connections of one client, which sends one request at a time.
-
-    Args:
-        headers_s: limit on the time that the headers of an answer take.
-        silence_s: without a byte, after which a connection that stands is dead; None for as long as connecting takes.
-    """
+    """The open connections of one client, which sends one request at a time; arguments as of ``Web``."""
 
     def __init__(self, headers_s: float, silence_s: float | None) -> None:
         self._headers_s, self._silence_s = headers_s, silence_s
@@ -139,7 +134,7 @@ class Lines:
 
 
 class _TimedAnswer(http.client.HTTPResponse):
-    """An answer that is given up where its headers are not whole in time."""
+    """An answer that is given up where its headers are not whole in time: the library's timeout is one of each read."""
 
     def __init__(self, deadline_s: float, sock: socket.socket, *rest: Any, **named: Any) -> None:
         super().__init__(sock, *rest, **named)
@@ -230,10 +225,7 @@ class Response:
     """None where a body may come as slowly as it is written."""
 
     def read(self, n_bytes: int) -> bytes:
-        """Return the next bytes, b"" at the end.
-
-        Raises ConnectionCut: it broke off, or hardly anything came for too long; DownloadError: the rest does not end.
-        """
+        """Return the next bytes, b"" at the end. Raises ConnectionCut: hardly any come; DownloadError: no end comes."""
         try:
             piece: bytes = self._body.read1(n_bytes) if hasattr(self._body, "read1") else self._body.read(n_bytes)
         except EndlessLinesError as error:
@@ -256,15 +248,10 @@ class Response:
 
 
 class Web:
-    """Sends requests.
+    """Sends requests; the token goes to ``token_host``, a host and port as in an address, only.
 
-    Args:
-        token: for ``token_host`` only.
-        token_host: host and port, as in an address.
-        timeout_s: seconds without a byte after which a connection counts as dead.
-        headers_s: limit on the time that the headers of an answer take, however they arrive.
-        silence_s: in place of ``timeout_s`` once the connection stands; None for the same.
-        pause: waits the given number of seconds before another attempt.
+    A connection without a byte for ``timeout_s``, or for ``silence_s`` where it stands, counts as dead; headers take
+    ``headers_s`` at most, however they arrive; ``pause`` waits the given number of seconds before another attempt.
     """
 
     def __init__(
@@ -285,10 +272,7 @@ class Web:
         self._direct_opener = urllib.request.build_opener(_NoRedirects, direct, *lines.handlers())
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
-        """Ask for an address, following redirects; anything but success is raised.
-
-        Raises StatusError: the server says no; ConnectionCut, DownloadError: as of ``ask``, or of a redirect.
-        """
+        """Ask for an address, following redirects. Raises StatusError: it says no; or as ``ask`` does."""
         seen: list[str] = []
         linked: Message | None = None
         for _ in range(MOST_REDIRECTS + 1):
@@ -337,7 +321,7 @@ class Web:
     def _body_once(self, url: str) -> bytes:
         response = self.get(url)
         started_s, pieces, n_bytes = time.monotonic(), [], 0
-        try:
+        with closing(response):
             while piece := response.read(1 << 16):
                 pieces.append(piece)
                 n_bytes += len(piece)
@@ -345,17 +329,12 @@ class Web:
                     raise DownloadError(f"{host_of(url)}: the answer does not end")
                 if time.monotonic() - started_s > _BODY_PATIENCE_S:
                     raise DownloadError(f"{host_of(url)}: the answer takes too long")
-        finally:
-            response.close()
         if response.length not in (None, n_bytes):
             raise ConnectionCut(f"{host_of(url)}: the answer was cut off")
         return b"".join(pieces)
 
     def ask(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Response:
-        """Send one request; whatever is answered, a redirect too, is returned.
-
-        Raises ConnectionCut: no answer in time; DownloadError: no connection that can be trusted, or an endless answer.
-        """
+        """Send one request; return any answer. Raises ConnectionCut: none in time; DownloadError: none to trust."""
         request = urllib.request.Request(url, body, dict(headers))
         request.add_header("User-Agent", f"jalopy/{installed_version()}")
         request.add_header("Accept-Encoding", "identity")

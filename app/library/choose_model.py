@@ -18,15 +18,10 @@ Check = Callable[[str], None]
 def choose_model(given: str | None, settings: Settings, check: Check = engine_access.check_model) -> str | None:
     """Return the model to open: the one given, that of the settings, the last one used, or the one that is bundled.
 
-    What was used last counts only while its file can be used. None: not even the bundled one is there.
+    What was used last counts only while its file can be used. ``check`` raises for one that cannot be. Before a screen
+    a glance is enough: what opening finds wrong is then shown in the chat, and the first frame need not wait for it.
 
-    Args:
-        check: raises for a file that cannot be used. Before a screen a glance is enough: what opening the file finds
-            wrong is then shown in the chat, and the first frame need not wait for it.
-
-    Raises:
-        EngineError: the given model cannot be used.
-        Refusal: the one of the settings cannot.
+    Raises EngineError: the given model cannot be used; Refusal: the one of the settings cannot.
     """
     if given:
         path = str(model_path(given))

@@ -13,6 +13,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from app.text.record import record
 from engine import MemoryNeeds
 
 if TYPE_CHECKING:
-    from engine import GGUFFile, MemoryNeeds
+    from engine import GGUFFile
     from engine.measure.fit import ModelNeeds
 
 _LONGEST_TEXT = 120
@@ -42,10 +43,8 @@ class ModelHeader:
     """Elements of all tensors."""
     quantization: str = ""
     type_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Of the tensors, by their types."""
     context_length: int = 0
     licence: str = ""
-    """Where the file states one."""
     reason: str = ""
     """Why the engine cannot run it, in one clean line; "" where nothing is against it."""
     needs: ModelNeeds | None = None
@@ -62,10 +61,8 @@ def read_header(path: Path) -> ModelHeader:
         gguf = read_gguf(path, keeps_strings=False)
     except Exception as error:
         return ModelHeader(reason=_reason(error, path))
-    try:
+    with closing(gguf):
         return _described(gguf)
-    finally:
-        gguf.close()
 
 
 def supported_names() -> str:
@@ -78,6 +75,10 @@ def supported_names() -> str:
 
 
 def _described(gguf: GGUFFile) -> ModelHeader:
+    from engine import KV_TYPES, memory_needs
+    from engine.measure.fit import needs_of
+    from engine.models import read_config
+
     metadata = gguf.metadata
     architecture = _text(metadata.get("general.architecture"))
     context = metadata.get(f"{architecture}.context_length")
@@ -94,24 +95,17 @@ def _described(gguf: GGUFFile) -> ModelHeader:
         licence=_text(metadata.get("general.license.name") or metadata.get("general.license")),
     )
     try:
-        return _with_needs(header, gguf)
+        needs, config = needs_of(gguf), read_config(gguf)
+        memory = {name: memory_needs(config, kv_type) for name, kv_type in KV_TYPES.items()}
     except Exception as error:
         return replace(header, reason=_reason(error, gguf.path))
-
-
-def _with_needs(header: ModelHeader, gguf: GGUFFile) -> ModelHeader:
-    from engine import KV_TYPES, memory_needs
-    from engine.measure.fit import needs_of
-    from engine.models import read_config
-
-    needs, config = needs_of(gguf), read_config(gguf)
     return replace(
         header,
         name=needs.name,
         quantization=needs.quantization,
         context_length=needs.context_length,
         needs=needs,
-        memory={name: memory_needs(config, kv_type) for name, kv_type in KV_TYPES.items()},
+        memory=memory,
     )
 
 
@@ -222,17 +216,12 @@ def _fits(kind: Any, values: Any) -> bool:
 
 
 def _is_sound(kind: str, value: Any) -> bool:
-    if kind == "str":
-        return isinstance(value, str)
-    if kind == "int":
-        return _is_count(value)
-    if kind == "bool":
-        return isinstance(value, bool)
-    if kind == "MemoryNeeds":
-        return isinstance(value, MemoryNeeds)
+    plain = {"str": str, "bool": bool, "MemoryNeeds": MemoryNeeds}.get(kind)
+    if plain is not None:
+        return isinstance(value, plain)
     if kind.startswith("Mapping"):
         return isinstance(value, Mapping) and all(_is_count(one) for one in value.values())
-    return value is None
+    return _is_count(value) if kind == "int" else value is None
 
 
 def _is_count(value: Any) -> bool:

@@ -9,6 +9,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,8 @@ def inspect(options: InspectOptions, settings: Settings) -> int:
 def report_of_file(path: Path) -> list[str]:
     """Check a file and write what it holds, with the template whole. Raises EngineError: the file cannot be used."""
     checked = engine_access.validate_model(path)
-    try:
+    with closing(checked.gguf):
         report = describe(checked)
-    finally:
-        checked.gguf.close()
     del report["tensors"]
     return list(report_lines(report, shows_template=True))
 
@@ -76,7 +75,7 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
     return {
         "file": clean_line(str(gguf.path), 4096),
         "file_bytes": gguf.file_bytes,
-        "n_files": len(getattr(gguf, "files", (gguf,))),
+        "n_files": len(gguf.files),
         "gguf_version": gguf.version,
         "parameters": parameters_of(tensors),
         "config": _plain(checked.config.summary(), longest),
@@ -88,14 +87,24 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
         "n_tensors": len(gguf.tensors),
         "vocab_size": checked.tokenizer.vocab_size,
         "metadata": {clean_line(key, 120): _plain(value, longest) for key, value in gguf.metadata.items()},
-        "tensors": [_describe_tensor(tensor) for tensor in gguf.tensors.values()],
+        "tensors": [
+            {
+                "name": clean_line(tensor.name, 120),
+                "type": tensor.type_name,
+                "shape": list(tensor.shape),
+                "bytes": tensor.size_bytes,
+                "offset_bytes": tensor.offset_bytes,
+            }
+            for tensor in tensors
+        ],
     }
 
 
 def _template(metadata: Mapping[str, Any]) -> str:
     from engine.prompt.chat_template import MAX_SOURCE_CHARS  # a longer one is not used
 
-    text = template_of(metadata)
+    text = metadata.get("tokenizer.chat_template")
+    text = text if isinstance(text, str) else ""
     cut = f"\n… (cut here, of {count(len(text))} characters)" if len(text) > MAX_SOURCE_CHARS else ""
     return clean_text(text[:MAX_SOURCE_CHARS]) + cut
 
@@ -115,16 +124,6 @@ def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
         row["tensors"] += 1
         row["bytes"] += tensor.size_bytes
     return sorted(sums.values(), key=lambda row: -int(row["bytes"]))
-
-
-def _describe_tensor(tensor: Any) -> dict[str, Any]:
-    return {
-        "name": clean_line(tensor.name, 120),
-        "type": tensor.type_name,
-        "shape": list(tensor.shape),
-        "bytes": tensor.size_bytes,
-        "offset_bytes": tensor.offset_bytes,
-    }
 
 
 def _plain(value: Any, longest: int) -> Any:
@@ -243,10 +242,7 @@ def parameters_of(tensors: Iterable[Any]) -> int:
 
 
 def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
-    """Sum every layer, and what stands outside of them: parameters, bytes, and the types of each part.
-
-    Layers that follow each other and are alike are one row: ``layers`` is "0-15".
-    """
+    """Sum every layer, and what stands outside; those that follow each other and are alike are one row, "0-15"."""
     sums: dict[int, dict[str, Any]] = {}
     for tensor in tensors:
         match = _LAYER.match(tensor.name)
@@ -270,16 +266,12 @@ def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
 
 def rope_of(config: Any, metadata: Mapping[str, Any], tensor_names: Iterable[str]) -> dict[str, Any]:
     """Return what places tokens in the context: trained length, rotation, scaling."""
-    architecture = getattr(config, "architecture", "")
-    scaling = {
-        key.rpartition(".")[2]: value
-        for key, value in metadata.items()
-        if isinstance(key, str) and key.startswith(f"{architecture}.rope.scaling.")
-    }
+    start = f"{config.architecture}.rope.scaling."
+    scaling = {key.rpartition(".")[2]: value for key, value in metadata.items() if key.startswith(start)}
     return {
-        "context_length": getattr(config, "context_length", None),
-        "rope_theta": _one_or_all([one.theta for one in getattr(config, "ropes", ())]),
-        "rope_dim": _one_or_all([one.dim for one in getattr(config, "ropes", ())]),
+        "context_length": config.context_length,
+        "rope_theta": _one_or_all([one.theta for one in config.ropes]),
+        "rope_dim": _one_or_all([one.dim for one in config.ropes]),
         "scaling": scaling,
         "has_factors": any(name.startswith("rope_") for name in tensor_names),
     }
@@ -293,34 +285,30 @@ def _one_or_all(values: list[Any]) -> Any:
 
 def tokenizer_of(tokenizer: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the vocabulary's kind, and every token that means something by itself: id, spelling, role."""
-    control = dict(getattr(tokenizer, "control_texts", {}))
-    spelled = {token_id: text for text, token_id in control.items()}
+    control = set(tokenizer.control_texts.values())
     roles: dict[int, list[str]] = {}
     for key, value in metadata.items():
-        match = _SPECIAL_KEY.fullmatch(key) if isinstance(key, str) else None
+        match = _SPECIAL_KEY.fullmatch(key)
         if match and type(value) is int and 0 <= value < tokenizer.vocab_size:
             roles.setdefault(value, []).append(match[1])
-    for token_id in getattr(tokenizer, "end_ids", ()):
+    for token_id in tokenizer.end_ids:
         roles.setdefault(token_id, []).append("ends")
-    ids = [*roles, *(token_id for token_id in sorted(spelled) if token_id not in roles)]
-    text_of = getattr(tokenizer, "token_text", lambda token_id: spelled.get(token_id, ""))
+    ids = [*roles, *sorted(control - roles.keys())]
     return {
         "model": metadata.get("tokenizer.ggml.model"),
         "pre": metadata.get("tokenizer.ggml.pre"),
         "vocab_size": tokenizer.vocab_size,
-        "adds_bos": getattr(tokenizer, "add_bos", None),
-        "n_control": len(control),
+        "adds_bos": tokenizer.add_bos,
+        "n_control": len(tokenizer.control_texts),
         "special": [
-            {"id": token_id, "text": text_of(token_id), "roles": ", ".join(roles.get(token_id, ["control"]))}
+            {
+                "id": token_id,
+                "text": tokenizer.token_text(token_id),
+                "roles": ", ".join(roles.get(token_id, ["control"])),
+            }
             for token_id in ids[:_MOST_CONTROL_TOKENS]
         ],
     }
-
-
-def template_of(metadata: Mapping[str, Any]) -> str:
-    """Return the chat template; "" where the file has none."""
-    template = metadata.get("tokenizer.chat_template")
-    return template if isinstance(template, str) else ""
 
 
 def _part(name: str, match: re.Match[str] | None) -> str:

@@ -1,7 +1,6 @@
 """Every model on this machine with what can be said of it: found, read, compared with memory and measurements.
 
-The pieces are ``places``, ``find``, ``header_cache``, ``rates`` and the engine's ``fit``; here they meet. Nothing is
-measured, nothing is loaded, and all text that comes out is clean. ``look_up`` does the same for one file.
+Nothing is measured, nothing is loaded, and all text that comes out is clean.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from app.machine.reply_history import ReplyHistory, Usual, identity_of
 from app.program import paths
 from app.program.background import in_background
 from app.program.remote_model import ModelPlace, RemoteModel
+from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.record import record
 
 if TYPE_CHECKING:
-    from app.program.settings import Settings
     from engine.measure.fit import MachineMemory, MachineRates, ModelNeeds
 
 
@@ -58,7 +57,6 @@ class ModelEntry:
     title: str
     """What to call it: Ollama's name, or the file's without suffix and type."""
     place: str
-    """Where it was found."""
     size_bytes: int = 0
     n_parts: int = 1
     name: str = ""
@@ -79,7 +77,6 @@ class ModelEntry:
     listed_on: str = ""
     """The day the list of those was last checked."""
     good_at: str = ""
-    """What the list says it is good at."""
     better: str = ""
     """Which type of it gives better answers, and what that costs."""
     served: RemoteModel | None = None
@@ -172,10 +169,8 @@ def make_lister(settings: Settings, rates: KnownRates | None = None) -> Lister:
 
 def list_models(places: Sequence[Place], lister: Lister, cache: HeaderCache | None = None) -> list[ModelEntry]:
     """Return a row for every model found, those that can be opened first."""
-    cache = cache or HeaderCache()
-    entries = [lister.entry(file, cache.header(file)) for file in find_files(places)]
-    cache.save()
-    return in_order(entries)
+    read = read_models(find_files(places), cache or HeaderCache())
+    return in_order(lister.entry(file, header) for file, header in read)
 
 
 def read_models(

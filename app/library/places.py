@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from app.program import paths
@@ -22,6 +22,7 @@ from app.text.record import record
 from engine import part_name
 
 _MOST_POINTER_BYTES = 1 << 16
+_OLLAMAS_SERVICE = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/models")
 DEEP = 8
 """Levels below a place that are looked into; no store puts its files deeper."""
 
@@ -39,14 +40,10 @@ class Place:
     """It is a store of Ollama's, with manifests and blobs."""
 
 
-def places(
-    directories: Sequence[str] = (), environ: Mapping[str, str] | None = None, home: Path | None = None
-) -> list[Place]:
-    """Return every directory to look in, whether it exists or not, each once; of the process's user by default."""
-    environ = os.environ if environ is None else environ
-    home = user_home() if home is None else home
+def places(directories: Sequence[str] = ()) -> list[Place]:
+    """Return every directory to look in, whether it exists or not, each once."""
     found: dict[str, Place] = {}
-    for place in _all_places(directories, environ, home):
+    for place in _all_places(directories):
         found.setdefault(os.path.realpath(place.path), place)
     return list(found.values())
 
@@ -58,80 +55,58 @@ def download_directory(directories: Sequence[str]) -> Path | None:
     return given or (data / "models" if data else None)
 
 
-def hugging_face_home(environ: Mapping[str, str], home: Path | None) -> Path | None:
+def hugging_face_home() -> Path | None:
     """Return the directory of Hugging Face's programs; it holds the token and the cache."""
-    if environ.get("HF_HOME"):
-        return _expanded(environ["HF_HOME"])
-    if environ.get("XDG_CACHE_HOME"):
-        return Path(environ["XDG_CACHE_HOME"]) / "huggingface"
-    return home / ".cache" / "huggingface" if home else None
+    if os.environ.get("HF_HOME"):
+        return _expanded(os.environ["HF_HOME"])
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"]) / "huggingface"
+    return _expanded("~/.cache/huggingface")
 
 
-def _all_places(directories: Sequence[str], environ: Mapping[str, str], home: Path | None) -> Iterator[Place]:
-    for text in directories:
-        if path := _expanded(text):
-            yield Place(_shortened(path, home), path)
+def _all_places(directories: Sequence[str]) -> Iterator[Place]:
+    home = _expanded("~")
+    for path in filter(None, map(_expanded, directories)):
+        yield Place(f"~/{path.relative_to(home)}" if home and home in path.parents else str(path), path)
     if data := paths.data_dir():
         yield Place("downloads", data / "models")
-    for path in _ollama(environ, home):
-        yield Place("Ollama", path, is_ollama=True)
-    for path in _lm_studio(environ, home):
-        yield Place("LM Studio", path)
-    for path in _hugging_face(environ, home):
-        yield Place("Hugging Face", path)
-    for path in _llama_cpp(environ, home):
-        yield Place("llama.cpp", path)
+    for label, texts in (
+        ("Ollama", [os.environ.get("OLLAMA_MODELS", ""), "~/.ollama/models", *_OLLAMAS_SERVICE]),
+        ("LM Studio", _lm_studio()),
+        ("Hugging Face", [_hugging_face()]),
+        ("llama.cpp", [_first_path(os.environ.get("LLAMA_CACHE", ""), "~/.cache/llama.cpp")]),
+    ):
+        yield from (Place(label, path, is_ollama=label == "Ollama") for path in filter(None, map(_expanded, texts)))
     with contextlib.suppress(OSError):  # it was deleted
         yield Place("this directory", Path.cwd(), depth=0)
     if starter := starter_file():
         yield Place("comes with Jalopy", starter.parent, depth=0)
 
 
-def _ollama(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
-    if path := _expanded(environ.get("OLLAMA_MODELS", "")):
-        yield path
-    if home:
-        yield home / ".ollama" / "models"
-    if os.name == "posix":  # where the service keeps them
-        yield Path("/usr/share/ollama/.ollama/models")
-        yield Path("/var/lib/ollama/models")
+def _lm_studio() -> Iterator[str]:
+    homes = [os.environ.get("LMSTUDIO_HOME", ""), _lm_studios_pointer(), "~/.lmstudio", "~/.cache/lm-studio"]
+    for directory in filter(None, map(_expanded, homes)):
+        folder = read_json_object(directory / "settings.json", _MOST_POINTER_BYTES).get("downloadsFolder")
+        yield folder if isinstance(folder, str) else ""
+        yield str(directory / "models")
 
 
-def _lm_studio(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
-    homes = [_expanded(environ.get("LMSTUDIO_HOME", ""))]
-    if home:
-        homes += [_pointed_to(home / ".lmstudio-home-pointer"), home / ".lmstudio", home / ".cache" / "lm-studio"]
-    for directory in homes:
-        if directory is not None:
-            folder = read_json_object(directory / "settings.json", _MOST_POINTER_BYTES).get("downloadsFolder")
-            if path := _expanded(folder if isinstance(folder, str) else ""):
-                yield path
-            yield directory / "models"
+def _lm_studios_pointer() -> str:
+    """Return the one line of the file that says where it lives."""
+    pointer = _expanded("~/.lmstudio-home-pointer")
+    with contextlib.suppress(OSError, ValueError):
+        return (read_bounded(pointer, _MOST_POINTER_BYTES) or b"").decode("utf-8").strip() if pointer else ""
+    return ""
 
 
-def _hugging_face(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if path := _expanded(environ.get(name, "")):
-            yield path
-            return
-    if path := hugging_face_home(environ, home):
-        yield path / "hub"
+def _hugging_face() -> str:
+    home = hugging_face_home()
+    caches = [os.environ.get(name, "") for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")]
+    return _first_path(*caches, str(home / "hub") if home else "")
 
 
-def _llama_cpp(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
-    if path := _expanded(environ.get("LLAMA_CACHE", "")):
-        yield path
-    elif home:
-        yield home / ".cache" / "llama.cpp"
-
-
-def _pointed_to(pointer: Path) -> Path | None:
-    """Return the directory that a file of one line names."""
-    try:
-        raw = read_bounded(pointer, _MOST_POINTER_BYTES) or b""
-        return _expanded(raw.decode("utf-8").strip())
-    except (OSError, ValueError):
-        return None
+def _first_path(*texts: str) -> str:
+    return next(filter(_expanded, texts), "")
 
 
 def _expanded(text: str) -> Path | None:
@@ -143,18 +118,6 @@ def _expanded(text: str) -> Path | None:
     except RuntimeError:  # a home that is not known
         return None
     return path if path.is_absolute() else None
-
-
-def _shortened(path: Path, home: Path | None) -> str:
-    return f"~/{path.relative_to(home)}" if home and home in path.parents else str(path)
-
-
-def user_home() -> Path | None:
-    """Return the user's home directory; None if it is unknown."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return None
 
 
 _MODEL_LAYER = "application/vnd.ollama.image.model"
@@ -227,7 +190,6 @@ class FoundFile:
     mtime_ns: int
     """Of the newest part."""
     place: str
-    """The label of where it was found."""
     n_parts: int = 1
     """Files that were found; 1 for a whole model."""
 

@@ -65,10 +65,7 @@ class Card:
 
 
 def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Speeds) -> Card:
-    """Return the card of a model on this machine.
-
-    ``model`` is untrusted, and may be a path; ``threads``: how many write, and how many read; 0 for unknown.
-    """
+    """Return the card of a model, its name or path untrusted; ``threads``: how many write and read, 0 for unknown."""
     decode, prefill = threads
     said = str(decode) if prefill in (0, decode) else f"{decode} write, {prefill} read"
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
@@ -122,9 +119,8 @@ def as_text(card: Card) -> str:
     """Write the card in lines."""
     rows = card.rows()
     width = max(len(label) for label, _ in rows)
-    return (
-        "\n".join(["Jalopy " + installed_version(), *(f"  {label:<{width}}  {value}" for label, value in rows)]) + "\n"
-    )
+    lines = ["Jalopy " + installed_version(), *(f"  {label:<{width}}  {value}" for label, value in rows)]
+    return "\n".join(lines) + "\n"
 
 
 def as_svg(card: Card) -> str:

@@ -1,15 +1,10 @@
-"""Finding and reading models in a thread of its own, for a screen that looks at the result now and then.
-
-The thread is a daemon: a network disk that does not answer must not hold up quitting. What it has found so far is one
-immutable record, replaced as a whole.
-"""
+"""Finding and reading models in a thread of its own, for a screen that looks at the result now and then."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from app.library.header import HeaderCache, ModelHeader
 from app.library.known import advice_line, offers
@@ -18,11 +13,9 @@ from app.library.places import file_at, find_files, places
 from app.library.rates import TYPICAL_READ_GBPS, KnownRates, known_read_gbps, load_rates, usual_threads
 from app.program.background import in_background
 from app.program.refusals import bug_line
+from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.record import record
-
-if TYPE_CHECKING:
-    from app.program.settings import Settings
 
 _SHOW_PERIOD_S = 0.3
 
@@ -36,9 +29,7 @@ class Found:
     n_files: int = 0
     """Files that look like models; 0 while they are still searched for."""
     n_read: int = 0
-    """Headers that were read."""
     looked_in: tuple[str, ...] = ()
-    """Labels of the places."""
     advice: str = ""
     """What suits this machine, in a line."""
     read_gbps: float | None = None

@@ -45,10 +45,7 @@ def append_file(path: Path, content: bytes) -> int:
 
 
 def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
-    """Write beside the file, then rename over it: a reader finds the old content or the new.
-
-    A durable one outlives a power cut. Raises OSError: the file is as it was.
-    """
+    """Write beside the file, then rename over it; ``durable``: for a power cut. Raises OSError: it is as it was."""
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
@@ -75,10 +72,7 @@ class NewerFileError(ValueError):
 class JsonFile:
     """A small JSON object with a version, replaced as a whole and never written over one of a newer version.
 
-    Args:
-        path: None keeps nothing.
-        oldest: of what can still be read.
-        makes_directory: create its directory, for its owner alone, when there is something to write.
+    ``oldest``: version that is still read; ``makes_directory``: for its owner alone, with the first thing to write.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """State that the program learns by itself: the last model, the best threads and memory modes. No settings.
 
-One small JSON file, replaced as a whole: a reader finds the old one or the new one. Losing it costs nothing but
-convenience, so nothing here raises: a damaged file is put aside with a notice, a failed write is reported in one line.
+Losing it costs convenience, so nothing here raises: a damaged file is left with a notice, a failed write is a line.
 """
 
 import dataclasses
@@ -130,10 +129,7 @@ def remember_tuned(
     without: str = "",
     path: Path | None = None,
 ) -> str | None:
-    """Note what was chosen for one machine and model, or forget it; return a line where that failed.
-
-    ``measured``: where the choice proved best. ``without``: another name to forget.
-    """
+    """Note what was chosen for one machine and model, or forget it, as ``without``; return a line where that failed."""
     state, _ = load_state(path)
     kept = _with(_with(state.tuned_threads, without), key, choice)
     when = _with(_with(state.tuned_when, without), key, measured if choice is not None else None)
@@ -153,8 +149,8 @@ def _file(path: Path | None) -> JsonFile:
 
 def _parse(content: dict[str, Any]) -> ProgramState:
     last_model, theme = content.get("last_model"), content.get("theme")
-    tuned, when = content.get("tuned_threads", {}), content.get("tuned_when", {})
-    if not isinstance(tuned, dict) or not isinstance(when, dict):
+    tuned, when, thinking = (content.get(name, {}) for name in ("tuned_threads", "tuned_when", "thinking"))
+    if not all(isinstance(one, dict) for one in (tuned, when, thinking)):
         raise DamagedFileError("not a state file")
     is_path = isinstance(last_model, str) and "\0" not in last_model and os.path.isabs(last_model)
     if last_model is not None and not is_path:
@@ -163,8 +159,12 @@ def _parse(content: dict[str, Any]) -> ProgramState:
         raise DamagedFileError("theme is no name")
     choices = {key: _parse_choice(value) for key, value in tuned.items()}
     measured = {key: _parse_measured(value) for key, value in when.items()}
-    thinking, generation = content.get("thinking", {}), content.get("generation", {})
-    return ProgramState(last_model, choices, theme, measured, _parse_thinking(thinking), _parse_generation(generation))
+    for mode in thinking.values():
+        try:
+            ThinkingMode.parse(mode)
+        except (AttributeError, ValueError):
+            raise DamagedFileError("thinking holds no way to think") from None
+    return ProgramState(last_model, choices, theme, measured, thinking, _parse_generation(content.get("generation")))
 
 
 def _parse_generation(value: object) -> dict[str, dict[str, float]]:
@@ -179,17 +179,6 @@ def _parse_generation(value: object) -> dict[str, dict[str, float]]:
                 override(allowed, f"sampling.{name}", number, name)
                 kept.setdefault(str(key), {})[str(name)] = number
     return kept
-
-
-def _parse_thinking(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise DamagedFileError("not a state file")
-    for mode in value.values():
-        try:
-            ThinkingMode.parse(mode)
-        except (AttributeError, ValueError):
-            raise DamagedFileError("thinking holds no way to think") from None
-    return value
 
 
 def _parse_choice(value: object) -> TunedChoice:

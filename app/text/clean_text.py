@@ -63,7 +63,8 @@ class TextCleaner:
         self.is_holding = text.endswith("\r")
         if self.is_holding:
             text = text[:-1]
-        return self._limit_marks(_replace(text))
+        text = _REPLACED.sub(REPLACEMENT, _LINE_BREAKS.sub("\n", text))
+        return self._limit_marks(text.translate(_PICTURES))
 
     def flush(self) -> str:
         """Return what was held back; call it once at the end of the text."""
@@ -97,11 +98,6 @@ def clean_line(text: str, limit: int = 120) -> str:
     line = clean_text(considered).strip("\n").replace("\n", "\\n").replace("\t", "\\t")
     is_whole = len(line) <= limit and len(considered) == len(text)
     return line if is_whole else line[: limit - 1] + "…"
-
-
-def _replace(text: str) -> str:
-    text = _LINE_BREAKS.sub("\n", text)
-    return _REPLACED.sub(REPLACEMENT, text).translate(_PICTURES)
 
 
 def _is_mark(character: str) -> bool:

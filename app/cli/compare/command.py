@@ -16,7 +16,7 @@ from typing import Any
 from app.cli.bench import spread
 from app.cli.compare import peer_side
 from app.program import exit_codes
-from app.program.own_module import own_module
+from app.program.paths import own_module
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.text.clean_text import clean_line

@@ -169,16 +169,23 @@ def test_the_token_goes_to_the_hub_and_to_nobody_else(
 
 
 @pytest.mark.parametrize("where", ["HF_HOME", "HF_TOKEN_PATH"])
-def test_the_token_is_found_where_other_programs_keep_it(where: str, tmp_path: Path) -> None:
+def test_the_token_is_found_where_other_programs_keep_it(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "token").write_text("hf_kept\n")
     value = tmp_path if where == "HF_HOME" else tmp_path / "token"
-    assert hub.token({where: str(value)}) == "hf_kept"
-    assert hub.token({where: str(value), "HF_TOKEN": "hf_given"}) == "hf_given"
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(where, str(value))
+    assert hub.token() == "hf_kept"
+    monkeypatch.setenv("HF_TOKEN", "hf_given")
+    assert hub.token() == "hf_given"
 
 
 @pytest.mark.parametrize("bad", ["a b", "x\r\nHost: evil", "ü", "x" * 500])
-def test_a_token_that_is_none_is_not_sent(bad: str) -> None:
-    assert hub.token({"HF_TOKEN": bad}) == ""
+def test_a_token_that_is_none_is_not_sent(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", bad)
+    assert hub.token() == ""
 
 
 def test_a_token_is_never_sent_in_the_clear_over_a_network() -> None:
