@@ -75,7 +75,7 @@ def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Spe
 
 
 def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
-    """Return the card of the open model, by this conversation's speeds, else earlier ones. Raises Refusal: none."""
+    """Return the open model's card, by this conversation's speeds, else earlier ones. Raises Refusal: none is open."""
     model, in_use = turns.model, bridge.threads
     if model is None or in_use is None:
         raise Refusal("no model is loaded: /model PATH opens one")
