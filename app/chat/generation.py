@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from app.chat import opening
-from app.conversations.recent import model_key
+from app.conversations.store import model_key
 from app.program import state
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.chat.saved_states import StateFiles
-from app.conversations.recent import model_key
+from app.conversations.store import model_key
 from app.machine.low_power import is_on_battery
 from app.program import paths, state
 from app.program.remote_model import ModelPlace

@@ -18,8 +18,8 @@ from app.chat.commands import Complete, Prepare, Read, Think
 from app.chat.options import ChatOptions
 from app.chat.status import EngineStatus
 from app.chat.turns import Admission, Turns
-from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
+from app.conversations.journal import AtHand
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Opened
 from app.program.remote_model import ModelPlace

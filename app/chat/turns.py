@@ -15,8 +15,7 @@ from app.chat.events import ModelLoaded
 from app.chat.reply_text import GrowingReply
 from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
 from app.conversations.journal import Journal, Partial
-from app.conversations.recent import model_key
-from app.conversations.store import Opened
+from app.conversations.store import Opened, model_key
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_text
 from engine.prompt.tools.calls import CallResult, ToolCall

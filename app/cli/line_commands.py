@@ -20,7 +20,7 @@ from app.conversations.export import save_as
 from app.conversations.look import Look
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
-from app.documents.for_message import announcement, fit, for_message, with_question
+from app.documents.passages import announcement, fit, for_message, with_question
 from app.documents.read import Document, read_documents, referred, split_wanted
 from app.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard

@@ -17,7 +17,7 @@ from app.cli.interrupts import interrupt_stops
 from app.cli.output import AnswerOutput, ProgressLine, write_answer
 from app.conversations.conversation import Ending
 from app.conversations.lines import sources_line, whole_footer
-from app.conversations.lock import NO_LOCKS
+from app.conversations.log_file import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
 from app.program.refusals import say

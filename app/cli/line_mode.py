@@ -17,11 +17,10 @@ from app.chat.talk import Talk
 from app.cli.line_commands import LineCommands
 from app.cli.line_dialogue import Dialogue, model_line
 from app.cli.output import ProgressLine
-from app.conversations.at_hand import conversations_at_hand
+from app.conversations.journal import conversations_at_hand
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import LogRefusedError
-from app.conversations.recent import last_used, model_key
-from app.conversations.store import Opened, Store
+from app.conversations.store import Opened, Store, model_key
 from app.library.choose_model import remember_opened
 from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, is_starter
@@ -86,7 +85,7 @@ def _close(talk: Talk, is_hurried: bool) -> bool:
 def _last_conversation(store: Store | None, place: ModelPlace) -> Opened | None:
     """Open the conversation that was used last with a model; None if none can be opened."""
     is_resumed = store is not None and not is_starter(str(place))  # its context is for one try
-    conversation_id = last_used(store, model_key(place)) if store is not None and is_resumed else None
+    conversation_id = store.last_used(model_key(place)) if store is not None and is_resumed else None
     if store is None or conversation_id is None:
         return None
     try:

@@ -27,7 +27,7 @@ MOST_COLUMNS = 120
 def models(settings: Settings, words: Sequence[str] = (), measure: bool = False, as_json: bool = False) -> int:
     """Find, read, compare and print."""
     looked_in = places(settings.model_directories)
-    lister = make_lister(rates_for(settings, measure), settings.kv_type_or_default, settings.weights_or_default)
+    lister = make_lister(settings, rates_for(settings, measure))
     here, wanted = list_models(looked_in, lister), " ".join(words)
     found = [entry for entry in here if entry.matches(wanted)]
     if as_json:

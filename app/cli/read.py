@@ -16,7 +16,7 @@ from app.cli.run import session_at_hand
 from app.conversations.log_file import LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Opened, Store
-from app.documents.for_message import announcement, fit, n_tokens, whole
+from app.documents.passages import announcement, fit, n_tokens, whole
 from app.documents.read import Document, read_documents
 from app.program import exit_codes
 from app.program.refusals import Refusal, say

@@ -22,13 +22,11 @@ from app.chat.talk import SAVING_PATIENCE_S, Talk
 from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.interrupts import interrupt_stops
 from app.cli.output import AnswerOutput, ProgressLine, write_answer
-from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
-from app.conversations.journal import Journal
+from app.conversations.journal import AtHand, Journal
 from app.conversations.keeper import cause_of
 from app.conversations.lines import whole_footer
-from app.conversations.lock import NO_LOCKS
-from app.conversations.log_file import IN_USE, LogRefusedError
+from app.conversations.log_file import IN_USE, NO_LOCKS, LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Opened, Store
 from app.conversations.summary import remembered_title

@@ -1,7 +1,4 @@
-"""Messages of one conversation, with the speaker and how each reply came about.
-
-Plain values: knows nothing of any screen and nothing of the engine.
-"""
+"""Messages of one conversation, with the speaker and how each reply came about."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from enum import Enum
 from itertools import takewhile
 
 from app.conversations.thinking import Thinking
-from app.documents.sources import sources_of
+from app.documents.text_file import sources_of
 from app.text.record import record
 from engine.prompt.tools.calls import CallResult, ToolCall
 
@@ -27,11 +24,9 @@ class Ending(str, Enum):
 
     COMPLETE = "complete"
     STOPPED = "stopped"
-    """The user stopped it."""
     LENGTH = "length"
     """It reached the limit on tokens per reply."""
     CONTEXT = "context"
-    """The context is full."""
     FAILED = "failed"
     """The engine gave up in the middle."""
     INTERRUPTED = "interrupted"
@@ -43,7 +38,6 @@ class ReplyFigures:
     """Cost of one reply, measured on a monotonic clock."""
 
     tokens: int
-    """Tokens generated."""
     first_token_s: float | None
     """Seconds from the start of the turn to the first token; None where there was none."""
     decode_tps: float | None
@@ -117,12 +111,7 @@ class ChatMessage:
 
 @record
 class PastTurn:
-    """A question with its reply, for a model to go on from.
-
-    Attributes:
-        ids, raw, calls, calls_at: of the reply, as of ``ChatMessage``.
-        results: of calls, that stand in place of a question.
-    """
+    """A question with its reply, named as in ``ChatMessage``; ``results`` of calls may stand in place of a question."""
 
     question: str
     reply: str
@@ -135,11 +124,7 @@ class PastTurn:
 
 @dataclass
 class Conversation:
-    """A system prompt and the messages after it, oldest first.
-
-    The last message may be a user's without a reply: one that is being answered, or whose answer was stopped or
-    failed before its first token.
-    """
+    """A system prompt and the messages after it, oldest first; the last one may be a user's without a reply."""
 
     system: str | None = None
     messages: list[ChatMessage] = field(default_factory=list)
@@ -182,11 +167,7 @@ class Conversation:
             self.n_dropped = max(self.n_dropped, gaps[-1] // 2 * 2 + 2)
 
     def add_user(self, text: str, folded: str = "") -> ChatMessage:
-        """Append what the user said; an unanswered message before it leaves the conversation.
-
-        The engine was never given that one as a finished turn, and most chat templates refuse two in a row: what is to
-        stay of it is said again, see ``with_unanswered``.
-        """
+        """Append what the user said in place of an unanswered message: most chat templates refuse two in a row."""
         if self.awaits_reply:
             self.messages.pop()
         self.is_cut_off = False
@@ -195,11 +176,7 @@ class Conversation:
         return message
 
     def add_results(self, results: tuple[CallResult, ...]) -> ChatMessage:
-        """Append what came of the calls that the last reply ends with.
-
-        Raises:
-            ValueError: it ends with none, or with others.
-        """
+        """Append what came of the calls of the last reply. Raises ValueError: it has none, or others."""
         last = self.messages[-1] if self.messages else None
         if last is None or [call.call_id for call in last.calls] != [one.call_id for one in results]:
             raise ValueError("results need the calls that they answer")

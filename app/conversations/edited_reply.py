@@ -28,13 +28,9 @@ class _Boundary(NamedTuple):
 def edited_ids(
     tokenizer: Tokenizer, ids: Sequence[int], edited: str, opening: str, spelled: Collection[int] = ()
 ) -> list[int]:
-    """Return the ids of a reply whose answer was edited.
+    """Return the ids of a reply, given as it was generated, with its answer or, before any, its thinking edited.
 
-    Args:
-        ids: the reply as it was generated.
-        edited: what takes the place of its answer, or of its thinking where there is no answer yet.
-        opening: the last words of the prompt, which may open a thinking block.
-        spelled: control tokens that are part of the text.
+    ``opening``: the last words of the prompt, which may open a thinking block; ``spelled``: control tokens in the text.
     """
     text = reply_text(tokenizer, ids, spelled, is_whole=True)
     start = answer_start(text, opened_by(opening))

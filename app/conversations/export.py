@@ -1,7 +1,4 @@
-"""A conversation as a Markdown file: front matter that says what produced it, then the turns.
-
-Never writes over a file. Knows no Textual and no engine.
-"""
+"""A conversation as a Markdown file: front matter that says what produced it, then the turns."""
 
 from __future__ import annotations
 
@@ -24,13 +21,7 @@ _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 
 
 def to_markdown(conversation: Conversation, model: str, now: datetime, with_thinking: bool = False) -> str:
-    """Write the conversation down.
-
-    Args:
-        model: name and quantisation, clean; "" where none is known.
-        now: the time that the front matter shows.
-        with_thinking: quote what the model thought before its answers.
-    """
+    """Write the conversation down as of ``now``; ``model``: name and quantisation, clean, "" for unknown."""
     replies = [m for m in conversation.messages if m.role is Role.ASSISTANT]
     front = {
         "program": "jalopy",
@@ -87,11 +78,7 @@ def choose_path(wanted: str, now: datetime) -> Path:
 
 
 def save_as(wanted: str, conversation: Conversation, model: str) -> str:
-    """Save a conversation where ``/save`` says, as Markdown or JSON; returns the line that says so.
-
-    Raises:
-        Refusal: it is not saved.
-    """
+    """Save a conversation as Markdown or JSON, as ``/save`` says; return a line. Raises Refusal: it is not saved."""
     with_thinking = wanted.endswith(_WITH_THINKING)
     wanted = wanted.removesuffix(_WITH_THINKING).rstrip()
     if conversation.is_empty:
@@ -111,12 +98,7 @@ def save_as(wanted: str, conversation: Conversation, model: str) -> str:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Create a file that only its owner can read.
-
-    Raises:
-        FileExistsError: there is one already; it is left as it is.
-        OSError: it cannot be written; no half of it is left.
-    """
+    """Create a file for its owner alone. Raises FileExistsError; OSError: no half of it is left."""
     handle = os.open(path, safe_flags(os.O_WRONLY | os.O_CREAT | os.O_EXCL), 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:

@@ -33,17 +33,14 @@ Values = Mapping[str, Any]
 
 @record
 class Foreign:
-    """One conversation of a file.
-
-    Attributes:
-        began: wall time, ISO; "" where the file does not say.
-        left_out: how often what could not be taken over, by what it was.
-    """
+    """One conversation of a file."""
 
     title: str
     conversation: Conversation
     began: str
+    """Wall time, ISO; "" where the file does not say."""
     left_out: Mapping[str, int]
+    """How often what could not be taken over, by what it was."""
 
 
 @record
@@ -58,11 +55,7 @@ class _Said:
 
 
 def foreign_conversations(raw: bytes) -> Iterator[Foreign]:
-    """Yield the conversations of a file.
-
-    Raises:
-        Refusal: it is none of the known files, or has too many conversations. Names no file.
-    """
+    """Yield the conversations of a file. Raises Refusal, which names no file: it is unknown, or has too many."""
     try:
         values = json.loads(raw)
     except (ValueError, RecursionError):

@@ -9,18 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
+from itertools import takewhile
 from pathlib import Path
 
 from app.conversations.conversation import ChatMessage, Conversation, Role
 from app.conversations.keeper import Keeper
-from app.conversations.links import NOTHING, linked
-from app.conversations.log_file import LogFile, LogRefusedError
-from app.conversations.recent import note_use
+from app.conversations.log_file import LogRefusedError
 from app.conversations.records import Record, checksum_of
-from app.conversations.replay import head_record, message_record, title_of
+from app.conversations.replay import NOTHING, head_record, linked, message_record, title_of
 from app.conversations.store import STATE_NAME, Opened, Store, now_text
 from app.conversations.summary import Summary, sizes_of
+from app.program.settings import Settings
 from app.text.record import record
 
 SWITCH_PATIENCE_S = 1.0
@@ -29,12 +29,7 @@ SWITCH_PATIENCE_S = 1.0
 
 @record
 class Partial:
-    """The running reply as far as it is written.
-
-    Attributes:
-        text, thought: as the screen has them.
-        ids, raw: as the engine has them.
-    """
+    """The running reply as far as it is written: its text as the screen has it, ids and raw text as the engine has."""
 
     text: str = ""
     thought: str = ""
@@ -44,12 +39,7 @@ class Partial:
 
 
 class Journal:
-    """Saves one conversation at a time.
-
-    Args:
-        store: where; None saves nothing.
-        clock_text: the wall time, for display.
-    """
+    """Saves one conversation at a time; without a store nothing. ``clock_text``: the wall time, for display."""
 
     def __init__(self, store: Store | None = None, clock_text: Callable[[], str] = now_text) -> None:
         self._store, self._clock_text = store, clock_text
@@ -98,7 +88,8 @@ class Journal:
         self._written_model, self._forked_from = (saved.model, saved.model_path), ""
         self._summary = Summary(saved.shown_title, saved.began, saved.changed, order=saved.order)
         self._links, self._waiting = list(saved.links), list(saved.waiting)
-        self._keeper = Keeper(_no_log, opened.log)
+        log = opened.log
+        self._keeper = Keeper(lambda: log, log)
         if not saved.has_head:
             self._keeper.add(head_record(saved.conversation.system, self._clock_text()), is_durable=False)
         if saved.is_end_lost:  # or what comes next would stand behind this as if nothing had been between them
@@ -116,14 +107,12 @@ class Journal:
     @property
     def id(self) -> str:
         """The conversation's id; "" before it is on disk."""
-        path = self._path
-        return path.name if path is not None else ""
+        return self._path.name if self._path is not None else ""
 
     @property
     def state_path(self) -> Path | None:
         """Prefix of the file names of its cache states; None before it is on disk."""
-        path = self._path
-        return path / STATE_NAME if path is not None else None
+        return self._path / STATE_NAME if self._path is not None else None
 
     @property
     def title(self) -> str:
@@ -151,16 +140,13 @@ class Journal:
 
     def note_asked(self, conversation: Conversation, is_replacing: bool) -> None:
         """The user sent a message. In place of others, it counts when its reply begins."""
-        if self._store is None:
-            return
-        if is_replacing:
-            if conversation.awaits_reply and self._keeper is not None:
-                kept = [message for message in conversation.messages if any(message is one for one in self._written)]
-                text = conversation.messages[-1].text if len(kept) < len(conversation.messages) else ""
-                self._add(conversation, {"k": "try", "text": text}, is_durable=bool(text))
-                self._is_trying = True
-        else:
+        if self._store is not None and not is_replacing:
             self._catch_up(conversation)
+        elif self._keeper is not None and conversation.awaits_reply:
+            kept = [message for message in conversation.messages if any(message is one for one in self._written)]
+            text = conversation.messages[-1].text if len(kept) < len(conversation.messages) else ""
+            self._add(conversation, {"k": "try", "text": text}, is_durable=bool(text))
+            self._is_trying = True
 
     def note_waiting(self, conversation: Conversation, texts: Sequence[str]) -> None:
         """These messages wait for their turn, which may not come before the program is killed."""
@@ -172,9 +158,7 @@ class Journal:
             self._catch_up(conversation)
             self._write_model(conversation)
             order = self._count_use()
-        n = 0
-        while n < min(len(texts), len(self._waiting)) and texts[n] == self._waiting[n]:
-            n += 1
+        n = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(texts, self._waiting, strict=False)))
         for place, text in enumerate(texts[n:], start=n):
             self._waiting = list(texts[: place + 1])
             self._add(conversation, {"k": "wait", "n": place, "text": text, "order": order})
@@ -208,7 +192,8 @@ class Journal:
         """The turn is over: there is a reply, or everything is as it was, or the question stays."""
         if self._store is None:
             return
-        if self._is_trying and _same(self._written, conversation.messages):
+        n_shared = self._n_written_of(conversation.messages)
+        if self._is_trying and n_shared == len(conversation.messages) == len(self._written):
             self._add(conversation, {"k": "back"}, is_durable=False)
         self._catch_up(conversation)
         self._is_trying, self._flushed = False, Partial()
@@ -276,9 +261,7 @@ class Journal:
             if not messages:
                 return
             self._create(conversation)
-        n_shared = 0
-        while n_shared < min(len(messages), len(self._written)) and messages[n_shared] is self._written[n_shared]:
-            n_shared += 1
+        n_shared = self._n_written_of(messages)
         new = messages[n_shared:]
         if n_shared < len(self._written):
             # A question in place of an unanswered one says so itself: a kill between two records would lose both.
@@ -296,6 +279,11 @@ class Journal:
             record = {**message_record(message, order, self._clock_text()), "on": self._links[-1]}
             self._links.append(linked(self._links[-1], checksum_of(self._add(conversation, record))))
         self.note_dropped(conversation)
+
+    def _n_written_of(self, messages: list[ChatMessage]) -> int:
+        """How many of the first messages are those that were written."""
+        pairs = zip(messages, self._written, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
 
     def _write_model(self, conversation: Conversation) -> None:
         if self._written_model != self._model and any(self._model):
@@ -315,7 +303,7 @@ class Journal:
 
     def _count_use(self) -> int:
         assert self._store is not None
-        order = note_use(self._store, self.id, self._model[1])
+        order = self._store.note_use(self.id, self._model[1])
         self._summary = replace(self._summary, order=max(order, self._summary.order))
         return order
 
@@ -339,9 +327,24 @@ class Journal:
         return self._keeper.add(record, is_durable)
 
 
-def _same(written: list[ChatMessage], messages: list[ChatMessage]) -> bool:
-    return len(written) == len(messages) and all(one is other for one, other in zip(written, messages, strict=True))
+@record
+class AtHand:
+    """The saved conversations."""
+
+    journal: Journal = field(default_factory=Journal)
+    """Saves the live one."""
+    store: Store | None = None
+    """All of them; None where nothing is saved."""
+    resumes: bool = False
+    """Whether to go on with the last one at the start."""
+    quota_bytes: int = 0
+    """Limit on all saved states together; 0 keeps none."""
 
 
-def _no_log() -> LogFile:
-    raise AssertionError("the log was opened before")
+def conversations_at_hand(settings: Settings) -> AtHand:
+    """Return what the settings want of them."""
+    if settings.save_conversations == "off":
+        return AtHand()
+    store = Store()
+    resumes, quota_bytes = settings.resume == "last", settings.kv_states_quota_bytes
+    return AtHand(Journal(store), store, resumes, quota_bytes)

@@ -39,11 +39,7 @@ class _Line:
 
 
 class Keeper:
-    """Appends to one log until it is closed.
-
-    Args:
-        open_log: opens or creates the log, in the keeper's thread; called again while it raises.
-    """
+    """Appends to one log until it is closed. ``open_log`` runs in the keeper's thread, again while it raises."""
 
     def __init__(self, open_log: Callable[[], LogFile], log: LogFile | None = None) -> None:
         self._open_log, self.log = open_log, log
@@ -81,11 +77,7 @@ class Keeper:
         return line
 
     def leave(self, patience_s: float) -> bool:
-        """Nothing new comes: end once everything is saved, however often that must be tried.
-
-        Returns:
-            Whether it is; False, and no longer waited for, where that fails or takes longer than ``patience_s``.
-        """
+        """End once everything is saved, however often that must be tried; False, and not waited for, if that fails."""
         give_up_s = time.monotonic() + patience_s
         with self._condition:
             self._is_leaving = True
@@ -106,11 +98,7 @@ class Keeper:
         return not self.has_unsaved
 
     def settle(self, patience_s: float, waits_for_room: bool = True) -> bool:
-        """Wait until everything is saved; False if that took too long.
-
-        Args:
-            waits_for_room: wait through failures too, as it is tried again; else they end the wait.
-        """
+        """Wait until all is saved; False if that takes too long, or fails where nothing ``waits_for_room``."""
         give_up_s = time.monotonic() + patience_s
         with self._condition:
             while self.has_unsaved:
@@ -162,7 +150,12 @@ class Keeper:
         try:
             self._write(is_ending)
         except Exception as error:
-            self._take_back()
+            # Nothing since the last sync can be relied on: all of it is written again.
+            with self._condition:
+                self._waiting.extendleft(reversed([*self._unsynced, *self._taken]))
+                self._unsynced, self._taken = [], []
+            if self.log is not None:
+                self.log.forget_unsynced()
             self.trouble = cause_of(error)
             self._failed_try = self._n_tries
         else:
@@ -190,14 +183,6 @@ class Keeper:
                 self._unsynced.clear()
             if self.summary is not None:
                 write_summary(self.log.path.parent, self.summary, self.log.size)
-
-    def _take_back(self) -> None:
-        """Nothing since the last sync can be relied on: all of it is written again."""
-        with self._condition:
-            self._waiting.extendleft(reversed([*self._unsynced, *self._taken]))
-            self._unsynced, self._taken = [], []
-        if self.log is not None:
-            self.log.forget_unsynced()
 
 
 def cause_of(error: Exception) -> str:

@@ -1,26 +1,109 @@
-"""One conversation's log on disk: opened safely, locked for as long as it is open, appended to all or nothing."""
+"""One conversation's log on disk: opened safely, locked for as long as it is open, appended to all or nothing.
+
+The lock is the kernel's and ends with the process (``flock``; on Windows ``msvcrt.locking`` on a byte far behind the
+log's end, since what is locked there cannot be read either). A note says whose it is; it is only believed while the
+lock is held, and says nothing that matters.
+"""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
+from enum import Enum
 from pathlib import Path
 
-from app.conversations.lock import Held, holder_of, lock, note_holder, unlock
 from app.conversations.records import checksum_of, read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
-from app.program.small_file import safe_flags
+from app.program.small_file import read_json_object, replace_file, safe_flags
 from app.text.record import record
 from engine.machine.directories import sync_directory
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+try:
+    import msvcrt
+except ImportError:
+    msvcrt = None  # type: ignore[assignment]
+
+HOLDER_NAME = "in-use.json"
+_LOCKED_AT = (1 << 31) - 2
+"""Offset of the locked byte, behind the end of any log; Windows takes offsets of 32 bits."""
+_MOST_FILE_BYTES = 4096
+_HAS_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
+NO_LOCKS = "conversations lie where files cannot be locked: let no two programs go on with the same one at once"
 MOST_LOG_BYTES = 64 << 20
 """A longer log is neither written nor read: weeks of writing do not fill it."""
 IN_USE = "in use by another jalopy"
 _MOST_COPIES = 100
+_MOST_PLACES = 3
 MOST_DAMAGED_LINES = 1000
 """Damaged lines after which reading stops: the file is not a log."""
+
+
+class Held(Enum):
+    """Who has a file."""
+
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+    UNKNOWN = "unknown"
+    """Its file system has no locks."""
+
+
+def lock(handle: int) -> Held:
+    """Lock an open file for as long as it is open, where no other process has it. Raises OSError: that failed."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return Held.ELSEWHERE
+        except OSError as error:
+            if error.errno not in _HAS_NO_LOCKS:
+                raise
+            return Held.UNKNOWN
+    elif msvcrt is not None:
+        os.lseek(handle, _LOCKED_AT, os.SEEK_SET)
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+        except OSError:
+            return Held.ELSEWHERE
+    return Held.HERE
+
+
+def unlock(handle: int) -> None:
+    """Let go before the file is closed, where the system may take its time with that."""
+    if fcntl is None and msvcrt is not None:
+        with suppress(OSError):
+            os.lseek(handle, _LOCKED_AT, os.SEEK_SET)
+            msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+
+
+def note_holder(directory: Path) -> None:
+    """Write down who has the lock, for others to name; a failure costs them the name."""
+    content = {"pid": os.getpid(), "since": datetime.now().astimezone().isoformat(timespec="seconds")}
+    with suppress(OSError):
+        replace_file(directory / HOLDER_NAME, json.dumps(content).encode("ascii"), durable=False)
+
+
+def holder_of(directory: Path) -> str:
+    """Say who holds the lock, as "process 4711, since 13:05"; "" where that is not known."""
+    values = read_json_object(directory / HOLDER_NAME, _MOST_FILE_BYTES)
+    try:
+        pid, since = values["pid"], datetime.fromisoformat(values["since"]).astimezone()
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):
+        return ""
+    import psutil
+
+    if type(pid) is not int or not 0 < pid < 1 << 31 or not psutil.pid_exists(pid):
+        return ""
+    is_today = since.date() == datetime.now().astimezone().date()
+    return f"process {pid}, since {since:{'%H:%M' if is_today else '%Y-%m-%d %H:%M'}}"
 
 
 class LogRefusedError(Exception):
@@ -29,33 +112,46 @@ class LogRefusedError(Exception):
 
 @record
 class ReadLog:
-    """Content of a log.
-
-    Attributes:
-        good_bytes: behind these nothing was read.
-        is_torn: what follows is a last record that was not finished.
-        is_damaged: what follows is lost.
-        n_damaged_lines: lines before that which say nothing, or nothing that can be so.
-    """
+    """Content of a log."""
 
     saved: Saved
     good_bytes: int
+    """Behind these nothing was read."""
     is_torn: bool = False
+    """What follows is a last record that was not finished."""
     is_damaged: bool = False
+    """What follows is lost."""
     n_damaged_lines: int = 0
+    """Lines before that which say nothing, or nothing that can be so."""
 
     @property
     def damage(self) -> str:
-        """Line on the missing messages and their places; "" where all lines are sound."""
-        return damage_line(self.saved, self.n_damaged_lines)
+        """How much cannot be read, what that lacks, and what it means for the model; "" where all is well."""
+        messages, lost = self.saved.conversation.messages, set(self.saved.lost_behind)
+        places: list[str] = []
+        n_there = 0
+        for index, message in enumerate(messages):
+            is_gap = message.is_missing and not (index and messages[index - 1].is_missing)
+            if is_gap or (index in lost and not message.is_missing):
+                places.append(f"between messages {n_there} and {n_there + 1}" if n_there else "before message 1")
+            n_there += not message.is_missing
+        if self.saved.is_end_lost or len(messages) in lost:
+            places.append(f"behind message {n_there}" if n_there else "in it")
+        said = [f"what was said {_listed(places)} is missing"] if places else []
+        if any(message.is_missing for message in messages):
+            said.append("the model goes on behind that")
+        if messages and not self.saved.has_head:
+            said.append("the system prompt is missing")
+        if not self.n_damaged_lines:
+            return "; ".join(said)
+        lines = (
+            "1 line of its file is" if self.n_damaged_lines == 1 else f"{self.n_damaged_lines} lines of its file are"
+        )
+        return f"{lines} damaged: {', '.join(said) or 'no message is missing'}"
 
 
 def read_log(content: bytes) -> ReadLog:
-    """Read every sound line; the others are left out, and so is what cannot stand without them.
-
-    Raises:
-        LogRefusedError: a newer version of the program wrote it.
-    """
+    """Read every sound line, but what cannot stand without others. Raises LogRefusedError: a newer version's."""
     replay, pos, good_bytes, n_damaged = Replay(), 0, 0, 0
     while pos < len(content):
         end = content.find(b"\n", pos)
@@ -63,7 +159,10 @@ def read_log(content: bytes) -> ReadLog:
             return ReadLog(replay.finish(), pos, is_torn=True, n_damaged_lines=n_damaged)
         line, pos = content[pos:end], end + 1
         try:
-            _take(replay, line)
+            record = read_record(line)
+            if record is None:
+                raise UnsoundRecordError
+            replay.take(record, checksum_of(line))
             good_bytes = pos
         except UnsoundRecordError:
             replay.note_lost()
@@ -75,26 +174,13 @@ def read_log(content: bytes) -> ReadLog:
     return ReadLog(replay.finish(), pos, n_damaged_lines=n_damaged)
 
 
-def _take(replay: Replay, line: bytes) -> None:
-    record = read_record(line)
-    if record is None:
-        raise UnsoundRecordError
-    replay.take(record, checksum_of(line))
-
-
 class LogFile:
-    """An open log. Only one process at a time has it.
-
-    Attributes:
-        size: bytes that are written.
-        synced: bytes that outlive a power cut.
-        is_locked: whether other programs find it in use.
-    """
+    """An open log. Only one process at a time has it; where it ``is_locked``, other programs find it in use."""
 
     def __init__(self, path: Path, handle: int, is_locked: bool = True) -> None:
-        self.path, self.is_locked = path, is_locked
-        self._handle = handle
+        self.path, self._handle, self.is_locked = path, handle, is_locked
         self.size = self.synced = os.fstat(handle).st_size
+        """Bytes that are written, and those that outlive a power cut."""
 
     @classmethod
     def create(cls, path: Path) -> LogFile:
@@ -103,12 +189,7 @@ class LogFile:
 
     @classmethod
     def open(cls, path: Path) -> LogFile:
-        """Open a log that is there.
-
-        Raises:
-            LogRefusedError: it is not the user's own, no plain file, or in use.
-            OSError: it cannot be opened.
-        """
+        """Open a log. Raises LogRefusedError: not the user's, no plain file, or in use; OSError: it cannot be."""
         handle = os.open(path, _flags())
         try:
             _require_own_file(handle)
@@ -131,16 +212,10 @@ class LogFile:
             raise
 
     def load(self) -> tuple[ReadLog, str]:
-        """Read all of it; cut a torn end off, and set aside what can hardly be a log.
+        """Read all of it; cut a torn end off, and set aside what can hardly be a log; return a notice, or "", too.
 
         Damaged lines stay where they are: they are left out again by whoever reads the log next.
-
-        Returns:
-            What it says, and a line of notice or "".
-
-        Raises:
-            LogRefusedError: it cannot be used.
-            OSError: it cannot be read, or not be mended.
+        Raises LogRefusedError: it cannot be used; OSError: it cannot be read, or not be mended.
         """
         content = _read_all(self._handle)
         found = read_log(content)
@@ -153,12 +228,7 @@ class LogFile:
         return found, found.damage
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Write lines at the end.
-
-        Raises:
-            LogRefusedError: the file would be longer than is read again.
-            OSError: the file is as long as it was, or will be cut to that before the next line.
-        """
+        """Write lines at the end. Raises LogRefusedError: the file grows too long; OSError: it is cut to its size."""
         self._cut(self.size)
         data = memoryview(b"".join(lines))
         if self.size + len(data) > MOST_LOG_BYTES:
@@ -174,11 +244,7 @@ class LogFile:
         self.size += len(data)
 
     def sync(self) -> None:
-        """Let everything written outlive a power cut.
-
-        Raises:
-            OSError: what was not synced before cannot be relied on: write it again after ``forget_unsynced``.
-        """
+        """Let all that is written outlive a power cut. Raises OSError: write anew what was not synced."""
         os.fsync(self._handle)
         self.synced = self.size
 
@@ -222,12 +288,7 @@ class LogFile:
 
 
 def read_only(path: Path) -> ReadLog:
-    """Read a log without locking or mending it.
-
-    Raises:
-        LogRefusedError: it cannot be used.
-        OSError: it cannot be read.
-    """
+    """Read a log without locking or mending it. Raises LogRefusedError: it cannot be used; OSError: nor be read."""
     handle = os.open(path, safe_flags(os.O_RDONLY))
     try:
         _require_own_file(handle)
@@ -266,55 +327,13 @@ def _require_own_file(handle: int) -> None:
             os.fchmod(handle, 0o600)
 
 
-def _read_at(handle: int, n_bytes: int, at: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(handle, n_bytes, at)
-    os.lseek(handle, at, os.SEEK_SET)  # Windows; what is appended goes to the end all the same
-    return os.read(handle, n_bytes)
-
-
 def _read_all(handle: int) -> bytes:
     size = os.fstat(handle).st_size
     if size > MOST_LOG_BYTES:
         raise LogRefusedError(f"larger than {MOST_LOG_BYTES >> 20} MiB")
-    pieces, pos = [], 0
-    while pos < size:
-        piece = _read_at(handle, size - pos, pos)
-        if not piece:
-            break
-        pieces.append(piece)
-        pos += len(piece)
-    return b"".join(pieces)
-
-
-_MOST_PLACES = 3
-
-
-def damage_line(saved: Saved, n_lines: int) -> str:
-    """Say how much of a log cannot be read, what is missing for that, and what it means for the model.
-
-    Returns:
-        "" where nothing is wrong.
-    """
-    messages, lost = saved.conversation.messages, set(saved.lost_behind)
-    places: list[str] = []
-    n_there = 0
-    for index, message in enumerate(messages):
-        is_gap = message.is_missing and not (index and messages[index - 1].is_missing)
-        if is_gap or (index in lost and not message.is_missing):
-            places.append(f"between messages {n_there} and {n_there + 1}" if n_there else "before message 1")
-        n_there += not message.is_missing
-    if saved.is_end_lost or len(messages) in lost:
-        places.append(f"behind message {n_there}" if n_there else "in it")
-    said = [f"what was said {_listed(places)} is missing"] if places else []
-    if any(message.is_missing for message in messages):
-        said.append("the model goes on behind that")
-    if messages and not saved.has_head:
-        said.append("the system prompt is missing")
-    if not n_lines:
-        return "; ".join(said)
-    lines = "1 line of its file is" if n_lines == 1 else f"{n_lines} lines of its file are"
-    return f"{lines} damaged: {', '.join(said) or 'no message is missing'}"
+    os.lseek(handle, 0, os.SEEK_SET)  # what is appended goes to the end all the same
+    with os.fdopen(handle, "rb", closefd=False) as file:
+        return file.read(size)
 
 
 def _listed(places: Sequence[str]) -> str:

@@ -26,30 +26,24 @@ _SNIPPET_CHARS = 160
 
 @record
 class Hit:
-    """One conversation of the result.
-
-    Attributes:
-        snippet: the words in their place, clean and of one line; "" where the title has them.
-    """
+    """One conversation of the result."""
 
     entry: Entry
     snippet: str = ""
+    """The words in their place, clean and of one line; "" where the title has them."""
 
 
 @record
 class Found:
-    """Result so far, the conversation used last first.
-
-    Attributes:
-        n_searched, n_all: how many texts were searched, and are to be.
-        trouble: why it ended early; "" if it did not.
-    """
+    """Result so far, the conversation used last first."""
 
     hits: tuple[Hit, ...] = ()
     n_searched: int = 0
     n_all: int = 0
+    """How many texts were searched, and are to be."""
     is_done: bool = False
     trouble: str = ""
+    """Why it ended early; "" if it did not."""
 
 
 @dataclass
@@ -107,11 +101,7 @@ class Look:
         self.found = Found()
 
     def start(self, after: Look | None = None) -> Look:
-        """Begin; the result is ``found``, at any time.
-
-        Args:
-            after: an earlier one that shares the texts; it is cancelled, and waited for.
-        """
+        """Begin; the result is ``found``, at any time. ``after``: an earlier one with the same texts, ended first."""
         if after is not None:
             after.cancel()
         self._ending = in_background(partial(self._run, after), "conversations")

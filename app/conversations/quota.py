@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def drop_oldest_states(store: Store, quota_bytes: int) -> int:
 def saved_files(store: Store) -> list[SavedFile]:
     """Return all saved states in the order in which they may be dropped."""
     earlier = [file for one in store.ids() for file in store.state_files(one) if not file.name.endswith(SUFFIX)]
-    earlier += _files_in(paths.prefixes_dir())
+    earlier += _prefixes()
     found = sorted(filter(None, map(_about, earlier)), key=lambda one: one.used_s)
     return list(heapq.merge(found, *map(_segments_in, kinds()), key=lambda one: one.used_s))
 
@@ -55,16 +55,12 @@ def drop(files: Iterable[SavedFile], excess_bytes: int) -> int:
 
 def kinds() -> list[Path]:
     """Return the directories of segments: one for each model and type of cache."""
-    root = paths.states_dir()
-    with suppress(OSError):
-        if root is not None:
-            return sorted(Path(one.path) for one in os.scandir(root) if one.is_dir(follow_symlinks=False))
-    return []
+    return sorted(_listed(paths.states_dir(), lambda one: one.is_dir(follow_symlinks=False)))
 
 
 def earlier_states(store: Store, kind: str) -> list[Path]:
     """Return files that earlier versions kept for a model and type of cache; some may not exist."""
-    prefixes = [path for path in _files_in(paths.prefixes_dir()) if path.name.startswith(f"{kind}-")]
+    prefixes = [path for path in _prefixes() if path.name.startswith(f"{kind}-")]
     return [*store.states_of_kind(kind), *prefixes]
 
 
@@ -74,10 +70,13 @@ def _segments_in(place: Path) -> Iterator[SavedFile]:
     return (SavedFile(one.used_s, one.path, one.n_bytes) for one in stored_in(place))
 
 
-def _files_in(directory: Path | None) -> list[Path]:
+def _prefixes() -> list[Path]:
+    return _listed(paths.prefixes_dir(), lambda one: one.is_file(follow_symlinks=False))
+
+
+def _listed(directory: Path | None, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[Path]:
     with suppress(OSError):
-        if directory is not None:
-            return [Path(one.path) for one in os.scandir(directory) if one.is_file(follow_symlinks=False)]
+        return [Path(one.path) for one in os.scandir(directory) if is_wanted(one)] if directory is not None else []
     return []
 
 

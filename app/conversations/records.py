@@ -28,11 +28,7 @@ def fits(text: str) -> bool:
 
 
 def write_record(values: Mapping[str, Any]) -> bytes:
-    """Return the line, newline included; where no reader would take it, one with shorter texts.
-
-    Raises:
-        ValueError: a number is not finite.
-    """
+    """Return the line, with shorter texts where no reader would take it. Raises ValueError: a number is not finite."""
     body = _body(values)
     if len(body) > MOST_RECORD_BYTES:
         body = _body(_shortened(values))

@@ -15,20 +15,20 @@
 ==========  ==================================================================================================
 
 A record of another kind was written by a newer version. Everything is checked: the file may hold anything. Lines may be
-missing between two records: ``on`` says which messages one was written behind (see ``links``), and ``after`` of a
-``part`` behind which parts of its reply.
+missing between two records: ``on`` says which messages one was written behind (see ``LinkedMessages``), and ``after``
+of a ``part`` behind which parts of its reply.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
-from app.conversations.links import NOTHING, LinkedMessages, link_in, linked
 from app.conversations.records import Record
 from app.conversations.thinking import Thinking
 from app.text.chips import CHIP
@@ -43,6 +43,9 @@ _MOST_NAME_CHARS = 80
 _MOST_PATH_CHARS = 4096
 _MOST_WAITING = 64
 _LARGEST = 1 << 53
+NOTHING = 0
+"""The number of no messages."""
+_LARGEST_LINK = (1 << 32) - 1
 
 
 class UnsoundRecordError(Exception):
@@ -55,36 +58,33 @@ class NewerVersionError(Exception):
 
 @dataclass
 class Saved:
-    """A conversation with what is known of it.
-
-    Attributes:
-        title: given by the user; "" where the first message serves.
-        began, changed: wall time, ISO; only for display.
-        model, model_path: who answered last.
-        order: which conversation was used later has the larger one, whatever the clock did.
-        unsent: what the user had sent in place of something, and that had not begun to be answered.
-        forked_from: id of another one.
-        waiting: what the user had sent while the engine was busy, oldest first.
-        links: what the next record is written behind, for any number of messages.
-        has_head: whether its beginning was there, and with it the system prompt.
-        lost_behind: for each place where messages are known to be lost, the number of messages before it.
-        is_end_lost: whether there was something behind the last message.
-    """
+    """A conversation with what is known of it."""
 
     conversation: Conversation = field(default_factory=Conversation)
     title: str = ""
+    """Given by the user; "" where the first message serves."""
     began: str = ""
     changed: str = ""
+    """Wall time, ISO; only for display."""
     model: str = ""
     model_path: str = ""
+    """Who answered last."""
     order: int = 0
+    """Which conversation was used later has the larger one, whatever the clock did."""
     unsent: str = ""
+    """What the user had sent in place of something, and that had not begun to be answered."""
     forked_from: str = ""
+    """Id of another one."""
     waiting: list[str] = field(default_factory=list)
+    """What the user had sent while the engine was busy, oldest first."""
     links: list[int] = field(default_factory=lambda: [NOTHING])
+    """What the next record is written behind, for any number of messages."""
     has_head: bool = True
+    """Whether its beginning was there, and with it the system prompt."""
     lost_behind: list[int] = field(default_factory=list)
+    """For each place where messages are known to be lost, the number of messages before it."""
     is_end_lost: bool = False
+    """Whether there was something behind the last message."""
 
     @property
     def shown_title(self) -> str:
@@ -110,6 +110,76 @@ def title_of(text: str) -> str:
     return clean_line(" ".join(first.split()), MOST_TITLE_CHARS)
 
 
+def linked(link: int, checksum: int) -> int:
+    """Return the number of the messages of one number and one more, whose line has this checksum."""
+    return zlib.crc32(checksum.to_bytes(4, "little"), link)
+
+
+def link_in(value: object) -> int | None:
+    """Return what a record says; None where it was written by a version that knew no such numbers."""
+    return value if type(value) is int and 0 <= value <= _LARGEST_LINK else None
+
+
+class LinkedMessages:
+    """The messages of a conversation that is being read. ``links``: the number of the first n messages, for every n.
+
+    Where the number that a record names is known, no message is missing, and what stood behind those messages had been
+    replaced; where it is not, a gap is left: messages that only say that they are missing, so that both sides still
+    take turns.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self.links = [NOTHING]
+        self._places = {NOTHING: 0}
+        self._first_gap: int | None = None
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether something unknown stands between the messages: nobody knows how many were there."""
+        return self._first_gap is not None
+
+    def add(self, message: ChatMessage, checksum: int) -> None:
+        """Append one."""
+        self._conversation.messages.append(message)
+        self._link(linked(self.links[-1], checksum))
+
+    def cut(self, n_messages: int) -> None:
+        """Keep the first ones only."""
+        self._conversation.cut(n_messages)
+        if self._first_gap is not None and self._first_gap >= n_messages:
+            self._first_gap = None
+        for n in range(n_messages + 1, len(self.links)):
+            if self._places.get(self.links[n]) == n:
+                del self._places[self.links[n]]
+        del self.links[n_messages + 1 :]
+
+    def place_of(self, link: int) -> int | None:
+        """Return how many messages have this number; None where that is not known."""
+        return self._places.get(link)
+
+    def has(self, place: int, checksum: int) -> bool:
+        """Whether the message at ``place`` (messages before it) is already the one with this checksum."""
+        return place + 1 < len(self.links) and self.links[place + 1] == linked(self.links[place], checksum)
+
+    def leave_gap(self, role: Role, link: int | None) -> None:
+        """Something unknown stood here, before a message of this side that was written behind this number."""
+        if self._first_gap is None:
+            self._first_gap = len(self._conversation.messages)
+        missing = [Role.ASSISTANT] if self._conversation.awaits_reply else []
+        if role is Role.ASSISTANT:
+            missing.append(Role.USER)
+        for side in missing or [Role.USER, Role.ASSISTANT]:
+            self.add(ChatMessage(side, "", is_missing=True), 0)
+        if link is not None:
+            self._places.pop(self.links.pop())
+            self._link(link)
+
+    def _link(self, link: int) -> None:
+        self.links.append(link)
+        self._places[link] = len(self.links) - 1
+
+
 class Replay:
     """Takes records in order; what it has understood so far is always whole."""
 
@@ -121,7 +191,7 @@ class Replay:
         """Whether something was lost since the last record that says what it was written behind."""
         self._part: _Part | None = None
         self._takes: dict[str, Callable[[Record, int], None]] = {
-            "head": self._late_head,
+            "head": self._head,
             "model": self._model,
             "say": self._say,
             "part": self._take_part,
@@ -135,19 +205,11 @@ class Replay:
         }
 
     def take(self, record: Record, checksum: int) -> None:
-        """Understand one more record.
-
-        Raises:
-            UnsoundRecordError: it makes no sense here.
-            NewerVersionError: a newer version wrote it.
-        """
+        """Understand a record. Raises UnsoundRecordError: it makes no sense; NewerVersionError: it is a newer one's."""
         kind = record.get("k")
-        if not self._has_begun:
-            self._has_begun = True
-            if kind == "head":
-                self._head(record)
-                return
+        if not self._has_begun and kind != "head":
             self.note_lost()
+        self._has_begun = True
         take = self._takes.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise NewerVersionError
@@ -175,9 +237,10 @@ class Replay:
     def _messages(self) -> list[ChatMessage]:
         return self.saved.conversation.messages
 
-    def _head(self, record: Record) -> None:
+    def _head(self, record: Record, _: int) -> None:
         version = record.get("version")
-        if record.get("k") != "head" or record.get("format") != FORMAT or type(version) is not int or version < 1:
+        # A second one is of a log that had lost its own, and was gone on with.
+        if self._has_head or record.get("format") != FORMAT or type(version) is not int or version < 1:
             raise UnsoundRecordError
         if version > VERSION:
             raise NewerVersionError
@@ -186,12 +249,6 @@ class Replay:
         self.saved.began = self.saved.changed = _line(record, "at")
         self.saved.forked_from = _line(record, "from")
         self._has_head = True
-
-    def _late_head(self, record: Record, _: int) -> None:
-        """Of a log that had lost its own, and was gone on with."""
-        if self._has_head:
-            raise UnsoundRecordError
-        self._head(record)
 
     def _model(self, record: Record, _: int) -> None:
         name, path = _line(record, "name"), _text(record, "path")[:_MOST_PATH_CHARS]
@@ -204,7 +261,7 @@ class Replay:
         self._stand(record, Role.USER, checksum)
         if self.saved.conversation.awaits_reply:  # as versions wrote that knew no links
             self._linked.cut(len(self._messages) - 1)
-        message = ChatMessage(Role.USER, text, folded=folded, results=results, is_missing=_is_missing(record))
+        message = ChatMessage(Role.USER, text, folded=folded, results=results, is_missing=record.get("missing") is True)
         self._linked.add(message, checksum)
         if text in self.saved.waiting[:1]:
             del self.saved.waiting[0]
@@ -338,20 +395,17 @@ class Replay:
 
 @record
 class _Part:
-    """A reply as far as it was written.
-
-    Attributes:
-        on: what its records were written behind.
-        checksum: of all its lines.
-    """
+    """A reply as far as it was written."""
 
     on: int | None = None
+    """What its records were written behind."""
     text: str = ""
     thought: str = ""
     ids: tuple[int, ...] = ()
     raw: str = ""
     is_edited: bool = False
     checksum: int = 0
+    """Of all its lines."""
 
     def message(self) -> ChatMessage:
         thinking = Thinking(self.thought, is_closed=bool(self.text)) if self.thought.strip() else None
@@ -379,6 +433,7 @@ def message_record(message: ChatMessage, order: int, at: str) -> Record:
     if figures is not None and not figures["guessed_tokens"]:
         del figures["guessed_tokens"]  # as it was written before there were any
     thinking = asdict(message.thinking) if message.thinking is not None else None
+    calls = [{"id": one.call_id, "name": one.name, "arguments": one.arguments} for one in message.calls]
     return {
         "k": "reply",
         "text": message.text,
@@ -389,14 +444,9 @@ def message_record(message: ChatMessage, order: int, at: str) -> Record:
         "ids": list(message.ids),
         "raw": message.raw if message.raw != message.text else None,
         "at": at,
-        **(_calls_record(message) if message.calls else {}),
+        **({"calls": calls, "calls_at": message.calls_at} if calls else {}),
         **({"missing": True} if message.is_missing else {}),
     }
-
-
-def _calls_record(message: ChatMessage) -> Record:
-    calls = [{"id": one.call_id, "name": one.name, "arguments": one.arguments} for one in message.calls]
-    return {"calls": calls, "calls_at": message.calls_at}
 
 
 def reply_of(record: Record) -> ChatMessage:
@@ -408,7 +458,7 @@ def reply_of(record: Record) -> ChatMessage:
     text, raw = _text(record, "text"), record.get("raw")
     message = ChatMessage(Role.ASSISTANT, clean_text(text), ending, _figures(record.get("figures")))
     message.thinking = _thinking(record.get("thinking"))
-    message.is_edited, message.is_missing = record.get("edited") is True, _is_missing(record)
+    message.is_edited, message.is_missing = record.get("edited") is True, record.get("missing") is True
     message.ids = _ids(record)
     message.raw = raw if isinstance(raw, str) else text
     message.calls, message.calls_at = _calls(record), min(_count(record, "calls_at"), len(message.raw))
@@ -446,15 +496,10 @@ def _figures(values: Any) -> ReplyFigures | None:
         raise UnsoundRecordError
     span: Any = values.get("range_tps")
     has_range = isinstance(span, list) and len(span) == 2 and all(_is_number(one) for one in span)
-    return ReplyFigures(
-        tokens=_count(values, "tokens"),
-        first_token_s=_number(values, "first_token_s"),
-        decode_tps=_number(values, "decode_tps"),
-        prompt_tokens=_count(values, "prompt_tokens"),
-        reused_tokens=_count(values, "reused_tokens"),
-        range_tps=(float(span[0]), float(span[1])) if has_range else None,
-        guessed_tokens=_count(values, "guessed_tokens") if "guessed_tokens" in values else 0,
-    )
+    checked: dict[str, Any] = {name: _number(values, name) for name in ("first_token_s", "decode_tps")}
+    for name in ("tokens", "prompt_tokens", "reused_tokens", "guessed_tokens"):
+        checked[name] = _count(values, name)
+    return ReplyFigures(**checked, range_tps=(float(span[0]), float(span[1])) if has_range else None)
 
 
 def _thinking(values: Any) -> Thinking | None:
@@ -465,11 +510,6 @@ def _thinking(values: Any) -> Thinking | None:
     duration_s = _number(values, "duration_s") or 0.0
     is_closed = values.get("is_closed") is True
     return Thinking(clean_text(_text(values, "text")), _count(values, "tokens"), duration_s, is_closed)
-
-
-def _is_missing(values: Record) -> bool:
-    """Whether the log that a copy was made of had lost this message."""
-    return values.get("missing") is True
 
 
 def _text(values: Record, name: str) -> str:

@@ -17,12 +17,7 @@ _MOST_BYTES = 64 << 20
 
 
 class SegmentNotes:
-    """The names of one conversation's segments for one model and type of cache.
-
-    Args:
-        path: what the names of files about its states begin with.
-        kind: the model and type of cache: the name of the segments' directory.
-    """
+    """A conversation's segments of a ``kind``, their directory; ``path``: what files about its states begin with."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self._path = path.with_name(f"{path.name}.{kind}{SUFFIX}")

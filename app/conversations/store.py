@@ -13,26 +13,28 @@ import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from app.conversations.keeper import cause_of
-from app.conversations.lock import HOLDER_NAME, Held, lock, unlock
-from app.conversations.log_file import LogFile, LogRefusedError, ReadLog, read_only
+from app.conversations.log_file import HOLDER_NAME, Held, LogFile, LogRefusedError, ReadLog, lock, read_only, unlock
 from app.conversations.records import write_record
 from app.conversations.replay import MOST_TITLE_CHARS, Saved, head_record
 from app.conversations.segment_notes import SUFFIX, noted_in
-from app.conversations.summary import FILE_NAME as SUMMARY_NAME
-from app.conversations.summary import Summary, read_summary, remembered_title, summary_of, write_summary
+from app.conversations.summary import SUMMARY_NAME, Summary, read_summary, remembered_title, summary_of, write_summary
 from app.program import paths
-from app.program.small_file import safe_flags
+from app.program.remote_model import ModelPlace, is_remote
+from app.program.small_file import JsonFile, safe_flags
 from app.text.clean_text import clean_line
 from app.text.record import record
 
 LOG_NAME = "transcript.log"
 STATE_NAME = "kv.state"
 LOCK_NAME = "names.lock"
+RECENT_NAME, _RECENT_VERSION, _MOST_RECENT_BYTES = "recent.json", 1, 1 << 20
+_MOST_MODELS = 200
+_LARGEST_ORDER = 1 << 53
 _MOST_TRIES = 5
 _SWEPT_AFTER_S = 3600.0
 _LOCK_PATIENCE_S = 20.0
@@ -46,18 +48,15 @@ _LARGEST_NUMBER = 10**9
 
 @record
 class Entry:
-    """One conversation of the list.
-
-    Attributes:
-        log_bytes, state_bytes: sizes of the conversation and of the saved states of its cache, shared ones included.
-        trouble: why it cannot be opened; "" if it can.
-    """
+    """One conversation of the list."""
 
     id: str
     summary: Summary
     log_bytes: int = 0
     state_bytes: int = 0
+    """Sizes of the conversation and of the saved states of its cache, shared ones included."""
     trouble: str = ""
+    """Why it cannot be opened; "" if it can."""
 
     @property
     def last_use(self) -> tuple[int, str]:
@@ -67,31 +66,27 @@ class Entry:
 
 @record
 class Opened:
-    """A conversation that was opened.
-
-    Attributes:
-        log: open and locked; None for one that can only be copied.
-        notice: a line about what was found; "" for nothing.
-        obstacle: why it can only be copied; "" if it has a log.
-    """
+    """A conversation that was opened."""
 
     id: str
     saved: Saved
     log: LogFile | None
+    """Open and locked; None for one that can only be copied."""
     notice: str = ""
+    """A line about what was found; "" for nothing."""
     obstacle: str = ""
+    """Why it can only be copied; "" if it has a log."""
 
 
 class Store:
-    """All conversations below one directory.
-
-    Attributes:
-        root: the directory, by default the platform's place; None where there is none.
-    """
+    """All conversations below one directory, by default in the platform's place; ``root`` None: there is none."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or paths.conversations_dir()
         self._states = paths.states_dir()
+        file = self.root / RECENT_NAME if self.root is not None else None
+        self._recent = JsonFile(file, _RECENT_VERSION, _MOST_RECENT_BYTES)
+        """The conversation used last with each model, so that a start need not read all; losing it costs a look."""
 
     # ---- finding
 
@@ -104,11 +99,8 @@ class Store:
         return sorted((name for name in names if _ID.fullmatch(name)), key=int)
 
     def entries(self) -> Iterator[Entry]:
-        """Yield every conversation, the newest id first; reads no log whose summary holds."""
-        for conversation_id in reversed(self.ids()):
-            entry = self.entry(conversation_id)
-            if entry is not None:
-                yield entry
+        """Return every conversation, the newest id first; reads no log whose summary holds."""
+        return filter(None, map(self.entry, reversed(self.ids())))
 
     def entry(self, conversation_id: str) -> Entry | None:
         """Return one row; None where there is no conversation."""
@@ -117,13 +109,12 @@ class Store:
             found = os.lstat(directory / LOG_NAME)
         except (OSError, LogRefusedError):
             return None
-        summary, trouble = read_summary(directory, found.st_size), ""
-        if summary is None:
-            summary, trouble = self._summarize(directory, found.st_size)
+        known = read_summary(directory, found.st_size)
+        summary, trouble = (known, "") if known is not None else self._summarize(directory, found.st_size)
         return Entry(conversation_id, summary, found.st_size, self.state_bytes([conversation_id]), trouble)
 
-    def newest(self, model_path: str = "") -> str | None:
-        """Return the conversation that was used last, of all or of one model's; None if none exists."""
+    def newest(self, model_path: str) -> str | None:
+        """Return the conversation of a model that was used last, as the list says; None if none exists."""
         fitting = [
             entry
             for entry in self.entries()
@@ -131,15 +122,33 @@ class Store:
         ]
         return max(fitting, key=lambda entry: entry.last_use).id if fitting else None
 
-    def next_order(self) -> int:
-        """Return an order behind all others."""
-        return 1 + max((entry.summary.order for entry in self.entries()), default=0)
+    def note_use(self, conversation_id: str, model_path: str) -> int:
+        """Count one more use, of "" before it is on disk, and return its order: a clock that jumps changes nothing."""
+        recent = self._read_recent()
+        before, last = recent or (max((entry.summary.order for entry in self.entries()), default=0) + 1, {})
+        others = [(path, one) for path, one in last.items() if path != model_path]
+        newest = [(model_path, conversation_id)] if conversation_id else []
+        self._recent.write(order=before + 1, last=dict([*others, *newest][-_MOST_MODELS:]))
+        return before + 1
+
+    def last_used(self, model_path: str) -> str | None:
+        """Return the conversation that was used last with a model; None if none exists."""
+        _, last = self._read_recent() or (0, {})
+        entry = self.entry(last[model_path]) if last.get(model_path) else None
+        if entry is not None and not entry.trouble and entry.summary.n_messages:
+            return entry.id
+        return self.newest(model_path)
+
+    def _read_recent(self) -> tuple[int, dict[str, str]] | None:
+        """Return the order of the last use, and the last conversation by model; None where nobody can say."""
+        values = self._recent.read()
+        order, last = values.get("order"), values.get("last")
+        if type(order) is not int or not 0 <= order <= _LARGEST_ORDER or not isinstance(last, dict):
+            return None
+        return (order, last) if all(isinstance(one, str) for one in last.values()) else None
 
     def find(self, name: str) -> str | None:
-        """Return the conversation with this title or, failing that, with this number.
-
-        One that cannot be read has the title that it had when it could be.
-        """
+        """Return the conversation with this title, also one that is unreadable now; failing that, with this number."""
         name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
         named = [entry for entry in self.entries() if entry.summary.title.casefold() == wanted]
@@ -163,11 +172,7 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait until no other program is here, and keep others out, where files can be locked.
-
-        Raises:
-            LogRefusedError: another one is here for too long.
-        """
+        """Keep other programs out, where files can be locked. Raises LogRefusedError: one is here for too long."""
         handle = self._open_lock()
         try:
             give_up_s = time.monotonic() + _LOCK_PATIENCE_S
@@ -209,21 +214,11 @@ class Store:
         return [self._path(one) / f"{STATE_NAME}.{kind}" for one in self.ids()]
 
     def read(self, conversation_id: str) -> Saved:
-        """Read a conversation, changing nothing.
-
-        Raises:
-            LogRefusedError: it cannot be used.
-            OSError: it cannot be read.
-        """
+        """Read a conversation, changing nothing. Raises LogRefusedError: it cannot be used; OSError: nor be read."""
         return read_only(self._directory(conversation_id) / LOG_NAME).saved
 
     def open(self, conversation_id: str) -> Opened:
-        """Open a conversation to go on with it; one that is in use or cannot be mended comes as a copy.
-
-        Raises:
-            LogRefusedError: it cannot be used at all.
-            OSError: it cannot be read.
-        """
+        """Open a conversation; one in use, or beyond mending, comes as a copy. Raises LogRefusedError, OSError."""
         path = self._directory(conversation_id) / LOG_NAME
         try:
             log = LogFile.open(path)
@@ -247,11 +242,7 @@ class Store:
         return Opened(conversation_id, found.saved, log, notice)
 
     def create(self) -> LogFile:
-        """Begin a conversation: a new directory with an empty log.
-
-        Raises:
-            OSError: that failed; nothing is left of it.
-        """
+        """Begin a conversation: a new directory with an empty log. Raises OSError: that failed; nothing is left."""
         if self.root is None or paths.private_directory(self.root) is None:
             raise PermissionError(errno.EACCES, "the state directory is not writable", str(self.root))
         number = max((n for n in map(int, self.ids()) if n <= _LARGEST_NUMBER), default=0)
@@ -266,58 +257,37 @@ class Store:
                 return LogFile.create(directory / LOG_NAME)
             except BaseException:
                 with suppress(OSError):
-                    (directory / LOG_NAME).unlink()
-                with suppress(OSError):
+                    (directory / LOG_NAME).unlink(missing_ok=True)
                     directory.rmdir()
                 raise
         raise FileExistsError(errno.EEXIST, "there are too many conversations")
 
     def rename(self, conversation_id: str, title: str) -> None:
-        """Give a conversation that is not open another title.
-
-        Raises:
-            LogRefusedError: it cannot be used, or is in use.
-            OSError: it cannot be written.
-        """
-        log = LogFile.open(self._directory(conversation_id) / LOG_NAME)
-        try:
+        """Give one that is not open another title. Raises LogRefusedError: it is in use, or unusable; OSError."""
+        with closing(LogFile.open(self._directory(conversation_id) / LOG_NAME)) as log:
             found, _ = log.load()
             head = [] if found.saved.has_head else [head_record(None, now_text())]
             records = [*head, {"k": "title", "text": clean_line(title, MOST_TITLE_CHARS)}]
             log.append([write_record(one) for one in records])
             log.sync()
             write_summary(log.path.parent, summary_of(log.load()[0].saved), log.size)
-        finally:
-            log.close()
 
     def delete(self, conversation_id: str) -> None:
-        """Delete a conversation that is not open, with all that belongs to it.
-
-        Raises:
-            LogRefusedError: it is in use, or another's.
-            OSError: it cannot be deleted.
-        """
+        """Delete a conversation and all that belongs to it. Raises LogRefusedError: in use, or another's; OSError."""
         directory = self._directory(conversation_id)
-        log = LogFile.open(directory / LOG_NAME)
-        self._drop_segments(conversation_id)
-        if os.name == "nt":  # what is open cannot be deleted there
-            log.close()
-        try:
+        with closing(LogFile.open(directory / LOG_NAME)) as log:
+            self._drop_segments(conversation_id)
+            if os.name == "nt":  # what is open cannot be deleted there
+                log.close()
             _empty(directory, but=LOG_NAME)  # the log goes last: a conversation that is half deleted is still listed
             for _ in range(_MOST_TRIES - 1):
                 with suppress(OSError):  # the state of its cache may still be written, a moment longer
                     shutil.rmtree(directory)
                     return
             shutil.rmtree(directory)
-        finally:
-            log.close()
 
     def sweep(self, now_s: float) -> None:
-        """Delete directories that have no log and nothing else of the user's: what a deletion left of a conversation.
-
-        Args:
-            now_s: wall time; what was touched within the last hour may be a conversation that begins.
-        """
+        """Delete what a deletion left: directories without a log or anything of the user's, not of the last hour."""
         for conversation_id in self.ids():
             with suppress(LogRefusedError, OSError):
                 directory = self._directory(conversation_id)
@@ -378,6 +348,11 @@ class Store:
         if log_bytes:  # the title that an emptied one had is not known otherwise
             write_summary(directory, summary, log_bytes)
         return summary, ""
+
+
+def model_key(path: ModelPlace | str) -> str:
+    """Return how a model's file is named here; all models of a server are one."""
+    return str(path).partition("#")[0] if is_remote(path) else os.path.realpath(str(path))
 
 
 def now_text() -> str:

@@ -1,7 +1,7 @@
 """Thinking blocks in a stream of text: where a model talks to itself before it answers.
 
 A block is recognised at the start of a reply only, so that an answer may speak of the tags. Some templates print the
-opening tag themselves; then the reply begins inside the block. Knows no screen and no engine.
+opening tag themselves; then the reply begins inside the block.
 """
 
 from __future__ import annotations
@@ -33,21 +33,12 @@ class Split:
 
 
 def tag_ids(control_texts: Mapping[str, int]) -> frozenset[int]:
-    """Return the tags that a vocabulary has as control tokens, whose text a decoder would leave out.
-
-    Args:
-        control_texts: spelling to id of the vocabulary's control tokens.
-    """
+    """Return the tags that a vocabulary has as control tokens, whose text a decoder would leave out."""
     return frozenset().union(*(marker.in_vocabulary(control_texts) for marker in THOUGHT_MARKERS))
 
 
 def answer_start(text: str, opened: ThoughtMarker | None) -> int:
-    """Return where in a reply's text the answer begins; where there is only thinking so far, the thinking.
-
-    Args:
-        text: the whole reply, cleaned, with its tags.
-        opened: the marker of the block which the prompt has opened already, or None.
-    """
+    """Return where in a reply's text, cleaned and with its tags, the answer begins, or else the newest thought."""
     splitter = ThinkingSplitter(opened)
     splitter.push(text)
     splitter.flush()
@@ -55,12 +46,9 @@ def answer_start(text: str, opened: ThoughtMarker | None) -> int:
 
 
 def is_opening_of(reply: str, opening: str, has_thought: bool) -> bool:
-    """Whether a reply may have been written behind these last words of a prompt.
+    """Whether a reply, its text with tags so far, may have been written behind these last words of a prompt.
 
-    Args:
-        reply: its text so far, with its tags.
-        opening: may open a thought, or an empty one that leaves none to the reply.
-        has_thought: whether the reply was seen to think.
+    ``opening`` may open a thought, or an empty one that leaves none; ``has_thought``: the reply was seen to think.
     """
     text, opened = reply.lstrip(), opened_by(opening)
     if not text:
@@ -83,15 +71,7 @@ class _Where(Enum):
 
 
 class ThinkingSplitter:
-    """Tell thinking and answer apart; the pieces joined are the same however the text was split.
-
-    Args:
-        opened: the marker of the block which the prompt has opened already, or None.
-
-    Attributes:
-        has_block: whether there is a block, open or closed.
-        part_chars: characters of the newest part, the thought or the answer, with the tag that ends it.
-    """
+    """Tell thinking and answer apart, however the text is split; ``opened``: of a block that the prompt opened."""
 
     def __init__(self, opened: ThoughtMarker | None = None) -> None:
         self._opened = opened
@@ -102,7 +82,9 @@ class ThinkingSplitter:
         self._frame = ""
         """The tag that ends the answer; "" for none."""
         self.has_block = opened is not None
+        """Whether there is a block, open or closed."""
         self.part_chars = 0
+        """Characters of the newest part, the thought or the answer, with the tag that ends it."""
 
     @property
     def marker(self) -> ThoughtMarker | None:

@@ -15,10 +15,10 @@ from html.parser import HTMLParser
 from typing import Any, BinaryIO
 from xml.parsers import expat
 
-from app.documents.kinds import FAILED, MAX_SOURCE_BYTES, MAX_TEXT_CHARS, MEMORY_BYTES
-from app.documents.text_file import MAX_FILE_BYTES, bounded, decoded
+from app.documents.text_file import FAILED, MAX_FILE_BYTES, MAX_SOURCE_BYTES, MAX_TEXT_CHARS, bounded, decoded
 from app.program.refusals import Refusal
 
+MEMORY_BYTES = 768 << 20
 _UNSHOWN = frozenset(("script", "style", "template", "noscript", "svg"))
 _BLOCKS = re.compile(
     "address|article|aside|blockquote|br|d[dlt]|div|fieldset|figcaption|figure|footer|form|h[1-6]|header|hr|li|main|nav"
@@ -160,20 +160,16 @@ def converted(kind: str, file: BinaryIO) -> str:
         raise Refusal(f"is not a sound {kind[1:].upper()} file ({type(error).__name__})") from None
 
 
-def _limit(cpu_s: int) -> None:
+def main() -> None:
+    """Convert stdin to stdout."""
     from engine.prompt.template_sandbox import limit_process
 
+    kind, cpu_s = sys.argv[-2:]
     with contextlib.suppress(ImportError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s)))
     limit_process(MEMORY_BYTES)
-
-
-def main() -> None:
-    """Convert stdin to stdout."""
-    kind, cpu_s = sys.argv[-2:]
-    _limit(int(cpu_s))
     try:
         said, code = converted(kind, sys.stdin.buffer), 0
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""Passages of documents that fit a question, by BM25; and where the passages of a message come from.
+"""What of the documents goes with a message: all, or where the context is too small, the passages that answer best.
 
 BM25 with k1 = 1.2 and b = 0.75, and the logarithm of Lucene for the rarity of a word, which is never negative.
 """
@@ -10,9 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from app.documents.kinds import PAGE_LINE
 from app.documents.read import Document
-from app.documents.text_file import attached
+from app.documents.text_file import PAGE_LINE, attached
+from app.text import figures
 from app.text.record import record
 
 K1, B = 1.2, 0.75
@@ -72,11 +72,8 @@ def fitting(
     """Return the passages that answer best to a question and fit, in the order in which they stand in the documents.
 
     Where the context holds some already, only those come that are new and answer at least half as well as the best
-    of all: nothing is read for a word of thanks, and what was read stays in its place.
-
-    Args:
-        rooms_chars: limits for a first question about the documents, and for a later one.
-        in_context: earlier messages.
+    of all: nothing is read for a word of thanks, and what was read stays in its place. The second of ``rooms_chars`` is
+    for such a later question.
     """
     most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, rooms_chars[0] // 6))
     passages = [passage for document in documents for passage in _cut(document, most_chars)]
@@ -132,3 +129,73 @@ def _page(document: Document, line: int) -> int:
     """Return the page of a PDF that a line of its text stands on."""
     pages = [int(match[1]) for one in document.text.split("\n")[:line] if (match := PAGE_LINE.fullmatch(one))]
     return pages[-1] if pages else 1
+
+
+@record
+class FileText:
+    """A text that goes with a message."""
+
+    name: str
+    """Of its chip."""
+    in_message: str
+    """As it stands in the message: named, and between fences."""
+    text: str
+    """What of it is the file's own."""
+
+
+def n_tokens(documents: Sequence[Document]) -> int:
+    """Return the tokens of documents, about."""
+    return sum(one.n_tokens for one in documents)
+
+
+def fit(documents: Sequence[Document], n_ctx: int) -> bool:
+    """Whether documents fit into a context and leave a quarter of it; 0 where there is no model yet, which may tell."""
+    return not n_ctx or n_tokens(documents) <= n_ctx * 3 // 4
+
+
+def whole(documents: Sequence[Document]) -> list[FileText]:
+    """Return the documents as they go with a message."""
+    return [FileText(one.name, one.in_message, one.text) for one in documents]
+
+
+def for_message(documents: Sequence[Document], question: str, n_ctx: int, in_context: str = "") -> list[FileText]:
+    """Return what goes with a question of what the context does not hold yet: the documents, or passages of them."""
+    if fit(documents, n_ctx):
+        return whole([one for one in documents if one.in_message.strip() not in in_context])
+    chars_per_token = sum(len(one.text) for one in documents) / n_tokens(documents)
+    first, later = _passages_tokens(n_ctx)
+    rooms_chars = int(chars_per_token * first), int(chars_per_token * later)
+    passages = fitting(documents, question, rooms_chars, in_context)
+    if not passages:
+        return []
+    name = f"passages of {figures.counted(len(documents), 'file')}"
+    in_message, own = " ".join(one.in_message for one in passages), "\n".join(one.text for one in passages)
+    return [FileText(name, in_message, own)]
+
+
+def with_question(texts: Sequence[str], question: str) -> str:
+    """Return a message: documents, then what is asked about them."""
+    return " ".join([*texts, question])
+
+
+def announcement(documents: Sequence[Document], n_ctx: int, prefill_tps: float) -> str:
+    """Say what documents will cost before they are read."""
+    n, (most, later) = n_tokens(documents), _passages_tokens(n_ctx)
+    what = documents[0].name if len(documents) == 1 else figures.counted(len(documents), "file")
+    if fit(documents, n_ctx):
+        return f"{what}: about {figures.count(n)} tokens{_duration(n, prefill_tps)}"
+    chosen = "passages that fit the next question go with it"
+    return (
+        f"{what}: about {figures.count(n)} tokens, the context holds {figures.count(n_ctx)}: {chosen}, at most"
+        f" {figures.count(most)} tokens{_duration(most, prefill_tps)}; later questions add what is new, at most"
+        f" {figures.count(later)}"
+    )
+
+
+def _passages_tokens(n_ctx: int) -> tuple[int, int]:
+    """Return the limits on the passages of the first question about documents, and of each later one."""
+    return n_ctx // 2, n_ctx // 8
+
+
+def _duration(n: int, prefill_tps: float) -> str:
+    return f", about {figures.whole_seconds(n / prefill_tps)} to read" if prefill_tps > 0 else ""

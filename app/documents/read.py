@@ -13,13 +13,22 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from app.documents.kinds import FAILED, KINDS, MAX_SOURCE_BYTES, MAX_TEXT_CHARS
-from app.documents.text_file import attached, cleaned, open_file, read_text_file
-from app.program.own_module import own_module
+from app.documents.text_file import (
+    FAILED,
+    MAX_SOURCE_BYTES,
+    MAX_TEXT_CHARS,
+    attached,
+    cleaned,
+    open_file,
+    read_text_file,
+)
+from app.program.paths import own_module
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 from app.text.record import record
 
+KINDS = frozenset((".html", ".htm", ".xhtml", ".docx", ".pdf"))
+"""Names of files that a process of its own converts end so; everything else is read as text."""
 MOST_FILES = 1000
 MOST_CHARS = 16 << 20
 """Limit on the text of all documents together."""
@@ -109,11 +118,7 @@ def referred(text: str) -> list[str]:
 
 
 def read_documents(wanted: Iterable[str], only_existing: bool = False) -> Reading:
-    """Read everything that is named.
-
-    Args:
-        only_existing: pass over names that lead to nothing: words of a message may begin with @ and mean no file.
-    """
+    """Read everything that is named; ``only_existing`` passes over words of a message that lead to nothing."""
     texts: dict[Path, str] = {}
     troubles: list[str] = []
     n_chars = 0
@@ -131,12 +136,10 @@ def read_documents(wanted: Iterable[str], only_existing: bool = False) -> Readin
             troubles.append(f"{clean_line(str(path), 200)} and what follows it: left out (the limits are {limits})")
             break
         texts[path] = text
-    return Reading(_named(texts), _shortened(troubles))
-
-
-def _shortened(troubles: list[str]) -> tuple[str, ...]:
     more = len(troubles) - _MOST_LINES
-    return (*troubles[:_MOST_LINES], *([f"... and {more} more that cannot be read"] if more > 0 else []))
+    if more > 0:
+        troubles[_MOST_LINES:] = [f"... and {more} more that cannot be read"]
+    return Reading(_named(texts), tuple(troubles))
 
 
 def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:

@@ -1,4 +1,4 @@
-"""Regular files opened without waiting, and their text: decoded, cleaned, and set off from what is typed."""
+"""Regular files opened without waiting; their text decoded, cleaned, set off in a message, and found again there."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from app.text.clean_text import clean_line, clean_text
 
 MAX_FILE_BYTES = 8 << 20
 """About two million tokens: more than a context on the machines this is made for; passages of it may fit."""
-
+FAILED = 3
+"""Exit code of the process where it writes a reason and no text."""
+MAX_SOURCE_BYTES = 64 << 20
+"""Limit on a PDF or DOCX file, and on what a DOCX file's text unpacks to."""
+MAX_TEXT_CHARS = 8 << 20
+PAGE_LINE = re.compile(r"\[page (\d+)\]")
+"""The line before each page of a PDF."""
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+_HEADING = re.compile(r"(.{1,200}), (lines? \d+(?:-\d+)?|pages? \d+(?:-\d+)?):\n(`{3,})\n")
 
 
 def read_text_file(path: Path) -> str:
-    """Return a file's text, cleaned.
-
-    Raises:
-        Refusal: it is not a regular file, cannot be read, is too large, empty or not text.
-    """
+    """Return a file's text, cleaned. Raises Refusal: it is too large, empty, no text, or cannot be read."""
     shown = clean_line(str(path), 200)
     with open_file(path) as file:
         raw = bounded(file, MAX_FILE_BYTES, shown)
@@ -30,11 +33,7 @@ def read_text_file(path: Path) -> str:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file for reading; nothing else is waited for.
-
-    Raises:
-        Refusal: it cannot be read, or is no regular file.
-    """
+    """Open a regular file and wait for nothing. Raises Refusal: it cannot be read, or is no regular file."""
     shown = clean_line(str(path), 200)
     try:
         # A named pipe would wait for its other end.
@@ -60,11 +59,7 @@ def bounded(file: BinaryIO, most_bytes: int, shown: str) -> bytes:
 
 
 def cleaned(text: str, shown: str) -> str:
-    """Return the text as it may reach a terminal, without empty lines around it.
-
-    Raises:
-        Refusal: nothing of it is left.
-    """
+    """Return the text as it may reach a terminal, without empty lines around it. Raises Refusal: it is empty."""
     text = clean_text(text).strip("\n")
     if not text.strip():
         raise Refusal(f"{shown}: is empty")
@@ -79,11 +74,7 @@ def attached(name: str, text: str) -> str:
 
 
 def decoded(raw: bytes, shown: str) -> str:
-    """Return the text of bytes: as their byte order mark says, else UTF-8, else Latin-1.
-
-    Raises:
-        Refusal: they are no text.
-    """
+    """Return the text of bytes, by their byte order mark, else UTF-8, else Latin-1. Raises Refusal: they are none."""
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if raw.startswith(mark)), "utf-8")
     if encoding != "utf-16" and b"\0" in raw:
         raise Refusal(f"{shown}: is not a text file")
@@ -92,3 +83,17 @@ def decoded(raw: bytes, shown: str) -> str:
     except UnicodeDecodeError:
         # Old files are mostly in Latin-1, where every byte is a character.
         return raw.decode("latin-1" if encoding == "utf-8" else encoding, errors="replace")
+
+
+def sources_of(message: str) -> tuple[str, ...]:
+    """Return the places of the passages that a message begins with."""
+    sources: list[str] = []
+    at = 0
+    while heading := _HEADING.match(message, at):
+        end = message.find(f"\n{heading[3]}\n", heading.end() - 1)
+        if end < 0:
+            break
+        sources.append(f"{heading[1]} {heading[2]}")
+        at = end + len(heading[3]) + 2
+        at += message.startswith(" ", at)
+    return tuple(sources)

@@ -63,11 +63,7 @@ class BackgroundDownload:
         return prepared.again if prepared is not None else self.job.what
 
     def take_ending(self, is_seen: bool = False) -> tuple[str, bool] | None:
-        """Return once how it ended, and whether badly; None before that, and where nothing need be said.
-
-        Args:
-            is_seen: its own screen shows it.
-        """
+        """Return once how it ended, and whether badly; None where nothing need be said, as on its own screen."""
         if self.job is None or self._is_told or not self.job.state.is_over:
             return None
         from app.downloads.job import Stage

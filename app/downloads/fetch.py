@@ -1,7 +1,4 @@
-"""From a plan to files: everything is looked at before a byte is asked for, and nothing gets its name unchecked.
-
-Knows nothing of terminals and screens: progress is a small record, and whoever wants to stop says so.
-"""
+"""From a plan to files: everything is looked at before a byte is asked for, and nothing gets its name unchecked."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 from app.downloads.hub import RemoteFile
@@ -48,19 +46,15 @@ class Stopped(DownloadError):
 
 @record
 class Progress:
-    """How far all files together are.
-
-    Attributes:
-        stage: "download", "check" what was there already, or "wait" before another attempt.
-        rate_bps: bytes a second over the last seconds; 0 for unknown.
-        note: why it waits.
-    """
+    """How far all files together are."""
 
     stage: str
+    """"download", "check" what was there already, or "wait" before another attempt."""
     name: str
     done_bytes: int
     total_bytes: int
     rate_bps: float = 0.0
+    """Bytes a second over the last seconds; 0 for unknown."""
     note: str = ""
 
     @property
@@ -74,17 +68,14 @@ Report = Callable[[Progress], object]
 
 @record
 class DownloadPlan:
-    """Files to download and their place.
-
-    Attributes:
-        here_bytes: of it that are there already, whole files and parts.
-        free_bytes: of the disk; None for unknown.
-    """
+    """Files to download and their place."""
 
     files: tuple[RemoteFile, ...]
     directory: Path
     here_bytes: int
+    """Of it that are there already, whole files and parts."""
     free_bytes: int | None
+    """Of the disk; None for unknown."""
 
     @property
     def total_bytes(self) -> int:
@@ -128,13 +119,7 @@ def make_plan(files: tuple[RemoteFile, ...], directory: Path) -> DownloadPlan:
 
 
 def download(plan: DownloadPlan, web: Web, report: Report, is_wanted: Callable[[], bool] = lambda: True) -> list[Path]:
-    """Download the files one after the other and return where they are.
-
-    Raises:
-        Stopped: ``is_wanted`` says no; parts are kept.
-        DownloadError: one line that says what is wrong.
-        OSError: the directory cannot be written.
-    """
+    """Download the files one by one; return where they are. Raises Stopped: parts are kept; DownloadError; OSError."""
     plan.directory.mkdir(parents=True, exist_ok=True)
     done, paths = 0, []
     for remote in plan.files:
@@ -164,7 +149,7 @@ class _Download:
             return self._existing(final)
         try:
             with PartFile(self._plan.directory, self._remote) as part:
-                part.hash_existing(lambda done, _: self._check(done))
+                part.hash_existing(self._check)
                 self._fill(part)
                 return part.finish()
         except OSError as error:
@@ -207,19 +192,13 @@ class _Download:
                 else:
                     fruitless += 1
                 most_bytes = max(most_bytes, part.size_bytes)
-                pause_s = self._pause_s(error, fruitless, waited_s)
+                pause_s = pause_before_retry(error, fruitless, waited_s)
+                if isinstance(error, StatusError) and error.status == 416 and self._may_resume:
+                    self._may_resume, pause_s = False, 0.0  # it does not give the rest; perhaps it gives the whole
+                if pause_s is None:
+                    raise
                 waited_s += pause_s
                 self._wait(pause_s, part, str(error))
-
-    def _pause_s(self, error: ConnectionCut | StatusError, fruitless: int, waited_s: float) -> float:
-        """Return how long to wait before the next attempt, or raise what the last one ended with."""
-        if isinstance(error, StatusError) and error.status == 416 and self._may_resume:
-            self._may_resume = False  # it does not give the rest; perhaps it gives the whole
-            return 0.0
-        pause_s = pause_before_retry(error, fruitless, waited_s)
-        if pause_s is None:
-            raise error
-        return pause_s
 
     def _ask(self, part: PartFile) -> None:
         headers = {}
@@ -227,8 +206,7 @@ class _Download:
             headers["Range"] = f"bytes={part.size_bytes}-"
             if part.etag:
                 headers["If-Range"] = part.etag
-        response = self._web.get(self._remote.url, headers)
-        try:
+        with closing(self._web.get(self._remote.url, headers)) as response:
             self._check_answer(response, part)
             if response.status == 200:
                 self._pass_over(response, part)
@@ -242,8 +220,6 @@ class _Download:
                 self._show("download", part.size_bytes)
             if response.read(1):
                 part.append(b"\0")  # refuses: the file is complete
-        finally:
-            response.close()
 
     def _check_answer(self, response: Response, part: PartFile) -> None:
         """Refuse what cannot be the file, or the rest of it."""
@@ -330,8 +306,6 @@ def _has_size(path: Path, size_bytes: int) -> bool:
 def _free_bytes(directory: Path) -> int | None:
     """Return what is free where the directory is, or will be."""
     for place in (directory, *directory.parents):
-        try:
+        with suppress(OSError):
             return shutil.disk_usage(place).free
-        except OSError:
-            continue
     return None

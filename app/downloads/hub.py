@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from app.downloads.refusal import DownloadError
 from app.downloads.web import Web, split_address
-from app.library.places import hugging_face_home, user_home
+from app.library.places import hugging_face_home
 from app.program import exit_codes
 from app.program.small_file import read_bounded
 from app.text.clean_text import clean_line
@@ -35,53 +34,46 @@ _MOST_FILES = 10_000
 
 @record
 class RemoteFile:
-    """A file that can be downloaded and checked.
-
-    Attributes:
-        name: fit to be a file's name here.
-        url: of this very version.
-    """
+    """A file that can be downloaded and checked."""
 
     name: str
+    """Fit to be a file's name here."""
     url: str
+    """Of this very version."""
     size_bytes: int
     sha256: str
 
 
 @record
 class Repository:
-    """A repository as the hub describes it.
-
-    Attributes:
-        files: the GGUF files that can be checked, by name.
-        parameters: of the model; 0 for unknown.
-        architecture: as the hub read it from the files; "" for unknown.
-        licence: clean; "" for unknown.
-        is_gated: its files are for those who accepted its terms.
-        is_disabled: nobody gets them.
-    """
+    """A repository as the hub describes it."""
 
     name: str
     files: tuple[RemoteFile, ...]
+    """The GGUF files that can be checked, by name."""
     parameters: int = 0
+    """Of the model; 0 for unknown."""
     architecture: str = ""
+    """As the hub read it from the files; "" for unknown."""
     licence: str = ""
+    """Clean; "" for unknown."""
     is_gated: bool = False
+    """Its files are for those who accepted its terms."""
     is_disabled: bool = False
+    """Nobody gets them."""
 
 
-def endpoint(environ: Mapping[str, str] = os.environ) -> str:
+def endpoint() -> str:
     """Return the hub's address, or that of its mirror that HF_ENDPOINT names."""
-    return (environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+    return (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
 
 
-def token(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
+def token() -> str:
     """Return the user's token from HF_TOKEN, or from the file where Hugging Face's programs keep it; "" for none."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        if environ.get(name):
-            return _sound_token(environ[name])
-    given = environ.get("HF_TOKEN_PATH")
-    directory = hugging_face_home(environ, home)
+        if os.environ.get(name):
+            return _sound_token(os.environ[name])
+    given, directory = os.environ.get("HF_TOKEN_PATH"), hugging_face_home()
     path = Path(given) if given else directory / "token" if directory else None
     if path is None:
         return ""
@@ -91,9 +83,9 @@ def token(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> 
         return ""
 
 
-def connect(environ: Mapping[str, str] = os.environ, **options: Any) -> Web:
+def connect(**options: Any) -> Web:
     """Return a client that shows the token to the hub and to nobody else."""
-    return Web(token(environ, user_home()), split_address(endpoint(environ)).netloc, **options)
+    return Web(token(), split_address(endpoint()).netloc, **options)
 
 
 def read_repository(web: Web, name: str, revision: str = "main", base: str | None = None) -> Repository:
@@ -109,26 +101,24 @@ def read_repository(web: Web, name: str, revision: str = "main", base: str | Non
         raise DownloadError(f"{name}: the hub's answer lists no files", exit_codes.BAD_DATA)
     commit = content.get("sha")
     version = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else revision
-    files = [
-        _remote_file(one, f"{base}/{quote(name)}/resolve/{quote(version, safe='')}/") for one in siblings[:_MOST_FILES]
-    ]
-    sound = sorted((file for file in files if file is not None), key=lambda file: file.name)
-    parameters, architecture = _gguf(content)
+    place = f"{base}/{quote(name)}/resolve/{quote(version, safe='')}/"
+    files = filter(None, (_remote_file(one, place) for one in siblings[:_MOST_FILES]))
+    gguf, licence = _table(content, "gguf"), _table(content, "cardData").get("license")
+    total, architecture = gguf.get("total"), gguf.get("architecture")
     return Repository(
         name,
-        tuple(sound),
-        parameters,
-        architecture,
-        _licence(content),
+        tuple(sorted(files, key=lambda file: file.name)),
+        parameters=total if type(total) is int and 0 < total < 1 << 50 else 0,
+        architecture=architecture if isinstance(architecture, str) else "",
+        licence=clean_line(licence, 40) if isinstance(licence, str) else "",
         is_gated=bool(content.get("gated")),
         is_disabled=content.get("disabled") is True,
     )
 
 
 def _remote_file(sibling: Any, base: str) -> RemoteFile | None:
-    path = sibling.get("rfilename") if isinstance(sibling, dict) else None
-    lfs = sibling.get("lfs") if isinstance(sibling, dict) else None
-    if not isinstance(path, str) or not isinstance(lfs, dict):
+    path, lfs = sibling.get("rfilename") if isinstance(sibling, dict) else None, _table(sibling, "lfs")
+    if not isinstance(path, str):
         return None
     *directories, name = path.split("/")
     sha256, size_bytes = lfs.get("sha256") or lfs.get("oid"), lfs.get("size", sibling.get("size"))
@@ -148,19 +138,10 @@ def is_safe_name(name: str) -> bool:
     return bool(SAFE_NAME.fullmatch(name)) and not name.startswith(("-", ".")) and len(name) <= MOST_NAME_BYTES
 
 
-def _gguf(content: Mapping[str, Any]) -> tuple[int, str]:
-    """Return parameters and architecture, as the hub read them from one of the files."""
-    found = content.get("gguf")
-    gguf: dict[str, Any] = found if isinstance(found, dict) else {}
-    total, architecture = gguf.get("total"), gguf.get("architecture")
-    is_count = type(total) is int and 0 < total < 1 << 50
-    return (int(str(total)) if is_count else 0), architecture if isinstance(architecture, str) else ""
-
-
-def _licence(content: Mapping[str, Any]) -> str:
-    card = content.get("cardData")
-    licence = card.get("license") if isinstance(card, dict) else None
-    return clean_line(licence, 40) if isinstance(licence, str) else ""
+def _table(values: Any, name: str) -> dict[str, Any]:
+    """Return what the hub says under a name; {} where that is no table."""
+    found = values.get(name) if isinstance(values, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _sound_token(text: str) -> str:

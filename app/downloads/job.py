@@ -1,8 +1,4 @@
-"""A download in a thread of its own, for a screen: it asks for the price, waits for a yes, and can be stopped.
-
-The thread is a daemon and owns nothing that quitting could spoil: what came stays as a part. What it is doing is one
-immutable record, replaced as a whole.
-"""
+"""A download in a thread of its own, for a screen: it asks for the price, waits for a yes, and can be stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import threading
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from app.downloads import hub
 from app.downloads.fetch import Progress, Stopped
@@ -18,11 +13,9 @@ from app.downloads.pull import Prepared, carry_out, prepare
 from app.downloads.web import Web
 from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of
+from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.record import record
-
-if TYPE_CHECKING:
-    from app.program.settings import Settings
 
 
 class Stage(str, Enum):

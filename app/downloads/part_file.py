@@ -25,23 +25,9 @@ _READ_BYTES = 1 << 20
 _MOST_NOTE_BYTES = 4096
 _MAGIC = b"GGUF"
 
-HashProgress = Callable[[int, int], None]
-
 
 class PartFile:
-    """The open, locked part of one file; use it as a context.
-
-    Args:
-        directory: where the file goes; it exists.
-        remote: what it must become.
-
-    Attributes:
-        etag: of the version that the part came from, for a request that resumes; "" for none.
-
-    Raises:
-        DownloadError: another process downloads it, or what is there is no plain file.
-        OSError: it cannot be opened.
-    """
+    """The open, locked part of one file, a context. Raises DownloadError: another has it, or it is no file; OSError."""
 
     def __init__(self, directory: Path, remote: RemoteFile) -> None:
         self.remote = remote
@@ -49,6 +35,7 @@ class PartFile:
         self.path = directory / f"{remote.name}.part"
         self._note = directory / f"{remote.name}.part.json"
         self.etag = ""
+        """Of the version that the part came from, for a request that resumes; "" for none."""
         self._hash = hashlib.sha256()
         self._fd = _open_plain(self.path)
         try:
@@ -65,20 +52,14 @@ class PartFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        os.close(self._fd)  # the part stays
 
     @property
     def left_bytes(self) -> int:
         """Bytes still to come."""
         return self.remote.size_bytes - self.size_bytes
 
-    def close(self) -> None:
-        """Let go of the part, which stays."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def hash_existing(self, progress: HashProgress | None = None) -> None:
+    def hash_existing(self, progress: Callable[[int], None] | None = None) -> None:
         """Let the hash catch up with what is there already."""
         os.lseek(self._fd, 0, os.SEEK_SET)
         done = 0
@@ -86,13 +67,7 @@ class PartFile:
             self._hash.update(piece)
             done += len(piece)
             if progress is not None:
-                progress(done, self.size_bytes)
-
-    def begin(self, etag: str = "") -> None:
-        """Throw away what is there; what comes now is of the version with this tag."""
-        os.ftruncate(self._fd, 0)
-        self._hash, self.size_bytes = hashlib.sha256(), 0
-        self.note_version(etag)
+                progress(done)
 
     def keep(self, n_bytes: int) -> None:
         """Throw away what follows the first bytes."""
@@ -107,11 +82,7 @@ class PartFile:
         replace_file(self._note, json.dumps(note).encode("ascii"), durable=False)
 
     def same_bytes(self, piece: bytes, offset: int) -> int:
-        """Return how much of the beginning of a piece is what is there at an offset.
-
-        Raises:
-            DownloadError: it is not the beginning of a model; the part stays.
-        """
+        """Return how much of a piece's beginning is here at an offset. Raises DownloadError: no model begins so."""
         os.lseek(self._fd, offset, os.SEEK_SET)
         here = os.read(self._fd, len(piece))
         if here == piece:
@@ -122,12 +93,7 @@ class PartFile:
         return same
 
     def append(self, piece: bytes) -> None:
-        """Write more.
-
-        Raises:
-            DownloadError: it is more than the file has, or not the beginning of a model.
-            OSError: it cannot be written.
-        """
+        """Write more. Raises DownloadError: it is too much, or no model begins so; OSError: it cannot be written."""
         if len(piece) > self.left_bytes:
             self.discard()
             raise DownloadError(f"{self.remote.name}: more came than the {self.remote.size_bytes} bytes it has",
@@ -143,12 +109,7 @@ class PartFile:
         self.size_bytes += len(piece)
 
     def finish(self) -> Path:
-        """Check size, hash and header, and give the file its name.
-
-        Raises:
-            DownloadError: it is not what it must be; the part is gone.
-            OSError: it cannot be flushed or renamed; the part stays.
-        """
+        """Check size, hash and header, and name the file. Raises DownloadError: a wrong one; OSError: a part stays."""
         if self.size_bytes != self.remote.size_bytes or self._hash.hexdigest() != self.remote.sha256:
             self.discard()
             raise DownloadError(f"{self.remote.name}: the hash of what came is wrong; it was thrown away (try again)",
@@ -196,7 +157,8 @@ class PartFile:
         note = read_json_object(self._note, _MOST_NOTE_BYTES)
         is_ours = note.get("sha256") == self.remote.sha256 and note.get("size") == self.remote.size_bytes
         if not is_ours or self.size_bytes > self.remote.size_bytes:
-            self.begin()
+            self.keep(0)
+            self.note_version("")
         else:
             etag = note.get("etag")
             self.etag = etag if isinstance(etag, str) and etag.isprintable() and etag.isascii() else ""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from app.downloads import hub
@@ -13,57 +13,44 @@ from app.downloads.hub import RemoteFile, Repository
 from app.downloads.refusal import DownloadError
 from app.downloads.source import Choice, Wanted, choose, parameters_of, parse_wanted, type_of
 from app.downloads.web import Web
-from app.library.find import find_files
 from app.library.header import ModelHeader, read_header
 from app.library.listing import Lister, Outlook, make_lister
-from app.library.places import download_directory, places
-from app.library.rates import load_rates, usual_threads
+from app.library.places import download_directory, find_files, places
 from app.library.rows import outlook_text
 from app.library.sha256 import stated_sha256
 from app.program import exit_codes
+from app.program.settings import Settings
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.record import record
 
-if TYPE_CHECKING:
-    from app.program.settings import Settings
-
 
 @record
 class Prepared:
-    """A download before it starts, with the lines to show first.
-
-    Attributes:
-        title: what it is, clean.
-        again: what to ask for to get the same, whatever advice would be then.
-        why: why these files.
-        outlook: whether it would fit and how fast it would be, estimated; None for unknown.
-        gate: what its owner asks for; "" for nothing.
-        trouble: why it should not be downloaded; "" for nothing.
-        here: a file with the same hash that lies on this machine already.
-    """
+    """A download before it starts, with the lines to show first."""
 
     title: str
     again: str
+    """What to ask for to get the same, whatever advice would be then."""
     quantization: str
     why: str
     plan: DownloadPlan
     outlook: Outlook | None = None
+    """Whether it would fit and how fast it would be, estimated; None for unknown."""
     licence: str = ""
     gate: str = ""
+    """What its owner asks for; "" for nothing."""
     trouble: str = ""
+    """Why it should not be downloaded; "" for nothing."""
     here: Path | None = None
+    """A file with the same hash that lies on this machine already."""
 
 
 def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory: Path | None = None) -> Prepared:
     """Find out what that means, how large it is, and whether this machine has room for it; downloads nothing.
 
-    Args:
-        sha256: what the one file must have; "" takes what the hub states.
-        directory: where it goes; None takes the settings'.
-
-    Raises:
-        DownloadError: it means nothing, or cannot be had.
+    ``sha256``: what the one file must have, "" for what the hub states; ``directory``: by default that of the settings.
+    Raises DownloadError: it means nothing, or cannot be had.
     """
     wanted = parse_wanted(text, hub.endpoint())
     target = directory or download_directory(settings.model_directories)
@@ -71,7 +58,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
         raise DownloadError("there is no directory for downloads (name one: --to DIR)", exit_codes.USAGE)
     if wanted.url:
         return _prepare_address(wanted, web, sha256, target)
-    lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type_or_default, settings.weights_or_default)
+    lister = make_lister(settings)
     repository = hub.read_repository(web, wanted.repository, wanted.revision)
     choice, why = choose(
         repository, wanted, lister.memory, lister.machine_rates(), lambda one: make_plan(one.files, target).is_begun
@@ -79,6 +66,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
     if sha256:
         _require_hash(choice, sha256)
     outlook = _outlook(repository, choice, lister)
+    is_open = repository.is_gated and web.has_token
     is_exact = wanted.file_path or wanted.revision != "main"
     return Prepared(
         title=clean_line(repository.name, 100),
@@ -88,7 +76,8 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
         plan=make_plan(choice.files, target),
         outlook=outlook,
         licence=repository.licence,
-        gate=_gate(repository, web.has_token),
+        # A token alone does not do.
+        gate="gated: the account of your token must have accepted its terms" if is_open else "",
         trouble=_trouble(repository, outlook, web.has_token),
         here=_here(choice, settings.model_directories),
     )
@@ -97,11 +86,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
 def carry_out(
     prepared: Prepared, web: Web, report: Report, is_wanted: Callable[[], bool] = lambda: True
 ) -> tuple[Path, ModelHeader]:
-    """Download, and return the first file with what its header says.
-
-    Raises:
-        DownloadError, OSError: see ``fetch.download``.
-    """
+    """Download, as ``fetch.download`` does, and return the first file with what its header says."""
     prepared.plan.refuse_full_disk()
     first = download(prepared.plan, web, report, is_wanted)[0]
     return first, read_header(first)
@@ -112,18 +97,17 @@ def price_lines(prepared: Prepared) -> list[str]:
     plan = prepared.plan
     n_files = f" in {len(plan.files)} files" if len(plan.files) > 1 else ""
     what = f"{prepared.title} {prepared.quantization}".strip()
-    lines = [f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}"]
-    if plan.here_bytes:
-        lines.append(f"{figures.size(plan.here_bytes)} of it are here already")
     free = f", {figures.size(plan.free_bytes)} free there" if plan.free_bytes is not None else ""
-    lines.append(f"goes to {clean_line(str(plan.directory), 200)}{free}")
-    if prepared.outlook is not None:
-        lines.append(f"on this machine: {outlook_text(prepared.outlook, names_context=False)}")
-    if prepared.licence:
-        lines.append(f"licence: {prepared.licence}")
-    if prepared.gate:
-        lines.append(prepared.gate)
-    return lines
+    outlook = outlook_text(prepared.outlook, names_context=False)
+    lines = (
+        f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}",
+        f"{figures.size(plan.here_bytes)} of it are here already" if plan.here_bytes else "",
+        f"goes to {clean_line(str(plan.directory), 200)}{free}",
+        f"on this machine: {outlook}" if outlook else "",
+        f"licence: {prepared.licence}" if prepared.licence else "",
+        prepared.gate,
+    )
+    return [line for line in lines if line]
 
 
 def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> Prepared:
@@ -156,19 +140,12 @@ def _require_hash(choice: Choice, sha256: str) -> None:
 
 def _outlook(repository: Repository, choice: Choice, lister: Lister) -> Outlook | None:
     """Estimate by size and type; the size is the real one."""
-    from dataclasses import replace
-
     from app.library.advice import bits_per_weight, needs_of_size
 
     if choice.quantization not in bits_per_weight():
         return None
     needs = needs_of_size(parameters_of(repository, choice), choice.quantization, lister.kv_type)
     return lister.outlook_of(replace(needs, weights_bytes=choice.size_bytes))
-
-
-def _gate(repository: Repository, has_token: bool) -> str:
-    """Say that a token alone does not do."""
-    return "gated: the account of your token must have accepted its terms" if repository.is_gated and has_token else ""
 
 
 def _trouble(repository: Repository, outlook: Outlook | None, has_token: bool) -> str:

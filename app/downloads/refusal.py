@@ -56,12 +56,7 @@ class StatusError(DownloadError):
 
 
 def pause_before_retry(error: DownloadError, attempt: int, waited_s: float = 0.0) -> float | None:
-    """Return how long to wait before trying again; None where that would not help, or was done often enough.
-
-    Args:
-        attempt: how many were in vain before this one.
-        waited_s: sum of the pauses between them.
-    """
+    """Return how long to wait before trying again, ``attempt`` of them in vain; None where that would not help."""
     if attempt >= MOST_RETRIES or (isinstance(error, StatusError) and error.status not in _RETRIED):
         return None
     wanted_s = error.pause_s if isinstance(error, StatusError) else None
@@ -70,11 +65,7 @@ def pause_before_retry(error: DownloadError, attempt: int, waited_s: float = 0.0
 
 
 def refused(status: int, headers: Message, url: str, has_token: bool, is_hub: bool) -> StatusError:
-    """Make the exception for an answer that is none.
-
-    Args:
-        is_hub: whether the hub itself says so, and not a server that it leads to.
-    """
+    """Make the exception for an answer that is none; ``is_hub``: it is the hub's own, not of a server it leads to."""
     pause_s = pause_s_of(headers) if status in _RETRIED else None
     words = _hub_words(status, headers, has_token) if is_hub else _other_words(status)
     if status == 429:
@@ -178,7 +169,13 @@ def _certificate_words(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in _OTHER_HOST:
         return "its certificate is for another host: check the address (or is a login page in between?)"
     if error.verify_code in (_SELF_SIGNED, *_UNKNOWN_AUTHORITY) and not _knows_authorities():
-        return _no_authorities_words()
+        given = os.environ.get("SSL_CERT_FILE")
+        if given:
+            return f"there is no certificate to check it by: SSL_CERT_FILE names {given[-100:]}, which holds none"
+        return (
+            "this system has no certificates to check any server by: install its package ca-certificates, "
+            "or name a file of them in SSL_CERT_FILE"
+        )
     if error.verify_code == _SELF_SIGNED:
         return (
             "its certificate is signed by nobody but itself (a login page or a filter in between?): "
@@ -206,21 +203,8 @@ def _knows_authorities() -> bool:
         return True
     found = ssl.get_default_verify_paths()
     directories = os.environ.get(found.openssl_capath_env) or found.openssl_capath
-    return any(map(_has_certificates, directories.split(os.pathsep)))
-
-
-def _has_certificates(directory: str) -> bool:
-    try:
-        return any(_HASHED_NAME.fullmatch(name) for name in os.listdir(directory))
-    except OSError:
-        return False
-
-
-def _no_authorities_words() -> str:
-    given = os.environ.get("SSL_CERT_FILE")
-    if given:
-        return f"there is no certificate to check it by: SSL_CERT_FILE names {given[-100:]}, which holds none"
-    return (
-        "this system has no certificates to check any server by: install its package ca-certificates, "
-        "or name a file of them in SSL_CERT_FILE"
-    )
+    for directory in directories.split(os.pathsep):
+        with suppress(OSError):
+            if any(map(_HASHED_NAME.fullmatch, os.listdir(directory))):
+                return True
+    return False

@@ -34,20 +34,17 @@ HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 
 @record
 class Wanted:
-    """The request.
-
-    Attributes:
-        repository: OWNER/REPO; "" for an address elsewhere.
-        quantization: in capitals; "" lets advice choose.
-        file_path: of one file of the repository.
-        url: of a file elsewhere.
-    """
+    """The request."""
 
     repository: str = ""
+    """OWNER/REPO; "" for an address elsewhere."""
     quantization: str = ""
+    """In capitals; "" lets advice choose."""
     file_path: str = ""
+    """Of one file of the repository."""
     revision: str = "main"
     url: str = ""
+    """Of a file elsewhere."""
 
 
 @record
@@ -64,14 +61,7 @@ class Choice:
 
 
 def parse_wanted(text: str, hub: str) -> Wanted:
-    """Read what the user typed.
-
-    Args:
-        hub: the hub's address: files behind it are looked up there.
-
-    Raises:
-        DownloadError: it is neither a repository nor an address of a GGUF file.
-    """
+    """Read what the user typed. Raises DownloadError: it is neither a repository nor an address of a GGUF file."""
     if "://" not in text:
         match = _REPOSITORY.fullmatch(text)
         if match is None:
@@ -132,24 +122,22 @@ def choose(
 ) -> tuple[Choice, str]:
     """Return the model to download and why it is this one.
 
-    Args:
-        is_begun: whether a part of it is here. Advice follows the memory that is free just now; who goes on with a
-            download means the same model.
-
-    Raises:
-        DownloadError: no file matches, or none fits into memory.
+    ``is_begun``: a part of it is here. Advice follows the memory that is free just now; who goes on with a download
+    means the same model. Raises DownloadError: no file matches, or none fits into memory.
     """
     choices = choices_of(repository)
     if not choices:
         raise DownloadError(f"{repository.name}: has no GGUF file that could be checked (another repository has them?)",
                             exit_codes.BAD_DATA)  # fmt: skip
+    named = [one for one in choices if one.quantization == wanted.quantization]
     if wanted.file_path:
         end = f"/{wanted.file_path}"
         named = [one for one in choices if any(unquote(urlsplit(file.url).path).endswith(end) for file in one.files)]
-        return _only(named, repository, wanted.file_path, choices), "as named"
-    if wanted.quantization:
-        named = [one for one in choices if one.quantization == wanted.quantization]
-        return _only(named, repository, wanted.quantization, choices), "as named"
+    if name := wanted.file_path or wanted.quantization:
+        if not named:
+            there = _named(choices)
+            raise DownloadError(f"{repository.name}: has no {name}; there are {there}", exit_codes.UNREADABLE)
+        return named[0], "as named"
     if len(choices) == 1:
         return choices[0], "the only one there"
     begun = [one for one in choices if is_begun(one)]
@@ -182,12 +170,6 @@ def _advised(
             exit_codes.NO_MEMORY,
         )
     return found, "what suits this machine"
-
-
-def _only(found: Sequence[Choice], repository: Repository, wanted: str, choices: Iterable[Choice]) -> Choice:
-    if not found:
-        raise DownloadError(f"{repository.name}: has no {wanted}; there are {_named(choices)}", exit_codes.UNREADABLE)
-    return found[0]
 
 
 def _named(choices: Iterable[Choice]) -> str:

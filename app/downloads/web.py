@@ -8,17 +8,19 @@ to this machine, and no redirect leads from HTTPS to HTTP.
 from __future__ import annotations
 
 import http.client
+import io
 import re
+import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import field, replace
 from email.message import Message
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from app.downloads.lines import EndlessLinesError, Lines
 from app.downloads.refusal import (
     MOST_RETRIES,
     ConnectionCut,
@@ -34,6 +36,145 @@ from app.program import exit_codes
 from app.program.remote_model import THIS_MACHINE
 from app.program.version import installed_version
 from app.text.record import record
+
+MOST_LINE_BYTES = 1 << 18
+"""Of all heads, chunk sizes and trailers: a hundred headers of the longest kind the library takes would be more."""
+_LINE_BYTES_PER_BODY_BYTE = 8
+
+
+class EndlessLinesError(http.client.HTTPException):
+    """The lines of an answer do not end."""
+
+
+class _BoundedReader(io.BufferedReader):
+    """What an answer is read from, with a limit on its lines, which grows with the body between them.
+
+    The standard library reads heads of "100 Continue", or trailers, forever: a byte in time keeps every timeout from
+    expiring.
+    """
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        super().__init__(raw)
+        self._left_bytes = MOST_LINE_BYTES
+
+    def readline(self, *size: Any) -> bytes:
+        line = super().readline(*size)
+        self._left_bytes -= len(line)
+        if self._left_bytes < 0:
+            raise EndlessLinesError("its answer does not end")
+        return line
+
+    def read(self, *size: Any) -> bytes:
+        return self._counted(super().read(*size))
+
+    def read1(self, *size: Any) -> bytes:
+        return self._counted(super().read1(*size))
+
+    def readinto(self, buffer: Any) -> int:
+        n = super().readinto(buffer)
+        self._left_bytes += _LINE_BYTES_PER_BODY_BYTE * n
+        return n
+
+    def _counted(self, piece: bytes) -> bytes:
+        self._left_bytes += _LINE_BYTES_PER_BODY_BYTE * len(piece)
+        return piece
+
+
+class Lines:
+    """The open connections of one client, which sends one request at a time; arguments as of ``Web``."""
+
+    def __init__(self, headers_s: float, silence_s: float | None) -> None:
+        self._headers_s, self._silence_s = headers_s, silence_s
+        self._open: socket.socket | None = None
+        self.is_cut = False
+        """Whether no connection may be opened from now on."""
+
+    def handlers(self) -> list[urllib.request.BaseHandler]:
+        """Return what a library's opener takes instead of its own."""
+        lines = self
+
+        class Http(urllib.request.HTTPHandler):
+            def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
+                return super().do_open(lines._connecting(http_class), req, **arguments)
+
+        class Https(urllib.request.HTTPSHandler):
+            def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
+                return super().do_open(lines._connecting(http_class), req, **arguments)
+
+        return [Http(), Https()]
+
+    def cut(self) -> None:
+        """End what is open at once; any thread may call it."""
+        self.is_cut = True
+        if self._open is not None:
+            with suppress(OSError, ValueError):  # it has ended by itself
+                socket.socket.shutdown(self._open, socket.SHUT_RDWR)  # below TLS, which another thread is in
+
+    def hurry(self, timeout_s: float) -> None:
+        """Wait no longer than this for the next byte of the answer."""
+        if self._open is not None:
+            with suppress(OSError, ValueError):
+                self._open.settimeout(timeout_s)
+
+    def _connecting(self, http_class: Callable[..., Any]) -> Any:
+        def connect(*arguments: Any, **named: Any) -> Any:
+            connection = http_class(*arguments, **named)
+            connection.response_class = self._answer
+            return connection
+
+        return connect
+
+    def _answer(self, sock: socket.socket, *arguments: Any, **named: Any) -> _TimedAnswer:
+        self._open = sock
+        if self.is_cut:
+            self.cut()
+        if self._silence_s is not None:
+            sock.settimeout(self._silence_s)
+        return _TimedAnswer(time.monotonic() + self._headers_s, sock, *arguments, **named)
+
+
+class _TimedAnswer(http.client.HTTPResponse):
+    """An answer that is given up where its headers are not whole in time: the library's timeout is one of each read."""
+
+    def __init__(self, deadline_s: float, sock: socket.socket, *rest: Any, **named: Any) -> None:
+        super().__init__(sock, *rest, **named)
+        self._timed = _TimedReader(self.fp.detach(), sock, deadline_s)
+        self.fp: Any = _BoundedReader(self._timed)
+
+    def begin(self) -> None:
+        super().begin()
+        self._timed.lift()
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads a socket until a moment, or without one."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline_s: float) -> None:
+        self._raw, self._sock = raw, sock
+        self._deadline_s: float | None = deadline_s
+        self._timeout_s = sock.gettimeout()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if self._deadline_s is not None:
+            left_s = self._deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            self._sock.settimeout(left_s if self._timeout_s is None else min(left_s, self._timeout_s))
+        return self._raw.readinto(buffer)
+
+    def lift(self) -> None:
+        """The headers are whole."""
+        self._deadline_s = None
+        if not self.closed:
+            self._sock.settimeout(self._timeout_s)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
 
 TIMEOUT_S = 30.0
 """Seconds without a byte after which a connection counts as dead."""
@@ -84,12 +225,7 @@ class Response:
     """None where a body may come as slowly as it is written."""
 
     def read(self, n_bytes: int) -> bytes:
-        """Return the next bytes, b"" at the end.
-
-        Raises:
-            ConnectionCut: it broke off, or nothing or hardly anything came for too long.
-            DownloadError: what should come after the body does not end.
-        """
+        """Return the next bytes, b"" at the end. Raises ConnectionCut: hardly any come; DownloadError: no end comes."""
         try:
             piece: bytes = self._body.read1(n_bytes) if hasattr(self._body, "read1") else self._body.read(n_bytes)
         except EndlessLinesError as error:
@@ -112,15 +248,10 @@ class Response:
 
 
 class Web:
-    """Sends requests.
+    """Sends requests; the token goes to ``token_host``, a host and port as in an address, only.
 
-    Args:
-        token: for ``token_host`` only.
-        token_host: host and port, as in an address.
-        timeout_s: seconds without a byte after which a connection counts as dead.
-        headers_s: limit on the time that the headers of an answer take, however they arrive.
-        silence_s: in place of ``timeout_s`` once the connection stands; None for the same.
-        pause: waits the given number of seconds before another attempt.
+    A connection without a byte for ``timeout_s``, or for ``silence_s`` where it stands, counts as dead; headers take
+    ``headers_s`` at most, however they arrive; ``pause`` waits the given number of seconds before another attempt.
     """
 
     def __init__(
@@ -141,13 +272,7 @@ class Web:
         self._direct_opener = urllib.request.build_opener(_NoRedirects, direct, *lines.handlers())
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
-        """Ask for an address, following redirects; anything but success is raised.
-
-        Raises:
-            StatusError: the server's status says no.
-            ConnectionCut: no answer, or not in time.
-            DownloadError: an address or a redirect that is not followed, an answer that cannot be used.
-        """
+        """Ask for an address, following redirects. Raises StatusError: it says no; or as ``ask`` does."""
         seen: list[str] = []
         linked: Message | None = None
         for _ in range(MOST_REDIRECTS + 1):
@@ -164,11 +289,7 @@ class Web:
         raise DownloadError(f"{host_of(url)}: redirects more than {MOST_REDIRECTS} times")
 
     def post(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
-        """Send a body, None for a GET; the answer has any status, and its body any pace.
-
-        Raises:
-            ConnectionCut, DownloadError: as of ``ask``.
-        """
+        """Send a body, None for a GET, as ``ask`` does; the answer has any status, and its body any pace."""
         return replace(self.ask(url, headers, body), _floor=None)
 
     def hurry(self, timeout_s: float) -> None:
@@ -180,11 +301,7 @@ class Web:
         self._lines.cut()
 
     def get_body(self, url: str) -> bytes:
-        """Return a whole small answer, trying again where that may help.
-
-        Raises:
-            DownloadError: it cannot be had, or is too large.
-        """
+        """Return a whole small answer, trying again where that may help. Raises DownloadError: none, or too large."""
         return self.with_retries(lambda: self._body_once(url))
 
     def with_retries(self, work: Callable[[], T]) -> T:
@@ -204,7 +321,7 @@ class Web:
     def _body_once(self, url: str) -> bytes:
         response = self.get(url)
         started_s, pieces, n_bytes = time.monotonic(), [], 0
-        try:
+        with closing(response):
             while piece := response.read(1 << 16):
                 pieces.append(piece)
                 n_bytes += len(piece)
@@ -212,19 +329,12 @@ class Web:
                     raise DownloadError(f"{host_of(url)}: the answer does not end")
                 if time.monotonic() - started_s > _BODY_PATIENCE_S:
                     raise DownloadError(f"{host_of(url)}: the answer takes too long")
-        finally:
-            response.close()
         if response.length not in (None, n_bytes):
             raise ConnectionCut(f"{host_of(url)}: the answer was cut off")
         return b"".join(pieces)
 
     def ask(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Response:
-        """Send one request; whatever is answered, a redirect too, is returned.
-
-        Raises:
-            ConnectionCut: no answer, or not in time.
-            DownloadError: no connection that can be trusted, or an answer that does not end.
-        """
+        """Send one request; return any answer. Raises ConnectionCut: none in time; DownloadError: none to trust."""
         request = urllib.request.Request(url, body, dict(headers))
         request.add_header("User-Agent", f"jalopy/{installed_version()}")
         request.add_header("Accept-Encoding", "identity")

@@ -69,9 +69,8 @@ def bits_per_weight() -> Mapping[str, float]:
 @cache
 def memory_rows() -> tuple[MemoryRow, ...]:
     """Return the table by memory, the smallest first."""
-    return tuple(
-        MemoryRow(row["gib"], row["system"], tuple(row["best"])) for row in bundled_table("model_sizes.toml")["memory"]
-    )
+    rows = bundled_table("model_sizes.toml")["memory"]
+    return tuple(MemoryRow(row["gib"], row["system"], tuple(row["best"])) for row in rows)
 
 
 def parameters_of(size: str) -> float:
@@ -84,11 +83,9 @@ def parameters_of(size: str) -> float:
 
 
 def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> ModelNeeds:
-    """Estimate what a model of a size and type needs, by the nearest known shape.
+    """Estimate the needs of a size and type, by the nearest known shape. Raises Refusal: the type is not known."""
+    from engine import QUANTS
 
-    Raises:
-        Refusal: nothing is known of the type.
-    """
     bits = bits_per_weight().get(quantization)
     if bits is None:
         known = ", ".join(bits_per_weight())
@@ -97,7 +94,8 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
     scale = parameters / shape.parameters
     n_bytes = parameters * bits / 8
     inner = parameters - shape.embedding * scale
-    kernel = base_type(quantization)
+    # Most of a mix is made of one type: Q4_K of Q4_K_M.
+    kernel = quantization if quantization in QUANTS else re.sub(r"_[SML]$", "", quantization)
     return ModelNeeds(
         name=f"a model of {parameters / 1e9:.3g}B",
         quantization=quantization,
@@ -109,13 +107,6 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
         n_layers=shape.layers,
         is_estimate=True,
     )
-
-
-def base_type(quantization: str) -> str:
-    """Return the type that most of a mix is made of: Q4_K of Q4_K_M."""
-    from engine import QUANTS
-
-    return quantization if quantization in QUANTS else re.sub(r"_[SML]$", "", quantization)
 
 
 def suggestions(memory: MachineMemory, rates: MachineRates) -> list[Suggestion]:
@@ -135,10 +126,7 @@ def best_type(
     """Return the type to take of a model of this size; None where none fits into the free memory.
 
     It is the usual one: most of the sense at the best speed. Where that does not fit or is not there, it is the one
-    with most bits that still keeps up with a reader, else what fits.
-
-    Args:
-        among: types there are; None for all of four bits or more.
+    with most bits that still keeps up with a reader, else what fits. ``among``: types there are; None for four bits on.
     """
     there = _four_bits_or_more() if among is None else [one for one in bits_per_weight() if one in set(among)]
     trials = {one: _try(parameters, one, memory, rates) for one in there}

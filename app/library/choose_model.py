@@ -18,18 +18,10 @@ Check = Callable[[str], None]
 def choose_model(given: str | None, settings: Settings, check: Check = engine_access.check_model) -> str | None:
     """Return the model to open: the one given, that of the settings, the last one used, or the one that is bundled.
 
-    What was used last counts only while its file can be used.
+    What was used last counts only while its file can be used. ``check`` raises for one that cannot be. Before a screen
+    a glance is enough: what opening finds wrong is then shown in the chat, and the first frame need not wait for it.
 
-    Args:
-        check: raises for a file that cannot be used. Before a screen a glance is enough: what opening the file finds
-            wrong is then shown in the chat, and the first frame need not wait for it.
-
-    Returns:
-        A path whose file has passed the check, or the bundled model, or None where that is not installed.
-
-    Raises:
-        EngineError: the given model cannot be used.
-        Refusal: the one of the settings cannot.
+    Raises EngineError: the given model cannot be used; Refusal: the one of the settings cannot.
     """
     if given:
         path = str(model_path(given))
@@ -37,32 +29,22 @@ def choose_model(given: str | None, settings: Settings, check: Check = engine_ac
         return path
     if settings.model:
         path = str(model_path(settings.model))
-        _check_setting(path, check)
+        try:
+            check(path)
+        except EngineError as error:  # nobody has just typed setting and path: both are named
+            problem = str(error).removeprefix(f"{shown(os.path.basename(path))}: ")
+            raise Refusal(f"the setting model: {clean_line(path, 160)}: {problem}", error.exit_code) from None
         return path
-    return _last_model(check) or _starter()
+    starter = starter_file()
+    return _last_model(check) or (str(starter) if starter else None)
 
 
 def remember_opened(path: Path | str) -> str | None:
-    """Note which model was opened; returns a line where that failed.
+    """Note which model was opened, but for the starter; return a line where that failed.
 
-    The starter model is never remembered: a file that is away for a day, on a disk that is not plugged in, is the last
-    model again when it is back.
+    A file that is away for a day, on a disk that is not plugged in, is the last model again when it is back.
     """
     return None if is_starter(path) else remember_model(path)
-
-
-def _check_setting(path: str, check: Check) -> None:
-    """Let a refusal name the setting and the whole path: nobody has just typed them."""
-    try:
-        check(path)
-    except EngineError as error:
-        problem = str(error).removeprefix(f"{shown(os.path.basename(path))}: ")
-        raise Refusal(f"the setting model: {clean_line(path, 160)}: {problem}", error.exit_code) from None
-
-
-def _starter() -> str | None:
-    path = starter_file()
-    return str(path) if path else None
 
 
 def _last_model(check: Check) -> str | None:

@@ -1,22 +1,32 @@
-"""Header of a model file as plain values that a cache can keep. Imports the engine's reader on use.
+"""Header of a model file as plain values, and the small file that keeps those that were read before.
 
-A file that the engine cannot run has a header too, as far as it could be read, and a reason.
+A file that the engine cannot run has a header too, as far as it could be read, and a reason. The engine's reader is
+imported on use. A kept header holds for a path, a size and a time of change, and as long as the engine can run the same
+things: a list of a hundred models opens none that did not change. The file is checked like any other: what is not
+sound is read anew. Nothing here raises, and losing the file costs a second.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import field, replace
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.library.places import FoundFile
+from app.program import paths
 from app.program.refusals import exit_code_of
+from app.program.small_file import JsonFile
 from app.text.record import record
+from engine import MemoryNeeds
 
 if TYPE_CHECKING:
-    from engine import GGUFFile, MemoryNeeds
+    from engine import GGUFFile
     from engine.measure.fit import ModelNeeds
 
 _LONGEST_TEXT = 120
@@ -24,34 +34,23 @@ _LONGEST_TEXT = 120
 
 @record
 class ModelHeader:
-    """One model, known by its header. All text is the file's own, unsanitised, cut off where it is long.
-
-    Attributes:
-        name: what the engine calls it: ``general.name`` whole, or the file's stem.
-        parameters: elements of all tensors.
-        type_bytes: of the tensors, by their types.
-        licence: where the file states one.
-        reason: why the engine cannot run it, in one clean line; "" where nothing is against it.
-        needs: what it asks of a machine; None where the engine cannot run it.
-        memory: size of the layers' memory, by type of the cache.
-    """
+    """One model, known by its header. All text is the file's own, unsanitised, cut off where it is long."""
 
     name: str = ""
+    """What the engine calls it: ``general.name`` whole, or the file's stem."""
     architecture: str = ""
     parameters: int = 0
+    """Elements of all tensors."""
     quantization: str = ""
     type_bytes: Mapping[str, int] = field(default_factory=dict)
     context_length: int = 0
     licence: str = ""
     reason: str = ""
+    """Why the engine cannot run it, in one clean line; "" where nothing is against it."""
     needs: ModelNeeds | None = None
+    """What it asks of a machine; None where the engine cannot run it."""
     memory: Mapping[str, MemoryNeeds] = field(default_factory=dict)
-
-    def needs_with(self, kv_type: str) -> ModelNeeds | None:
-        """Needs of the model with a cache of some type."""
-        if self.needs is None:
-            return None
-        return replace(self.needs, memory=self.memory.get(kv_type, self.needs.memory))
+    """Size of the layers' memory, by type of the cache."""
 
 
 def read_header(path: Path) -> ModelHeader:
@@ -62,10 +61,8 @@ def read_header(path: Path) -> ModelHeader:
         gguf = read_gguf(path, keeps_strings=False)
     except Exception as error:
         return ModelHeader(reason=_reason(error, path))
-    try:
+    with closing(gguf):
         return _described(gguf)
-    finally:
-        gguf.close()
 
 
 def supported_names() -> str:
@@ -78,6 +75,10 @@ def supported_names() -> str:
 
 
 def _described(gguf: GGUFFile) -> ModelHeader:
+    from engine import KV_TYPES, memory_needs
+    from engine.measure.fit import needs_of
+    from engine.models import read_config
+
     metadata = gguf.metadata
     architecture = _text(metadata.get("general.architecture"))
     context = metadata.get(f"{architecture}.context_length")
@@ -94,24 +95,17 @@ def _described(gguf: GGUFFile) -> ModelHeader:
         licence=_text(metadata.get("general.license.name") or metadata.get("general.license")),
     )
     try:
-        return _with_needs(header, gguf)
+        needs, config = needs_of(gguf), read_config(gguf)
+        memory = {name: memory_needs(config, kv_type) for name, kv_type in KV_TYPES.items()}
     except Exception as error:
         return replace(header, reason=_reason(error, gguf.path))
-
-
-def _with_needs(header: ModelHeader, gguf: GGUFFile) -> ModelHeader:
-    from engine import KV_TYPES, memory_needs
-    from engine.measure.fit import needs_of
-    from engine.models import read_config
-
-    needs, config = needs_of(gguf), read_config(gguf)
     return replace(
         header,
         name=needs.name,
         quantization=needs.quantization,
         context_length=needs.context_length,
         needs=needs,
-        memory={name: memory_needs(config, kv_type) for name, kv_type in KV_TYPES.items()},
+        memory=memory,
     )
 
 
@@ -126,3 +120,109 @@ def _reason(error: Exception, path: Path) -> str:
 
 def _text(value: Any) -> str:
     return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
+
+
+VERSION = 2
+FILE_NAME = "models.json"
+MOST_ENTRIES = 2_000
+_MOST_FILE_BYTES = 8 << 20
+_LARGEST = 1 << 62
+
+
+class HeaderCache:
+    """Answers from the file where that is possible; ``save`` keeps what was read anew."""
+
+    def __init__(self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header) -> None:
+        directory = paths.cache_dir()
+        path = path or (directory / FILE_NAME if directory else None)
+        self._file = JsonFile(path, VERSION, _MOST_FILE_BYTES)
+        self._read = read
+        self._valid_for = hashlib.sha256(f"{VERSION} {supported_names()}".encode()).hexdigest()[:16]
+        self._entries = self._load()
+        self._used: dict[str, Any] = {}
+        self.n_read = 0
+        """Headers that were not known."""
+
+    def header(self, file: FoundFile) -> ModelHeader:
+        """Return what the file's header says, from the cache or from the file."""
+        key = os.fspath(file.path)
+        stamp = [file.size_bytes, file.mtime_ns, file.n_parts]
+        entry = self._entries.get(key)
+        if isinstance(entry, list) and len(entry) == 2 and entry[0] == stamp:
+            header = header_of(entry[1])
+            if header is not None:
+                self._used[key] = entry
+                return header
+        self.n_read += 1
+        header = self._read(file.path)
+        if header.architecture:  # what is no model at all is told quickly, and may be a file nobody may read yet
+            self._used[key] = [stamp, asdict(header)]
+        return header
+
+    def save(self) -> None:
+        """Keep what was asked for, and what else is known, if anything was read anew."""
+        if not self.n_read:
+            return
+        entries = {**{key: entry for key, entry in self._entries.items() if key not in self._used}, **self._used}
+        kept = dict(list(entries.items())[-MOST_ENTRIES:])
+        self._file.write(valid_for=self._valid_for, models=kept)
+
+    def _load(self) -> dict[str, Any]:
+        content = self._file.read()
+        if content.get("valid_for") != self._valid_for:
+            return {}
+        models = content.get("models")
+        return models if isinstance(models, dict) else {}
+
+
+def header_of(values: Any) -> ModelHeader | None:
+    """Return a header from what JSON held; None where that is not sound."""
+    from engine.measure.fit import ModelNeeds
+
+    if not isinstance(values, dict):
+        return None
+    values = dict(values)
+    needs, memory = values.pop("needs", None), values.pop("memory", None)
+    if not isinstance(memory, dict):
+        return None
+    sizes = {kv_type: size for kv_type, one in memory.items() if (size := _memory_of(one)) is not None}
+    if needs is not None:
+        needs = {**needs, "memory": _memory_of(needs.get("memory"))} if isinstance(needs, dict) else {}
+        if not _fits(ModelNeeds, needs) or needs["memory"] is None:
+            return None
+        needs = ModelNeeds(**needs)
+    if len(sizes) < len(memory) or not _fits(ModelHeader, {**values, "needs": None, "memory": {}}):
+        return None
+    return ModelHeader(**values, needs=needs, memory=sizes)
+
+
+def _memory_of(values: Any) -> MemoryNeeds | None:
+    """Return the size of a memory as the file holds it; None where that is not sound."""
+    if not isinstance(values, dict) or set(values) != {one.name for one in fields(MemoryNeeds)}:
+        return None
+    rings, counts = values["rings"], {name: one for name, one in values.items() if name != "rings"}
+    if not isinstance(rings, list) or not all(isinstance(one, list) and len(one) == 2 for one in rings):
+        return None
+    if not all(map(_is_count, (*counts.values(), *(n for one in rings for n in one)))):
+        return None
+    return MemoryNeeds(**counts, rings=tuple((most, each) for most, each in rings))
+
+
+def _fits(kind: Any, values: Any) -> bool:
+    """Whether every field is there and of its kind: text, a count, or counts by name."""
+    if not isinstance(values, dict) or set(values) != {one.name for one in fields(kind)}:
+        return False
+    return all(_is_sound(str(one.type), values[one.name]) for one in fields(kind))
+
+
+def _is_sound(kind: str, value: Any) -> bool:
+    plain = {"str": str, "bool": bool, "MemoryNeeds": MemoryNeeds}.get(kind)
+    if plain is not None:
+        return isinstance(value, plain)
+    if kind.startswith("Mapping"):
+        return isinstance(value, Mapping) and all(_is_count(one) for one in value.values())
+    return _is_count(value) if kind == "int" else value is None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST

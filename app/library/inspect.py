@@ -9,6 +9,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,29 +62,23 @@ def inspect(options: InspectOptions, settings: Settings) -> int:
 def report_of_file(path: Path) -> list[str]:
     """Check a file and write what it holds, with the template whole. Raises EngineError: the file cannot be used."""
     checked = engine_access.validate_model(path)
-    try:
+    with closing(checked.gguf):
         report = describe(checked)
-    finally:
-        checked.gguf.close()
     del report["tensors"]
     return list(report_lines(report, shows_template=True))
 
 
 def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
-    """Return everything that a checked file holds but its weights, as clean, plain values.
-
-    Args:
-        longest: most characters of one text.
-    """
+    """Return all that a checked file holds but its weights, as clean, plain values; texts are cut at ``longest``."""
     gguf = checked.gguf
     tensors = gguf.tensors.values()
     return {
         "file": clean_line(str(gguf.path), 4096),
         "file_bytes": gguf.file_bytes,
-        "n_files": len(getattr(gguf, "files", (gguf,))),
+        "n_files": len(gguf.files),
         "gguf_version": gguf.version,
         "parameters": parameters_of(tensors),
-        "config": {key: _plain(value, longest) for key, value in _fields(checked.config).items()},
+        "config": _plain(checked.config.summary(), longest),
         "types": _sum_types(tensors),
         "layers": plain_values(layers_of(tensors), _SHOWN_CHARS),
         "rope": _plain(rope_of(checked.config, gguf.metadata, gguf.tensors), longest),
@@ -92,14 +87,24 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
         "n_tensors": len(gguf.tensors),
         "vocab_size": checked.tokenizer.vocab_size,
         "metadata": {clean_line(key, 120): _plain(value, longest) for key, value in gguf.metadata.items()},
-        "tensors": [_describe_tensor(tensor) for tensor in gguf.tensors.values()],
+        "tensors": [
+            {
+                "name": clean_line(tensor.name, 120),
+                "type": tensor.type_name,
+                "shape": list(tensor.shape),
+                "bytes": tensor.size_bytes,
+                "offset_bytes": tensor.offset_bytes,
+            }
+            for tensor in tensors
+        ],
     }
 
 
 def _template(metadata: Mapping[str, Any]) -> str:
     from engine.prompt.chat_template import MAX_SOURCE_CHARS  # a longer one is not used
 
-    text = template_of(metadata)
+    text = metadata.get("tokenizer.chat_template")
+    text = text if isinstance(text, str) else ""
     cut = f"\n… (cut here, of {count(len(text))} characters)" if len(text) > MAX_SOURCE_CHARS else ""
     return clean_text(text[:MAX_SOURCE_CHARS]) + cut
 
@@ -111,11 +116,6 @@ def _plan(path: str, settings: Settings) -> list[dict[str, Any]]:
     return rows
 
 
-def _fields(config: Any) -> Mapping[str, Any]:
-    summary: Mapping[str, Any] = config.summary() if hasattr(config, "summary") else vars(config)
-    return summary
-
-
 def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
     """Count tensors and bytes by type, the largest share first."""
     sums: dict[str, dict[str, Any]] = {}
@@ -124,16 +124,6 @@ def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
         row["tensors"] += 1
         row["bytes"] += tensor.size_bytes
     return sorted(sums.values(), key=lambda row: -int(row["bytes"]))
-
-
-def _describe_tensor(tensor: Any) -> dict[str, Any]:
-    return {
-        "name": clean_line(tensor.name, 120),
-        "type": tensor.type_name,
-        "shape": list(tensor.shape),
-        "bytes": tensor.size_bytes,
-        "offset_bytes": tensor.offset_bytes,
-    }
 
 
 def _plain(value: Any, longest: int) -> Any:
@@ -150,25 +140,16 @@ def _plain(value: Any, longest: int) -> Any:
         return {clean_line(str(key), 120): _plain(one, longest) for key, one in value.items()}
     if isinstance(value, (frozenset, set)):
         value = sorted(value)
-    if isinstance(value, Sequence) or hasattr(value, "tolist"):
-        return _plain_array(value, longest)
-    return clean_line(str(value), longest)
-
-
-def _plain_array(values: Any, longest: int) -> Any:
-    length = len(values)
-    shown = values if length <= _LONGEST_WHOLE else values[:_FIRST_ELEMENTS]
-    elements = shown.tolist() if hasattr(shown, "tolist") else shown
-    plain = [_plain(value, longest) for value in elements]
+    if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
+        return clean_line(str(value), longest)
+    length = len(value)
+    shown = value if length <= _LONGEST_WHOLE else value[:_FIRST_ELEMENTS]
+    plain = [_plain(one, longest) for one in (shown.tolist() if hasattr(shown, "tolist") else shown)]
     return plain if length <= _LONGEST_WHOLE else {"first": plain, "length": length}
 
 
 def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Iterable[str]:
-    """Write a report of ``describe`` for people.
-
-    Args:
-        shows_template: the chat template and the special tokens whole, and not only how they begin.
-    """
+    """Write a report of ``describe`` for people, with the template and the special tokens whole, or how they begin."""
     yield report["file"]
     types = ", ".join(f"{row['type']} ({row['tensors']} tensors, {size(row['bytes'])})" for row in report["types"])
     files = f" in {report['n_files']} files" if report["n_files"] > 1 else ""
@@ -261,10 +242,7 @@ def parameters_of(tensors: Iterable[Any]) -> int:
 
 
 def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
-    """Sum every layer, and what stands outside of them: parameters, bytes, and the types of each part.
-
-    Layers that follow each other and are alike are one row: ``layers`` is "0-15".
-    """
+    """Sum every layer, and what stands outside; those that follow each other and are alike are one row, "0-15"."""
     sums: dict[int, dict[str, Any]] = {}
     for tensor in tensors:
         match = _LAYER.match(tensor.name)
@@ -274,28 +252,26 @@ def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
         if len(tensor.shape) > 1:
             row["types"].setdefault(_part(tensor.name, match), {}).setdefault(tensor.type_name, None)
     rows: list[dict[str, Any]] = []
+    first = 0
     for number in sorted(sums):
         types = {part: " ".join(names) for part, names in sums[number]["types"].items()}
-        row = {**sums[number], "types": types, "first": number, "last": number}
-        if rows and number > 0 and _alike(rows[-1], row):
-            rows[-1]["last"] = number
+        row = {**sums[number], "types": types}
+        if number > 0 and number - 1 in sums and {**rows[-1], **row} == rows[-1]:
+            rows[-1]["layers"] = f"{first}-{number}"
         else:
-            rows.append(row)
-    return [_named(row) for row in rows]
+            first = number
+            rows.append({"layers": "outside" if number < 0 else str(number), **row})
+    return rows
 
 
 def rope_of(config: Any, metadata: Mapping[str, Any], tensor_names: Iterable[str]) -> dict[str, Any]:
     """Return what places tokens in the context: trained length, rotation, scaling."""
-    architecture = getattr(config, "architecture", "")
-    scaling = {
-        key.rpartition(".")[2]: value
-        for key, value in metadata.items()
-        if isinstance(key, str) and key.startswith(f"{architecture}.rope.scaling.")
-    }
+    start = f"{config.architecture}.rope.scaling."
+    scaling = {key.rpartition(".")[2]: value for key, value in metadata.items() if key.startswith(start)}
     return {
-        "context_length": getattr(config, "context_length", None),
-        "rope_theta": _one_or_all([one.theta for one in getattr(config, "ropes", ())]),
-        "rope_dim": _one_or_all([one.dim for one in getattr(config, "ropes", ())]),
+        "context_length": config.context_length,
+        "rope_theta": _one_or_all([one.theta for one in config.ropes]),
+        "rope_dim": _one_or_all([one.dim for one in config.ropes]),
         "scaling": scaling,
         "has_factors": any(name.startswith("rope_") for name in tensor_names),
     }
@@ -309,34 +285,30 @@ def _one_or_all(values: list[Any]) -> Any:
 
 def tokenizer_of(tokenizer: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the vocabulary's kind, and every token that means something by itself: id, spelling, role."""
-    control = dict(getattr(tokenizer, "control_texts", {}))
-    spelled = {token_id: text for text, token_id in control.items()}
+    control = set(tokenizer.control_texts.values())
     roles: dict[int, list[str]] = {}
     for key, value in metadata.items():
-        match = _SPECIAL_KEY.fullmatch(key) if isinstance(key, str) else None
+        match = _SPECIAL_KEY.fullmatch(key)
         if match and type(value) is int and 0 <= value < tokenizer.vocab_size:
             roles.setdefault(value, []).append(match[1])
-    for token_id in getattr(tokenizer, "end_ids", ()):
+    for token_id in tokenizer.end_ids:
         roles.setdefault(token_id, []).append("ends")
-    ids = [*roles, *(token_id for token_id in sorted(spelled) if token_id not in roles)]
-    text_of = getattr(tokenizer, "token_text", lambda token_id: spelled.get(token_id, ""))
+    ids = [*roles, *sorted(control - roles.keys())]
     return {
         "model": metadata.get("tokenizer.ggml.model"),
         "pre": metadata.get("tokenizer.ggml.pre"),
         "vocab_size": tokenizer.vocab_size,
-        "adds_bos": getattr(tokenizer, "add_bos", None),
-        "n_control": len(control),
+        "adds_bos": tokenizer.add_bos,
+        "n_control": len(tokenizer.control_texts),
         "special": [
-            {"id": token_id, "text": text_of(token_id), "roles": ", ".join(roles.get(token_id, ["control"]))}
+            {
+                "id": token_id,
+                "text": tokenizer.token_text(token_id),
+                "roles": ", ".join(roles.get(token_id, ["control"])),
+            }
             for token_id in ids[:_MOST_CONTROL_TOKENS]
         ],
     }
-
-
-def template_of(metadata: Mapping[str, Any]) -> str:
-    """Return the chat template; "" where the file has none."""
-    template = metadata.get("tokenizer.chat_template")
-    return template if isinstance(template, str) else ""
 
 
 def _part(name: str, match: re.Match[str] | None) -> str:
@@ -344,14 +316,3 @@ def _part(name: str, match: re.Match[str] | None) -> str:
         return "output head" if name.startswith("output.") else "embedding"
     word = name[match.end() :].partition("_")[0]
     return _PARTS.get(word, "other")
-
-
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    keys = ("parameters", "bytes", "types")
-    return one["last"] + 1 == other["first"] and [one[key] for key in keys] == [other[key] for key in keys]
-
-
-def _named(row: dict[str, Any]) -> dict[str, Any]:
-    first, last = row.pop("first"), row.pop("last")
-    name = "outside" if first < 0 else str(first) if first == last else f"{first}-{last}"
-    return {"layers": name, **row}

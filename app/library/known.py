@@ -135,12 +135,7 @@ def advice_line(lister: Lister) -> str:
 
 
 def machine_line(threads: int, now_gbps: float = 0.0, is_crowded: bool = False) -> str:
-    """Say how fast this machine's memory is at best, and what sizes suit that; "" while it is not measured.
-
-    Args:
-        now_gbps: as measured just now; 0 for not at all.
-        is_crowded: whether another program took a core during that measurement.
-    """
+    """Say how fast memory is here at best, and what sizes suit that; "" while it is not measured."""
     from app.library import advice
     from app.library.measure import is_busy, memory_for_models
     from engine.measure.fit import MachineRates

@@ -1,7 +1,6 @@
 """Every model on this machine with what can be said of it: found, read, compared with memory and measurements.
 
-The pieces are ``places``, ``find``, ``header_cache``, ``rates`` and the engine's ``fit``; here they meet. Nothing is
-measured, nothing is loaded, and all text that comes out is clean. ``look_up`` does the same for one file.
+Nothing is measured, nothing is loaded, and all text that comes out is clean.
 """
 
 from __future__ import annotations
@@ -9,24 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.library.find import FoundFile, find_files
-from app.library.header import ModelHeader, read_header
-from app.library.header_cache import HeaderCache
-from app.library.places import Place
+from app.library.header import HeaderCache, ModelHeader, read_header
+from app.library.places import FoundFile, Place, find_files
 from app.library.rates import KnownRates, load_rates, usual_threads
 from app.machine.reply_history import ReplyHistory, Usual, identity_of
 from app.program import paths
 from app.program.background import in_background
 from app.program.remote_model import ModelPlace, RemoteModel
+from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.record import record
 
 if TYPE_CHECKING:
-    from app.program.settings import Settings
     from engine.measure.fit import MachineMemory, MachineRates, ModelNeeds
 
 
@@ -38,60 +35,52 @@ _LONGEST_REASON = 200
 
 @record
 class Outlook:
-    """Whether a model fits here and how fast it would be.
-
-    Attributes:
-        verdict: "yes", "tight" (with other programs closed) or "no".
-        largest_ctx: tokens that have room now; 0 for none.
-        decode_tps, prefill_tps: tokens a second; None where nothing is known.
-        is_measured: these are the model's own earlier replies on this machine, and not an estimate.
-    """
+    """Whether a model fits here and how fast it would be."""
 
     verdict: str
+    """"yes", "tight" (with other programs closed) or "no"."""
     needed_bytes: int
     largest_ctx: int
+    """Tokens that have room now; 0 for none."""
     decode_tps: float | None = None
     prefill_tps: float | None = None
+    """Tokens a second; None where nothing is known."""
     is_measured: bool = False
+    """These are the model's own earlier replies on this machine, and not an estimate."""
 
 
 @record
 class ModelEntry:
-    """One row of a list of models; all text in it is clean.
-
-    Attributes:
-        title: what to call it: Ollama's name, or the file's without suffix and type.
-        name: what the file calls itself.
-        place: where it was found.
-        type_bytes: of the tensors by their types, the largest part first.
-        reason: why it cannot be opened; "" where nothing is against it.
-        outlook: None where it cannot be opened.
-        repository: where it can be downloaded, if it is not here; its size and outlook are estimates then.
-        listed_on: the day the list of those was last checked.
-        good_at: what the list says it is good at.
-        better: which type of it gives better answers, and what that costs.
-        served: in place of the path where a server computes it; None for a file.
-    """
+    """One row of a list of models; all text in it is clean."""
 
     path: Path
     title: str
+    """What to call it: Ollama's name, or the file's without suffix and type."""
     place: str
     size_bytes: int = 0
     n_parts: int = 1
     name: str = ""
+    """What the file calls itself."""
     architecture: str = ""
     parameters: int = 0
     quantization: str = ""
     context_length: int = 0
     licence: str = ""
     type_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Of the tensors by their types, the largest part first."""
     reason: str = ""
+    """Why it cannot be opened; "" where nothing is against it."""
     outlook: Outlook | None = None
+    """None where it cannot be opened."""
     repository: str = ""
+    """Where it can be downloaded, if it is not here; its size and outlook are estimates then."""
     listed_on: str = ""
+    """The day the list of those was last checked."""
     good_at: str = ""
     better: str = ""
+    """Which type of it gives better answers, and what that costs."""
     served: RemoteModel | None = None
+    """In place of the path where a server computes it; None for a file."""
 
     @property
     def model(self) -> ModelPlace:
@@ -146,22 +135,21 @@ class Lister:
 
     def outlook(self, header: ModelHeader) -> Outlook | None:
         """Compare a model with the machine; None for one that cannot be opened."""
-        needs = header.needs_with(self.kv_type)
-        return self.outlook_of(needs, self._usual(header)) if needs is not None else None
+        if header.needs is None:
+            return None
+        needs = replace(header.needs, memory=header.memory.get(self.kv_type, header.needs.memory))
+        identity = identity_of(header.name, header.quantization, header.needs.weights_bytes, self.weights_mode)
+        return self.outlook_of(needs, self.history.usual(identity))
 
     def outlook_of(self, needs: ModelNeeds, usual: Usual | None = None) -> Outlook:
         """Compare with the machine what a model needs. ``usual``: speeds of its earlier replies."""
-        from engine.measure import fit as fitting
+        from engine.measure.fit import fit
 
-        fit = fitting.fit(needs, self.memory, self.machine_rates())
-        return Outlook(
-            verdict=fit.verdict,
-            needed_bytes=fit.needed_bytes,
-            largest_ctx=fit.largest_ctx,
-            decode_tps=usual.decode_tps if usual else fit.decode_tps,
-            prefill_tps=(usual.prefill_tps or fit.prefill_tps) if usual else fit.prefill_tps,
-            is_measured=usual is not None,
-        )
+        found = fit(needs, self.memory, self.machine_rates())
+        decode_tps, prefill_tps = found.decode_tps, found.prefill_tps
+        if usual is not None:
+            decode_tps, prefill_tps = usual.decode_tps, usual.prefill_tps or prefill_tps
+        return Outlook(found.verdict, found.needed_bytes, found.largest_ctx, decode_tps, prefill_tps, usual is not None)
 
     def machine_rates(self) -> MachineRates:
         """Return the rates as the engine's arithmetic takes them."""
@@ -169,26 +157,20 @@ class Lister:
 
         return MachineRates(self.rates.read_gbps, self.rates.decode_gbps, self.rates.prefill_gops)
 
-    def _usual(self, header: ModelHeader) -> Usual | None:
-        assert header.needs is not None
-        return self.history.usual(
-            identity_of(header.name, header.quantization, header.needs.weights_bytes, self.weights_mode)
-        )
 
-
-def make_lister(rates: KnownRates, kv_type: str = "f16", weights_mode: str = "mmap") -> Lister:
-    """Look at this machine's memory as it is now, and at the speeds of earlier replies."""
+def make_lister(settings: Settings, rates: KnownRates | None = None) -> Lister:
+    """Look at this machine's memory as it is now, at speeds of earlier replies, and by default at its known rates."""
     from app.library.measure import memory_for_models
 
-    return Lister(memory_for_models(), rates, ReplyHistory(paths.speeds_file()), kv_type, weights_mode)
+    rates = rates or load_rates(usual_threads(settings))
+    history = ReplyHistory(paths.speeds_file())
+    return Lister(memory_for_models(), rates, history, settings.kv_type_or_default, settings.weights_or_default)
 
 
 def list_models(places: Sequence[Place], lister: Lister, cache: HeaderCache | None = None) -> list[ModelEntry]:
     """Return a row for every model found, those that can be opened first."""
-    cache = cache or HeaderCache()
-    entries = [lister.entry(file, cache.header(file)) for file in find_files(places)]
-    cache.save()
-    return in_order(entries)
+    read = read_models(find_files(places), cache or HeaderCache())
+    return in_order(lister.entry(file, header) for file, header in read)
 
 
 def read_models(
@@ -227,13 +209,7 @@ def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
 
     def read() -> Outlook | None:
         with suppress(Exception):  # it is a figure beside a question, which is asked without it too
-            return outlook_of(path, settings)
+            return make_lister(settings).outlook(read_header(path))
         return None
 
     return in_background(read, "outlook")
-
-
-def outlook_of(path: Path, settings: Settings) -> Outlook | None:
-    """Return whether a file fits and how fast it would be; None where it cannot be opened."""
-    lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type_or_default, settings.weights_or_default)
-    return lister.outlook(read_header(path))

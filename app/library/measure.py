@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,8 +125,6 @@ def _cache_sizes(directory: Path | None) -> tuple[int | None, int]:
 def _size_of(directory: Path) -> int:
     total = 0
     for file in directory.rglob("*"):
-        try:
+        with suppress(OSError):
             total += file.lstat().st_size
-        except OSError:
-            continue
     return total

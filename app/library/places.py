@@ -1,8 +1,9 @@
-"""Directories that may hold models: the user's, the stores of other programs, the current directory, and our own.
+"""Directories that may hold models, and their files: the user's, other programs' stores, the current one, our own.
 
-Reads a few small configuration files of those programs and no model. Nothing here raises. In Ollama's store the file
-``manifests/HOST/NAMESPACE/NAME/TAG`` is JSON with layers; the digest of the model's layer names the blob. A digest is
-checked before it becomes part of a path (CVE-2024-37032).
+Reads a few small configuration files of those programs, Ollama's manifests, and no model. Nothing here raises.
+Directories of others may hold anything: walks are bounded in depth and number, and loops of links end. In Ollama's
+store the file ``manifests/HOST/NAMESPACE/NAME/TAG`` is JSON with layers; the digest of the model's layer names the
+blob. A digest is checked before it becomes part of a path (CVE-2024-37032).
 """
 
 from __future__ import annotations
@@ -10,47 +11,39 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from app.program import paths
 from app.program.bundled_model import starter_file
 from app.program.small_file import read_bounded, read_json_object
 from app.text.record import record
+from engine import part_name
 
 _MOST_POINTER_BYTES = 1 << 16
+_OLLAMAS_SERVICE = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/models")
 DEEP = 8
 """Levels below a place that are looked into; no store puts its files deeper."""
 
 
 @record
 class Place:
-    """One directory to look in.
-
-    Attributes:
-        label: how lists name it: a program's name or the directory.
-        depth: levels of directories below it that are looked into; 0 for its own files only.
-        is_ollama: it is a store of Ollama's, with manifests and blobs.
-    """
+    """One directory to look in."""
 
     label: str
+    """How lists name it: a program's name or the directory."""
     path: Path
     depth: int = DEEP
+    """Levels of directories below it that are looked into; 0 for its own files only."""
     is_ollama: bool = False
+    """It is a store of Ollama's, with manifests and blobs."""
 
 
-def places(
-    directories: Sequence[str] = (), environ: Mapping[str, str] | None = None, home: Path | None = None
-) -> list[Place]:
-    """Return every directory to look in, whether it exists or not, each once.
-
-    Args:
-        environ, home: of the user; None takes the process's.
-    """
-    environ = os.environ if environ is None else environ
-    home = user_home() if home is None else home
+def places(directories: Sequence[str] = ()) -> list[Place]:
+    """Return every directory to look in, whether it exists or not, each once."""
     found: dict[str, Place] = {}
-    for place in _all_places(directories, environ, home):
+    for place in _all_places(directories):
         found.setdefault(os.path.realpath(place.path), place)
     return list(found.values())
 
@@ -62,84 +55,58 @@ def download_directory(directories: Sequence[str]) -> Path | None:
     return given or (data / "models" if data else None)
 
 
-def hugging_face_home(environ: Mapping[str, str], home: Path | None) -> Path | None:
+def hugging_face_home() -> Path | None:
     """Return the directory of Hugging Face's programs; it holds the token and the cache."""
-    if environ.get("HF_HOME"):
-        return _expanded(environ["HF_HOME"])
-    if environ.get("XDG_CACHE_HOME"):
-        return Path(environ["XDG_CACHE_HOME"]) / "huggingface"
-    return home / ".cache" / "huggingface" if home else None
+    if os.environ.get("HF_HOME"):
+        return _expanded(os.environ["HF_HOME"])
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"]) / "huggingface"
+    return _expanded("~/.cache/huggingface")
 
 
-def _all_places(directories: Sequence[str], environ: Mapping[str, str], home: Path | None) -> Iterator[Place]:
-    for text in directories:
-        if path := _expanded(text):
-            yield Place(_shortened(path, home), path)
+def _all_places(directories: Sequence[str]) -> Iterator[Place]:
+    home = _expanded("~")
+    for path in filter(None, map(_expanded, directories)):
+        yield Place(f"~/{path.relative_to(home)}" if home and home in path.parents else str(path), path)
     if data := paths.data_dir():
         yield Place("downloads", data / "models")
-    for path in _ollama(environ, home):
-        yield Place("Ollama", path, is_ollama=True)
-    for path in _lm_studio(environ, home):
-        yield Place("LM Studio", path)
-    for path in _hugging_face(environ, home):
-        yield Place("Hugging Face", path)
-    for path in _llama_cpp(environ, home):
-        yield Place("llama.cpp", path)
+    for label, texts in (
+        ("Ollama", [os.environ.get("OLLAMA_MODELS", ""), "~/.ollama/models", *_OLLAMAS_SERVICE]),
+        ("LM Studio", _lm_studio()),
+        ("Hugging Face", [_hugging_face()]),
+        ("llama.cpp", [_first_path(os.environ.get("LLAMA_CACHE", ""), "~/.cache/llama.cpp")]),
+    ):
+        yield from (Place(label, path, is_ollama=label == "Ollama") for path in filter(None, map(_expanded, texts)))
     with contextlib.suppress(OSError):  # it was deleted
         yield Place("this directory", Path.cwd(), depth=0)
     if starter := starter_file():
         yield Place("comes with Jalopy", starter.parent, depth=0)
 
 
-def _ollama(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
-    if path := _expanded(environ.get("OLLAMA_MODELS", "")):
-        yield path
-    if home:
-        yield home / ".ollama" / "models"
-    if os.name == "posix":  # where the service keeps them
-        yield Path("/usr/share/ollama/.ollama/models")
-        yield Path("/var/lib/ollama/models")
+def _lm_studio() -> Iterator[str]:
+    homes = [os.environ.get("LMSTUDIO_HOME", ""), _lm_studios_pointer(), "~/.lmstudio", "~/.cache/lm-studio"]
+    for directory in filter(None, map(_expanded, homes)):
+        folder = read_json_object(directory / "settings.json", _MOST_POINTER_BYTES).get("downloadsFolder")
+        yield folder if isinstance(folder, str) else ""
+        yield str(directory / "models")
 
 
-def _lm_studio(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
-    homes = [_expanded(environ.get("LMSTUDIO_HOME", ""))]
-    if home:
-        homes += [_pointed_to(home / ".lmstudio-home-pointer"), home / ".lmstudio", home / ".cache" / "lm-studio"]
-    for directory in homes:
-        if directory is not None:
-            if path := _downloads_folder(directory / "settings.json"):
-                yield path
-            yield directory / "models"
+def _lm_studios_pointer() -> str:
+    """Return the one line of the file that says where it lives."""
+    pointer = _expanded("~/.lmstudio-home-pointer")
+    with contextlib.suppress(OSError, ValueError):
+        return (read_bounded(pointer, _MOST_POINTER_BYTES) or b"").decode("utf-8").strip() if pointer else ""
+    return ""
 
 
-def _hugging_face(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if path := _expanded(environ.get(name, "")):
-            yield path
-            return
-    if path := hugging_face_home(environ, home):
-        yield path / "hub"
+def _hugging_face() -> str:
+    home = hugging_face_home()
+    caches = [os.environ.get(name, "") for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")]
+    return _first_path(*caches, str(home / "hub") if home else "")
 
 
-def _llama_cpp(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
-    if path := _expanded(environ.get("LLAMA_CACHE", "")):
-        yield path
-    elif home:
-        yield home / ".cache" / "llama.cpp"
-
-
-def _pointed_to(pointer: Path) -> Path | None:
-    """Return the directory that a file of one line names."""
-    try:
-        raw = read_bounded(pointer, _MOST_POINTER_BYTES) or b""
-        return _expanded(raw.decode("utf-8").strip())
-    except (OSError, ValueError):
-        return None
-
-
-def _downloads_folder(settings: Path) -> Path | None:
-    folder = read_json_object(settings, _MOST_POINTER_BYTES).get("downloadsFolder")
-    return _expanded(folder) if isinstance(folder, str) else None
+def _first_path(*texts: str) -> str:
+    return next(filter(_expanded, texts), "")
 
 
 def _expanded(text: str) -> Path | None:
@@ -151,18 +118,6 @@ def _expanded(text: str) -> Path | None:
     except RuntimeError:  # a home that is not known
         return None
     return path if path.is_absolute() else None
-
-
-def _shortened(path: Path, home: Path | None) -> str:
-    return f"~/{path.relative_to(home)}" if home and home in path.parents else str(path)
-
-
-def user_home() -> Path | None:
-    """Return the user's home directory; None if it is unknown."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return None
 
 
 _MODEL_LAYER = "application/vnd.ollama.image.model"
@@ -217,3 +172,110 @@ def _short_name(parts: tuple[str, ...]) -> str:
     if host == _DEFAULT_HOST:
         return short if namespace == _DEFAULT_NAMESPACE else f"{namespace}/{short}"
     return f"{host}/{namespace}/{short}"
+
+
+MOST_ENTRIES = 50_000
+"""Of one place; what lies behind them is not looked at."""
+
+
+@record
+class FoundFile:
+    """A file that looks like a model, or the first of several that are one."""
+
+    path: Path
+    title: str
+    """What to call it, as it stands in names: to be cleaned before it is shown."""
+    size_bytes: int
+    """Of all parts that are there."""
+    mtime_ns: int
+    """Of the newest part."""
+    place: str
+    n_parts: int = 1
+    """Files that were found; 1 for a whole model."""
+
+
+def find_files(places: Iterable[Place]) -> list[FoundFile]:
+    """Return the models of all places, each file once, in the order of the places and by name."""
+    found: dict[tuple[int, int], FoundFile] = {}
+    for place in places:
+        files = _in_ollama(place) if place.is_ollama else _in_directory(place)
+        for file, identity in sorted(files, key=lambda pair: pair[0].title.lower()):
+            found.setdefault(identity, file)
+    return list(found.values())
+
+
+def file_at(path: Path, place: str) -> FoundFile | None:
+    """Return the file at a path, wherever it lies; None where there is none."""
+    status = _regular(path)
+    return FoundFile(path, path.stem, status.st_size, status.st_mtime_ns, place) if status is not None else None
+
+
+_Found = tuple[FoundFile, tuple[int, int]]
+
+
+def _in_ollama(place: Place) -> Iterator[_Found]:
+    for name, blob in read_store(place.path):
+        status = _regular(blob)
+        if status is not None:
+            file = FoundFile(blob, name, status.st_size, status.st_mtime_ns, place.label)
+            yield file, (status.st_dev, status.st_ino)
+
+
+def _in_directory(place: Place) -> Iterator[_Found]:
+    models: dict[tuple[Path, str, int], list[tuple[Path, os.stat_result]]] = {}
+    for path in _gguf_files(place.path, place.depth):
+        status = _regular(path)
+        if status is not None:
+            part = part_name(path.name)
+            key = (path.parent, part.stem, part.count) if part else (path.parent, path.name, 0)
+            models.setdefault(key, []).append((path, status))
+    for (_, name, count), parts in models.items():
+        parts.sort(key=lambda part: part[0].name)
+        path, status = parts[0]
+        title = name if count else name[: -len(".gguf")] or name
+        size_bytes = sum(part.st_size for _, part in parts)
+        newest_ns = max(part.st_mtime_ns for _, part in parts)
+        file = FoundFile(path, title, size_bytes, newest_ns, place.label, len(parts))
+        yield file, (status.st_dev, status.st_ino)
+
+
+def _gguf_files(directory: Path, depth: int) -> Iterator[Path]:
+    """Walk down, each directory once, files before directories."""
+    seen: set[tuple[int, int]] = set()
+    pending, n_left = [(directory, depth)], MOST_ENTRIES
+    while pending and n_left > 0:
+        place, levels = pending.pop(0)
+        try:
+            status = place.stat()
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    n_left -= 1
+                    if n_left <= 0:
+                        break
+                    if _is_directory(entry):
+                        if levels > 0 and not entry.name.startswith("."):
+                            pending.append((Path(entry.path), levels - 1))
+                    elif entry.name.lower().endswith(".gguf"):
+                        yield Path(entry.path)
+        except OSError:
+            continue  # it is not there, or not ours to read
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """True for a directory that may be entered; broken or looping links are False."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _regular(path: Path) -> os.stat_result | None:
+    """Return the status of a file with something in it; a directory or a pipe is no model, whatever its name."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None

@@ -7,18 +7,15 @@ The best of all measurements counts: another program can only make one slower. N
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import asdict, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from app.machine.reply_history import ReplyHistory, history_key, identity_of
 from app.program import paths
-from app.program.settings import MOST_THREADS
+from app.program.settings import MOST_THREADS, Settings
 from app.program.small_file import JsonFile
 from app.text.record import record
-
-if TYPE_CHECKING:
-    from app.program.settings import Settings
 
 TYPICAL_READ_GBPS = 10.0
 """Bandwidth of two memory channels of an old laptop, for estimates before anything was measured."""
@@ -71,19 +68,11 @@ def known_read_gbps(threads: int) -> float:
 def remember_rates(threads: int, rates: Any, path: Path | None = None) -> KnownRates:
     """Keep a measurement (``engine.measure.fit.MachineRates``) and return what is known now."""
     known = _read(path)
-    key = _key(threads)
+    key = history_key(identity_of("rates"), threads)
     joined = _checked(known.pop(key, None)).joined(rates)
-    known[key] = {
-        "read_gbps": joined.read_gbps,
-        "decode_gbps": dict(joined.decode_gbps),
-        "prefill_gops": dict(joined.prefill_gops),
-    }
+    known[key] = asdict(joined)
     _file(path).write(rates=dict(list(known.items())[-_MOST_KEYS:]))
     return joined
-
-
-def _key(threads: int) -> str:
-    return history_key(identity_of("rates"), threads)
 
 
 def _file(path: Path | None) -> JsonFile:

@@ -65,12 +65,7 @@ class Card:
 
 
 def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Speeds) -> Card:
-    """Return the card of a model on this machine.
-
-    Args:
-        model: its name, untrusted; of one that is a path, the last part.
-        threads: how many write, and how many read; 0 for unknown.
-    """
+    """Return the card of a model, its name or path untrusted; ``threads``: how many write and read, 0 for unknown."""
     decode, prefill = threads
     said = str(decode) if prefill in (0, decode) else f"{decode} write, {prefill} read"
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
@@ -80,11 +75,7 @@ def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Spe
 
 
 def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
-    """Return the card of the open model, by the speeds of this conversation, else of earlier ones.
-
-    Raises:
-        Refusal: no model is open.
-    """
+    """Return the open model's card, by this conversation's speeds, else earlier ones. Raises Refusal: none is open."""
     model, in_use = turns.model, bridge.threads
     if model is None or in_use is None:
         raise Refusal("no model is loaded: /model PATH opens one")
@@ -128,9 +119,8 @@ def as_text(card: Card) -> str:
     """Write the card in lines."""
     rows = card.rows()
     width = max(len(label) for label, _ in rows)
-    return (
-        "\n".join(["Jalopy " + installed_version(), *(f"  {label:<{width}}  {value}" for label, value in rows)]) + "\n"
-    )
+    lines = ["Jalopy " + installed_version(), *(f"  {label:<{width}}  {value}" for label, value in rows)]
+    return "\n".join(lines) + "\n"
 
 
 def as_svg(card: Card) -> str:
@@ -158,11 +148,7 @@ def as_svg(card: Card) -> str:
 
 
 def write_card(card: Card, wanted: str) -> str:
-    """Write the card into a new file, as SVG where its name ends so; returns the line that says so.
-
-    Raises:
-        Refusal: it is not written.
-    """
+    """Write a new file, an SVG where its name ends so; return the line that says so. Raises Refusal: it cannot be."""
     path = paths.expanded(wanted)
     try:
         write_new(path, as_svg(card) if path.suffix.lower() == ".svg" else as_text(card))

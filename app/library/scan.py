@@ -1,57 +1,42 @@
-"""Finding and reading models in a thread of its own, for a screen that looks at the result now and then.
-
-The thread is a daemon: a network disk that does not answer must not hold up quitting. What it has found so far is one
-immutable record, replaced as a whole.
-"""
+"""Finding and reading models in a thread of its own, for a screen that looks at the result now and then."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from app.library.find import file_at, find_files
-from app.library.header import ModelHeader
-from app.library.header_cache import HeaderCache
+from app.library.header import HeaderCache, ModelHeader
 from app.library.known import advice_line, offers
 from app.library.listing import ModelEntry, in_order, make_lister, read_models
-from app.library.places import places
+from app.library.places import file_at, find_files, places
 from app.library.rates import TYPICAL_READ_GBPS, KnownRates, known_read_gbps, load_rates, usual_threads
 from app.program.background import in_background
 from app.program.refusals import bug_line
+from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.record import record
-
-if TYPE_CHECKING:
-    from app.program.settings import Settings
 
 _SHOW_PERIOD_S = 0.3
 
 
 @record
 class Found:
-    """Result so far.
-
-    Attributes:
-        entries: those on this machine first, then what could be downloaded; by name and size only until their headers
-            are read.
-        n_files: files that look like models; 0 while they are still searched for.
-        n_read: headers that were read.
-        looked_in: labels of the places.
-        advice: what suits this machine, in a line.
-        trouble: why it ended early; "" if it did not.
-    """
+    """Result so far."""
 
     entries: tuple[ModelEntry, ...] = ()
+    """Those on this machine first, then what could be downloaded; by name and size until headers are read."""
     n_files: int = 0
+    """Files that look like models; 0 while they are still searched for."""
     n_read: int = 0
     looked_in: tuple[str, ...] = ()
     advice: str = ""
+    """What suits this machine, in a line."""
     read_gbps: float | None = None
     available_bytes: int = 0
     is_done: bool = False
     trouble: str = ""
+    """Why it ended early; "" if it did not."""
 
 
 class Scan:
@@ -82,7 +67,7 @@ class Scan:
         threads = usual_threads(settings)
         measured, gbps = load_rates(threads), known_read_gbps(threads)
         rates = measured if measured.read_gbps else KnownRates(gbps or TYPICAL_READ_GBPS)
-        lister = make_lister(rates, settings.kv_type_or_default, settings.weights_or_default)
+        lister = make_lister(settings, rates)
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)
         known = {file.path.resolve() for file in files}

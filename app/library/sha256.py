@@ -34,17 +34,12 @@ def stated_sha256(path: Path) -> str:
     if real.parent.name != "blobs":
         return ""
     name = real.name.removeprefix("sha256-").removeprefix("sha256:")
-    return name if is_sha256(name) else ""
-
-
-def is_sha256(text: str) -> bool:
-    """Whether this is a hash of 64 hexadecimal digits."""
-    return _DIGEST.fullmatch(text) is not None
+    return name if _DIGEST.fullmatch(name) else ""
 
 
 def given_sha256(text: str, command: str) -> str:
     """Return the hash that ``--sha256`` names, "" for none. Raises Refusal: it is no hash."""
     sha256 = text.lower().removeprefix("sha256:")
-    if sha256 and not is_sha256(sha256):
+    if sha256 and not _DIGEST.fullmatch(sha256):
         raise Refusal(f"jalopy {command}: --sha256 is no hash of 64 hexadecimal digits")
     return sha256

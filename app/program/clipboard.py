@@ -28,12 +28,7 @@ def has_desktop(environ: Mapping[str, str]) -> bool:
 async def copy(
     text: str, send_to_terminal: Callable[[str], None], environ: Mapping[str, str], to_file: bool = False
 ) -> str:
-    """Copy by the best route there is and return the sentence that says what happened.
-
-    Args:
-        send_to_terminal: writes it as OSC 52.
-        to_file: write a file, whatever else there is.
-    """
+    """Copy by the best route, or to a file; return a sentence. ``send_to_terminal`` writes the text as OSC 52."""
     if to_file:
         return _copy_to_file(text)
     if has_desktop(environ) and await _copy_natively(text):

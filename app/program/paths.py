@@ -1,11 +1,14 @@
-"""Every directory and file of the program, by the platform's rules (XDG on Linux).
+"""Every directory and file of the program, by the platform's rules (XDG on Linux), and how its own modules are run.
 
 No function here raises because a home directory is missing or not writable: the answer is then None, and the caller
 goes on without keeping anything.
 """
 
+from __future__ import annotations
+
 import os
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from engine.machine.directories import make_private
 
 APP_NAME = "jalopy"
 LOG_NAME = "jalopy.log"
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def expanded(given: str) -> Path:
@@ -34,25 +38,19 @@ def _place(kind: str, name: str = "") -> Callable[[], Path | None]:
 
 
 config_file = _place("config", "settings.toml")
-"""The user's settings."""
 keymap_file = _place("config", "keymap.toml")
-"""The user's own keys."""
 personas_dir = _place("config", "personas")
-"""The user's system prompts."""
 themes_dir = _place("config", "themes")
-"""The user's own themes."""
 state_dir = _place("state")
 """What the program learns and logs."""
 state_file = _place("state", "state.json")
 """What the program learned."""
 speeds_file = _place("state", "speeds.json")
-"""Measured speeds."""
 history_file = _place("state", "prompt-history.jsonl")
 """What was sent from the prompt."""
 unsent_file = _place("state", "unsent.jsonl")
 """What was not sent yet when the program ended unexpectedly."""
 conversations_dir = _place("state", "conversations")
-"""The saved conversations."""
 cache_dir = _place("cache")
 """What can be computed again."""
 states_dir = _place("cache", "states")
@@ -65,17 +63,14 @@ data_dir = _place("data")
 
 def bundled(package: str) -> Path:
     """Return the directory of a data package (``config``, ``themes``); the same in a checkout and in a wheel."""
-    return Path(__file__).resolve().parents[2] / package
+    return _ROOT / package
 
 
 def private_directory(path: Path | None) -> Path | None:
-    """Create a directory that nobody else can enter, or check that an existing one is the user's own.
+    """Create a directory that nobody else can enter, or check an existing one; None where it cannot be had.
 
     One that is the user's is closed to others; where a link leads to it, it is somebody's other directory, and its mode
     stays as it is. Directories above it that are missing are created closed; existing ones are left alone.
-
-    Returns:
-        The path, or None where it cannot be had: not writable, no directory, someone else's.
     """
     if path is None:
         return None
@@ -104,3 +99,14 @@ def _platform_directory(kind: str) -> Path | None:
         return None
     # Without a home directory the answer still begins with "~": a folder of that name must not appear.
     return path if path.is_absolute() else None
+
+
+_RUN = "import sys; sys.path[0] = {root!r}; import runpy; runpy.run_module({name!r}, None, '__main__', True)"
+
+
+def own_module(name: str) -> list[str]:
+    """Return the command that runs a module of ours.
+
+    With ``-m`` the current directory would come first, and another project's ``app`` there would be run.
+    """
+    return [sys.executable, "-c", _RUN.format(root=str(_ROOT), name=name)]

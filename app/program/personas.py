@@ -95,11 +95,7 @@ def how_to_add() -> str:
 
 
 def read_system_file(path: Path) -> str:
-    """Return the cleaned text of a file that holds a system prompt.
-
-    Raises:
-        Refusal: it cannot be read, is empty, too large or no text.
-    """
+    """Return the cleaned text of a file with a system prompt. Raises Refusal: unread, empty, too large, or no text."""
     shown = clean_line(str(path), 200)
     try:
         # Neither a pipe nor a device may hold up the start.

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 
 from app.program import exit_codes, paths
@@ -37,13 +38,10 @@ class Refusal(Exception):
 
 def say(line: str) -> None:
     """Write one line to stderr, cleaned and bounded; a closed or dead stderr is no reason to fail."""
-    if sys.stderr is None:
-        return
-    try:
-        sys.stderr.write(clean_line(line, limit=MAX_LINE_CHARS) + "\n")
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        pass
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(clean_line(line, limit=MAX_LINE_CHARS) + "\n")
+            sys.stderr.flush()
 
 
 def exit_code_of(error: BaseException) -> int | None:
@@ -133,11 +131,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def log_crash(error: BaseException) -> str | None:
-    """Append the traceback to the log file, mode 0600, without local variables: those would hold chat text.
-
-    Returns:
-        The log file's path, or None where nothing could be written.
-    """
+    """Append the traceback to the log file, mode 0600; return its path, or None where nothing could be written."""
     directory = paths.private_directory(paths.state_dir())
     if directory is None:
         return None

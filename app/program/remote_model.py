@@ -47,11 +47,7 @@ ModelPlace = Path | RemoteModel
 
 
 def server_address(text: str) -> str:
-    """Return the address of an API, without a slash at its end; one without a path gets the usual ``/v1``.
-
-    Raises:
-        ValueError: it is no address of HTTP, or carries a password, a query or a fragment.
-    """
+    """Return an API's address, by default at ``/v1``. Raises ValueError: not of HTTP, or with password or query."""
     parts = urlsplit(text)
     parts.port  # noqa: B018 - raises where the port is none
     is_plain = parts.username is None and not parts.query and not parts.fragment

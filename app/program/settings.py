@@ -1,7 +1,6 @@
 """Typed settings: built-in ``config/default.toml`` < the user's file < the command line.
 
-Each value is checked where it enters, so that the rest of the program may trust it. The user's file is only read. What
-the program learns by itself is kept by ``app.program.state``.
+Each value is checked where it enters, so that the rest of the program may trust it.
 """
 
 import dataclasses
@@ -185,14 +184,7 @@ def built_in_settings() -> Settings:
 
 
 def load_settings(user_file: Path | None = None) -> Settings:
-    """Return the defaults with the user's file laid over them.
-
-    Args:
-        user_file: the file to read; None for the platform's usual place, where it need not exist.
-
-    Raises:
-        SettingsError: the file is not sound TOML, a key is unknown or a value is not allowed.
-    """
+    """Return the defaults with a file, by default the user's, laid over them. Raises SettingsError: it is unsound."""
     settings = built_in_settings()
     path = user_file or paths.config_file()
     if path is None or (user_file is None and not path.exists()):
@@ -213,11 +205,7 @@ def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Setting
 
 
 def override(settings: Settings, key: str, value: object, source: str) -> Settings:
-    """Set one value by its dotted key; ``source`` is what the user typed, as ``--temp``.
-
-    Raises:
-        SettingsError: the value is not allowed.
-    """
+    """Set one value by its dotted key; ``source``: what the user typed. Raises SettingsError: it is not allowed."""
     table, _, name = key.rpartition(".")
     holder = getattr(settings, table) if table else settings
     try:
@@ -276,13 +264,13 @@ def as_number(text: str) -> object:
 
 def choices_of(key: str) -> tuple[str, ...]:
     """Return the words among which a setting chooses; none where it is a number, a text or a list."""
-    choices: tuple[str, ...] = _field_of(key).metadata["choices"]
+    choices: tuple[str, ...] = _rules_of(*_table_of(key))[1]["choices"]
     return choices
 
 
 def allowed_of(key: str) -> str:
     """Say which values a setting takes."""
-    return _allowed(_type_of(key), _field_of(key).metadata)
+    return _allowed(*_rules_of(*_table_of(key)))
 
 
 def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
@@ -355,23 +343,20 @@ def _nearest(dotted: str, name: str) -> str:
     return f" (nearest: {near[0]})" if near else f" (known: {', '.join(keys)})"
 
 
-def _field_of(key: str) -> Any:
-    return next(one for one in fields(_table_of(key)) if one.name == key.rpartition(".")[2])
+def _table_of(key: str) -> tuple[Any, str]:
+    """Return the class that a dotted key belongs to, and its name there."""
+    table, _, name = key.rpartition(".")
+    return (get_type_hints(Settings)[table] if table else Settings), name
 
 
-def _type_of(key: str) -> Any:
-    return get_type_hints(_table_of(key))[key.rpartition(".")[2]]
-
-
-def _table_of(key: str) -> Any:
-    table = key.rpartition(".")[0]
-    return get_type_hints(Settings)[table] if table else Settings
+def _rules_of(table: Any, name: str) -> tuple[Any, Mapping[str, Any]]:
+    """Return the type of a setting, and what ``_setting`` says of it."""
+    return get_type_hints(table)[name], next(one.metadata for one in fields(table) if one.name == name)
 
 
 def _checked(table: Any, name: str, value: object, where: str) -> Any:
     """Return the value in the field's type, or say what is allowed."""
-    wanted = get_type_hints(type(table))[name]
-    rules = next(one.metadata for one in fields(table) if one.name == name)
+    wanted, rules = _rules_of(type(table), name)
     kind, choices, least, most = rules["kind"], rules["choices"], rules["least"], rules["most"]
     if kind == "tool servers":
         return _tool_servers(value, where)
@@ -384,15 +369,19 @@ def _checked(table: Any, name: str, value: object, where: str) -> Any:
         value = str(value)
     is_right = type(value) is (get_origin(wanted) or wanted)
     if is_right and kind in _PARSERS and (value or kind != "server"):  # "" is none
-        is_right = _parses(_PARSERS[kind], str(value))
+        try:
+            _PARSERS[kind](str(value))
+        except ValueError:
+            is_right = False
     if is_right and choices:
         is_right = value in choices
     if is_right and isinstance(value, (int, float)):
         is_right = least <= value <= most  # NaN is in no range
     if is_right and isinstance(value, (str, tuple)):
         is_right = not any("\0" in one for one in value)
-    if is_right and kind == "paths":
-        _check_paths(value, where)
+    for one in value if is_right and kind == "paths" and isinstance(value, tuple) else ():
+        if not one.startswith("~") and not Path(one).is_absolute():  # another place wherever the program is started
+            raise SettingsError(f"{where} has {_kind(one)}; allowed: whole paths, from / or ~ on", exit_codes.BAD_DATA)
     if is_right:
         return value
     raise SettingsError(f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA)
@@ -433,21 +422,6 @@ def _is_argument(value: object) -> bool:
 
 
 _PARSERS: dict[str, Callable[[str], object]] = {"thinking": ThinkingMode.parse, "server": server_address}
-
-
-def _parses(parse: Callable[[str], object], text: str) -> bool:
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _check_paths(texts: Any, where: str) -> None:
-    """Refuse a path that means another place wherever the program is started."""
-    for text in texts:
-        if not text.startswith("~") and not Path(text).is_absolute():
-            raise SettingsError(f"{where} has {_kind(text)}; allowed: whole paths, from / or ~ on", exit_codes.BAD_DATA)
 
 
 _ALLOWED = {

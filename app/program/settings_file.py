@@ -28,13 +28,8 @@ _NO_PLACE = "no directory for your settings file can be written"
 def changed(settings: Settings, key: str, value: object) -> Settings:
     """Check a value as the file's are, write it, and return the settings that the file gives now.
 
-    Args:
-        settings: those in effect, which say what may be written.
-        key: dotted, as ``sampling.top_k``.
-        value: None takes the key out of the file: the default holds again.
-
-    Raises:
-        Refusal: the value is not allowed, or the file cannot be used or written; it is as it was.
+    None takes the key out of the file: the default holds again; ``settings``: in effect, they say what may be written.
+    Raises Refusal: the value is not allowed, or the file cannot be used or written; it is as it was.
     """
     if key == "tools.servers":  # tables, which nothing typed here can stand for
         raise SettingsError(f"{key} is for an editor to change, in your settings file (jalopy help tools)")

@@ -22,11 +22,7 @@ def safe_flags(flags: int) -> int:
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:
-    """Return the content; None for a file that is larger. Follows no symbolic link and waits for no pipe.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the content; None where it is larger. Follows no link, waits for no pipe. Raises OSError: unreadable."""
     with os.fdopen(os.open(path, safe_flags(os.O_RDONLY)), "rb") as file:
         raw = file.read(most_bytes + 1)
     return raw if len(raw) <= most_bytes else None
@@ -42,25 +38,14 @@ def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
 
 
 def append_file(path: Path, content: bytes) -> int:
-    """Add to the end of a file, which is its owner's alone when this creates it; returns its size then.
-
-    Raises:
-        OSError: not all of it was written.
-    """
+    """Add to a file, its owner's alone if this creates it; return its size. Raises OSError: not all is written."""
     with os.fdopen(os.open(path, safe_flags(os.O_WRONLY | os.O_APPEND | os.O_CREAT), 0o600), "ab") as file:
         file.write(content)
         return file.tell()
 
 
 def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
-    """Write beside the file, then rename over it: a reader finds the old content or the new.
-
-    Args:
-        durable: flush to the disk before and after, for what must outlive a power cut.
-
-    Raises:
-        OSError: the file is as it was.
-    """
+    """Write beside the file, then rename over it; ``durable``: for a power cut. Raises OSError: it is as it was."""
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
@@ -87,10 +72,7 @@ class NewerFileError(ValueError):
 class JsonFile:
     """A small JSON object with a version, replaced as a whole and never written over one of a newer version.
 
-    Args:
-        path: None keeps nothing.
-        oldest: of what can still be read.
-        makes_directory: create its directory, for its owner alone, when there is something to write.
+    ``oldest``: version that is still read; ``makes_directory``: for its owner alone, with the first thing to write.
     """
 
     def __init__(
@@ -100,12 +82,7 @@ class JsonFile:
         self._makes_directory = makes_directory
 
     def load(self) -> dict[str, Any]:
-        """Return the object; {} where no file is kept.
-
-        Raises:
-            OSError: it cannot be read.
-            ValueError: it is damaged, or of a version that is not read; the message says which.
-        """
+        """Return the object, {} where none is kept. Raises OSError, or ValueError with a reason: it cannot be used."""
         if self._path is None:
             return {}
         raw = read_bounded(self._path, self._most_bytes)
@@ -123,15 +100,7 @@ class JsonFile:
         return dict(content)
 
     def save(self, is_durable: bool = True, **content: Any) -> None:
-        """Replace the object.
-
-        Args:
-            is_durable: flush to the disk, for what must outlive a power cut.
-
-        Raises:
-            OSError: the file is as it was.
-            NewerFileError: the same.
-        """
+        """Replace the object. Raises OSError, or NewerFileError: the file is as it was."""
         if self._path is None:
             return
         if self._makes_directory and paths.private_directory(self._path.parent) is None:
@@ -158,14 +127,7 @@ _MAX_FILE_BYTES = 1 << 20
 
 
 def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
-    """Return the file's tables.
-
-    Args:
-        kind: what it is to the user: "settings file".
-
-    Raises:
-        Refusal: it cannot be read, is too large, not UTF-8 or not sound TOML.
-    """
+    """Return the tables of a file of this kind. Raises Refusal: unreadable, too large, not UTF-8 or not sound TOML."""
     try:
         if not path.is_file():
             raise error(f"{path}: is not a file (remove it or name another one)", exit_codes.UNREADABLE)

@@ -1,7 +1,6 @@
 """State that the program learns by itself: the last model, the best threads and memory modes. No settings.
 
-One small JSON file, replaced as a whole: a reader finds the old one or the new one. Losing it costs nothing but
-convenience, so nothing here raises: a damaged file is put aside with a notice, a failed write is reported in one line.
+Losing it costs convenience, so nothing here raises: a damaged file is left with a notice, a failed write is a line.
 """
 
 import dataclasses
@@ -30,20 +29,16 @@ WEIGHTS = ("", "mmap", "huge")
 
 @record
 class TunedChoice:
-    """Threads and memory modes chosen by tuning.
-
-    Attributes:
-        decode, prefill: how many threads write, and how many read the prompt.
-        pinned: whether they are bound to CPUs.
-        weights, kv_type: how weights, and keys and values, are kept in memory, in the words of the settings; "" where
-            that was not found out.
-    """
+    """Threads and memory modes chosen by tuning."""
 
     decode: int
     prefill: int
+    """How many threads write, and how many read the prompt."""
     pinned: bool = False
+    """Whether they are bound to CPUs."""
     weights: str = ""
     kv_type: str = ""
+    """How weights, and keys and values, are kept in memory, by the settings; "" where that was not found out."""
 
 
 @record
@@ -88,11 +83,7 @@ def load_state(path: Path | None = None) -> tuple[ProgramState, str | None]:
 
 
 def save_state(state: ProgramState, path: Path | None = None) -> str | None:
-    """Replace the file on disk, mode 0600 in a directory of mode 0700.
-
-    Returns:
-        None, or a line that says why nothing was saved.
-    """
+    """Replace the file on disk, mode 0600 in a directory of mode 0700; return a line where nothing was saved."""
     path = path or paths.state_file()
     if path is None:
         return "no directory for the program's state is writable: nothing is remembered"
@@ -138,12 +129,7 @@ def remember_tuned(
     without: str = "",
     path: Path | None = None,
 ) -> str | None:
-    """Note what was chosen for one machine and model, or forget it; returns a line where that failed.
-
-    Args:
-        measured: where the choice was measured.
-        without: another name to forget.
-    """
+    """Note what was chosen for one machine and model, or forget it, as ``without``; return a line where that failed."""
     state, _ = load_state(path)
     kept = _with(_with(state.tuned_threads, without), key, choice)
     when = _with(_with(state.tuned_when, without), key, measured if choice is not None else None)
@@ -163,8 +149,8 @@ def _file(path: Path | None) -> JsonFile:
 
 def _parse(content: dict[str, Any]) -> ProgramState:
     last_model, theme = content.get("last_model"), content.get("theme")
-    tuned, when = content.get("tuned_threads", {}), content.get("tuned_when", {})
-    if not isinstance(tuned, dict) or not isinstance(when, dict):
+    tuned, when, thinking = (content.get(name, {}) for name in ("tuned_threads", "tuned_when", "thinking"))
+    if not all(isinstance(one, dict) for one in (tuned, when, thinking)):
         raise DamagedFileError("not a state file")
     is_path = isinstance(last_model, str) and "\0" not in last_model and os.path.isabs(last_model)
     if last_model is not None and not is_path:
@@ -173,8 +159,12 @@ def _parse(content: dict[str, Any]) -> ProgramState:
         raise DamagedFileError("theme is no name")
     choices = {key: _parse_choice(value) for key, value in tuned.items()}
     measured = {key: _parse_measured(value) for key, value in when.items()}
-    thinking, generation = content.get("thinking", {}), content.get("generation", {})
-    return ProgramState(last_model, choices, theme, measured, _parse_thinking(thinking), _parse_generation(generation))
+    for mode in thinking.values():
+        try:
+            ThinkingMode.parse(mode)
+        except (AttributeError, ValueError):
+            raise DamagedFileError("thinking holds no way to think") from None
+    return ProgramState(last_model, choices, theme, measured, thinking, _parse_generation(content.get("generation")))
 
 
 def _parse_generation(value: object) -> dict[str, dict[str, float]]:
@@ -189,17 +179,6 @@ def _parse_generation(value: object) -> dict[str, dict[str, float]]:
                 override(allowed, f"sampling.{name}", number, name)
                 kept.setdefault(str(key), {})[str(name)] = number
     return kept
-
-
-def _parse_thinking(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise DamagedFileError("not a state file")
-    for mode in value.values():
-        try:
-            ThinkingMode.parse(mode)
-        except (AttributeError, ValueError):
-            raise DamagedFileError("thinking holds no way to think") from None
-    return value
 
 
 def _parse_choice(value: object) -> TunedChoice:

@@ -63,7 +63,8 @@ class TextCleaner:
         self.is_holding = text.endswith("\r")
         if self.is_holding:
             text = text[:-1]
-        return self._limit_marks(_replace(text))
+        text = _REPLACED.sub(REPLACEMENT, _LINE_BREAKS.sub("\n", text))
+        return self._limit_marks(text.translate(_PICTURES))
 
     def flush(self) -> str:
         """Return what was held back; call it once at the end of the text."""
@@ -92,21 +93,11 @@ def clean_text(text: str) -> str:
 
 
 def clean_line(text: str, limit: int = 120) -> str:
-    r"""Return foreign text for one line: newlines and tabs shown as ``\n`` and ``\t``, cut off with … at the limit.
-
-    Args:
-        text: a name, a title, an error message.
-        limit: most characters of the result, at least 1.
-    """
+    r"""Return foreign text for one line: newlines and tabs shown as ``\n`` and ``\t``, cut off with … at the limit."""
     considered = text[: 2 * limit]  # a huge name costs no more than a long one
     line = clean_text(considered).strip("\n").replace("\n", "\\n").replace("\t", "\\t")
     is_whole = len(line) <= limit and len(considered) == len(text)
     return line if is_whole else line[: limit - 1] + "…"
-
-
-def _replace(text: str) -> str:
-    text = _LINE_BREAKS.sub("\n", text)
-    return _REPLACED.sub(REPLACEMENT, text).translate(_PICTURES)
 
 
 def _is_mark(character: str) -> bool:

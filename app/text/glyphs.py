@@ -78,11 +78,7 @@ ASCII = Glyphs(
 
 
 def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None = None) -> Glyphs:
-    """Return what this terminal can show: the console's fonts and old encodings have no block characters.
-
-    Args:
-        encoding: of the output; None takes stdout's.
-    """
+    """Return what this terminal can show: a console, or the encoding of its output, may lack block characters."""
     if is_console(environ):
         return ASCII
     if encoding is None:

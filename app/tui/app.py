@@ -26,7 +26,7 @@ from textual.worker import WorkerFailed
 from app.chat.bridge import EngineBridge
 from app.chat.options import ChatOptions
 from app.chat.turns import Turns
-from app.conversations.at_hand import conversations_at_hand
+from app.conversations.journal import conversations_at_hand
 from app.downloads.background import BackgroundDownload
 from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state

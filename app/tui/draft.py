@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
-from app.documents.for_message import FileText
+from app.documents.passages import FileText
 from app.text.chips import CHIP, NBSP
 from app.text.record import record
 

@@ -309,5 +309,5 @@ TARGET = Target(
     mutate,
     run,
     source=("app/conversations/replay.py", "app/conversations/records.py", "app/conversations/log_file.py",
-            "app/conversations/store.py", "app/conversations/summary.py", "app/conversations/links.py"),
+            "app/conversations/store.py", "app/conversations/summary.py"),
 )  # fmt: skip

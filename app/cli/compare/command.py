@@ -16,7 +16,7 @@ from app.chat import opening as engine_access
 from app.cli.bench import spread, versions
 from app.cli.compare import peer_side
 from app.program import exit_codes
-from app.program.own_module import own_module
+from app.program.paths import own_module
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import built_in_settings, override
 from app.text.clean_text import clean_line

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from app.conversations.conversation import Conversation
-from app.documents.for_message import FileText, announcement, fit, for_message, n_tokens
+from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
 from app.documents.read import Document, Reading, read_documents, referred, split_wanted
 from app.program.background import in_background
 from app.tui.actions import ACTIONS, find_command, split_command

@@ -7,17 +7,15 @@ from functools import partial
 from app.chat import preset
 from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
-from app.conversations.at_hand import AtHand
 from app.conversations.conversation import ChatMessage, Role
 from app.conversations.export import save_as
+from app.conversations.journal import AtHand
 from app.conversations.keeper import cause_of
-from app.conversations.lock import NO_LOCKS
-from app.conversations.log_file import LogRefusedError
+from app.conversations.log_file import NO_LOCKS, LogRefusedError
 from app.conversations.quota import drop_oldest_states
-from app.conversations.recent import last_used, model_key
 from app.conversations.replay import MOST_TITLE_CHARS, Saved
 from app.conversations.rows import day_text
-from app.conversations.store import Opened
+from app.conversations.store import Opened, model_key
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal
@@ -89,7 +87,7 @@ class ConversationFlow:
         at_hand = self._at_hand
         if not at_hand.resumes or at_hand.store is None or is_starter(str(model_path)):  # its context is for one try
             return False
-        last = last_used(at_hand.store, model_key(model_path))
+        last = at_hand.store.last_used(model_key(model_path))
         opened = self._open(last) if last is not None else None
         if opened is None or not self._take(opened):
             return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat.bridge import EngineBridge
 from app.chat.turns import Turns
-from app.conversations.at_hand import AtHand
+from app.conversations.journal import AtHand
 from app.downloads.background import BackgroundDownload
 from app.program.settings import Settings
 from app.text.record import record

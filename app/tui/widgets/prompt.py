@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.widgets import TextArea
 
-from app.documents.for_message import FileText
+from app.documents.passages import FileText
 from app.tui import draft as drafts
 from app.tui.actions import ACTIONS, split_command
 from app.tui.completing import Offered, sends_alone

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.conversations import keeper as keepers
-from app.conversations import lock
+from app.conversations import log_file
 from app.conversations.conversation import Conversation
 from app.conversations.store import Store
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal, saved_talk, texts_in
@@ -182,7 +182,7 @@ def test_where_files_cannot_be_locked_everything_is_saved_and_that_is_known(tmp_
     def refuse(*_):
         raise OSError(getattr(errno, error), error)
 
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(log_file.fcntl, "flock", refuse)
     root = tmp_path / "state"
     made, conversation = journal(root), Conversation()
     ask(made, conversation, "question")
@@ -203,7 +203,7 @@ def test_another_failure_to_lock_is_trouble(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(log_file.fcntl, "flock", refuse)
     made, conversation = journal(tmp_path / "state"), Conversation()
     ask(made, conversation, "question")
     assert made.close(PATIENCE_S) == os.strerror(errno.EIO)

@@ -16,7 +16,7 @@ from app.chat import opening as engine_access
 from app.chat import talk as talks
 from app.cli import line_mode as plain
 from app.cli.run import RunOptions, run
-from app.conversations import lock
+from app.conversations import log_file
 from app.conversations.conversation import Conversation, Ending, Role
 from app.conversations.journal import Journal
 from app.conversations.keeper import Keeper
@@ -161,7 +161,7 @@ def test_files_that_cannot_be_locked_are_told_once(script, monkeypatch, capsys):
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(log_file.fcntl, "flock", refuse)
     talk(script, monkeypatch, "first", "second", "/new", "third")
     assert capsys.readouterr().err.count("where files cannot be locked") == 1
     assert (texts("000001")[0], texts("000002")[0]) == ("first", "third")

@@ -5,12 +5,11 @@ import sys
 
 import pytest
 
-from app.conversations import lock, log_file, records
+from app.conversations import log_file, records
 from app.conversations.conversation import Conversation, Ending
-from app.conversations.lock import HOLDER_NAME
-from app.conversations.log_file import LogFile, LogRefusedError, read_log
+from app.conversations.log_file import HOLDER_NAME, LogFile, LogRefusedError, read_log
 from app.conversations.records import read_record, write_record
-from app.conversations.replay import VERSION, title_of
+from app.conversations.replay import NOTHING, VERSION, Replay, head_record, title_of
 from app.conversations.store import LOG_NAME, Store
 from app.conversations.thinking import Thinking
 from app.tui import draft as drafts
@@ -257,8 +256,8 @@ class FakeMsvcrt:
 
 def test_windows_has_a_lock_too(root, log, monkeypatch):
     windows = FakeMsvcrt()
-    monkeypatch.setattr(lock, "fcntl", None)
-    monkeypatch.setattr(lock, "msvcrt", windows)
+    monkeypatch.setattr(log_file, "fcntl", None)
+    monkeypatch.setattr(log_file, "msvcrt", windows)
     monkeypatch.delattr(os, "pread")
     texts = texts_in(root)
     first, second = Store(root).open("000001"), Store(root).open("000001")
@@ -352,3 +351,10 @@ def test_a_title_is_what_was_typed_behind_the_chips() -> None:
     assert title_of(f"Is {file} sound?").startswith("Is [file 1: notes.md")
     assert title_of(file).startswith("[file 1: notes.md")
     assert title_of("[file 1: no chip] x") == "[file 1: no chip] x"
+
+
+def test_counts_may_be_larger_than_the_links_of_a_log() -> None:
+    replay = Replay()
+    replay.take(head_record(None, ""), 1)
+    replay.take({"k": "say", "text": "?", "order": 1 << 40, "on": NOTHING}, 2)
+    assert replay.finish().order == 1 << 40

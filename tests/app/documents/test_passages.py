@@ -3,10 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from app.documents.for_message import FileText, announcement, fit, for_message, with_question
-from app.documents.passages import bm25, fitting, words_of
+from app.documents.passages import FileText, announcement, bm25, fit, fitting, for_message, with_question, words_of
 from app.documents.read import Document, about_tokens
-from app.documents.sources import sources_of
+from app.documents.text_file import sources_of
 
 
 def document(name: str, text: str) -> Document:

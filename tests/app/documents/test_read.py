@@ -8,8 +8,7 @@ import pytest
 
 from app.documents import convert, read
 from app.documents.convert import docx_text, html_text, pdf_text
-from app.documents.kinds import KINDS
-from app.documents.read import read_documents, referred, split_wanted
+from app.documents.read import KINDS, read_documents, referred, split_wanted
 from app.program.refusals import Refusal
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.downloads import pull
+from app.library import listing
 from engine.measure.fit import MachineMemory
 from tests.app.downloads.local_hub import LocalHub
 from tests.app.downloads.pulling import GIB, NAME, REPOSITORY, content
@@ -23,7 +24,7 @@ def nobodys_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr(pull, "places", lambda directories: [])
-    monkeypatch.setattr(pull, "usual_threads", lambda settings: 2)
+    monkeypatch.setattr(listing, "usual_threads", lambda settings: 2)
     monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
 
 

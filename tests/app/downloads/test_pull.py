@@ -19,6 +19,7 @@ from app.downloads.part_file import PartFile
 from app.downloads.refusal import DownloadError, StatusError
 from app.downloads.source import choices_of, parse_wanted, type_of
 from app.downloads.web import Web
+from app.library import listing
 from app.library.places import Place
 from app.library.rates import KnownRates
 from app.program import exit_codes
@@ -76,7 +77,7 @@ def test_a_type_can_be_named_in_any_case_and_advice_chooses_without_one(
         server.add(REPOSITORY, f"tiny-{quant}.gguf" if quant == "F16" else "tiny-Q4_K_M.gguf", content(quant))
     assert get(target, f"{REPOSITORY}:q4_k_m") == exit_codes.OK
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]
-    monkeypatch.setattr(pull, "load_rates", lambda threads: KnownRates(12.0))
+    monkeypatch.setattr(listing, "load_rates", lambda threads: KnownRates(12.0))
     assert get(target) == exit_codes.OK
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]  # the usual type, which is there already
 
@@ -89,7 +90,7 @@ def test_what_was_begun_goes_on_though_advice_has_changed(
     refusal(target)
     assert (target / "tiny-Q4_K_M.gguf.part").stat().st_size == 70_000
     server.faults.clear()
-    monkeypatch.setattr(pull, "load_rates", lambda threads: KnownRates(12.0))  # now Q8_0 would be advised
+    monkeypatch.setattr(listing, "load_rates", lambda threads: KnownRates(12.0))  # now Q8_0 would be advised
     assert get(target) == exit_codes.OK
     assert "begun earlier" in capsys.readouterr().out
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]
@@ -168,16 +169,23 @@ def test_the_token_goes_to_the_hub_and_to_nobody_else(
 
 
 @pytest.mark.parametrize("where", ["HF_HOME", "HF_TOKEN_PATH"])
-def test_the_token_is_found_where_other_programs_keep_it(where: str, tmp_path: Path) -> None:
+def test_the_token_is_found_where_other_programs_keep_it(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "token").write_text("hf_kept\n")
     value = tmp_path if where == "HF_HOME" else tmp_path / "token"
-    assert hub.token({where: str(value)}) == "hf_kept"
-    assert hub.token({where: str(value), "HF_TOKEN": "hf_given"}) == "hf_given"
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(where, str(value))
+    assert hub.token() == "hf_kept"
+    monkeypatch.setenv("HF_TOKEN", "hf_given")
+    assert hub.token() == "hf_given"
 
 
 @pytest.mark.parametrize("bad", ["a b", "x\r\nHost: evil", "ü", "x" * 500])
-def test_a_token_that_is_none_is_not_sent(bad: str) -> None:
-    assert hub.token({"HF_TOKEN": bad}) == ""
+def test_a_token_that_is_none_is_not_sent(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", bad)
+    assert hub.token() == ""
 
 
 def test_a_token_is_never_sent_in_the_clear_over_a_network() -> None:

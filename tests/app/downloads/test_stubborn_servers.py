@@ -163,11 +163,11 @@ def test_headers_that_come_byte_by_byte_are_given_up(beginning: bytes, again: by
         Web(headers_s=0.2).get(url)
 
 
-def test_the_time_for_headers_is_none_for_what_follows(server: LocalHub) -> None:
-    web = client()
+def test_the_time_for_headers_is_none_for_what_follows(server: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
-    web._lines._clock = lambda: now_s[0]
-    response = web.get(f"{server.content_address}/{REPOSITORY}/{NAME}")
+    monkeypatch.setattr("app.downloads.web.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr("app.downloads.web.FLOOR_BYTES", 0)
+    response = client().get(f"{server.content_address}/{REPOSITORY}/{NAME}")
     now_s[0] = 1e9
     pieces = list(iter(partial(response.read, 1 << 16), b""))
     response.close()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from app.program.own_module import own_module
+from app.program.paths import own_module
 from app.text.record import record
 from tests.app.interface_bench.terminal import Events, ProgramFailed, Terminal
 

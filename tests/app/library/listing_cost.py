@@ -14,10 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.library.find import find_files
-from app.library.header_cache import HeaderCache
+from app.library.header import HeaderCache
 from app.library.listing import Lister, list_models
-from app.library.places import Place
+from app.library.places import Place, find_files
 from app.library.rates import KnownRates
 from app.machine.reply_history import ReplyHistory
 from engine.gguf.read import read_gguf

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.library import find
-from app.library.find import FoundFile, find_files
-from app.library.places import Place
+from app.library import places as places_module
+from app.library.places import FoundFile, Place, find_files
 from tests.app.library.stores import hugging_face_model, ollama_model
 from tests.engine import tiny_gguf
 
@@ -80,7 +79,7 @@ def test_a_pipe_is_no_model(tmp_path: Path) -> None:
 
 
 def test_a_huge_directory_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(places_module, "MOST_ENTRIES", 10)
     for n in range(30):
         touch(tmp_path / f"{n}.gguf")
     assert 0 < len(titles(tmp_path)) <= 10

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.library import header_cache
-from app.library.find import FoundFile, find_files
-from app.library.header import ModelHeader, read_header
-from app.library.header_cache import HeaderCache
-from app.library.places import Place
+from app.library import header as header_module
+from app.library.header import HeaderCache, ModelHeader, read_header
+from app.library.places import FoundFile, Place, find_files
 from engine import MemoryNeeds
 from tests.engine import tiny_gguf
 
@@ -43,9 +41,7 @@ def test_a_header_says_what_a_list_needs(file: FoundFile) -> None:
         for tensor in tiny_gguf.model(quant="Q8_0").tensors
     )
     for kv_type, item_bytes in (("f16", 2), ("f32", 4)):
-        needs = header.needs_with(kv_type)
-        assert needs is not None
-        assert needs.memory == MemoryNeeds(2 * 2 * 2 * 16 * item_bytes)
+        assert header.memory[kv_type] == MemoryNeeds(2 * 2 * 2 * 16 * item_bytes)
 
 
 def test_the_second_time_nothing_is_read(file: FoundFile, tmp_path: Path) -> None:
@@ -68,7 +64,7 @@ def test_an_engine_that_can_run_more_reads_everything_again(
     file: FoundFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again(tmp_path / "c" / "models.json", file)
-    monkeypatch.setattr(header_cache, "supported_names", lambda: "llama,mamba")
+    monkeypatch.setattr(header_module, "supported_names", lambda: "llama,mamba")
     assert again(tmp_path / "c" / "models.json", file)[1] == 1
 
 

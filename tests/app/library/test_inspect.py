@@ -41,8 +41,11 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         },
         close=lambda: None,
     )
-    config = SimpleNamespace(architecture="llama", dim=64, rope_factors=None)
-    checked = SimpleNamespace(gguf=gguf, config=config, tokenizer=SimpleNamespace(vocab_size=512))
+    gguf.files = (gguf,)
+    shape = {"architecture": "llama", "dim": 64, "rope_factors": None}
+    config = SimpleNamespace(architecture="llama", context_length=128, ropes=(), summary=lambda: shape)
+    tokenizer = SimpleNamespace(vocab_size=512, control_texts={}, end_ids=(), add_bos=None)
+    checked = SimpleNamespace(gguf=gguf, config=config, tokenizer=tokenizer)
     use_script(monkeypatch, Script())
     monkeypatch.setattr(engine_access, "validate_model", lambda path: checked)
     return checked

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from app.library import rows
-from app.library.find import find_files
-from app.library.header_cache import HeaderCache
+from app.library.header import HeaderCache
 from app.library.listing import Lister, ModelEntry, Outlook, list_models
-from app.library.places import Place
+from app.library.places import Place, find_files
 from app.library.rates import KnownRates, load_rates, remember_rates
 from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
 from engine.measure.fit import MachineMemory

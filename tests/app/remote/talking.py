@@ -10,7 +10,7 @@ from app.chat.events import Event, ModelLoaded, TextGenerated
 from app.chat.form_choice import FormChoice
 from app.chat.options import ChatOptions
 from app.chat.talk import Talk
-from app.conversations.at_hand import AtHand
+from app.conversations.journal import AtHand
 from app.program.remote_model import RemoteModel
 from app.program.settings import SamplingSettings, built_in_settings
 from app.remote.exchange import Exchange, Limits

@@ -20,9 +20,8 @@ from app.chat.events import (
 )
 from app.chat.status import EngineStatus
 from app.chat.talk import Talk
-from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
-from app.conversations.journal import Journal
+from app.conversations.journal import AtHand, Journal
 from app.conversations.lines import whole_footer
 from app.conversations.store import Store
 from app.program.remote_model import RemoteModel

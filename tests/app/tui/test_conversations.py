@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 from textual import events
 
-from app.conversations import lock, log_file, records
+from app.conversations import log_file, records
 from app.conversations.conversation import Conversation, Ending
 from app.conversations.export import to_markdown
 from app.conversations.look import Found
-from app.conversations.recent import model_key
-from app.conversations.store import Store
-from app.documents.for_message import FileText
+from app.conversations.store import Store, model_key
+from app.documents.passages import FileText
 from app.program import paths
 from app.tui.prompt_history import UnsentFile
 from app.tui.screens.conversations import ConversationsScreen
@@ -372,7 +371,7 @@ async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(log_file.fcntl, "flock", refuse)
     async with chatting() as driver:
         for question in ("first", "second"):
             await driver.ask(question)

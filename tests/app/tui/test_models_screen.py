@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from app.library import listing, scan
-from app.library.header import ModelHeader, read_header
-from app.library.header_cache import HeaderCache
+from app.library.header import HeaderCache, ModelHeader, read_header
 from app.library.measure import EngineReadings
 from app.library.places import Place
 from app.library.rates import KnownRates, remember_rates
