@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
+from app.chat.reply import ReplyMeter
 from app.conversations.conversation import PastTurn
 from app.conversations.thinking import Thinking
 from app.program.remote_model import ModelPlace
@@ -189,6 +190,8 @@ class Close(Command):
     """End the thread."""
 
 
+Turn = Ask | Complete | Regenerate | Continue | ContinueEdited
+"""Those that a reply answers."""
 STOPPABLE = (Ask, CallTools, Complete, Read, Regenerate, Continue, ContinueEdited, Tune, Load)
 """A stop from before one of these does not concern it."""
 UNASKED = (Prepare, Weigh, MeasureBandwidth)
@@ -205,14 +208,11 @@ class Worker(Protocol):
     def obey(self, command: Command) -> None:
         """Carry a command out, and emit what comes of it."""
 
-    def report(self, command: Command, error: BaseException) -> None:
-        """Emit what went wrong with a command."""
+    def look_at(self, path: ModelPlace) -> None:
+        """Look at a model while another one is open. Raises Exception: it cannot be opened."""
 
-    def can_open(self, path: ModelPlace) -> bool:
-        """Look at a model while another one is open; False once it was said why that one stays."""
-
-    def settle(self) -> None:
-        """Say that the thread is free."""
+    def settle(self, meter: ReplyMeter | None = None) -> None:
+        """Say that the thread is free; ``meter`` has the last reply's figures."""
 
     def unload(self) -> None:
         """Close the model, if one is open."""

@@ -6,8 +6,11 @@ Text in them is clean already (``clean_text``) unless a field says otherwise. No
 from __future__ import annotations
 
 from app.conversations.conversation import Ending, ReplyFigures
+from app.program.refusals import Refusal, bug_line
+from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tuning.threads_in_use import ThreadsInUse
+from engine.errors import EngineError
 from engine.prompt.thinking_mode import AUTO
 from engine.prompt.tools.calls import CallResult, ToolCall
 
@@ -137,7 +140,7 @@ class PromptWeighed(Event):
     """Cached tokens that go."""
     read_tokens: int
     """Tokens that would be computed."""
-    read_s: float | None
+    read_s: float | None = None
     """How long that takes at the rate measured last; None where none was measured."""
 
 
@@ -280,3 +283,14 @@ class ToolsAnswered(Event):
     """All calls of the last reply have a result."""
 
     results: tuple[CallResult, ...]
+
+
+def reason_of(error: BaseException) -> str:
+    """Say in one clean line what went wrong; a bug goes to the log and is only named."""
+    if isinstance(error, (EngineError, Refusal)):
+        return clean_line(str(error), 300)
+    if isinstance(error, MemoryError):
+        return "not enough memory for this turn; /new or a smaller context needs less"
+    if isinstance(error, OSError) and error.strerror:
+        return clean_line(f"{error.filename or 'model file'}: {error.strerror}", 300)
+    return bug_line(error, " in the engine")

@@ -51,6 +51,10 @@ class ReplyMeter:
         self.started_s = clock()
         self.token_times_s: list[float] = []
 
+    def note_read(self, read_tokens: int) -> None:
+        """So much of the prompt has been read by now."""
+        self.read_tokens, self.prefill_s = read_tokens, self._clock() - self.started_s
+
     @property
     def tokens(self) -> int:
         """Number of tokens generated so far."""
@@ -250,8 +254,7 @@ class Reply:
         self.meter.prefill_s = prefilled.seconds
 
     def _note_progress(self, done: int, total: int) -> None:
-        self.meter.read_tokens = done
-        self.meter.prefill_s = self.clock() - self.meter.started_s
+        self.meter.note_read(done)
         if self._cancelled.is_set():
             self.session.cancel()
         if self.on_prompt_progress:

@@ -16,6 +16,7 @@ from app.chat import events
 from app.chat.bridge import EngineBridge
 from app.chat.commands import Complete, Prepare, Read, Think
 from app.chat.options import ChatOptions
+from app.chat.reply_text import TextEvent
 from app.chat.status import EngineStatus
 from app.chat.turns import Admission, Turns
 from app.conversations.at_hand import AtHand
@@ -24,6 +25,8 @@ from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Opened
 from app.program.remote_model import ModelPlace
 from app.tuning.threads_in_use import ThreadsInUse
+
+EndOfTurn = events.GenerationFinished | events.GenerationFailed | events.PromptStopped | events.PromptRefused
 
 LOOK_S = 0.1
 """A stop is seen, and progress looked at, this often."""
@@ -167,7 +170,7 @@ class Talk:
         turns.conversation.add_user(text, folded)
         turns.journal.note_asked(turns.conversation, is_replacing=False)
         turns.journal.settle(SAVING_PATIENCE_S, waits_for_room=False)
-        self.bridge.keep_state(turns.journal.state_path)
+        self.bridge.state_path = turns.journal.state_path
         turns.is_rereading = self.bridge.send(Read(text))
         return self._answer(turns.is_rereading, "the engine has too much to do")
 
@@ -245,7 +248,7 @@ class Talk:
         if self._is_stop_wanted:
             self._is_stop_wanted = False
             self.bridge.cancel()
-        self.bridge.wait(LOOK_S)
+        self.bridge.arrived.wait(LOOK_S)
         # Counts of reading ahead are not needed here, and may arrive at any time.
         self._came += [event for event in self.bridge.drain() if not isinstance(event, events.PromptCounted)]
         self._watch(self.bridge.status)
@@ -258,13 +261,9 @@ class Talk:
 
     def _take_in(self, event: events.Event) -> None:
         """Keep the conversation true to what has happened; whoever shows the event shows what is saved."""
-        if isinstance(
-            event, (events.TextGenerated, events.ThoughtGenerated, events.ThinkingFinished, events.ReplyReopened)
-        ):
+        if isinstance(event, TextEvent):
             self.turns.growing.take(event)
-        elif isinstance(
-            event, (events.GenerationFinished, events.GenerationFailed, events.PromptStopped, events.PromptRefused)
-        ):
+        elif isinstance(event, EndOfTurn):
             self._end_turn(event)
         elif isinstance(event, events.TurnsDropped):
             self.turns.note_dropped(event.n_turns)
@@ -280,9 +279,7 @@ class Talk:
         if isinstance(event, self._awaited or ()):
             self._awaited = None
 
-    def _end_turn(
-        self, event: events.GenerationFinished | events.GenerationFailed | events.PromptStopped | events.PromptRefused
-    ) -> None:
+    def _end_turn(self, event: EndOfTurn) -> None:
         if self._is_completing:
             self._is_completing = False
         elif isinstance(event, events.GenerationFinished):

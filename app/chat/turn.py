@@ -6,11 +6,19 @@ What happens becomes events; what is measured, the status. Leaves the conversati
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, ReplyReopened
+from app.chat.context_room import EarlierPart, TurnPrompt
+from app.chat.events import (
+    GenerationFailed,
+    GenerationFinished,
+    PieceGenerated,
+    PromptStopped,
+    ReplyReopened,
+    reason_of,
+)
 from app.chat.options import ChatOptions
 from app.chat.reply import Reply
 from app.chat.reply_text import ReplyText
@@ -18,54 +26,11 @@ from app.chat.status import Activity
 from app.chat.thought_limit import limit_of
 from app.chat.wire import Wire
 from app.conversations.conversation import Ending
-from app.conversations.thinking import Thinking
-from app.program.refusals import Refusal, bug_line
-from app.text.clean_text import clean_line
-from app.text.record import record
-from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine import Model, Session
-    from engine.prompt.chat_prompt import ChatPrompt
     from engine.prompt.tools.calls import ToolCall
     from engine.prompt.tools.split import CallSplitter
-
-
-@record
-class EarlierPart:
-    """The beginning of a reply that is continued."""
-
-    ids: Sequence[int]
-    text: str
-    """Text of the ids, without a character of which the last id holds only a part."""
-    thinking: Thinking | None
-
-
-@record
-class TurnPrompt:
-    """The prompt of one reply."""
-
-    ids: Sequence[int]
-    """Up to where the reply begins."""
-    earlier: EarlierPart | None = None
-    """Of a reply that is continued; None for a new one."""
-    chat: ChatPrompt | None = None
-    """The conversation that ends with the message to answer and gets the reply; None for a plain text."""
-
-    @property
-    def all_ids(self) -> list[int]:
-        """Tokens that stand before the first new one: the prompt and the beginning of the reply."""
-        return [*self.ids, *(self.earlier.ids if self.earlier is not None else ())]
-
-    @property
-    def stops(self) -> Sequence[str]:
-        """Texts that end the reply."""
-        return self.chat.stops if self.chat is not None else ()
-
-    @property
-    def opening(self) -> str:
-        """The last words of the prompt, which may open a thinking block."""
-        return self.chat.opening if self.chat is not None else ""
 
 
 class EngineTurn:
@@ -101,7 +66,7 @@ class EngineTurn:
             ids,
             options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
             max_tokens=options.longest_reply_tokens,
-            stop=prompt.stops,
+            stop=prompt.chat.stops if prompt.chat is not None else (),
             after=self._earlier.ids,
             spelled=spelled,
             limit=limit_of(prompt.chat, tokenizer, spelled, self._earlier.ids),
@@ -109,7 +74,7 @@ class EngineTurn:
             guess=options.guesses_ahead,
             constraint=constraint,
             on_prompt_progress=self._show_progress,
-            clock=wire.clock,
+            clock=wire.now_s,
         )
         self.meter = self._reply.meter
         self._text = ReplyText(wire.emit, self.meter, prompt.opening, self._earlier.thinking, calls)
@@ -182,14 +147,3 @@ class EngineTurn:
         self._text.finish()
         if self._prompt.chat is not None:
             self._prompt.chat.add_reply(list(self.ids()), self.text())
-
-
-def reason_of(error: BaseException) -> str:
-    """Say in one clean line what went wrong; a bug goes to the log and is only named."""
-    if isinstance(error, (EngineError, Refusal)):
-        return clean_line(str(error), 300)
-    if isinstance(error, MemoryError):
-        return "not enough memory for this turn; /new or a smaller context needs less"
-    if isinstance(error, OSError) and error.strerror:
-        return clean_line(f"{error.filename or 'model file'}: {error.strerror}", 300)
-    return bug_line(error, " in the engine")

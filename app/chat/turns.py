@@ -146,7 +146,7 @@ class Turns:
         return True
 
     def _send_conversation(self) -> None:
-        self._bridge.keep_state(self.journal.state_path)
+        self._bridge.state_path = self.journal.state_path
         if self.model is not None:
             conversation, state = self.conversation, self.journal.state_path
             n_dropped = conversation.n_dropped // 2
@@ -265,7 +265,7 @@ class Turns:
         self.conversation = Conversation(system or None)
         self.journal.begin()
         self._save_queue()
-        self._bridge.keep_state(None)
+        self._bridge.state_path = None
         self._bridge.send(commands.StartConversation(self.conversation.system))
         return True
 
@@ -301,7 +301,7 @@ class Turns:
             self.conversation = Conversation(self.conversation.system)
             self.journal.begin()
             self._save_queue()
-            self._bridge.keep_state(None)
+            self._bridge.state_path = None
         self.begins_anew = False
 
     def note_load_failed(self) -> None:
@@ -320,7 +320,7 @@ class Turns:
         text, thought = self.growing.text, self.growing.thought
         if not self.is_loading:
             # Of a new conversation it is known only by now.
-            self._bridge.keep_state(self.journal.state_path)
+            self._bridge.state_path = self.journal.state_path
         if self.is_answering and (text or thought):
             ids, raw = self._bridge.written
             self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
@@ -419,7 +419,7 @@ class Turns:
         self.growing.begin_again()
         self.journal.note_asked(self.conversation, bool(self._replaced))
         self._wait_for_disk()
-        self._bridge.keep_state(self.journal.state_path)
+        self._bridge.state_path = self.journal.state_path
         # The queue cannot be full: the engine was free.
         self.is_answering = self._bridge.send(command)
 

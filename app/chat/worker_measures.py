@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.chat.reply import Clock, ReplyMeter
+from app.chat.reply import ReplyMeter
 from app.machine.page_faults import FaultLog
 from app.machine.records import INTERFACE, EngineFigures, ModelFacts, PhaseCost, TimeSpent
 from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
@@ -31,8 +31,8 @@ PROBE_ROOM = 3
 class EngineMeasures:
     """Measurements of one engine's thread."""
 
-    def __init__(self, wire: Wire, history: ReplyHistory, clock: Clock) -> None:
-        self._wire, self._history, self._clock = wire, history, clock
+    def __init__(self, wire: Wire, history: ReplyHistory) -> None:
+        self._wire, self._history = wire, history
         self._session: Session | None = None
         self._meter: ReplyMeter | None = None
         self._asked_s = 0.0
@@ -102,8 +102,8 @@ class EngineMeasures:
         """Some of the prompt was read, or tokens came."""
         assert self._meter is not None
         self._wire.figures.faults.note(self._meter.tokens)
-        if self._wire.is_watched and self._clock() >= self._next_profile_s:
-            self._next_profile_s = self._clock() + PROFILE_PERIOD_S
+        if self._wire.is_watched and self._wire.now_s() >= self._next_profile_s:
+            self._next_profile_s = self._wire.now_s() + PROFILE_PERIOD_S
             self._show_profile()
 
     def end_reply(self, model: Model) -> None:
@@ -111,7 +111,7 @@ class EngineMeasures:
         meter, session = self._meter, self._session
         if meter is None or session is None:
             return
-        ended_s = self._clock()
+        ended_s = self._wire.now_s()
         self._wire.figures.faults.note(meter.tokens)
         self._show_profile()
         session.end_profile()
@@ -120,11 +120,9 @@ class EngineMeasures:
         self._wire.figures = replace(self._wire.figures, last_reply=spent)
         is_one_setting = self._key == history_key(_identity(model), model.threads)
         if self._key and is_one_setting and meter.finish_reason != "error":
-            self._remember(self._key, meter)
-
-    def _remember(self, key: str, meter: ReplyMeter) -> None:
-        first_s = meter.first_token_s or 0.0
-        self._history.add(key, PastReply(time.time(), meter.tokens, meter.decode_tps, meter.prefill_tps, first_s))
+            first_s = meter.first_token_s or 0.0
+            past = PastReply(time.time(), meter.tokens, meter.decode_tps, meter.prefill_tps, first_s)
+            self._history.add(self._key, past)
 
     def _show_profile(self) -> None:
         if self._session is None or self._meter is None:

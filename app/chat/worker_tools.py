@@ -101,7 +101,7 @@ class EngineTools:
         return self._wire.cancelled.is_set() or self._wire.closing.is_set()
 
     def _show(self, step: str) -> None:
-        self._wire.update(activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.clock())
+        self._wire.update(activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.now_s())
 
     def _tell(self, line: str) -> None:
         self._wire.emit(ToolsTold(line))

@@ -21,17 +21,14 @@ A_CORE = 0.6
 
 @record
 class Conditions:
-    """State of the machine over a span of time.
-
-    Attributes:
-        on_battery: at its begin or its end.
-        swapped_bytes: moved between memory and swap.
-        others_cores: cores' worth of time that other programs, or the host of a virtual machine, took.
-    """
+    """State of the machine over a span of time."""
 
     on_battery: bool = False
+    """At its begin or its end."""
     swapped_bytes: int | None = None
+    """Moved between memory and swap."""
     others_cores: float | None = None
+    """Cores' worth of time that other programs, or the host of a virtual machine, took."""
 
     @property
     def is_swapping(self) -> bool:

@@ -8,9 +8,8 @@ from typing import Any
 
 from app.chat import events
 from app.chat.reply import ReplyMeter
-from app.chat.reply_text import GrowingReply, ReplyText
+from app.chat.reply_text import GrowingReply, ReplyText, TextEvent
 from app.chat.status import Activity
-from app.chat.turn import reason_of
 from app.chat.wire import Wire
 from app.conversations.thinking import Thinking
 from app.remote.exchange import Exchange
@@ -97,7 +96,7 @@ class RemoteTurn:
         self._is_in_thought = False
         """Whether the server has told a thought apart, and nothing else since."""
         self._growing = GrowingReply()
-        self.meter = ReplyMeter(0, wire.clock)
+        self.meter = ReplyMeter(0, wire.now_s)
         self._echo = _Echo(self._begun.sent)
         self._text = ReplyText(self._emit, self.meter, "", self._begun.thinking)
 
@@ -147,7 +146,7 @@ class RemoteTurn:
         if not self._pieces:
             raise error
         self._finish()
-        self._emit(events.GenerationFailed(reason_of(error), self.meter.figures(), (), self.text(), error))
+        self._emit(events.GenerationFailed(events.reason_of(error), self.meter.figures(), (), self.text(), error))
         return True
 
     def _take(self, piece: Piece) -> None:
@@ -155,8 +154,8 @@ class RemoteTurn:
         text = "".join(self._raw(piece))
         if piece.answer or piece.thought:
             if not self.meter.token_times_s:
-                self.meter.prefill_s = self._wire.clock() - self.meter.started_s
-            self.meter.token_times_s.append(self._wire.clock())
+                self.meter.prefill_s = self._wire.now_s() - self.meter.started_s
+            self.meter.token_times_s.append(self._wire.now_s())
             self._wire.update(activity=Activity.WRITING)
         if text:
             self._show(text)
@@ -204,9 +203,7 @@ class RemoteTurn:
             meter.token_times_s = [times_s[at * len(times_s) // n_tokens] for at in range(n_tokens)]
 
     def _emit(self, event: events.Event) -> None:
-        if isinstance(
-            event, (events.TextGenerated, events.ThoughtGenerated, events.ThinkingFinished, events.ReplyReopened)
-        ):
+        if isinstance(event, TextEvent):
             self._growing.take(event)
         self._wire.emit(event)
 

@@ -15,7 +15,6 @@ from app.chat.answer_form import GRAMMAR, REGEX, AnswerForm
 from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
 from app.chat.status import Activity, EngineStatus
-from app.chat.turn import reason_of
 from app.chat.wire import Wire
 from app.conversations.conversation import PastTurn
 from app.conversations.thinking import Thinking
@@ -72,6 +71,8 @@ class RemoteWorker:
         self._n_dropped = 0
         """Turns at the conversation's beginning that had left an engine's context."""
         self._used_tokens = 0
+        self._seen: tuple[ModelPlace, _Open] | None = None
+        """What was looked at last."""
 
     @property
     def is_open(self) -> bool:
@@ -82,9 +83,11 @@ class RemoteWorker:
         """Carry a command out."""
         if isinstance(command, commands.Load):
             self._load(command)
-        elif isinstance(command, (commands.StartConversation, commands.OpenConversation)):
-            self._begin(command.system, *_taken(command))
-            if isinstance(command, commands.OpenConversation) and command.turns:
+        elif isinstance(command, commands.StartConversation):
+            self._begin(command.system)
+        elif isinstance(command, commands.OpenConversation):
+            self._begin(command.system, command.turns, command.n_dropped)
+            if command.turns:
                 self._wire.emit(events.ConversationTakenUp(0))
         elif isinstance(command, commands.Prepare):
             self._wire.idle_work.end()
@@ -92,21 +95,8 @@ class RemoteWorker:
             self._wire.emit(events.TuningEnded("the model is computed elsewhere, and not by threads of this machine"))
         elif isinstance(command, commands.Think):
             self._think(command)
-        elif isinstance(
-            command, (commands.Ask, commands.Regenerate, commands.Continue, commands.ContinueEdited, commands.Complete)
-        ):
+        elif isinstance(command, commands.Turn):
             self._take_turn(command)
-
-    def report(self, command: commands.Command, error: BaseException) -> None:
-        """Say what went wrong with a command."""
-        if isinstance(command, commands.UNASKED):
-            return
-        if isinstance(command, commands.Load):
-            self.unload()
-            self._wire.emit(events.ModelFailed(reason_of(error), error))
-        else:
-            self.settle()
-            self._wire.emit(events.GenerationFailed(reason_of(error), error=error))
 
     def settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free."""
@@ -114,9 +104,12 @@ class RemoteWorker:
         if opened is None:
             self._wire.status = EngineStatus()
             return
-        host, used = opened.model.host, self._used_tokens
         self._wire.status = EngineStatus(
-            Activity.READY, meter=meter, n_ctx=opened.n_ctx, server=host, context_used=used
+            Activity.READY,
+            meter=meter,
+            n_ctx=opened.n_ctx,
+            server=opened.model.host,
+            context_used=self._used_tokens,
         )
 
     def unload(self) -> None:
@@ -126,28 +119,18 @@ class RemoteWorker:
 
     # ---- models
 
-    def can_open(self, path: ModelPlace) -> bool:
-        """Ask the server whether it has the model, while another one is open."""
+    def look_at(self, path: ModelPlace) -> None:
+        """Ask the server whether it has the model. Raises Refusal or DownloadError: it has not, or does not say."""
         assert isinstance(path, RemoteModel)
-        try:
-            self._look(path)
-        except Exception as error:
-            self._wire.emit(events.ModelKept(reason_of(error), is_open=True))
-            return False
-        return True
+        self._seen = path, self._look(path)
 
     def _load(self, command: commands.Load) -> None:
         assert isinstance(command.path, RemoteModel)
-        meter = self._wire.status.meter
-        try:
-            opened = self._look(command.path)
-        except Exception as error:
-            if self._open is None:
-                raise
-            self.settle(meter)
-            self._wire.emit(events.ModelKept(reason_of(error), is_open=True))
-            return
-        self._open = opened
+        if self._seen is None or self._seen[0] is not command.path:
+            self.look_at(command.path)
+        assert self._seen is not None
+        self._open = opened = self._seen[1]
+        self._seen = None
         place = opened.model
         self._begin(command.system, command.turns, command.n_dropped)
         self._thinking = ThinkingMode.parse(self._options.recall_thinking(place))
@@ -170,19 +153,16 @@ class RemoteWorker:
             Refusal: the server has none, or not this one.
             DownloadError: it does not say.
         """
-        self._wire.status = EngineStatus(Activity.LOADING, clean_line(wanted.stem, 40), since_s=self._wire.clock())
+        self._wire.status = EngineStatus(Activity.LOADING, clean_line(wanted.stem, 40), since_s=self._wire.now_s())
         key = find_key(wanted.host)
-        exchange = self._wire.reply = self._exchange(wanted, key)
+        exchange = self._exchange(wanted, key)
         try:
-            if self._wire.cancelled.is_set():
-                exchange.cancel()
-            found = _chosen(wanted, exchange.models())
+            with self._wire.running(exchange):
+                found = _chosen(wanted, exchange.models())
         except DownloadError:
             if exchange.is_cancelled:
                 raise Refusal("stopped before the server answered") from None
             raise
-        finally:
-            self._wire.reply = None
         return _Open(replace(wanted, name=found.name), found.n_ctx, key)
 
     def _think(self, command: commands.Think) -> None:
@@ -190,8 +170,7 @@ class RemoteWorker:
             return
         self._thinking = ThinkingMode.parse(command.mode)
         self._wire.thinking = str(self._thinking)
-        remember = self._options.remember_thinking
-        trouble = remember(self._open.model, self._wire.thinking) if remember is not None else None
+        trouble = self._options.remember_thinking(self._open.model, self._wire.thinking)
         if self._thinking.budget_tokens is not None:
             trouble = "a server is only told to think, not how long"
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
@@ -202,10 +181,7 @@ class RemoteWorker:
         self._system, self._turns, self._n_dropped, self._used_tokens = system, turns, n_dropped, 0
         self.settle()
 
-    def _take_turn(
-        self,
-        command: commands.Ask | commands.Regenerate | commands.Continue | commands.ContinueEdited | commands.Complete,
-    ) -> None:
+    def _take_turn(self, command: commands.Turn) -> None:
         opened = self._open
         asked = _Asked("", self._turns) if isinstance(command, commands.Complete) else self._asked(command)
         if opened is None or asked is None:
@@ -288,10 +264,6 @@ def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
         return {"response_format": {"type": "regex", "pattern": form.text}}
     schema = {"name": "answer", "schema": json.loads(form.text)}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
-
-
-def _taken(command: commands.StartConversation | commands.OpenConversation) -> tuple[tuple[PastTurn, ...], int]:
-    return (command.turns, command.n_dropped) if isinstance(command, commands.OpenConversation) else ((), 0)
 
 
 def _edited(text: str, thinking: Thinking | None) -> Begun:
