@@ -15,7 +15,7 @@ from app.chat.reply import ReplyMeter
 from app.machine.page_faults import FaultLog
 from app.machine.records import INTERFACE, EngineFigures, ModelFacts, PhaseCost, TimeSpent
 from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
-from app.machine.stutters import excess_at
+from app.machine.token_speed import excess_at
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -79,8 +79,6 @@ class EngineMeasures:
         """Forget the model, which is no longer loaded."""
         self._wire.figures = EngineFigures()
 
-    # ---- replies
-
     def begin_reply(self, model: Model, session: Session, meter: ReplyMeter, asked_s: float | None) -> None:
         """A reply begins, which was asked for at ``asked_s`` (None: just now)."""
         self._session, self._meter = session, meter
@@ -136,8 +134,6 @@ class EngineMeasures:
             prompt_phases=phase_costs(prompt, self._meter.read_tokens),
         )
 
-    # ---- the machine's memory
-
     def measure_bandwidth(self, model: Model, is_unwanted: Callable[[], bool]) -> float | None:
         """Measure how fast memory can be read, in GB/s; None where there is no room for it or something else to do."""
         threads = model.threads
@@ -166,11 +162,7 @@ def has_room(model: Model) -> bool:
 
 
 def time_spent(meter: ReplyMeter, figures: EngineFigures, asked_s: float, ended_s: float) -> TimeSpent:
-    """Share out the time from sending a message to the end of its reply.
-
-    Args:
-        figures: with the phases and the faults of this reply.
-    """
+    """Share out the time from sending a message to the end of its reply, whose phases and faults are in ``figures``."""
     interface_s = disk_s = first_s = decode_s = 0.0
     read_until_s = min(ended_s, meter.started_s + meter.prefill_s)
     if meter.token_times_s:

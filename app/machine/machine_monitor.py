@@ -17,11 +17,7 @@ WORKING_SHARE = 0.1
 
 
 class MachineMonitor:
-    """Takes one sample after the other. ``source`` stands in for psutil.
-
-    Args:
-        available: available memory in bytes; None for the source's figure, which knows no container's limit.
-    """
+    """Takes one sample after the other. ``available``: memory in bytes; None for the source's figure."""
 
     def __init__(
         self,

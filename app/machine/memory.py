@@ -15,13 +15,7 @@ _MAX_STATUS_BYTES = 1 << 16
 
 
 class Memory:
-    """Readings of memory.
-
-    Args:
-        own: the system's files on this process: its status, which alone tells allocated memory from mapped files, and
-            what it had disks read.
-        available: available memory in bytes; None for the source's figure.
-    """
+    """Readings of memory. ``own``: the system's files on this process, which alone tell allocated memory from files."""
 
     def __init__(self, source: Any, process: Any, own: Path, available: Callable[[], int] | None = None) -> None:
         self._source, self._process, self._status = source, process, own / "status"

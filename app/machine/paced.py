@@ -13,12 +13,7 @@ MOST_SHARE = 0.002
 
 
 class Paced(Generic[Reading]):
-    """Keeps the last value until the next one is due.
-
-    Args:
-        read: takes the reading; any exception means that no reading is available.
-        period_s: least time between two readings.
-    """
+    """Keeps the last value until the next one is due; any exception of ``read`` means that there is none."""
 
     def __init__(
         self, read: Callable[[], Reading | None], period_s: float, cost_clock: Callable[[], float] = time.perf_counter

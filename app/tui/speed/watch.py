@@ -14,8 +14,7 @@ from app.machine.machine_monitor import MachineMonitor
 from app.machine.paced import Rate
 from app.machine.records import Ceiling, EngineFigures, ceiling_at
 from app.machine.sample import MachineSample
-from app.machine.stutters import Stutter, StutterWatch
-from app.machine.token_speed import BUCKET_S, RateHistory, rate_over
+from app.machine.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over
 from app.text.record import record
 from app.tui.speed.interface_pace import MOST_SHARE, InterfacePace
 
