@@ -142,17 +142,14 @@ _CELL = 19
 
 def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[BarLine]:
     """Draw one comparison: heading, what it takes, and a line for each way that was measured."""
-    lines = [BarLine(f" {_title(comparison):<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(), Role.HEADING)]
+    title = "weights" if comparison.part == "weights" else "KV cache"
+    lines = [BarLine(f" {title:<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(), Role.HEADING)]
     if not any(option.tps for option in comparison.options):
         return [*lines, BarLine(f"   {comparison.left_out or comparison.estimate}", Role.PLAIN)]
     lines += [_option_line(option, comparison, in_use, glyphs) for option in comparison.options]
     if comparison.left_out:
         lines.append(BarLine(f"   {comparison.left_out}", Role.PLAIN))
     return lines
-
-
-def _title(comparison: Comparison) -> str:
-    return "weights" if comparison.part == "weights" else "KV cache"
 
 
 def _option_line(option: Option, comparison: Comparison, in_use: str, glyphs: Glyphs) -> BarLine:
@@ -175,10 +172,10 @@ def _cell(option: Option, phase: str, glyphs: Glyphs) -> str:
 
 def lookahead_lines(found: Mapping[str, Lookahead]) -> list[str]:
     """Return a line for each weight type."""
-    return [f"{quant}: {_line(one)}" for quant, one in found.items()]
+    return [f"{quant}: {_way(one)}" for quant, one in found.items()]
 
 
-def _line(found: Lookahead) -> str:
+def _way(found: Lookahead) -> str:
     way, far = "no prefetch", abs(found.ahead & ~1)
     if far:
         way = f"prefetch {far / 1024:g} kB{', non-temporal' if found.ahead < 0 else ''}"

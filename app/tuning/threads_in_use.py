@@ -28,11 +28,7 @@ class ThreadsRefused(Exception):
 
 
 def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
-    """Return the threads wished for by one count for everything, or two: for writing and for reading.
-
-    Raises:
-        ThreadsRefused: it is neither, or out of range.
-    """
+    """Return the threads of one count for both, or of two: to write and to read. Raises ThreadsRefused."""
     words = text.split()
     if not 1 <= len(words) <= 2 or not all(word.isascii() and word.isdigit() and len(word) < 5 for word in words):
         raise ThreadsRefused(f"not a number of threads ({USAGE})")
