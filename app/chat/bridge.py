@@ -94,14 +94,7 @@ class EngineBridge(Wire):
         self.send(commands.GrantThreads())  # a full queue does no harm: whatever runs grants it between two steps
 
     def close(self, patience_s: float = CLOSE_PATIENCE_S, flush_s: float = FLUSH_S) -> bool:
-        """Cancel and end the thread, waiting no longer than a cancelled step takes.
-
-        Args:
-            flush_s: how long the thread itself waits for the state of the cache to be on disk.
-
-        Returns:
-            Whether the thread has ended; one that compiles has not, and dies with the process.
-        """
+        """Cancel and end the thread; False if it has not ended, as one that compiles, which dies with the process."""
         self.patience_s = flush_s
         self.closing.set()
         self.cancel()

@@ -76,14 +76,11 @@ def reply_room(n_ctx: int, is_continued: bool = False, least_tokens: int = MIN_R
 def make_room(
     chat: ChatPrompt, n_ctx: int, least_free: int, build: Callable[[int], TurnPrompt]
 ) -> tuple[TurnPrompt, SavedChat]:
-    """Build a prompt; the oldest whole turns go for good until it fits.
+    """Build a prompt; the oldest whole turns go until it fits. Returns it, and the conversation without its turn.
 
     Args:
         least_free: room for a reply that must be left.
         build: brings the conversation to where the reply begins; told how many turns went before, all in all.
-
-    Returns:
-        The prompt, and the conversation without this turn and without what had to go for it.
 
     Raises:
         NoRoomError: it does not fit without any other turn either.
@@ -109,20 +106,12 @@ def make_room(
 
 
 def tokens_alone(starts: Sequence[int], n_tokens: int) -> int:
-    """Return how many of a prompt's tokens would be left if all turns but the last went.
-
-    Args:
-        starts: where each turn begins, the newest last.
-    """
+    """Return a prompt's tokens without all turns but the last; ``starts``: where each turn begins, the newest last."""
     return n_tokens - (starts[-1] - starts[0]) if starts else n_tokens
 
 
 def turns_to_drop(starts: Sequence[int], n_tokens: int, n_ctx: int, least_free: int) -> int:
-    """Return how many of the oldest turns should go; at most all but the last.
-
-    Args:
-        starts: where each turn begins, the newest last.
-    """
+    """Return how many of the oldest turns should go, at most all but the last; ``starts``: where each begins."""
     for wanted_free in (max(least_free, n_ctx // FREED_SHARE), least_free):
         for n in range(1, len(starts)):
             if n_tokens - (starts[n] - starts[0]) + wanted_free <= n_ctx:

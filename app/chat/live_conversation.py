@@ -27,16 +27,7 @@ if TYPE_CHECKING:
 
 
 class LiveConversation:
-    """Turns of one model.
-
-    Args:
-        least_reply_tokens: room that must be left for a reply.
-
-    Attributes:
-        chat: the conversation as tokens.
-        turn_starts: where each turn began when the last turn ended.
-        n_tokens: that the conversation had then.
-    """
+    """Turns of one model. ``least_reply_tokens``: room that must be left for a reply."""
 
     def __init__(
         self, model: Model, session: Session, chat: ChatPrompt, least_reply_tokens: int = MIN_REPLY_TOKENS
@@ -49,7 +40,9 @@ class LiveConversation:
         self._before: tuple[SavedChat, int] | None = None
         """The conversation before the running turn, and its tokens."""
         self.turn_starts: tuple[int, ...] = ()
+        """Where each turn began when the last turn ended."""
         self.n_tokens = 0
+        """Those that the conversation had then."""
 
     @property
     def tags(self) -> Collection[int]:
@@ -67,28 +60,18 @@ class LiveConversation:
         self.turn_starts, self.n_tokens, self._n_dropped = (), 0, n_dropped
 
     def take_up(self, turns: Sequence[PastTurn], n_dropped: int) -> list[int]:
-        """Take in what was said before; returns what the next prompt begins with.
-
-        Args:
-            n_dropped: earlier turns that the context no longer contains.
-        """
+        """Take in what was said behind ``n_dropped`` turns that went; returns what the next prompt begins with."""
         self._n_dropped = n_dropped
         try:
             take_over(self.chat, self._model.tokenizer, turns, self._tags, self._tags_of_calls())
             ids = list(self.chat.opening_ids(""))
             self.n_tokens = len(ids)
         finally:
-            self._note_starts()
+            self.turn_starts = tuple(self.chat.turn_starts())
         return ids
 
-    # ---- turns
-
     def begin_turn(self, command: Command) -> TurnPrompt | None:
-        """Bring the conversation to where the reply begins; None where there is none to answer again or go on with.
-
-        Raises:
-            NoRoomError: the context cannot hold it; the conversation is as it was.
-        """
+        """Bring the conversation to where the reply begins; None where there is none. Raises NoRoomError."""
         chat, n_ctx = self.chat, self._session.n_ctx
         self._before = chat.save(), self.n_tokens
         if not isinstance(command, Ask) and (not chat.messages or chat.messages[-1].role != "assistant"):
@@ -102,12 +85,7 @@ class LiveConversation:
         return prompt
 
     def begin_completion(self, text: str) -> TurnPrompt:
-        """Begin with a text that is no part of the conversation.
-
-        Raises:
-            NoRoomError: the context cannot hold it.
-            Refusal: it holds no token.
-        """
+        """Begin with a text that is no part of the conversation. Raises NoRoomError, or Refusal: it holds no token."""
         ids = list(self._model.tokenizer.encode(text))
         if not ids:
             raise Refusal("the prompt holds no token (give some text)")
@@ -124,18 +102,10 @@ class LiveConversation:
         elif before is not None:
             self.chat.restore(before[0])
             self.n_tokens = before[1]
-        self._note_starts()
-
-    def note_read(self) -> None:
-        """The cache holds the conversation as far as it was read."""
-        self.n_tokens = self._session.length
+        self.turn_starts = tuple(self.chat.turn_starts())
 
     def weigh(self, command: Weigh, reusable: Callable[[Sequence[int]], int]) -> PromptWeighed:
-        """Find out what a turn would cost; changes nothing.
-
-        Args:
-            reusable: number of tokens of a prompt that need not be computed.
-        """
+        """Find out what a turn would cost; ``reusable``: how many tokens of a prompt need not be computed."""
         saved = self.chat.save()
         try:
             if command.is_reply:
@@ -205,9 +175,6 @@ class LiveConversation:
         messages = self.chat.messages
         self.chat.rewind(2 * n_turns + (bool(messages) and messages[0].role == "system"))
 
-    def _note_starts(self) -> None:
-        self.turn_starts = tuple(self.chat.turn_starts())
-
 
 def take_over(
     chat: ChatPrompt,
@@ -219,11 +186,7 @@ def take_over(
     """Put questions and replies into a conversation that has none yet, in this model's tokens.
 
     What the template refuses stands there all the same: turns count here as on the screen, and it is the next prompt
-    that is refused, until the user changes the message.
-
-    Args:
-        tags: control tokens that are part of the text.
-        tags_of_calls: the same where tools were known, which they may not be yet.
+    that is refused, until the user changes the message. ``tags_of_calls``: ``tags`` where tools were known.
     """
     is_refused = False
     for turn in turns:

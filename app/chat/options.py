@@ -26,17 +26,13 @@ if TYPE_CHECKING:
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.tuning.lookahead_trials import Lookahead
 
-OpenModel = Callable[[Path, Callable[[Any], None]], "Model"]
-"""Opens a model and calls the second argument with the engine's ``Progress`` records."""
-
-ExamineMachine = Callable[["Model | None", "Session | None", str, Callable[[Any], None]], Any]
-
 
 @record
 class ChatOptions:
     """How the engine's thread opens models and writes replies; see the settings of the same names."""
 
-    open_model: OpenModel
+    open_model: Callable[[Path, Callable[[Any], None]], Model]
+    """Opens a model and calls the second argument with the engine's ``Progress`` records."""
     sampling: Callable[[Model], Sampling]
     """Called in the engine's thread, because building it imports the engine."""
     glance_at_model: Callable[[Path], object] = str
@@ -66,7 +62,7 @@ class ChatOptions:
     """Called in the engine's thread when a model is open: it may be remembered for the next start."""
     open_history: Callable[[], ReplyHistory] = ReplyHistory
     """Called in the engine's thread, for the speeds of earlier replies."""
-    examine: ExamineMachine | None = None
+    examine: Callable[[Model | None, Session | None, str, Callable[[Any], None]], Any] | None = None
     """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
     recall_tuned: Callable[[Model], Recalled] = lambda model: Recalled()
     remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] = lambda *_: None

@@ -53,11 +53,7 @@ class ReadAhead:
         command: Prepare,
         bring_back: Callable[[Sequence[int]], object] = lambda ids: None,
     ) -> None:
-        """Count the text, and read it ahead if that is wanted, until it is dropped.
-
-        Args:
-            bring_back: fills the cache with what a saved state has of a prompt.
-        """
+        """Count the text, and read it ahead if that is wanted; ``bring_back`` fills the cache from a saved state."""
         text = clean_text(command.text)
         if not text:
             if not session.has_lost(session.tokens[: self._settled_tokens + 1]):

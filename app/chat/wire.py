@@ -1,7 +1,4 @@
-"""State shared by the screen's thread and the engine's: a bounded queue in, a deque and records out.
-
-``IdleWork`` is work for the engine's thread that nobody waits for; it is dropped when anything is asked.
-"""
+"""State shared by the screen's thread and the engine's: a bounded queue in, a deque and records out."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class IdleWork:
-    """At most one piece at a time: begun and dropped by the screen's thread, done and ended by the engine's."""
+    """Work that nobody waits for, one piece at a time: begun and dropped by the screen's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,11 +54,7 @@ class IdleWork:
 
     @contextmanager
     def computing(self, session: Any) -> Iterator[bool]:
-        """Let ``drop`` cancel the session meanwhile, and never after: then it computes what was asked for.
-
-        Yields:
-            Whether to compute at all.
-        """
+        """Let ``drop`` cancel the session meanwhile, and never after; yields whether to compute at all."""
         with self._lock:
             self._session = session
         try:
@@ -135,6 +128,10 @@ class Wire:
         self.arrived = threading.Event()
         """Set with every event, for those who wait for one."""
         self._events: deque[Event] = deque()
+
+    def is_stopped(self) -> bool:
+        """Whether what runs is to end."""
+        return self.cancelled.is_set() or self.closing.is_set()
 
     def update(self, **changes: Any) -> None:
         """Replace fields of the status."""

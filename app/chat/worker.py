@@ -1,8 +1,4 @@
-"""Commands carried out by the engine on this machine; each ends in events.
-
-Owns model, session and conversation of the engine. Knows nothing of the screen; of the two threads' common ground it
-knows ``Wire``.
-"""
+"""Commands carried out by the engine on this machine; each ends in events. Knows nothing of the screen."""
 
 from __future__ import annotations
 
@@ -71,7 +67,6 @@ class EngineWorker:
             wire, options.state_files() if options.state_files is not None else None, self._is_wanted
         )
         self._obeys: dict[type[commands.Command], Callable[[Opened, Any], None]] = {
-            commands.StartConversation: self._start_conversation,
             commands.OpenConversation: self._open_conversation,
             commands.Weigh: self._weigh,
             commands.Prepare: self._read_ahead,
@@ -110,12 +105,6 @@ class EngineWorker:
             self._wire.emit(events.ConversationReread(0, 0, 0.0, reason))
         elif isinstance(command, commands.Turn):
             self._wire.emit(events.GenerationFailed(reason))
-
-    def _start_conversation(self, opened: Opened, command: commands.StartConversation) -> None:
-        self._states.leave()
-        opened.live.start(command.system)
-        self.settle()
-        self._prepare_system(opened, command.system)
 
     def _tune_kernels(self, opened: Opened) -> None:
         """Find out how decode should ask memory ahead, once for a model, unless something is asked meanwhile."""
@@ -164,7 +153,7 @@ class EngineWorker:
         """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
         assert isinstance(command.path, Path)
         before = self._opened.path if self._opened is not None else None
-        turns, n_dropped = command.turns, command.n_dropped
+        turns, n_dropped = (command.turns, command.n_dropped) if command.keeps else ((), 0)
         self._is_opening_new = True
         try:
             opened = self._open(command.path, command.system, n_dropped)
@@ -174,7 +163,7 @@ class EngineWorker:
                 raise
             self._wire.cancelled.clear()
             self._wire.emit(events.ModelKept(reason_of(error), is_open=False))
-            turns, n_dropped = command.turns_before, command.n_dropped_before
+            turns, n_dropped = command.turns, command.n_dropped
             opened = self._open(before, command.system, n_dropped)
         self._is_opening_new = False
         self._tuning.doubt_what_is_remembered()
@@ -258,6 +247,7 @@ class EngineWorker:
             self._take_up(opened, command)
         else:
             self.settle()
+            self._prepare_system(opened, command.system)
 
     def _take_up(self, opened: Opened, said: commands.OpenConversation) -> None:
         """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
@@ -284,7 +274,7 @@ class EngineWorker:
             done = replace(done, restored_tokens=restored, trouble=done.trouble or back.trouble)
         except BaseException as error:
             done = events.ConversationReread(0, 0, 0.0, reason_of(error))
-        opened.live.note_read()
+        opened.live.n_tokens = opened.session.length
         newly_read = done.read_tokens - done.restored_tokens
         if newly_read >= TELLING_TOKENS and done.read_s > 0:
             self._prefill_tps = newly_read / done.read_s
@@ -403,7 +393,8 @@ class EngineWorker:
         model = opened.model
         self._measures.begin_reply(model, opened.session, turn.meter, asked_s)
         try:
-            is_kept = turn.run()
+            with self._wire.running(turn.reply, turn):
+                is_kept = turn.run()
         finally:
             self._measures.end_reply(model)
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
@@ -413,8 +404,6 @@ class EngineWorker:
     def _weigh(self, opened: Opened, command: commands.Weigh) -> None:
         weighed = opened.live.weigh(command, self._states.reusable)
         self._wire.emit(replace(weighed, read_s=self._seconds_to_read(weighed.read_tokens)))
-
-    # ---- the doctor
 
     def _examine(self, command: commands.Examine) -> None:
         """Measure between two turns; the status is as before, so that the last reply's figures stay."""
@@ -428,8 +417,6 @@ class EngineWorker:
         if opened is None:
             return self._options.examine(None, None, kv_type_of(self._options.kv_type, None), self._show_progress)
         return self._options.examine(opened.model, opened.session, opened.session.kv_type, self._show_progress)
-
-    # ---- status
 
     def settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free again."""

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 
 class EngineTuning:
-    """Tuning of the model that is open.
-
-    Args:
-        on_weights_moved: called when the weights have come to lie elsewhere in memory.
-    """
+    """Tuning of the model that is open. ``on_weights_moved``: called when its weights lie elsewhere in memory."""
 
     def __init__(self, wire: Wire, options: ChatOptions, on_weights_moved: Callable[[Model], None]) -> None:
         self._wire, self._options, self._on_weights_moved = wire, options, on_weights_moved
@@ -40,8 +36,6 @@ class EngineTuning:
         """Of every choice of this session that was measured."""
         self._has_doubted = False
         wire.grant_wish = self.grant
-
-    # ---- models
 
     def note_model(self, model: Model) -> str:
         """A model is there, with the threads it begins with; returns the type of its KV cache."""
@@ -67,8 +61,6 @@ class EngineTuning:
     def _in_use(self, model: Model) -> TunedChoice:
         kv_type = self._session.kv_type if self._session is not None else ""
         return TunedChoice(model.threads, model.prefill_threads, model.pinned, model.weights_mode, kv_type)
-
-    # ---- wishes
 
     def grant(self) -> None:
         """Use what was wished for, if anything was: from the next step on. A KV cache keeps its type."""
@@ -122,8 +114,6 @@ class EngineTuning:
         self._on_weights_moved(model)
         return ""
 
-    # ---- searches
-
     def tune(self, command: Tune, session: Session) -> None:
         """Search for what is best behind the conversation, which stays as it is."""
         model, wire = self._model, self._wire
@@ -150,13 +140,8 @@ class EngineTuning:
 
     def _kernel_lines(self, model: Model, session: Session) -> list[str]:
         """Measure how decode should ask memory ahead, a fifth of a second a weight type; returns a line for each."""
-        wire = self._wire
-
-        def is_unwanted() -> bool:
-            return wire.closing.is_set() or wire.cancelled.is_set()
-
         try:
-            return lookahead_lines(self._options.try_lookahead(model, session, is_unwanted, True))
+            return lookahead_lines(self._options.try_lookahead(model, session, self._wire.is_stopped, True))
         except (EngineError, MemoryError):  # stopped: the search for threads has its findings
             return []
 

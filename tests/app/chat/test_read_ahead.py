@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.chat.commands import Ask, Prepare, StartConversation
+from app.chat.commands import Ask, OpenConversation, Prepare
 from app.chat.events import GenerationFinished, PromptCounted
 from app.chat.status import Activity
 from app.program.settings import built_in_settings
@@ -98,7 +98,7 @@ def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
     assert engine.session.length == n_tokens
 
 
-@pytest.mark.parametrize("command", [Ask("hello"), StartConversation(None)])
+@pytest.mark.parametrize("command", [Ask("hello"), OpenConversation(None)])
 def test_anything_that_is_asked_ends_it_at_once(engine, script, command):
     script.prefill_gate = Gate()
     assert engine.bridge.send(Prepare(FORTY, True))

@@ -8,10 +8,9 @@ import pytest
 from app.chat import opening
 from app.chat.commands import Ask, Continue, ContinueEdited, Think
 from app.chat.events import GenerationFinished, ThinkingChosen, ThinkingFinished, ThoughtGenerated
+from app.chat.generation import chosen_thinking, describe_thinking, parse_thinking
 from app.chat.live_conversation import LiveConversation
-from app.chat.reply import Reply
-from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
-from app.chat.thought_limit import ThoughtLimit
+from app.chat.reply import Reply, ThoughtLimit
 from app.conversations.conversation import Ending
 from app.conversations.thinking import Thinking, answer_start, is_opening_of
 from app.program.refusals import Refusal

@@ -106,7 +106,7 @@ class Chat:
     def take_reply(self) -> tuple[ToolCall, ...]:
         done = self.wait_for(GenerationFinished)
         assert isinstance(done, GenerationFinished)
-        self.turns.note_reply(done.ending, done.figures, done.ids, done.raw, done.calls, done.calls_at)
+        self.turns.note_reply(done)
         return done.calls
 
     def answer_calls(self, *, yes: bool = True) -> str:
