@@ -1,7 +1,7 @@
-"""The screen's handle on the engine's one long-lived thread; what passes between them is ``app.chat.wire``'s.
+"""The engine's one long-lived thread, and the screen's handle on it.
 
-It never calls the engine, except ``Session.cancel``, which any thread may call. The thread's side is
-``app.chat.crew``; it is imported there, after the first frame, because it brings in the engine.
+The handle never calls the engine, except ``Session.cancel``, which any thread may call. The engine is imported in the
+thread, after the first frame.
 
 The thread is a plain daemon thread and not a Textual worker: those run in asyncio's executor, which is joined at exit,
 so that a compilation in progress would hold up quitting for as long as it lasts.
@@ -16,28 +16,24 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from queue import Full
-from typing import TYPE_CHECKING
 
-from app.chat import commands
-from app.chat.events import Event
+from app.chat import commands, events
+from app.chat.commands import Command, Worker
 from app.chat.options import ChatOptions
-from app.chat.status import Activity, EngineStatus
+from app.chat.status import Activity
 from app.chat.wire import FLUSH_S, QUEUE_LENGTH, Wire
-from app.machine.records import EngineFigures
-from app.machine.tuning_conditions import Conditions
 from app.program.background import in_background
+from app.program.refusals import Refusal
 from app.tuning.threads_in_use import ThreadsInUse
-
-if TYPE_CHECKING:
-    from engine.tuning.report import TuningReport
 
 CLOSE_PATIENCE_S = 0.3
 
 
-class EngineBridge:
-    """The screen's handle on the engine's thread. Every method returns at once."""
+class EngineBridge(Wire):
+    """The wire with the engine's thread at its other end. Every method returns at once."""
 
     def __init__(self, options: ChatOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
         self._options = options
         self.generation = options.generation
         """Parameters chosen with ``/set``; None where nothing can be chosen."""
@@ -45,46 +41,7 @@ class EngineBridge:
         """The form that ``/schema`` chose; None where none can be chosen."""
         self.tools = options.tools
         """The tools of the user's servers; None where none are used."""
-        self._wire = Wire(clock)
-        self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
-
-    @property
-    def status(self) -> EngineStatus:
-        """Activity of the thread, replaced as a whole."""
-        return self._wire.status
-
-    @property
-    def figures(self) -> EngineFigures:
-        """Measurements of the thread, for the performance screen."""
-        return self._wire.figures
-
-    def watch(self, is_watched: bool) -> None:
-        """Say whether a screen shows the figures; only then is the running reply's profile looked at."""
-        self._wire.is_watched = is_watched
-
-    def now_s(self) -> float:
-        """Return the time on the thread's clock."""
-        return self._wire.clock()
-
-    @property
-    def tuning(self) -> TuningReport | None:
-        """Report of the running or last search for the best threads of the loaded model."""
-        return self._wire.tuning
-
-    @property
-    def tuning_conditions(self) -> Conditions:
-        """State of the machine during that search."""
-        return self._wire.tuning_conditions
-
-    @property
-    def threads(self) -> ThreadsInUse | None:
-        """The threads in use; None while there is no model."""
-        return self._wire.threads.in_use
-
-    @property
-    def thinking(self) -> str:
-        """How much the open model is asked to think, in the words of the setting; "" while none is open."""
-        return self._wire.thinking
+        self._thread = threading.Thread(target=Crew(self, options).run, name="jalopy-engine", daemon=True)
 
     @property
     def is_alive(self) -> bool:
@@ -95,101 +52,135 @@ class EngineBridge:
         """Start the thread; call it after the first frame."""
         self._thread.start()
 
-    def send(self, command: commands.Command) -> bool:
+    def send(self, command: Command) -> bool:
         """Queue a command. False means that the queue is full and nothing was queued.
 
         ``Prepare`` is queued only while the thread has nothing to do, and any other command ends it.
         """
         if isinstance(command, commands.Prepare):
             return self._send_idle_work(command)
-        is_full = self._wire.commands.qsize() >= QUEUE_LENGTH // 2
+        is_full = self.commands.qsize() >= QUEUE_LENGTH // 2
         if is_full and isinstance(command, (commands.Weigh, commands.GrantThreads)):
             return False  # nobody waits for these; the other half is for what is asked
-        self._wire.idle_work.drop()
+        self.idle_work.drop()
         if isinstance(command, commands.STOPPABLE):
-            self._wire.cancelled.clear()
+            self.cancelled.clear()
         try:
-            self._wire.commands.put_nowait(command)
+            self.commands.put_nowait(command)
         except Full:
             return False
         return True
 
+    def _send_idle_work(self, command: commands.Prepare) -> bool:
+        is_free = self.status.activity is Activity.READY and self.commands.empty() and not self.closing.is_set()
+        if not is_free or not self.idle_work.begin():
+            return False
+        self.commands.put_nowait(command)
+        return True
+
     def cancel(self) -> None:
         """Stop what runs, or the next one if it has not begun: a turn, a sweep, opening a model, reading for it."""
-        self._wire.cancelled.set()
-        for running in (self._wire.reply, self._wire.sweep, self._wire.rereading):
-            if running is not None:
-                running.cancel()
-
-    @property
-    def written(self) -> tuple[tuple[int, ...], str]:
-        """Tokens of the running reply, and what they say, uncleaned; nothing while none runs."""
-        written = self._wire.written
-        return (written.ids(), written.text()) if written is not None else ((), "")
-
-    def keep_state(self, path: Path | None) -> None:
-        """Say where the state of the cache belongs from the next token on; None keeps none."""
-        self._wire.state_path = path
-
-    @property
-    def state_trouble(self) -> str:
-        """Why the state of the cache is not kept; "" if it is, or should not be."""
-        return self._wire.state_trouble
+        self.cancelled.set()
+        if (work := self.work) is not None:
+            work.cancel()
 
     def glance_at(self, path: Path) -> Future[object]:
         """Find out whether a path leads to a model file; the future's exception says why it does not."""
-        return in_background(partial(self._options.glance_at_model or str, path), "glance")
+        return in_background(partial(self._options.glance_at_model, path), "glance")
 
     def wish_threads(self, wanted: ThreadsInUse) -> None:
         """Use and remember other threads: from the next token on if a reply is running, else at once."""
-        self._wire.threads.wish(wanted)
+        self.wishes.append(wanted)
         self.send(commands.GrantThreads())  # a full queue does no harm: whatever runs grants it between two steps
 
-    def drop_preparation(self) -> None:
-        """Stop reading ahead: the draft will not be sent."""
-        self._wire.idle_work.drop()
-
-    def has_news(self) -> bool:
-        """Whether there is something to drain; cancels dropped work once more, as ``drain`` does."""
-        self._wire.idle_work.insist()
-        return self._wire.arrived.is_set()
-
-    def drain(self) -> list[Event]:
-        """Take what the thread has reported since the last call, in order."""
-        self._wire.idle_work.insist()
-        return self._wire.drain()
-
-    def _send_idle_work(self, command: commands.Prepare) -> bool:
-        wire = self._wire
-        is_free = wire.status.activity is Activity.READY and wire.commands.empty() and not wire.closing.is_set()
-        if not is_free or not wire.idle_work.begin():
-            return False
-        wire.commands.put_nowait(command)
-        return True
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait until there is something to drain, no longer than this."""
-        self._wire.arrived.wait(timeout_s)
-
     def close(self, patience_s: float = CLOSE_PATIENCE_S, flush_s: float = FLUSH_S) -> bool:
-        """Cancel and end the thread, waiting no longer than a cancelled step takes.
-
-        Args:
-            flush_s: how long the thread itself waits for the state of the cache to be on disk.
-
-        Returns:
-            Whether the thread has ended; one that compiles has not, and dies with the process.
-        """
-        self._wire.patience_s = flush_s
-        self._wire.closing.set()
+        """Cancel and end the thread; False if it has not ended, as one that compiles, which dies with the process."""
+        self.patience_s = flush_s
+        self.closing.set()
         self.cancel()
         self.send(commands.Close())
-        if not self._thread.is_alive():
-            return True
-        self._thread.join(patience_s)
-        return not self._thread.is_alive()
+        if self.is_alive:
+            self._thread.join(patience_s)
+        return not self.is_alive
 
-    def _run(self) -> None:
-        from app.chat.crew import Crew
 
-        Crew(self._wire, self._options).run()
+class Crew:
+    """The thread's side: hands each command to what computes the open model, the engine here or a server elsewhere.
+
+    Both answer in the same events, so that nobody else needs to know which it is; each is made when first needed.
+    """
+
+    def __init__(self, wire: Wire, options: ChatOptions) -> None:
+        self._wire, self._options = wire, options
+        self._local: Worker | None = None
+        self._remote: Worker | None = None
+        self._at_work: Worker | None = None
+        """The one with the open model; None before the first command."""
+
+    def run(self) -> None:
+        """Take commands until ``Close``. Whatever a command raises becomes an event."""
+        while not self._wire.closing.is_set():
+            command = self._wire.commands.get()
+            if isinstance(command, commands.Close):
+                break
+            worker = None
+            try:
+                worker = self._worker_for(command)
+                if worker is not None:
+                    worker.obey(command)
+            except BaseException as error:  # the thread must outlive any bug, or the chat would wait forever
+                self._report(worker or self._at_work or self._local_worker(), command, error)
+        if self._options.tools is not None:
+            self._options.tools.close()
+        if self._at_work is not None:
+            self._at_work.unload()
+
+    def _report(self, worker: Worker, command: Command, error: BaseException) -> None:
+        """Say what went wrong with a command."""
+        reason = events.reason_of(error)
+        if isinstance(command, commands.UNASKED):
+            return  # nobody has asked for anything yet; what is wrong is said when the message is sent
+        if isinstance(command, commands.Load):
+            worker.unload()
+            self._wire.emit(events.ModelFailed(reason, error))
+        elif isinstance(command, commands.Tune):
+            self._wire.emit(events.TuningEnded(reason))
+        else:
+            worker.settle()
+            self._wire.emit(events.GenerationFailed(reason, error=error))
+
+    def _worker_for(self, command: Command) -> Worker | None:
+        """Return who carries a command out; None where it was said why a model is not opened."""
+        if isinstance(command, commands.Examine):
+            return self._local_worker()
+        if not isinstance(command, commands.Load):
+            return self._at_work or self._local_worker()
+        before, chosen = self._at_work, self._opener(command)
+        if before is not None and before.is_open:
+            meter = self._wire.status.meter
+            try:
+                chosen.look_at(command.path)
+            except Exception as error:
+                before.settle(meter)
+                self._wire.emit(events.ModelKept(events.reason_of(error), is_open=True))
+                return None
+            if before is not chosen:
+                before.unload()
+        self._at_work = chosen
+        return chosen
+
+    def _opener(self, command: commands.Load) -> Worker:
+        if isinstance(command.path, Path):
+            return self._local_worker()
+        if self._options.remote is None:
+            raise Refusal("models of servers cannot be used here")
+        if self._remote is None:
+            self._remote = self._options.remote(self._wire, self._options)
+        return self._remote
+
+    def _local_worker(self) -> Worker:
+        if self._local is None:
+            from app.chat.worker import EngineWorker
+
+            self._local = EngineWorker(self._wire, self._options)
+        return self._local

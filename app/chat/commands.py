@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
+from app.chat.reply import ReplyMeter
 from app.conversations.conversation import PastTurn
 from app.conversations.thinking import Thinking
 from app.program.remote_model import ModelPlace
@@ -28,36 +29,25 @@ class Load(Command):
     path: ModelPlace
     system: str | None
     turns: tuple[PastTurn, ...] = ()
-    """Questions and replies of the conversation."""
-    turns_before: tuple[PastTurn, ...] = ()
-    """Those of the present model, which reads them again if it has to be opened in place of the new one."""
+    """Of the conversation so far; the present model reads them again if it is opened in place of the new one."""
+    keeps: bool = True
+    """Whether the new one goes on with it."""
     rereads: bool = True
     """Whether the model reads them before anything new is asked; else with what is asked next."""
     state: Path | None = None
     """Where the state of the cache may be found, for whichever model reads them."""
     n_dropped: int = 0
     """Earlier turns that the context no longer contains."""
-    n_dropped_before: int = 0
-    """The same of ``turns_before``."""
-
-
-@record
-class StartConversation(Command):
-    """Forget all turns."""
-
-    system: str | None
 
 
 @record
 class OpenConversation(Command):
-    """Go on with another conversation; what it begins with like the present one is not read again."""
+    """Go on with another conversation, or a new one; what it begins with like the present one is not read again."""
 
     system: str | None
-    turns: tuple[PastTurn, ...]
+    turns: tuple[PastTurn, ...] = ()
     state: Path | None = None
-    """Where the state of the cache may be found."""
     n_dropped: int = 0
-    """Earlier turns that the context no longer contains."""
 
 
 @record
@@ -130,8 +120,7 @@ class Prepare(Command):
     text: str
     read_ahead: bool
     is_settled: bool = False
-    """Whether the text is of documents, which stay: any length is worth the time, and saved states are looked through.
-    """
+    """Whether it is of documents, which stay: any length is worth the time, and saved states are looked through."""
 
 
 @record
@@ -152,7 +141,6 @@ class Continue(Command):
     """Go on with the last reply from the tokens it has."""
 
     thinking: Thinking | None = None
-    """The thinking so far."""
 
 
 @record
@@ -189,6 +177,8 @@ class Close(Command):
     """End the thread."""
 
 
+Turn = Ask | Complete | Regenerate | Continue | ContinueEdited
+"""Those that a reply answers."""
 STOPPABLE = (Ask, CallTools, Complete, Read, Regenerate, Continue, ContinueEdited, Tune, Load)
 """A stop from before one of these does not concern it."""
 UNASKED = (Prepare, Weigh, MeasureBandwidth)
@@ -205,14 +195,11 @@ class Worker(Protocol):
     def obey(self, command: Command) -> None:
         """Carry a command out, and emit what comes of it."""
 
-    def report(self, command: Command, error: BaseException) -> None:
-        """Emit what went wrong with a command."""
+    def look_at(self, path: ModelPlace) -> None:
+        """Look at a model while another one is open. Raises Exception: it cannot be opened."""
 
-    def can_open(self, path: ModelPlace) -> bool:
-        """Look at a model while another one is open; False once it was said why that one stays."""
-
-    def settle(self) -> None:
-        """Say that the thread is free."""
+    def settle(self, meter: ReplyMeter | None = None) -> None:
+        """Say that the thread is free; ``meter`` has the last reply's figures."""
 
     def unload(self) -> None:
         """Close the model, if one is open."""

@@ -1,4 +1,4 @@
-"""Room in a context that is full: which of the oldest turns go, so that the next one fits. In the engine's thread.
+"""Room in a context that is full: which of the oldest turns go, so that the next prompt fits. In the engine's thread.
 
 Whole turns go, and the system prompt stays. A quarter of the context is made free where that is possible, so that this
 does not happen with every message.
@@ -7,8 +7,10 @@ does not happen with every message.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from app.conversations.thinking import Thinking
 from app.text.record import record
 
 if TYPE_CHECKING:
@@ -23,48 +25,47 @@ FREED_SHARE = 4
 
 
 class NoRoomError(Exception):
-    """A prompt does not fit, whatever goes.
-
-    Attributes:
-        needed_tokens: of the context, for the prompt alone with the least of a reply.
-    """
+    """A prompt does not fit, whatever goes."""
 
     def __init__(self, needed_tokens: int) -> None:
         super().__init__(f"{needed_tokens} tokens are needed")
         self.needed_tokens = needed_tokens
+        """Of the context, for the prompt alone with the least of a reply."""
 
 
 @record
-class Prompt:
-    """Tokens to read before a reply.
+class EarlierPart:
+    """The beginning of a reply that is continued."""
 
-    Attributes:
-        ids: up to where the reply begins.
-        begun: ids of the reply's beginning, where one goes on.
-    """
-
-    ids: list[int]
-    begun: Sequence[int] = ()
-
-    @property
-    def n_tokens(self) -> int:
-        """All that must be in the cache before the next token."""
-        return len(self.ids) + len(self.begun)
+    ids: Sequence[int]
+    text: str
+    """Text of the ids, without a character of which the last id holds only a part."""
+    thinking: Thinking | None
 
 
 @record
-class Fitted:
-    """A prompt that fits.
+class TurnPrompt:
+    """The prompt of one reply."""
 
-    Attributes:
-        before: the conversation without this turn, and without what had to go for it.
-        dropped_turns, dropped_tokens: what had to go.
-    """
-
-    prompt: Prompt
-    before: SavedChat
+    ids: Sequence[int]
+    """Up to where the reply begins."""
+    earlier: EarlierPart | None = None
+    """Of a reply that is continued; None for a new one."""
+    chat: ChatPrompt | None = None
+    """The conversation that ends with the message to answer and gets the reply; None for a plain text."""
     dropped_turns: int = 0
     dropped_tokens: int = 0
+    """What had to go for it."""
+
+    @property
+    def all_ids(self) -> list[int]:
+        """Tokens that stand before the first new one: the prompt and the beginning of the reply."""
+        return [*self.ids, *(self.earlier.ids if self.earlier is not None else ())]
+
+    @property
+    def opening(self) -> str:
+        """The last words of the prompt, which may open a thinking block."""
+        return self.chat.opening if self.chat is not None else ""
 
 
 def reply_room(n_ctx: int, is_continued: bool = False, least_tokens: int = MIN_REPLY_TOKENS) -> int:
@@ -72,8 +73,10 @@ def reply_room(n_ctx: int, is_continued: bool = False, least_tokens: int = MIN_R
     return 1 if is_continued else max(1, min(least_tokens, n_ctx // 8))
 
 
-def make_room(chat: ChatPrompt, n_ctx: int, least_free: int, build: Callable[[int], Prompt]) -> Fitted:
-    """Build a prompt; the oldest whole turns go for good until it fits.
+def make_room(
+    chat: ChatPrompt, n_ctx: int, least_free: int, build: Callable[[int], TurnPrompt]
+) -> tuple[TurnPrompt, SavedChat]:
+    """Build a prompt; the oldest whole turns go until it fits. Returns it, and the conversation without its turn.
 
     Args:
         least_free: room for a reply that must be left.
@@ -86,10 +89,10 @@ def make_room(chat: ChatPrompt, n_ctx: int, least_free: int, build: Callable[[in
     saved = before = chat.save()
     dropped_turns = dropped_tokens = 0
     try:
-        while (prompt := build(dropped_turns)).n_tokens + least_free > n_ctx:
+        while (n_tokens := len((prompt := build(dropped_turns)).all_ids)) + least_free > n_ctx:
             starts = chat.turn_starts()
-            alone = tokens_alone(starts, prompt.n_tokens) + least_free
-            n_turns = turns_to_drop(starts, prompt.n_tokens, n_ctx, least_free)
+            alone = tokens_alone(starts, n_tokens) + least_free
+            n_turns = turns_to_drop(starts, n_tokens, n_ctx, least_free)
             if alone > n_ctx or not n_turns:
                 raise NoRoomError(alone)
             dropped_turns, dropped_tokens = dropped_turns + n_turns, dropped_tokens + starts[n_turns] - starts[0]
@@ -99,24 +102,16 @@ def make_room(chat: ChatPrompt, n_ctx: int, least_free: int, build: Callable[[in
     except BaseException:
         chat.restore(saved)
         raise
-    return Fitted(prompt, before, dropped_turns, dropped_tokens)
+    return replace(prompt, dropped_turns=dropped_turns, dropped_tokens=dropped_tokens), before
 
 
 def tokens_alone(starts: Sequence[int], n_tokens: int) -> int:
-    """Return how many of a prompt's tokens would be left if all turns but the last went.
-
-    Args:
-        starts: where each turn begins, the newest last.
-    """
+    """Return a prompt's tokens without all turns but the last; ``starts``: where each turn begins, the newest last."""
     return n_tokens - (starts[-1] - starts[0]) if starts else n_tokens
 
 
 def turns_to_drop(starts: Sequence[int], n_tokens: int, n_ctx: int, least_free: int) -> int:
-    """Return how many of the oldest turns should go; at most all but the last.
-
-    Args:
-        starts: where each turn begins, the newest last.
-    """
+    """Return how many of the oldest turns should go, at most all but the last; ``starts``: where each begins."""
     for wanted_free in (max(least_free, n_ctx // FREED_SHARE), least_free):
         for n in range(1, len(starts)):
             if n_tokens - (starts[n] - starts[0]) + wanted_free <= n_ctx:

@@ -28,7 +28,6 @@ class EngineThread:
         """Do the work and return its result, or raise its exception.
 
         Args:
-            work: called in the engine's thread.
             on_interrupt: called for the first KeyboardInterrupt, to make the work end early; its result still counts.
                 Without it, or the second time, the interrupt is raised here and the work is left behind.
         """

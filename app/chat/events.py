@@ -6,8 +6,11 @@ Text in them is clean already (``clean_text``) unless a field says otherwise. No
 from __future__ import annotations
 
 from app.conversations.conversation import Ending, ReplyFigures
+from app.program.refusals import Refusal, bug_line
+from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tuning.threads_in_use import ThreadsInUse
+from engine.errors import EngineError
 from engine.prompt.thinking_mode import AUTO
 from engine.prompt.tools.calls import CallResult, ToolCall
 
@@ -30,7 +33,6 @@ class ModelLoaded(Event):
     full_name: str = ""
     """As the file has it, uncleaned; for programs."""
     thinking: str = AUTO
-    """How much it is asked to think."""
     server: str = ""
     """Host and port of who computes it; "" where that is this program, which knows its sizes."""
     tokens_ratio: float = 1.0
@@ -61,7 +63,6 @@ class ConversationTakenUp(Event):
     """The engine goes on with a saved conversation."""
 
     total_tokens: int
-    """Of the conversation."""
     ready_tokens: int = 0
     """Those that need not be read."""
     restored_tokens: int = 0
@@ -136,8 +137,7 @@ class PromptWeighed(Event):
     dropped_tokens: int
     """Cached tokens that go."""
     read_tokens: int
-    """Tokens that would be computed."""
-    read_s: float | None
+    read_s: float | None = None
     """How long that takes at the rate measured last; None where none was measured."""
 
 
@@ -148,11 +148,9 @@ class GenerationFinished(Event):
     ending: Ending
     figures: ReplyFigures
     ids: tuple[int, ...] = ()
-    """Its tokens, all of them."""
     raw: str = ""
     """Their text, not cleaned."""
     calls: tuple[ToolCall, ...] = ()
-    """Of tools, that the reply ends with."""
     calls_at: int = 0
     """Where in ``raw`` they begin."""
 
@@ -180,15 +178,12 @@ class PromptCounted(Event):
     """The engine has counted the tokens of the draft, and may have read a part of it ahead."""
 
     text: str
-    """As it was sent to be counted."""
     tokens: int
     """Tokens that sending it would add to the conversation."""
     ready_tokens: int
     """Those of them that are in the cache already."""
     read_tokens: int = 0
-    """Tokens read ahead just now."""
     read_s: float = 0.0
-    """Seconds that reading them took."""
 
 
 @record
@@ -214,7 +209,6 @@ class TurnsDropped(Event):
     """The context was full: the oldest turns were dropped from it."""
 
     n_turns: int
-    """How many went just now."""
     n_tokens: int
     """Tokens that were theirs, about."""
     read_tokens: int
@@ -247,7 +241,6 @@ class MemoryMeasured(Event):
     """How fast memory can be read is known now, and the best of it remembered."""
 
     read_gbps: float
-    """As measured just now."""
     is_crowded: bool = False
     """Whether another program took a core meanwhile: memory can do more."""
 
@@ -280,3 +273,14 @@ class ToolsAnswered(Event):
     """All calls of the last reply have a result."""
 
     results: tuple[CallResult, ...]
+
+
+def reason_of(error: BaseException) -> str:
+    """Say in one clean line what went wrong; a bug goes to the log and is only named."""
+    if isinstance(error, (EngineError, Refusal)):
+        return clean_line(str(error), 300)
+    if isinstance(error, MemoryError):
+        return "not enough memory for this turn; /new or a smaller context needs less"
+    if isinstance(error, OSError) and error.strerror:
+        return clean_line(f"{error.filename or 'model file'}: {error.strerror}", 300)
+    return bug_line(error, " in the engine")

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 OFF = "off"
-OFF_COMMAND = "/schema off"
 USAGE = "/schema FILE takes a JSON schema"
 
 
@@ -35,18 +34,14 @@ class FormChoice:
         form = read_form_file(SCHEMA, wanted.strip())
         check_form(form)
         self.form = form
-        return f"{self.described()} from the next message on, without thinking ({OFF_COMMAND} ends it)"
+        return f"{self.described()} from the next message on, without thinking (/schema off ends it)"
 
     def described(self) -> str:
         """Name the form: "answers as city.json"; "" for any."""
         return f"answers as {self.form.name}" if self.form is not None else ""
 
     def constraint(self, tokenizer: Tokenizer, begun: Iterable[int] = ()) -> FormConstraint | None:
-        """Return a constraint behind the beginning of a reply, None for any form. Called in the engine's thread.
-
-        Raises:
-            FormError: the form cannot be used.
-        """
+        """Return a constraint behind the beginning of a reply, None for any form. Raises FormError: it is unusable."""
         from app.chat.form_constraint import Forms
 
         form = self.form

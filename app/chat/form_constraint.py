@@ -27,11 +27,7 @@ _INSTALL = "needs a package that is not installed (python -m pip install llguida
 
 
 def check_form(form: AnswerForm) -> None:
-    """Refuse what cannot be used with any model.
-
-    Raises:
-        FormError: it cannot be used, or the package is not installed.
-    """
+    """Refuse what no model can use. Raises FormError: it cannot be used, or the package is not installed."""
     grammar = _grammar(form)
     from llguidance import LLMatcher
 
@@ -48,11 +44,7 @@ class Forms:
         self._vocabulary: Any = None
 
     def constraint(self, form: AnswerForm, begun: Iterable[int] = ()) -> FormConstraint:
-        """Return a constraint behind the beginning of a reply.
-
-        Raises:
-            FormError: the form cannot be used, or the package is not installed.
-        """
+        """Return a constraint behind the beginning of a reply. Raises FormError, as ``check_form`` does."""
         grammar = _grammar(form)
         import llguidance
 
@@ -108,11 +100,7 @@ def _plain_escapes(gbnf: str) -> str:
 
 
 class FormConstraint:
-    """How far one reply has come in its form.
-
-    Raises:
-        FormError: the form cannot be used.
-    """
+    """How far one reply has come in its form. Raises FormError: the form cannot be used."""
 
     def __init__(self, matcher: Any, tokenizer: Tokenizer, name: str) -> None:
         self._matcher, self._n_vocab, self._name = matcher, tokenizer.vocab_size, name

@@ -1,4 +1,4 @@
-"""How replies are generated: the settings, with what ``/set`` chose for the open model laid over them."""
+"""How replies are generated: the settings, with what ``/set`` chose laid over them; presets; ``/think`` in words."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 from app.chat import opening
 from app.conversations.store import model_key
 from app.program import state
+from app.program.personas import Persona, how_to_add, load_persona, persona_names, save_persona
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
-from app.program.settings import SamplingSettings, Settings, SettingsError, Source, as_number, override
+from app.program.settings import AUTO, SamplingSettings, Settings, SettingsError, Source, as_number, override
 from app.text.clean_text import clean_line
+from engine.prompt.thinking_mode import ThinkingMode
 
 if TYPE_CHECKING:
     from engine import Model, Sampling
 
 USAGE = "/set temperature 0.3 changes one, /set keep remembers them for this model, /set reset takes all back"
+THINK_USAGE = "/think on, off or auto; low, medium or high; or the most tokens of a thought, as /think 500"
 KEEP, RESET = "keep", "reset"
 
 
@@ -67,11 +70,7 @@ class GenerationChoice:
             self._choose(name, value, name)
 
     def recall(self, path: ModelPlace, advice: Mapping[str, float] | None = None) -> None:
-        """Take what is remembered for a model, unless the command line says otherwise. Called in the engine's thread.
-
-        Args:
-            advice: values that the model's file recommends.
-        """
+        """Take what is remembered for a model, and its file's ``advice``. Called in the engine's thread."""
         self._path, self._advice = path, advice or {}
         self._lay(self._usual, {})
         given = {key for key, source in self._usual.sources.items() if source is Source.COMMAND_LINE}
@@ -80,11 +79,7 @@ class GenerationChoice:
                 self._choose(name, value, name)
 
     def adopt(self, parameters: Mapping[str, float]) -> None:
-        """Use a preset's values, all others as the settings and the model say; nothing is changed by a preset of none.
-
-        Raises:
-            Refusal: there is no such parameter, or its value is not allowed; everything is as before.
-        """
+        """Use a preset's values, if any, and no others. Raises Refusal: one is wrong; everything is as before."""
         before = self._now, self.chosen
         if parameters:
             self._lay(self._usual, {})
@@ -102,11 +97,7 @@ class GenerationChoice:
         return {name: getattr(sampling, name) for name in self.names if name in self.chosen or name in sampling.given}
 
     def obey(self, wanted: str) -> str:
-        """Do what stands behind ``/set``; returns the line to show.
-
-        Raises:
-            Refusal: there is no such parameter, or its value is not allowed.
-        """
+        """Do what stands behind ``/set``; returns the line to show. Raises Refusal: no such parameter or value."""
         words = wanted.replace("=", " ").split()
         if not words:
             return f"{self.described() or 'as the settings and the model say'}. {USAGE}"
@@ -146,3 +137,49 @@ class GenerationChoice:
 
     def _lay(self, settings: Settings, chosen: Mapping[str, float]) -> None:
         self._now, self.chosen = settings, chosen
+
+
+def listed_personas() -> str:
+    """Name all personas in a line."""
+    names = ", ".join(persona_names())
+    if names:
+        return f"personas and presets: {names} (/persona NAME; /preset save NAME keeps what is set as one)"
+    return f"there are no personas or presets ({how_to_add()}, or: /preset save NAME)"
+
+
+def choose_persona(wanted: str, generation: GenerationChoice | None) -> tuple[Persona, str]:
+    """Take a persona's parameters; returns it with a line on them, "" for none. Raises Refusal: it cannot be used."""
+    persona = load_persona(wanted)
+    if generation is None or not persona.parameters:
+        return persona, ""
+    generation.adopt(persona.parameters)
+    return persona, generation.described()
+
+
+def save_preset(wanted: str, system: str | None, generation: GenerationChoice | None) -> str | None:
+    """Do what ``save NAME`` asks for; returns what to say, None for anything else. Raises Refusal: it is not kept."""
+    word, _, name = wanted.partition(" ")
+    if word.lower() != "save" or not name.strip():
+        return None
+    return save_persona(name.strip(), Persona(system or "", generation.differing if generation is not None else {}))
+
+
+def parse_thinking(text: str) -> str:
+    """Return the mode in the words of the setting. Raises Refusal: it is none."""
+    try:
+        return str(ThinkingMode.parse(text))
+    except ValueError:
+        raise Refusal(f"'{clean_line(text, 20)}' is no way to think ({THINK_USAGE})") from None
+
+
+def describe_thinking(mode: str) -> str:
+    """Say how much the model is asked to think."""
+    if mode == AUTO:
+        return "thinking is left to the model"
+    return f"thinking at most {mode} tokens" if mode.isdigit() else f"thinking {mode}"
+
+
+def chosen_thinking(mode: str, trouble: str) -> str:
+    """Say what holds from now on."""
+    kept = trouble or "remembered for this model"
+    return f"{describe_thinking(mode)} from the next message on; {kept}"

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from app.chat.commands import AnsweredCalls, Ask, Command, Continue, ContinueEdited, Weigh
-from app.chat.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError, Prompt, make_room, reply_room
-from app.chat.turn import EarlierPart, TurnPrompt
+from app.chat.context_room import MIN_REPLY_TOKENS, EarlierPart, NoRoomError, TurnPrompt, make_room, reply_room
+from app.chat.events import PromptWeighed
 from app.conversations.conversation import PastTurn
 from app.conversations.edited_reply import edited_ids
 from app.conversations.thinking import Thinking, is_opening_of, tag_ids
 from app.program.refusals import Refusal
-from app.text.record import record
 from engine.errors import EngineError
 from engine.prompt.thinking_mode import ThinkingMode
 
@@ -27,26 +26,8 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 
-@record
-class Weighed:
-    """Cost in tokens of a turn in place of others: cached tokens that stay or go, and tokens to read."""
-
-    kept_tokens: int
-    dropped_tokens: int
-    read_tokens: int
-
-
 class LiveConversation:
-    """Turns of one model.
-
-    Args:
-        least_reply_tokens: room that must be left for a reply.
-
-    Attributes:
-        chat: the conversation as tokens.
-        turn_starts: where each turn began when the last turn ended.
-        n_tokens: that the conversation had then.
-    """
+    """Turns of one model. ``least_reply_tokens``: room that must be left for a reply."""
 
     def __init__(
         self, model: Model, session: Session, chat: ChatPrompt, least_reply_tokens: int = MIN_REPLY_TOKENS
@@ -59,7 +40,9 @@ class LiveConversation:
         self._before: tuple[SavedChat, int] | None = None
         """The conversation before the running turn, and its tokens."""
         self.turn_starts: tuple[int, ...] = ()
+        """Where each turn began when the last turn ended."""
         self.n_tokens = 0
+        """Those that the conversation had then."""
 
     @property
     def tags(self) -> Collection[int]:
@@ -77,61 +60,39 @@ class LiveConversation:
         self.turn_starts, self.n_tokens, self._n_dropped = (), 0, n_dropped
 
     def take_up(self, turns: Sequence[PastTurn], n_dropped: int) -> list[int]:
-        """Take in what was said before; returns what the next prompt begins with.
-
-        Args:
-            n_dropped: earlier turns that the context no longer contains.
-        """
+        """Take in what was said behind ``n_dropped`` turns that went; returns what the next prompt begins with."""
         self._n_dropped = n_dropped
         try:
             take_over(self.chat, self._model.tokenizer, turns, self._tags, self._tags_of_calls())
             ids = list(self.chat.opening_ids(""))
             self.n_tokens = len(ids)
         finally:
-            self._note_starts()
+            self.turn_starts = tuple(self.chat.turn_starts())
         return ids
 
-    # ---- turns
-
-    def begin_turn(self, command: Command) -> tuple[TurnPrompt, Fitted | None] | None:
-        """Bring the conversation to where the reply begins.
-
-        Returns:
-            The prompt, and what had to go for it; None where there is no reply to answer again or go on with.
-
-        Raises:
-            NoRoomError: the context cannot hold it; the conversation is as it was.
-        """
+    def begin_turn(self, command: Command) -> TurnPrompt | None:
+        """Bring the conversation to where the reply begins; None where there is none. Raises NoRoomError."""
         chat, n_ctx = self.chat, self._session.n_ctx
         self._before = chat.save(), self.n_tokens
         if not isinstance(command, Ask) and (not chat.messages or chat.messages[-1].role != "assistant"):
             return None
         is_continued = isinstance(command, (Continue, ContinueEdited))
         least_free = reply_room(n_ctx, is_continued, self._least_reply_tokens)
-        fitted = make_room(chat, n_ctx, least_free, lambda n: self._build(command, n))
+        prompt, before = make_room(chat, n_ctx, least_free, lambda n: self._build(command, n))
         # What was dropped stays dropped, whatever becomes of the turn that needed its room.
-        self._before = fitted.before, self.n_tokens - fitted.dropped_tokens
-        self._n_dropped += fitted.dropped_turns
-        if not isinstance(command, (Continue, ContinueEdited)):
-            return TurnPrompt(fitted.prompt.ids, chat=chat), fitted
-        begun = fitted.prompt.begun
-        earlier = EarlierPart(begun, self._text_of(begun), command.thinking)
-        return TurnPrompt(fitted.prompt.ids, earlier, chat), fitted
+        self._before = before, self.n_tokens - prompt.dropped_tokens
+        self._n_dropped += prompt.dropped_turns
+        return prompt
 
-    def begin_completion(self, text: str) -> tuple[TurnPrompt, Fitted | None]:
-        """Begin with a text that is no part of the conversation.
-
-        Raises:
-            NoRoomError: the context cannot hold it.
-            Refusal: it holds no token.
-        """
+    def begin_completion(self, text: str) -> TurnPrompt:
+        """Begin with a text that is no part of the conversation. Raises NoRoomError, or Refusal: it holds no token."""
         ids = list(self._model.tokenizer.encode(text))
         if not ids:
             raise Refusal("the prompt holds no token (give some text)")
         if len(ids) >= self._session.n_ctx:
             raise NoRoomError(len(ids) + 1)
         self._before = self.chat.save(), self.n_tokens
-        return TurnPrompt(ids), None
+        return TurnPrompt(ids)
 
     def end_turn(self, is_kept: bool) -> None:
         """The turn is over; one that is not kept leaves the conversation as it was before."""
@@ -141,63 +102,59 @@ class LiveConversation:
         elif before is not None:
             self.chat.restore(before[0])
             self.n_tokens = before[1]
-        self._note_starts()
+        self.turn_starts = tuple(self.chat.turn_starts())
 
-    def note_read(self) -> None:
-        """The cache holds the conversation as far as it was read."""
-        self.n_tokens = self._session.length
-
-    def weigh(self, command: Weigh, reusable: Callable[[Sequence[int]], int]) -> Weighed:
-        """Find out what a turn would cost; changes nothing.
-
-        Args:
-            reusable: number of tokens of a prompt that need not be computed.
-        """
+    def weigh(self, command: Weigh, reusable: Callable[[Sequence[int]], int]) -> PromptWeighed:
+        """Find out what a turn would cost; ``reusable``: how many tokens of a prompt need not be computed."""
         saved = self.chat.save()
         try:
             if command.is_reply:
-                prompt = self._edit_reply(command.text, command.n_turn, self._n_dropped, None)
-                ids = [*prompt.ids, *prompt.begun]
+                ids = self._edit_reply(command.text, command.n_turn, self._n_dropped, None).all_ids
             else:
                 self._rewind(command.n_turn - self._n_dropped)
                 ids = self.chat.add_user(command.text)
         finally:
             self.chat.restore(saved)
         kept = reusable(ids)
-        return Weighed(kept, self._session.length - kept, len(ids) - kept)
+        return PromptWeighed(command.text, kept, self._session.length - kept, len(ids) - kept)
 
-    def _build(self, command: Command, dropped_turns: int) -> Prompt:
+    def _build(self, command: Command, dropped_turns: int) -> TurnPrompt:
         chat, n_dropped = self.chat, self._n_dropped + dropped_turns
         if isinstance(command, Ask):
             if command.keep_turns is not None:
                 self._rewind(command.keep_turns - n_dropped)
             if command.answered is not None:
                 return self._answer_calls(command.answered)
-            return Prompt(list(chat.add_user(command.text)))
+            return TurnPrompt(chat.add_user(command.text), chat=chat)
         if isinstance(command, ContinueEdited):
             return self._edit_reply(command.text, command.n_turn, n_dropped, command.thinking)
         taken = chat.take_reply()
         if not isinstance(command, Continue):
-            return Prompt(list(chat.prompt_ids()))
+            return TurnPrompt(chat.prompt_ids(), chat=chat)
         with self._thinking_as_in(taken.text, command.thinking):
-            return Prompt(list(chat.prompt_ids()), taken.ids)
+            return self._going_on(chat.prompt_ids(), taken.ids, command.thinking)
 
-    def _answer_calls(self, answered: AnsweredCalls) -> Prompt:
+    def _answer_calls(self, answered: AnsweredCalls) -> TurnPrompt:
         """Let the last reply end with its calls, which was plain text while they had no results, and add these."""
         chat = self.chat
         if chat.messages and chat.messages[-1].role == "assistant":  # else it went for want of room
             taken = chat.take_reply()
             chat.add_reply(list(taken.ids), taken.text, answered.calls, taken.text[: answered.calls_at].rstrip())
         chat.add_results(answered.results)
-        return Prompt(list(chat.prompt_ids()))
+        return TurnPrompt(chat.prompt_ids(), chat=chat)
 
-    def _edit_reply(self, text: str, n_turn: int, n_dropped: int, thinking: Thinking | None) -> Prompt:
+    def _edit_reply(self, text: str, n_turn: int, n_dropped: int, thinking: Thinking | None) -> TurnPrompt:
         """Take a reply and all after it out of the conversation; what it is now begins the next one."""
         self._rewind(n_turn + 1 - n_dropped)
         taken = self.chat.take_reply()
         with self._thinking_as_in(taken.text, thinking):
-            ids = list(self.chat.prompt_ids())
-        return Prompt(ids, edited_ids(self._model.tokenizer, taken.ids, text, self.chat.opening, self.tags))
+            ids = self.chat.prompt_ids()
+        begun = edited_ids(self._model.tokenizer, taken.ids, text, self.chat.opening, self.tags)
+        return self._going_on(ids, begun, thinking)
+
+    def _going_on(self, ids: Sequence[int], begun: Sequence[int], thinking: Thinking | None) -> TurnPrompt:
+        earlier = EarlierPart(begun, _text_of(self._model.tokenizer, begun, self.tags), thinking)
+        return TurnPrompt(ids, earlier, self.chat)
 
     @contextmanager
     def _thinking_as_in(self, reply: str, thinking: Thinking | None) -> Iterator[None]:
@@ -218,14 +175,6 @@ class LiveConversation:
         messages = self.chat.messages
         self.chat.rewind(2 * n_turns + (bool(messages) and messages[0].role == "system"))
 
-    def _text_of(self, ids: Sequence[int]) -> str:
-        """Text of a reply's beginning, without a character of which it holds only a part."""
-        stream = self._model.tokenizer.stream(self.tags)
-        return "".join(stream.push(token_id) for token_id in ids)
-
-    def _note_starts(self) -> None:
-        self.turn_starts = tuple(self.chat.turn_starts())
-
 
 def take_over(
     chat: ChatPrompt,
@@ -237,11 +186,7 @@ def take_over(
     """Put questions and replies into a conversation that has none yet, in this model's tokens.
 
     What the template refuses stands there all the same: turns count here as on the screen, and it is the next prompt
-    that is refused, until the user changes the message.
-
-    Args:
-        tags: control tokens that are part of the text.
-        tags_of_calls: the same where tools were known, which they may not be yet.
+    that is refused, until the user changes the message. ``tags_of_calls``: ``tags`` where tools were known.
     """
     is_refused = False
     for turn in turns:
@@ -272,7 +217,12 @@ def _says(tokenizer: Tokenizer, turn: PastTurn, tags: Collection[int]) -> bool:
     """
     if not turn.ids or max(turn.ids) >= tokenizer.vocab_size:
         return False
-    stream = tokenizer.stream(tags)
-    said = "".join(stream.push(token_id) for token_id in turn.ids)
+    said = _text_of(tokenizer, turn.ids, tags)
     # What the engine held back last may be missing on either side.
     return said.startswith(turn.raw) or (bool(said) and turn.raw.startswith(said))
+
+
+def _text_of(tokenizer: Tokenizer, ids: Sequence[int], tags: Collection[int]) -> str:
+    """Text of a reply's beginning, without a character of which it holds only a part."""
+    stream = tokenizer.stream(tags)
+    return "".join(stream.push(token_id) for token_id in ids)

@@ -35,39 +35,28 @@ Report = Callable[[Any], None]
 
 
 def validate_model(path: Path | str) -> Checked:
-    """Check the whole file without numba: ``Checked(gguf, config, tokenizer, weights)``.
-
-    Raises:
-        EngineError: the file cannot be used; the message is one line.
-    """
+    """Check the whole file without numba. Raises EngineError: it cannot be used; the message is one line."""
     from engine import loader
 
     return loader.validate(path)
 
 
 def check_model(path: Path | str) -> None:
-    """Check the whole file and give it back. Raises EngineError: the file cannot be used; the message is one line."""
+    """Check the whole file and close it. Raises EngineError: it cannot be used; the message is one line."""
     validate_model(path).gguf.close()
 
 
 def glance_at_model(path: Path | str) -> None:
-    """Check in a millisecond that there is a GGUF file; opening it checks the rest.
-
-    Raises:
-        EngineError: no model can be opened; the message is one line.
-    """
+    """Check in a millisecond that a file is GGUF; opening it checks the rest. Raises EngineError: it is not."""
     from engine import glance
 
     glance(path)
 
 
 def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Model:
-    """Open a model with the threads and the memory mode of the settings; compiles kernels on first use.
+    """Open a model with the threads and the memory mode of the settings, else those remembered for it on this machine.
 
-    Threads that the settings do not name are those remembered for this machine and model, if any are.
-
-    Raises:
-        EngineError: the model cannot be used; the message is one line.
+    Compiles kernels on first use. Raises EngineError: the model cannot be used; the message is one line.
     """
     from engine import Model
 
@@ -152,11 +141,7 @@ def _place(model: Model) -> Place:
 def try_lookahead(
     model: Model, session: Session, is_unwanted: Callable[[], bool] = lambda: False, anew: bool = False
 ) -> Mapping[str, Lookahead]:
-    """Find out how decode should ask memory ahead for the model's weight types, as far as that is not known.
-
-    Raises:
-        EngineError: it was cancelled (exit code of an interrupt), or the file was changed.
-    """
+    """Find out how decode should ask memory ahead, if that is not known. Raises EngineError: it was cancelled."""
     from engine.tuning.lookahead_trials import try_lookahead
 
     return try_lookahead(model, session, is_unwanted, anew)
@@ -171,11 +156,7 @@ def make_sweep(
     budget_s: float | None = None,
     earlier: TuningReport | None = None,
 ) -> Sweep:
-    """Return a search for what is best behind what the session holds; see ``engine.tuning.sweep.Sweep``.
-
-    Args:
-        may_pin: whether pinned threads may be tried too, where the system can pin any.
-    """
+    """Return a search for what is best behind what the session holds; ``may_pin``: pinned threads may be tried too."""
     from engine.machine import host
     from engine.tuning.sweep import Sweep
     from engine.tuning.trials import SessionTrials
@@ -186,11 +167,7 @@ def make_sweep(
 
 
 def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) -> StateFiles | None:
-    """Return how the state of the KV cache is kept; None where it is not to be.
-
-    Args:
-        may_read_prefix: whether the engine may read a system prompt before anything was asked.
-    """
+    """Return how the state of the cache is kept, if it is; ``may_read_prefix``: read system prompts early."""
     quota_bytes = settings.kv_states_quota_bytes
     if not quota_bytes:
         return None
@@ -228,11 +205,7 @@ def greedy_sampling() -> Sampling:
 
 
 def check_kernels(model: Model) -> None:
-    """Compare the kernels that the model uses with their references.
-
-    Raises:
-        EngineError: a kernel computes something else on this machine.
-    """
+    """Compare the kernels that the model uses with their references. Raises EngineError: one differs."""
     from engine.measure.check import check_model
 
     check_model(model)

@@ -26,26 +26,22 @@ if TYPE_CHECKING:
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.tuning.lookahead_trials import Lookahead
 
-OpenModel = Callable[[Path, Callable[[Any], None]], "Model"]
-"""Opens a model and calls the second argument with the engine's ``Progress`` records."""
-
-ExamineMachine = Callable[["Model | None", "Session | None", str, Callable[[Any], None]], Any]
-
 
 @record
 class ChatOptions:
     """How the engine's thread opens models and writes replies; see the settings of the same names."""
 
-    open_model: OpenModel
+    open_model: Callable[[Path, Callable[[Any], None]], Model]
+    """Opens a model and calls the second argument with the engine's ``Progress`` records."""
     sampling: Callable[[Model], Sampling]
     """Called in the engine's thread, because building it imports the engine."""
-    glance_at_model: Callable[[Path], object] | None = None
+    glance_at_model: Callable[[Path], object] = str
     """Raises where a path leads to no model file; called in a thread of its own before anything is asked about it."""
-    check_model: Callable[[Path], object] | None = None
+    check_model: Callable[[Path], object] = str
     """Raises where a file cannot be opened, before the present model is closed for it."""
     context_size: int | None = None
     """None for the model's own, as far as memory allows."""
-    size_context: Callable[[Model, ChatPrompt], int | None] | None = None
+    size_context: Callable[[Model, ChatPrompt], int | None] = lambda model, chat: None
     """Called in the engine's thread before the session is opened: how large it needs to be. For a single prompt."""
     kv_type: str = AUTO
     max_tokens: int = 0
@@ -62,26 +58,26 @@ class ChatOptions:
     """Whether tokens that the conversation repeats are computed several at a time."""
     tells_pieces: bool = False
     """Whether every piece of a reply is reported as the model wrote it."""
-    on_opened: Callable[[Path], object] | None = None
+    on_opened: Callable[[Path], object] = str
     """Called in the engine's thread when a model is open: it may be remembered for the next start."""
     open_history: Callable[[], ReplyHistory] = ReplyHistory
     """Called in the engine's thread, for the speeds of earlier replies."""
-    examine: ExamineMachine | None = None
+    examine: Callable[[Model | None, Session | None, str, Callable[[Any], None]], Any] | None = None
     """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
     recall_tuned: Callable[[Model], Recalled] = lambda model: Recalled()
-    remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] | None = None
+    remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] = lambda *_: None
     """Both called in the engine's thread; see ``engine_access``."""
     recall_thinking: Callable[[ModelPlace], str] = lambda path: AUTO
     """How much a model is asked to think, in the words of the setting."""
-    remember_thinking: Callable[[ModelPlace, str], str | None] | None = None
-    """Keeps the user's choice for a model; returns a line where that failed. None keeps nothing."""
+    remember_thinking: Callable[[ModelPlace, str], str | None] = lambda path, mode: None
+    """Keeps the user's choice for a model; returns a line where that failed."""
     watch_conditions: Callable[[], ConditionsWatch] = lambda: ConditionsWatch(None)
     """Makes the watch on the machine during measurements; the default watches nothing."""
     kernels_version: Callable[[], str] = str
     """Called in the engine's thread: names the compiled code."""
-    try_lookahead: Callable[[Model, Session, Callable[[], bool], bool], Mapping[str, Lookahead]] | None = None
+    try_lookahead: Callable[[Model, Session, Callable[[], bool], bool], Mapping[str, Lookahead]] = lambda *_: {}
     """Called in the engine's thread once a reply is written and nothing is asked, and behind a search for threads
-    (anew): tunes the kernels; None does not."""
+    (anew): tunes the kernels."""
     state_files: Callable[[], StateFiles | None] | None = None
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
     remote: Callable[[Wire, ChatOptions], Worker] | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from app.chat.context_room import MIN_REPLY_TOKENS
 from app.chat.events import ConversationReread, PromptCounted
 from app.chat.reply import ReplyMeter
 from app.chat.status import Activity
@@ -52,11 +53,7 @@ class ReadAhead:
         command: Prepare,
         bring_back: Callable[[Sequence[int]], object] = lambda ids: None,
     ) -> None:
-        """Count the text, and read it ahead if that is wanted, until it is dropped.
-
-        Args:
-            bring_back: fills the cache with what a saved state has of a prompt.
-        """
+        """Count the text, and read it ahead if that is wanted; ``bring_back`` fills the cache from a saved state."""
         text = clean_text(command.text)
         if not text:
             if not session.has_lost(session.tokens[: self._settled_tokens + 1]):
@@ -65,13 +62,13 @@ class ReadAhead:
         is_slow = len(text) >= self._slow_chars and not command.is_settled
         if is_slow or self._wire.idle_work.is_dropped:
             return
-        started_s = self._wire.clock()
+        started_s = self._wire.now_s()
         n_messages = len(chat.messages)
         ids = chat.add_user(text)
         chat.rewind(n_messages)
         # The first one of a model also builds what every later one uses, and what is asked next would pay for that.
         is_first, self._chat = chat is not self._chat, chat
-        if self._wire.clock() - started_s > MAX_COUNT_S and not is_first and not command.is_settled:
+        if self._wire.now_s() - started_s > MAX_COUNT_S and not is_first and not command.is_settled:
             self._slow_chars = len(text)
         self._report(session, command.text, ids)
         is_slow = len(text) >= self._slow_chars and not command.is_settled
@@ -113,47 +110,34 @@ class ReadAhead:
         self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
 
 
-class Rereading:
-    """Reads what a conversation's next prompt will begin with, with progress, until done or cancelled.
+def reread(
+    wire: Wire, session: Session, ids: list[int], save: Callable[[], object] = lambda: None
+) -> ConversationReread:
+    """Read what a conversation's next prompt will begin with, with progress, until done or cancelled.
 
     Args:
-        wire: takes the status; its ``rereading`` is what a cancel reaches.
-        session: of the new model, with no more than what a saved state brought back.
+        ids: the cache may hold some of it; without room for a reply behind it, nothing is read.
         save: called between two steps, where what is read is kept.
     """
+    n_ready = session.reusable([*ids, -1])
+    if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:
+        sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {session.n_ctx:,}"
+        return ConversationReread(0, len(ids), 0.0, f"{sizes}: the oldest turns go with the next message")
+    meter, unread = ReplyMeter(len(ids), wire.now_s), len(ids) - n_ready
 
-    def __init__(self, wire: Wire, session: Session, save: Callable[[], object] = lambda: None) -> None:
-        self._wire, self._session, self._save = wire, session, save
+    def note_progress(done: int, total: int) -> None:
+        if wire.cancelled.is_set():
+            session.cancel()
+        save()
+        meter.note_read(done)
+        wire.step(done=done, total=total, context_used=session.length)
 
-    def run(self, ids: list[int], least_free_tokens: int) -> ConversationReread:
-        """Read.
-
-        Args:
-            ids: what the next prompt will begin with; the cache may hold some of it.
-            least_free_tokens: room for a reply that must be left; without it nothing is read.
-        """
-        n_ready = self._session.reusable([*ids, -1])
-        if len(ids) + least_free_tokens > self._session.n_ctx:
-            sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {self._session.n_ctx:,}"
-            return ConversationReread(0, len(ids), 0.0, f"{sizes}: the oldest turns go with the next message")
-        self._meter, unread = ReplyMeter(len(ids), self._wire.clock), len(ids) - n_ready
-        self._wire.step(activity=Activity.READING, since_s=self._meter.started_s, meter=self._meter, total=unread)
-        self._wire.rereading = self._session
-        try:
-            if unread and not self._wire.cancelled.is_set():
-                self._session.prefill(ids, on_progress=self._note_progress)
-        except Exception as error:
-            if exit_code_of(error) != exit_codes.INTERRUPTED:
-                raise
-        finally:
-            self._wire.rereading = None
-        read_s = self._wire.clock() - self._meter.started_s
-        return ConversationReread(min(self._session.length, len(ids)), len(ids), read_s)
-
-    def _note_progress(self, done: int, total: int) -> None:
-        if self._wire.cancelled.is_set():
-            self._session.cancel()
-        self._save()
-        self._meter.read_tokens = done
-        self._meter.prefill_s = self._wire.clock() - self._meter.started_s
-        self._wire.step(done=done, total=total, context_used=self._session.length)
+    wire.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=unread)
+    try:
+        with wire.running(session):
+            if unread and not wire.cancelled.is_set():
+                session.prefill(ids, on_progress=note_progress)
+    except Exception as error:
+        if exit_code_of(error) != exit_codes.INTERRUPTED:
+            raise
+    return ConversationReread(min(session.length, len(ids)), len(ids), wire.now_s() - meter.started_s)

@@ -9,18 +9,22 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from app.chat.thought_limit import ThoughtLimit
 from app.conversations.conversation import Ending, ReplyFigures
+from app.conversations.thinking import ThinkingSplitter
 from app.program import exit_codes
 from app.program.refusals import exit_code_of
+from engine.prompt.thought_markers import ThoughtMarker, opened_by
+
+if TYPE_CHECKING:
+    from engine.prompt.chat_prompt import ChatPrompt
+    from engine.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
-PromptProgress = Callable[[int, int], None]
 
 RANGE_WINDOW_S = 1.0
 RANGE_TOKENS = 4
@@ -30,26 +34,25 @@ _ENDINGS = {"stop": Ending.COMPLETE, "length": Ending.LENGTH, "context": Ending.
 
 
 class ReplyMeter:
-    """Measurements of one reply. All times are monotonic seconds; rates are tokens per second.
-
-    Attributes:
-        prompt_tokens: tokens of the whole prompt.
-        reused_tokens: those the cache held already; the rest was read.
-        read_tokens: prompt tokens read so far.
-        guessed_tokens: tokens that were guessed and computed together with others.
-        finish_reason: "stop", "length", "context", "cancelled", "error"; "" while it runs.
-    """
+    """Measurements of one reply. All times are monotonic seconds; rates are tokens per second."""
 
     def __init__(self, prompt_tokens: int, clock: Clock) -> None:
         self._clock = clock
         self.prompt_tokens = prompt_tokens
         self.reused_tokens = 0
+        """Those the cache held already; the rest was read."""
         self.read_tokens = 0
         self.guessed_tokens = 0
+        """Tokens that were guessed and computed together with others."""
         self.prefill_s = 0.0
         self.finish_reason = ""
+        """Any of "stop", "length", "context", "cancelled", "error"; "" while it runs."""
         self.started_s = clock()
         self.token_times_s: list[float] = []
+
+    def note_read(self, read_tokens: int) -> None:
+        """So much of the prompt has been read by now."""
+        self.read_tokens, self.prefill_s = read_tokens, self._clock() - self.started_s
 
     @property
     def tokens(self) -> int:
@@ -116,6 +119,57 @@ class ReplyMeter:
         )
 
 
+class ThoughtLimit:
+    """Follows one reply, behind what a continued one has ``earlier``, and says when its thought is to end."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        budget_tokens: int,
+        opened: ThoughtMarker | None = None,
+        spelled: Collection[int] = (),
+        earlier: Iterable[int] = (),
+    ) -> None:
+        self._tokenizer, self._budget_tokens = tokenizer, budget_tokens
+        self._stream, self._splitter = tokenizer.stream(spelled), ThinkingSplitter(opened)
+        self._n_tokens = self.n_chars = 0
+        self._was_ended = False
+        for token_id in earlier:
+            self.note(token_id)
+        self.n_chars = 0
+
+    def note(self, token_id: int) -> None:
+        """The reply has another token; ``n_chars`` is how many characters those noted so far say."""
+        text = self._stream.push(token_id)
+        self.n_chars += len(text)
+        self._splitter.push(text)
+        self._n_tokens += 1
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the thought is to end here: it has had its tokens, and the last one ends no character's midst."""
+        is_long = self._n_tokens >= self._budget_tokens and not self._was_ended
+        return is_long and self._splitter.is_open and not self._stream.is_within_character
+
+    def end(self) -> tuple[list[int], str] | None:
+        """Return the tokens that end the thought and begin the answer, and their text, if it is to end here; once."""
+        marker = self._splitter.marker
+        if marker is None or not self.is_used_up:
+            return None
+        self._was_ended = True
+        return self._tokenizer.encode(marker.end, bos=False, special=True), marker.end
+
+
+def limit_of(
+    chat: ChatPrompt | None, tokenizer: Tokenizer, spelled: Collection[int], begun: Iterable[int] = ()
+) -> ThoughtLimit | None:
+    """Return the limit that a conversation's next reply has, behind what a continued one has of it; None for none."""
+    budget = chat.thought_budget_tokens if chat is not None else None
+    if chat is None or budget is None:
+        return None
+    return ThoughtLimit(tokenizer, budget, opened_by(chat.opening), spelled, begun)
+
+
 @dataclass(eq=False)
 class Reply:
     """A reply in the making. Iterate over it in the engine's thread; cancel it and read its meter from any thread."""
@@ -146,7 +200,7 @@ class Reply:
     """A form that the reply must have."""
     on_token: Callable[[Any], object] | None = None
     """Called with each of the reply's tokens as the session gives it, before its text is yielded."""
-    on_prompt_progress: PromptProgress | None = None
+    on_prompt_progress: Callable[[int, int], None] | None = None
     """Called with (tokens read, tokens to read) while the prompt is read."""
     clock: Clock = time.monotonic
 
@@ -169,14 +223,10 @@ class Reply:
         self.session.cancel()
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the text piece by piece; afterwards ``meter.finish_reason`` says why it ended.
-
-        Raises:
-            Exception: whatever the session raises but its Cancelled; ids and text then hold what had come.
-        """
+        """Yield the text piece by piece. Raises what the session raises but its Cancelled; ids and text stay."""
         self.meter.finish_reason = ""
         try:
-            yield from self._read_and_generate()
+            self.meter.finish_reason = yield from self._read_and_generate()
         except GeneratorExit:
             self.meter.finish_reason = "cancelled"
             raise
@@ -186,31 +236,26 @@ class Reply:
                 raise
             self.meter.finish_reason = "cancelled"
 
-    def _read_and_generate(self) -> Iterator[str]:
-        if self._cancelled.is_set():
-            self.meter.finish_reason = "cancelled"
-            return
-        self._read_prompt()
-        if self._cancelled.is_set():
-            self.meter.finish_reason = "cancelled"
-            return
-        while True:
+    def _read_and_generate(self) -> Generator[str, None, str]:
+        """Yield the text and return why the reply ended."""
+        if not self._cancelled.is_set():
+            prefilled = self.session.prefill(self.prompt_ids, on_progress=self._note_progress, turns=self.turns)
+            self.meter.reused_tokens, self.meter.read_tokens = prefilled.reused, prefilled.fed
+            self.meter.prefill_s = prefilled.seconds
+        while not self._cancelled.is_set():
             yield from self._generate()
             end = self.limit.end() if self.limit is not None and not self.session.finish_reason else None
             if end is None or self._cancelled.is_set():
-                break
-            held = [*self.prompt_ids, *self.ids, *end.ids]
+                return self.session.finish_reason or "cancelled"
+            ids, text = end
+            held = [*self.prompt_ids, *self.ids, *ids]
             if len(held) >= self.session.n_ctx:
-                self.meter.finish_reason = "context"
-                return
-            self.ids += end.ids
-            self._pieces.append(end.text)
-            yield end.text
+                return "context"
+            self.ids += ids
+            self._pieces.append(text)
+            yield text
             self.session.prefill(held)
-            if self._cancelled.is_set():
-                self.meter.finish_reason = "cancelled"
-                return
-        self.meter.finish_reason = self.session.finish_reason or "cancelled"
+        return "cancelled"
 
     def _generate(self) -> Iterator[str]:
         """Generate until the session says why the reply is over, or until a thought is to end."""
@@ -243,15 +288,8 @@ class Reply:
         self.limit.note(token_id)
         return self.limit.is_used_up and self.limit.n_chars == sum(map(len, self._pieces))
 
-    def _read_prompt(self) -> None:
-        prefilled = self.session.prefill(self.prompt_ids, on_progress=self._note_progress, turns=self.turns)
-        self.meter.reused_tokens = prefilled.reused
-        self.meter.read_tokens = prefilled.fed
-        self.meter.prefill_s = prefilled.seconds
-
     def _note_progress(self, done: int, total: int) -> None:
-        self.meter.read_tokens = done
-        self.meter.prefill_s = self.clock() - self.meter.started_s
+        self.meter.note_read(done)
         if self._cancelled.is_set():
             self.session.cancel()
         if self.on_prompt_progress:

@@ -21,9 +21,9 @@ class ReplyText:
     """One reply's text as it is told.
 
     Args:
-        meter: of the running reply; says how long thinking took.
         opening: the last words of the prompt, which may open a thinking block.
-        earlier: what was thought in the part of the reply that is continued.
+        begun: the beginning of a reply that is continued, which comes again before what is new; None for a new one.
+        earlier: what was thought in it.
         calls: takes calls of tools out of the answer; None where the model knows no tools.
     """
 
@@ -32,23 +32,33 @@ class ReplyText:
         emit: Callable[[Event], None],
         meter: ReplyMeter,
         opening: str,
+        begun: str | None = None,
         earlier: Thinking | None = None,
         calls: CallSplitter | None = None,
     ) -> None:
         self._emit, self._meter, self._earlier, self._calls = emit, meter, earlier or Thinking(), calls
         self._answer, self._thought = TextCleaner(), TextCleaner()
         self._splitter = ThinkingSplitter(opened_by(opening))
+        self._begun = begun
         self._is_finished = False
 
     def push(self, text: str) -> None:
-        """Take the next piece."""
+        """Take the next piece; only now a reply is reopened: one that is stopped before it stays as it was."""
+        self._reopen()
         self._show(self._splitter.push(text))
 
     def finish(self) -> None:
         """The reply has ended: show what was held back."""
+        self._reopen()
         self._show(self._splitter.flush(), is_last=True)
         if self._splitter.is_thinking:
             self._finish_thinking()
+
+    def _reopen(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            self._emit(ReplyReopened())
+            self._show(self._splitter.push(begun))
 
     def _show(self, split: Split, is_last: bool = False) -> None:
         if thought := _cleaned(self._thought, split.thought, is_last):

@@ -39,38 +39,32 @@ NEW_PREFIX_FLUSH_S = 5.0
 
 
 class Place(Protocol):
-    """Where the live conversation is.
-
-    Attributes:
-        state_path: what the names of files about its states begin with; None keeps nothing.
-        state_trouble: why nothing is kept; "" if all is well.
-    """
+    """Where the live conversation is."""
 
     state_path: Path | None
+    """What the names of files about its states begin with; None keeps nothing."""
     state_trouble: str
+    """Why nothing is kept; "" if all is well."""
 
 
 @record
 class StateFiles:
-    """How states are written and read.
-
-    Attributes:
-        restore: fills an empty session with what a place has of a prompt; returns what has ``tokens`` and ``seconds``.
-        restorable: says how many tokens of those wanted a place would bring back.
-        writer: begins to keep a session's state in a directory, and hands over the names of its segments.
-        fingerprint: names a model by its contents.
-        root: where the directories of all models are; None where the platform has no place.
-        may_read_prefix: whether the engine may work before anything was asked.
-        earlier: lists files of earlier versions for one model and type of cache; some may not exist.
-    """
+    """How states are written and read."""
 
     restore: Callable[[Any, Path, Sequence[int]], Any]
+    """Fills an empty session with what a place has of a prompt; returns what has ``tokens`` and ``seconds``."""
     restorable: Callable[[Any, Path, Sequence[int]], int]
+    """Says how many tokens of those wanted a place would bring back."""
     writer: Callable[[Any, Path, Callable[[str], object]], StateWriter]
+    """Begins to keep a session's state in a directory, and hands over the names of its segments."""
     fingerprint: Callable[[Any], str]
+    """Names a model by its contents."""
     root: Path | None
+    """Where the directories of all models are; None where the platform has no place."""
     may_read_prefix: Callable[[], bool] = bool
+    """Whether the engine may work before anything was asked."""
     earlier: Callable[[str], Iterable[Path]] = lambda kind: ()
+    """Lists files of earlier versions for one model and type of cache; some may not exist."""
 
 
 @record
@@ -83,14 +77,7 @@ class BroughtBack:
 
 
 class SavedStates:
-    """States of one session.
-
-    Args:
-        place: says where the live conversation is.
-        files: how; None keeps nothing.
-        is_wanted: whether the thread has something else to do.
-        notes: whether the conversation's segments are noted beside it.
-    """
+    """States of one session. ``is_wanted``: whether work waits; ``notes``: whether segments are noted beside it."""
 
     def __init__(
         self, place: Place, files: StateFiles | None, is_wanted: Callable[[], bool] = lambda: False, notes: bool = True
@@ -202,8 +189,6 @@ class SavedStates:
         directory = self._directory()
         return [*([directory] if directory is not None else []), *newest[:MOST_LOOKED_THROUGH]]
 
-    # ---- system prompts
-
     def begin_with(self, ids: Sequence[int]) -> None:
         """A conversation begins with these tokens: bring them back, or read and keep them while nothing is asked."""
         files, session = self._files, self._session
@@ -217,16 +202,12 @@ class SavedStates:
                 session.truncate(0)
                 files.restore(session, self._kept_in(), ids)
             if session.reusable([*ids, -1]) < len(ids) and files.may_read_prefix():
-                self._read_and_keep(ids)
+                self._read_and_keep(files, session, ids)
         except Exception as error:
             if exit_code_of(error) is None:
                 log_without_text(error)
 
-    def _read_and_keep(self, ids: Sequence[int]) -> None:
-        assert self._files is not None
-        assert self._session is not None
-        session = self._session
-
+    def _read_and_keep(self, files: StateFiles, session: Session, ids: Sequence[int]) -> None:
         def give_way(*_: int) -> None:
             if self._is_wanted():
                 session.cancel()
@@ -234,14 +215,12 @@ class SavedStates:
         if self._is_wanted():
             return
         session.prefill(ids, on_progress=give_way)
-        writer = self._files.writer(session, self._kept_in(), str)
+        writer = files.writer(session, self._kept_in(), str)
         try:
             writer.note()
             writer.flush(NEW_PREFIX_FLUSH_S)
         finally:
             writer.close()
-
-    # ---- where
 
     def _kind(self) -> str:
         """Name of the model and the type of its cache: states of another kind cannot be restored."""
@@ -262,8 +241,6 @@ class SavedStates:
             raise PermissionError(errno.EACCES, "the directory for saved states is not writable")
         note_model_name(directory, str(self._model.name))
         return directory
-
-    # ---- the writer
 
     def _follow(self, path: Path | None) -> None:
         self._drop_writer()

@@ -1,7 +1,4 @@
-"""Activity of the engine's thread: one small immutable record, replaced as a whole.
-
-The thread writes it, the screen reads it ten times a second; neither waits for the other.
-"""
+"""Activity of the engine's thread: one small immutable record, replaced as a whole; nobody waits for it."""
 
 from __future__ import annotations
 

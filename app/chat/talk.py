@@ -1,9 +1,4 @@
-"""A conversation with a model, for whoever has no screen: the line mode, ``run``, a server.
-
-Each call yields plain events (``app.chat.events``) until the engine is free again. What the chat's screen does with the
-same events it does beside this: whose turn it is (``Turns``), the engine's thread (``EngineBridge``), saving.
-No Textual.
-"""
+"""A conversation with a model, for whoever has no screen: plain events, until the engine is free again."""
 
 from __future__ import annotations
 
@@ -11,11 +6,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from app.chat import events
 from app.chat.bridge import EngineBridge
 from app.chat.commands import Complete, Prepare, Read, Think
 from app.chat.options import ChatOptions
+from app.chat.reply_text import TextEvent
 from app.chat.status import EngineStatus
 from app.chat.turns import Admission, Turns
 from app.conversations.conversation import Ending
@@ -24,6 +21,8 @@ from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Opened
 from app.program.remote_model import ModelPlace
 from app.tuning.threads_in_use import ThreadsInUse
+
+EndOfTurn = events.GenerationFinished | events.GenerationFailed | events.PromptStopped | events.PromptRefused
 
 LOOK_S = 0.1
 """A stop is seen, and progress looked at, this often."""
@@ -47,11 +46,6 @@ class Talk:
         at_hand: the saved conversations; by default nothing is saved.
         watch: called while the engine works, with what it is doing.
         may_read_ahead: whether to use the engine while nothing was asked; consulted each time.
-
-    Attributes:
-        turns: the conversation, and whose turn it is.
-        bridge: the engine's thread.
-        is_as_before: whether the last turn left the conversation as it was, with all that it would have replaced.
     """
 
     def __init__(
@@ -69,6 +63,7 @@ class Talk:
         self.store = self._at_hand.store
         """The saved conversations; None where nothing is saved."""
         self.is_as_before = False
+        """Whether the last turn left the conversation as it was, with all that it would have replaced."""
         self._came: deque[events.Event] = deque()
         self._awaited: type[events.Event] | None = None
         """An event that must come before the engine is free, besides those that ``Turns`` waits for."""
@@ -167,7 +162,7 @@ class Talk:
         turns.conversation.add_user(text, folded)
         turns.journal.note_asked(turns.conversation, is_replacing=False)
         turns.journal.settle(SAVING_PATIENCE_S, waits_for_room=False)
-        self.bridge.keep_state(turns.journal.state_path)
+        self.bridge.state_path = turns.journal.state_path
         turns.is_rereading = self.bridge.send(Read(text))
         return self._answer(turns.is_rereading, "the engine has too much to do")
 
@@ -181,11 +176,7 @@ class Talk:
         self._is_stop_wanted = True  # no lock is taken: a signal may come while this thread holds it
 
     def close(self, is_hurried: bool = False) -> str:
-        """Save everything and end the engine's thread; returns why saving failed, or "".
-
-        Args:
-            is_hurried: something else ends the program, and nobody waits for the engine.
-        """
+        """Save everything and end the engine's thread, for which nobody waits in a hurry; returns why saving failed."""
         patience_s = HURRIED_PATIENCE_S if is_hurried else SAVING_PATIENCE_S
         with suppress(Exception):
             self.turns.save_partial()
@@ -245,7 +236,7 @@ class Talk:
         if self._is_stop_wanted:
             self._is_stop_wanted = False
             self.bridge.cancel()
-        self.bridge.wait(LOOK_S)
+        self.bridge.arrived.wait(LOOK_S)
         # Counts of reading ahead are not needed here, and may arrive at any time.
         self._came += [event for event in self.bridge.drain() if not isinstance(event, events.PromptCounted)]
         self._watch(self.bridge.status)
@@ -258,13 +249,9 @@ class Talk:
 
     def _take_in(self, event: events.Event) -> None:
         """Keep the conversation true to what has happened; whoever shows the event shows what is saved."""
-        if isinstance(
-            event, (events.TextGenerated, events.ThoughtGenerated, events.ThinkingFinished, events.ReplyReopened)
-        ):
+        if isinstance(event, TextEvent):
             self.turns.growing.take(event)
-        elif isinstance(
-            event, (events.GenerationFinished, events.GenerationFailed, events.PromptStopped, events.PromptRefused)
-        ):
+        elif isinstance(event, EndOfTurn):
             self._end_turn(event)
         elif isinstance(event, events.TurnsDropped):
             self.turns.note_dropped(event.n_turns)
@@ -280,15 +267,13 @@ class Talk:
         if isinstance(event, self._awaited or ()):
             self._awaited = None
 
-    def _end_turn(
-        self, event: events.GenerationFinished | events.GenerationFailed | events.PromptStopped | events.PromptRefused
-    ) -> None:
+    def _end_turn(self, event: EndOfTurn) -> None:
         if self._is_completing:
             self._is_completing = False
         elif isinstance(event, events.GenerationFinished):
-            self.turns.note_reply(event.ending, event.figures, event.ids, event.raw)
+            self.turns.note_reply(replace(event, calls=(), calls_at=0))
         elif isinstance(event, events.GenerationFailed) and event.figures is not None:
-            self.turns.note_reply(Ending.FAILED, event.figures, event.ids, event.raw)
+            self.turns.note_reply(events.GenerationFinished(Ending.FAILED, event.figures, event.ids, event.raw))
         elif isinstance(event, events.PromptRefused) and not self._is_asked_again:
             self.turns.take_back()
         else:

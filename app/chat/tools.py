@@ -114,14 +114,7 @@ class ToolBox:
     # ---- the engine's thread
 
     def start(self, is_stopped: Callable[[], bool], note: Callable[[str], object]) -> None:
-        """Start the servers that are on and do not run, and end those that are off.
-
-        Args:
-            note: takes a line for each that does not start.
-
-        Raises:
-            StoppedError: the user does not want to wait.
-        """
+        """Start the servers that are on, and end the others; ``note``: takes a line on a fault. Raises StoppedError."""
         for one in self._served.values():
             if not one.is_usable:
                 one.end()
@@ -148,14 +141,7 @@ class ToolBox:
         return tuple(found.values())
 
     def call(self, call: ToolCall, note: Callable[[str], object]) -> str:
-        """Run a call; returns what the model is told.
-
-        Args:
-            note: takes a line if the server does something wrong.
-
-        Raises:
-            StoppedError: the user does not want to wait.
-        """
+        """Run a call; returns what the model is told. ``note``: takes a line on a fault. Raises StoppedError."""
         found = self._find(call.name)
         if found is None or found.server is None:
             return "There is no tool of this name."

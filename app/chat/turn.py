@@ -1,71 +1,25 @@
-"""One turn in the engine's thread: a prompt and its reply, or the rest of a reply that was stopped.
-
-What happens becomes events; what is measured, the status. Leaves the conversation as it found it unless a reply came.
-"""
+"""One turn in the engine's thread: a prompt and its reply, or the rest of a reply that was stopped."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, ReplyReopened
+from app.chat.context_room import EarlierPart, TurnPrompt
+from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, reason_of
 from app.chat.options import ChatOptions
-from app.chat.reply import Reply
+from app.chat.reply import Reply, limit_of
 from app.chat.reply_text import ReplyText
 from app.chat.status import Activity
-from app.chat.thought_limit import limit_of
 from app.chat.wire import Wire
 from app.conversations.conversation import Ending
-from app.conversations.thinking import Thinking
-from app.program.refusals import Refusal, bug_line
-from app.text.clean_text import clean_line
-from app.text.record import record
-from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine import Model, Session
-    from engine.prompt.chat_prompt import ChatPrompt
     from engine.prompt.tools.calls import ToolCall
     from engine.prompt.tools.split import CallSplitter
-
-
-@record
-class EarlierPart:
-    """The beginning of a reply that is continued."""
-
-    ids: Sequence[int]
-    text: str
-    """Text of the ids, without a character of which the last id holds only a part."""
-    thinking: Thinking | None
-
-
-@record
-class TurnPrompt:
-    """The prompt of one reply."""
-
-    ids: Sequence[int]
-    """Up to where the reply begins."""
-    earlier: EarlierPart | None = None
-    """Of a reply that is continued; None for a new one."""
-    chat: ChatPrompt | None = None
-    """The conversation that ends with the message to answer and gets the reply; None for a plain text."""
-
-    @property
-    def all_ids(self) -> list[int]:
-        """Tokens that stand before the first new one: the prompt and the beginning of the reply."""
-        return [*self.ids, *(self.earlier.ids if self.earlier is not None else ())]
-
-    @property
-    def stops(self) -> Sequence[str]:
-        """Texts that end the reply."""
-        return self.chat.stops if self.chat is not None else ()
-
-    @property
-    def opening(self) -> str:
-        """The last words of the prompt, which may open a thinking block."""
-        return self.chat.opening if self.chat is not None else ""
 
 
 class EngineTurn:
@@ -73,7 +27,6 @@ class EngineTurn:
 
     Args:
         on_progress: called after every token and every block of the prompt.
-        spelled: control tokens that are part of the text.
         calls: takes calls of tools out of the answer; None where the model knows no tools.
     """
 
@@ -90,18 +43,18 @@ class EngineTurn:
         self._calls = calls
         self._wire, self._session, self._prompt = wire, session, prompt
         self._earlier = prompt.earlier or EarlierPart((), "", None)
-        self._is_reopened, self._on_progress = prompt.earlier is None, on_progress
+        self._on_progress = on_progress
         self._tells_pieces = options.tells_pieces
         ids = prompt.all_ids
         self._n_unread = len(ids) - session.reusable(ids)
         form, tokenizer = options.form, session.model.tokenizer
         constraint = form.constraint(tokenizer, self._earlier.ids) if form is not None else None
-        self._reply = Reply(
+        self.reply = Reply(
             session,
             ids,
             options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
             max_tokens=options.longest_reply_tokens,
-            stop=prompt.stops,
+            stop=prompt.chat.stops if prompt.chat is not None else (),
             after=self._earlier.ids,
             spelled=spelled,
             limit=limit_of(prompt.chat, tokenizer, spelled, self._earlier.ids),
@@ -109,25 +62,22 @@ class EngineTurn:
             guess=options.guesses_ahead,
             constraint=constraint,
             on_prompt_progress=self._show_progress,
-            clock=wire.clock,
+            clock=wire.now_s,
         )
-        self.meter = self._reply.meter
-        self._text = ReplyText(wire.emit, self.meter, prompt.opening, self._earlier.thinking, calls)
-
-    def run(self) -> bool:
-        """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
-        with self._wire.running(self._reply, self):
-            return self._run()
+        self.meter = self.reply.meter
+        begun = self._earlier.text if prompt.earlier is not None else None
+        self._text = ReplyText(wire.emit, self.meter, prompt.opening, begun, self._earlier.thinking, calls)
 
     def ids(self) -> tuple[int, ...]:
         """Tokens of the whole reply so far; any thread may ask."""
-        return (*self._earlier.ids, *self._reply.ids)
+        return (*self._earlier.ids, *self.reply.ids)
 
     def text(self) -> str:
         """Text of the whole reply so far, uncleaned; any thread may ask."""
-        return self._earlier.text + self._reply.text
+        return self._earlier.text + self.reply.text
 
-    def _run(self) -> bool:
+    def run(self) -> bool:
+        """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
         chat = self._prompt.chat
         self._wire.step(
             activity=Activity.READING,
@@ -137,20 +87,20 @@ class EngineTurn:
             total=self._n_unread,
         )
         try:
-            for piece in self._reply:
-                self._show(piece)
+            for piece in self.reply:
+                self._text.push(piece)
                 if self._tells_pieces:  # last: whoever shows it has saved it before
                     self._wire.emit(PieceGenerated(piece))
                 self._wire.step(activity=Activity.WRITING, context_used=self._session.length)
                 self._on_progress()
         except BaseException as error:
-            if not self._reply.ids:
+            if not self.reply.ids:
                 raise
             self._keep_reply()
             self._wire.emit(GenerationFailed(reason_of(error), self.meter.figures(), self.ids(), self.text(), error))
             return True
         ending = self.meter.ending
-        if ending is Ending.STOPPED and not self._reply.ids:
+        if ending is Ending.STOPPED and not self.reply.ids:
             self._wire.emit(PromptStopped())
             return False
         self._keep_reply()
@@ -169,27 +119,7 @@ class EngineTurn:
         self._wire.step(done=done, total=total, context_used=self._session.length)
         self._on_progress()
 
-    def _show(self, text: str) -> None:
-        if not self._is_reopened:
-            # Only now: a continuation that is stopped before its first token leaves the reply as it was.
-            self._is_reopened = True
-            self._wire.emit(ReplyReopened())
-            self._text.push(self._earlier.text)
-        self._text.push(text)
-
     def _keep_reply(self) -> None:
-        self._show("")
         self._text.finish()
         if self._prompt.chat is not None:
             self._prompt.chat.add_reply(list(self.ids()), self.text())
-
-
-def reason_of(error: BaseException) -> str:
-    """Say in one clean line what went wrong; a bug goes to the log and is only named."""
-    if isinstance(error, (EngineError, Refusal)):
-        return clean_line(str(error), 300)
-    if isinstance(error, MemoryError):
-        return "not enough memory for this turn; /new or a smaller context needs less"
-    if isinstance(error, OSError) and error.strerror:
-        return clean_line(f"{error.filename or 'model file'}: {error.strerror}", 300)
-    return bug_line(error, " in the engine")

@@ -1,7 +1,6 @@
 """The order of turns: the message being answered, the queue, and the state after a stop or a failure.
 
-Keeps the conversation true to what the engine holds. Knows the bridge, no widget: the chat screen asks it, and shows
-what it says.
+Keeps the conversation true to what the engine holds. Knows the bridge, no widget.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from enum import Enum
 
 from app.chat import commands
 from app.chat.bridge import EngineBridge
-from app.chat.events import ModelLoaded
+from app.chat.events import GenerationFinished, ModelLoaded
 from app.chat.reply_text import GrowingReply
-from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
+from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations.journal import Journal, Partial
 from app.conversations.store import Opened, model_key
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_text
-from engine.prompt.tools.calls import CallResult, ToolCall
+from engine.prompt.tools.calls import CallResult
 
 
 class Admission(Enum):
@@ -38,11 +37,7 @@ LEFT_OUT = "the message before, which was not answered, is left out: both togeth
 
 
 class Turns:
-    """The order of turns in one conversation.
-
-    Args:
-        saving_patience_s: how long what is asked and what was answered waits to be on disk; 0 does not wait.
-    """
+    """The order of turns in one conversation. ``saving_patience_s``: how long a turn waits to be on disk."""
 
     def __init__(
         self, bridge: EngineBridge, system: str | None, journal: Journal | None = None, saving_patience_s: float = 0.0
@@ -92,25 +87,16 @@ class Turns:
     # ---- what the user asks for
 
     def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
-        """Open a model and begin a new conversation with it; False while the engine is busy.
-
-        Args:
-            keeps: go on with the conversation instead.
-            rereads: the model reads it before anything else.
-        """
-        before = self.conversation.turns()
-        turns = before if keeps else ()
-        state, n_dropped = self.journal.state_path, self.conversation.n_dropped // 2
-        command = commands.Load(
-            path, self.conversation.system, turns, before, rereads, state,
-            n_dropped=n_dropped if keeps else 0, n_dropped_before=n_dropped,
-        )  # fmt: skip
+        """Open a model with a new conversation, or one that it ``keeps`` and reads first; False while busy."""
+        before, turns = self.conversation, self.conversation.turns()
+        state, n_dropped = self.journal.state_path, before.n_dropped // 2
+        command = commands.Load(path, before.system, turns, keeps, rereads, state, n_dropped)
         if self.is_busy or not self._bridge.send(command):
             return False
         self._model_before, self.model = self.model, None
         if self._model_before is None and self.conversation.is_empty:  # it is this model's, also where it waits
             self.journal.note_model(path.stem, model_key(path))
-        self.is_loading, self.is_rereading = True, bool(turns) and rereads
+        self.is_loading, self.is_rereading = True, keeps and bool(turns) and rereads
         self.begins_anew = not keeps and not self.conversation.is_empty
         return True
 
@@ -145,7 +131,7 @@ class Turns:
         return True
 
     def _send_conversation(self) -> None:
-        self._bridge.keep_state(self.journal.state_path)
+        self._bridge.state_path = self.journal.state_path
         if self.model is not None:
             conversation, state = self.conversation, self.journal.state_path
             n_dropped = conversation.n_dropped // 2
@@ -173,11 +159,7 @@ class Turns:
         return text
 
     def submit_edit(self, text: str, n_turn: int, folded: str = "") -> bool:
-        """Ask in place of an earlier message and all after it; False while the engine is busy.
-
-        Args:
-            n_turn: which turn it replaces, from 0 on.
-        """
+        """Ask in place of an earlier message, of turn ``n_turn`` from 0 on, and all after it; False while busy."""
         if self.is_busy or self.model is None:
             return False
         self._replaced = self.conversation.cut(2 * n_turn)
@@ -186,12 +168,7 @@ class Turns:
         return True
 
     def submit_edited_reply(self, text: str, n_turn: int) -> bool:
-        """Go on with a reply from another text in place of it and all after it; False while the engine is busy.
-
-        Args:
-            text: what the answer shall begin with, to the letter.
-            n_turn: whose reply it is, from 0 on.
-        """
+        """Go on with the reply of a turn from another text, in place of it and all after it; False while busy."""
         if self.is_busy or self.model is None:
             return False
         self._replaced = self.conversation.cut(2 * n_turn + 1)
@@ -260,12 +237,8 @@ class Turns:
         """Forget all turns and begin with this system prompt; False while the engine is busy."""
         if self.is_busy:
             return False
-        self._leave_conversation()
-        self.conversation = Conversation(system or None)
-        self.journal.begin()
-        self._save_queue()
-        self._bridge.keep_state(None)
-        self._bridge.send(commands.StartConversation(self.conversation.system))
+        self._begin_conversation(system)
+        self._bridge.send(commands.OpenConversation(self.conversation.system))
         return True
 
     def start_without(self) -> str | None:
@@ -296,11 +269,7 @@ class Turns:
         self.model, self.is_loading = model, False
         self.journal.note_model(model.title, model_key(model.path))
         if self.begins_anew:
-            self._leave_conversation()
-            self.conversation = Conversation(self.conversation.system)
-            self.journal.begin()
-            self._save_queue()
-            self._bridge.keep_state(None)
+            self._begin_conversation(self.conversation.system)
         self.begins_anew = False
 
     def note_load_failed(self) -> None:
@@ -319,27 +288,20 @@ class Turns:
         text, thought = self.growing.text, self.growing.thought
         if not self.is_loading:
             # Of a new conversation it is known only by now.
-            self._bridge.keep_state(self.journal.state_path)
+            self._bridge.state_path = self.journal.state_path
         if self.is_answering and (text or thought):
             ids, raw = self._bridge.written
             self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
 
-    def note_reply(
-        self,
-        ending: Ending,
-        figures: ReplyFigures,
-        ids: tuple[int, ...] = (),
-        raw: str = "",
-        calls: tuple[ToolCall, ...] = (),
-        calls_at: int = 0,
-    ) -> ChatMessage:
+    def note_reply(self, done: GenerationFinished) -> ChatMessage:
         """The running reply has ended and counts as a turn."""
-        self.is_answering, self.is_calling = False, bool(calls)
+        self.is_answering, self.is_calling = False, bool(done.calls)
+        figures = done.figures
         if self._continued is not None and self._continued.figures is not None:
             figures = self._continued.figures.continued_by(figures)
-        message = self.conversation.add_reply(self.growing.text, ending, figures, self.growing.thinking)
+        message = self.conversation.add_reply(self.growing.text, done.ending, figures, self.growing.thinking)
         message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
-        message.ids, message.raw, message.calls, message.calls_at = ids, raw, calls, calls_at
+        message.ids, message.raw, message.calls, message.calls_at = done.ids, done.raw, done.calls, done.calls_at
         self._replaced, self._continued, self._is_edited = [], None, False
         self.joined = self._left_out = None
         self.journal.note_settled(self.conversation)
@@ -359,12 +321,7 @@ class Turns:
         return message
 
     def note_unanswered(self) -> bool:
-        """The turn ended before a reply began.
-
-        Returns:
-            Whether it took the place of something, which is back now. Otherwise the question stays, to be asked
-            again or replaced.
-        """
+        """The turn ended before a reply began; False if the question stays, True if what it replaced is back."""
         self.is_answering = self.is_calling = False
         self.joined = self._left_out = None
         is_restored = self._restore()
@@ -418,13 +375,20 @@ class Turns:
         self.growing.begin_again()
         self.journal.note_asked(self.conversation, bool(self._replaced))
         self._wait_for_disk()
-        self._bridge.keep_state(self.journal.state_path)
+        self._bridge.state_path = self.journal.state_path
         # The queue cannot be full: the engine was free.
         self.is_answering = self._bridge.send(command)
 
     def _save_queue(self) -> None:
         """Write the queue to disk at once: a kill loses none of it."""
         self.journal.note_waiting(self.conversation, [*self.left_waiting, *self.queued_texts])
+
+    def _begin_conversation(self, system: str | None) -> None:
+        self._leave_conversation()
+        self.conversation = Conversation(system or None)
+        self.journal.begin()
+        self._save_queue()
+        self._bridge.state_path = None
 
     def _leave_conversation(self, conversation: Conversation | None = None) -> None:
         """Leave the queue to the next conversation."""

@@ -1,7 +1,4 @@
-"""State shared by the screen's thread and the engine's: a bounded queue in, a deque and records out.
-
-``IdleWork`` is work for the engine's thread that nobody waits for; it is dropped when anything is asked.
-"""
+"""State shared by the screen's thread and the engine's: a bounded queue in, a deque and records out."""
 
 from __future__ import annotations
 
@@ -20,16 +17,14 @@ from app.chat.events import Event, TextGenerated, ThoughtGenerated
 from app.chat.status import EngineStatus
 from app.machine.records import EngineFigures
 from app.machine.tuning_conditions import Conditions
-from app.tuning.threads_in_use import ThreadWishes
+from app.tuning.threads_in_use import ThreadsInUse
 
 if TYPE_CHECKING:
-    from engine import Session
     from engine.tuning.report import TuningReport
-    from engine.tuning.sweep import Sweep
 
 
 class IdleWork:
-    """At most one piece at a time: begun and dropped by the screen's thread, done and ended by the engine's."""
+    """Work that nobody waits for, one piece at a time: begun and dropped by the screen's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,11 +54,7 @@ class IdleWork:
 
     @contextmanager
     def computing(self, session: Any) -> Iterator[bool]:
-        """Let ``drop`` cancel the session meanwhile, and never after: then it computes what was asked for.
-
-        Yields:
-            Whether to compute at all.
-        """
+        """Let ``drop`` cancel the session meanwhile, and never after; yields whether to compute at all."""
         with self._lock:
             self._session = session
         try:
@@ -102,7 +93,7 @@ class Wire:
     """State shared by both threads. Only the engine's thread emits, only the screen's thread drains."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
+        self.now_s = clock
         self.commands: Queue[Command] = Queue(QUEUE_LENGTH)
         self.status = EngineStatus()
         self.figures = EngineFigures()
@@ -110,32 +101,37 @@ class Wire:
         """Whether a screen shows the figures."""
         self.cancelled = threading.Event()
         self.closing = threading.Event()
-        self.reply: Stoppable | None = None
-        """The running one."""
-        self.written: Written | None = None
+        self.work: Stoppable | None = None
+        """What runs and may be stopped."""
+        self.turn: Written | None = None
         """The running reply as far as it is written."""
         self.thinking = ""
         """How much the open model is asked to think; "" while none is open."""
         self.idle_work = IdleWork()
         """Work that ends as soon as anything is asked."""
-        self.sweep: Sweep | None = None
-        """The running one."""
         self.state_path: Path | None = None
         """Beginning of the names of files about the live conversation's states; None where none are kept."""
         self.state_trouble = ""
         """Why it is not; "" if it is."""
-        self.rereading: Session | None = None
-        """Reads a conversation that another model had."""
         self.tuning: TuningReport | None = None
         """Report of the running or last sweep; None before the first with this model."""
         self.tuning_conditions = Conditions()
         """State of the machine during the last sweep."""
-        self.threads = ThreadWishes()
+        self.threads: ThreadsInUse | None = None
+        """In use; None while there is no model."""
+        self.wishes: deque[ThreadsInUse] = deque(maxlen=1)
+        """Other threads, as the screen's thread wishes them; the latest wish is the one that counts."""
+        self.grant_wish: Callable[[], None] = lambda: None
+        """Called by the engine's thread wherever no step is being computed; costs nothing without a wish."""
         self.patience_s = FLUSH_S
         """Seconds that closing waits for the state of the cache to be on disk."""
         self.arrived = threading.Event()
         """Set with every event, for those who wait for one."""
         self._events: deque[Event] = deque()
+
+    def is_stopped(self) -> bool:
+        """Whether what runs is to end."""
+        return self.cancelled.is_set() or self.closing.is_set()
 
     def update(self, **changes: Any) -> None:
         """Replace fields of the status."""
@@ -143,27 +139,39 @@ class Wire:
 
     def step(self, **changes: Any) -> None:
         """The same where a step of the computation is over: threads that were wished for are granted."""
-        self.threads.grant()
+        self.grant_wish()
         self.update(**changes)
 
     @contextmanager
-    def running(self, reply: Stoppable, written: Written) -> Iterator[None]:
-        """Let a reply be stopped and read meanwhile."""
-        self.reply, self.written = reply, written
-        if self.cancelled.is_set():  # asked for in the moment before the reply could be seen
-            reply.cancel()
+    def running(self, work: Stoppable, turn: Written | None = None) -> Iterator[None]:
+        """Let work be stopped meanwhile, and a reply be read."""
+        self.work, self.turn = work, turn
+        if self.cancelled.is_set():  # asked for in the moment before the work could be seen
+            work.cancel()
         try:
             yield
         finally:
-            self.reply = self.written = None
+            self.work = self.turn = None
+
+    @property
+    def written(self) -> tuple[tuple[int, ...], str]:
+        """Tokens of the running reply, and what they say, uncleaned; nothing while none runs."""
+        turn = self.turn
+        return (turn.ids(), turn.text()) if turn is not None else ((), "")
 
     def emit(self, event: Event) -> None:
         """Hand an event to the screen."""
         self._events.append(event)
         self.arrived.set()
 
+    def has_news(self) -> bool:
+        """Whether there is something to drain; cancels dropped work once more, as ``drain`` does."""
+        self.idle_work.insist()
+        return self.arrived.is_set()
+
     def drain(self) -> list[Event]:
         """Take everything emitted so far, in order, with neighbouring pieces of text joined."""
+        self.idle_work.insist()
         self.arrived.clear()
         taken = [self._events.popleft() for _ in range(len(self._events))]
         drained: list[Event] = []

@@ -1,35 +1,30 @@
-"""Commands carried out by the engine on this machine; each ends in events.
-
-Owns model, session and conversation of the engine. Knows nothing of the screen; of the two threads' common ground it
-knows ``Wire``.
-"""
+"""Commands carried out by the engine on this machine; each ends in events. Knows nothing of the screen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.chat import commands, events
-from app.chat.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError
+from app.chat.context_room import NoRoomError, TurnPrompt
+from app.chat.events import reason_of
 from app.chat.live_conversation import LiveConversation
 from app.chat.options import ChatOptions
-from app.chat.read_ahead import ReadAhead, Rereading
+from app.chat.read_ahead import ReadAhead, reread
 from app.chat.reply import ReplyMeter
 from app.chat.saved_states import SavedStates
 from app.chat.status import Activity, EngineStatus
-from app.chat.turn import EngineTurn, reason_of
+from app.chat.turn import EngineTurn
 from app.chat.wire import Wire
 from app.chat.worker_measures import EngineMeasures
 from app.chat.worker_tools import EngineTools
 from app.chat.worker_tuning import EngineTuning
-from app.conversations.conversation import PastTurn
 from app.documents.read import tokens_ratio
 from app.program import garbage
 from app.program.background import fulfil
-from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
 from app.text.record import record
@@ -39,7 +34,6 @@ from engine.prompt.thinking_mode import ThinkingMode
 
 if TYPE_CHECKING:
     from engine import Model, Session
-    from engine.prompt.chat_prompt import ChatPrompt
 
 TELLING_TOKENS = 16
 """Least prompt tokens whose rate says something about longer prompts."""
@@ -65,24 +59,19 @@ class EngineWorker:
         self._prefill_tps = 0.0
         self._is_opening_new = False
         """A new model, which may be stopped; the one from before, if it is wanted back, is not."""
-        self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
+        self._measures = EngineMeasures(wire, options.open_history())
         self._ahead = ReadAhead(wire)
         self._tuning = EngineTuning(wire, options, self._measures.note_weights)
         self._tools = EngineTools(wire, options)
         self._states = SavedStates(
             wire, options.state_files() if options.state_files is not None else None, self._is_wanted
         )
-
-        self._obeys: dict[type[commands.Command], Callable[[Any], None]] = {
-            commands.Load: self._load,
-            commands.StartConversation: self._start_conversation,
+        self._obeys: dict[type[commands.Command], Callable[[Opened, Any], None]] = {
             commands.OpenConversation: self._open_conversation,
             commands.Weigh: self._weigh,
             commands.Prepare: self._read_ahead,
             commands.Read: self._read,
-            commands.MeasureBandwidth: lambda _: self._measure_bandwidth(),
-            commands.Examine: self._examine,
-            commands.GrantThreads: lambda _: self._tuning.grant(),
+            commands.MeasureBandwidth: self._measure_bandwidth,
             commands.Tune: self._tune,
             commands.Think: self._think,
             commands.CallTools: self._call_tools,
@@ -95,18 +84,31 @@ class EngineWorker:
 
     def obey(self, command: commands.Command) -> None:
         """Carry a command out."""
-        self._obeys.get(type(command), self._take_turn)(command)
+        if isinstance(command, commands.Load):
+            self._load(command)
+        elif isinstance(command, commands.Examine):
+            self._examine(command)
+        elif isinstance(command, commands.GrantThreads):
+            self._tuning.grant()
+        elif self._opened is not None:
+            self._obeys.get(type(command), self._take_turn)(self._opened, command)
+        else:
+            self._refuse_unopened(command)
 
-    def _start_conversation(self, command: commands.StartConversation) -> None:
-        if self._opened is not None:
-            self._states.leave()
-            self._opened.live.start(command.system)
-            self.settle()
-            self._prepare_system(self._opened, command.system)
+    def _refuse_unopened(self, command: commands.Command) -> None:
+        reason = "no model is loaded"
+        if isinstance(command, commands.Prepare):
+            self._wire.idle_work.end()
+        elif isinstance(command, commands.Tune):
+            self._wire.emit(events.TuningEnded(reason))
+        elif isinstance(command, commands.Read):
+            self._wire.emit(events.ConversationReread(0, 0, 0.0, reason))
+        elif isinstance(command, commands.Turn):
+            self._wire.emit(events.GenerationFailed(reason))
 
     def _tune_kernels(self, opened: Opened) -> None:
         """Find out how decode should ask memory ahead, once for a model, unless something is asked meanwhile."""
-        if self._options.try_lookahead is None or self._has_tuned is opened or self._is_wanted():
+        if self._has_tuned is opened or self._is_wanted():
             return
         try:
             self._options.try_lookahead(opened.model, opened.session, self._is_wanted, False)
@@ -117,110 +119,73 @@ class EngineWorker:
     def _is_wanted(self) -> bool:
         return self._wire.closing.is_set() or not self._wire.commands.empty()
 
-    def _read_ahead(self, command: commands.Prepare) -> None:
+    def _read_ahead(self, opened: Opened, command: commands.Prepare) -> None:
         try:
-            if self._opened is not None:
-                reads = command.read_ahead and not self._tools.may_change(self._opened.model)
-                command, chat = replace(command, read_ahead=reads), self._opened.live.chat
-                self._ahead.prepare(self._opened.session, chat, command, self._states.bring_back)
+            reads = command.read_ahead and not self._tools.may_change(opened.model)
+            command = replace(command, read_ahead=reads)
+            self._ahead.prepare(opened.session, opened.live.chat, command, self._states.bring_back)
         finally:
             self._wire.idle_work.end()
 
-    def _tune(self, command: commands.Tune) -> None:
-        if self._opened is None:
-            self._wire.emit(events.TuningEnded("no model is loaded"))
-            return
+    def _tune(self, opened: Opened, command: commands.Tune) -> None:
         meter = self._wire.status.meter
         try:
-            self._tuning.tune(command, self._opened.session)
+            self._tuning.tune(command, opened.session)
         finally:
             self.settle(meter)
 
-    def _think(self, command: commands.Think) -> None:
-        opened, remember = self._opened, self._options.remember_thinking
-        if opened is None:
-            return
+    def _think(self, opened: Opened, command: commands.Think) -> None:
         opened.live.chat.thinking = ThinkingMode.parse(command.mode)
         self._wire.thinking = str(opened.live.chat.thinking)
-        trouble = remember(opened.path, self._wire.thinking) if remember is not None else None
+        trouble = self._options.remember_thinking(opened.path, self._wire.thinking)
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
 
-    def _call_tools(self, command: commands.CallTools) -> None:
+    def _call_tools(self, opened: Opened, command: commands.CallTools) -> None:
         meter = self._wire.status.meter
         try:
-            if self._opened is not None:
-                self._tools.call(command, self._opened.session)
+            self._tools.call(command, opened.session)
         finally:
             self.settle(meter)
-
-    def report(self, command: commands.Command, error: BaseException) -> None:
-        """Say what went wrong with a command."""
-        reason = reason_of(error)
-        if isinstance(command, commands.UNASKED):
-            return  # nobody has asked for anything yet; what is wrong is said when the message is sent
-        if isinstance(command, commands.Load):
-            self.unload()
-            self._wire.emit(events.ModelFailed(reason, error))
-        elif isinstance(command, commands.Tune):
-            self._wire.emit(events.TuningEnded(reason))
-        else:
-            self.settle()
-            self._wire.emit(events.GenerationFailed(reason, error=error))
 
     # ---- models
 
     def _load(self, command: commands.Load) -> None:
         """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
-        if not isinstance(command.path, Path):
-            raise Refusal("models of servers cannot be used here")
+        assert isinstance(command.path, Path)
         before = self._opened.path if self._opened is not None else None
-        turns, n_dropped = command.turns, command.n_dropped
-        if before is not None and not self.can_open(command.path):
-            return
+        turns, n_dropped = (command.turns, command.n_dropped) if command.keeps else ((), 0)
+        self._is_opening_new = True
         try:
-            opened = self._open_new(command.path, command.system, n_dropped)
+            opened = self._open(command.path, command.system, n_dropped)
         except BaseException as error:
+            self._is_opening_new = False
             if before is None or self._wire.closing.is_set():
                 raise
             self._wire.cancelled.clear()
             self._wire.emit(events.ModelKept(reason_of(error), is_open=False))
-            turns, n_dropped = command.turns_before, command.n_dropped_before
+            turns, n_dropped = command.turns, command.n_dropped
             opened = self._open(before, command.system, n_dropped)
+        self._is_opening_new = False
         self._tuning.doubt_what_is_remembered()
+        said = commands.OpenConversation(command.system, turns, command.state, n_dropped)
         if not turns:
             self._prepare_system(opened, command.system)
         elif command.rereads:
-            self._reread(opened, turns, n_dropped, command.state)
+            self._reread(opened, said)
         else:
-            self._take_up(opened, turns, n_dropped, command.state)
+            self._take_up(opened, said)
 
-    def can_open(self, path: ModelPlace) -> bool:
-        """Look at a file while the present model is still open."""
-        status = self._wire.status
-        self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40), meter=status.meter))
-        try:
-            if self._options.check_model is not None and isinstance(path, Path):
-                self._options.check_model(path)
-            self._refuse_stopped()
-        except Exception as error:
-            self.settle(status.meter)
-            self._wire.emit(events.ModelKept(reason_of(error), is_open=True))
-            return False
-        return True
+    def look_at(self, path: ModelPlace) -> None:
+        """Look at a file while a model is open. Raises Exception: it cannot be opened, or the user has stopped."""
+        assert isinstance(path, Path)
+        self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40), meter=self._wire.status.meter))
+        self._options.check_model(path)
+        self._refuse_stopped()
 
-    def _open_new(self, path: Path, system: str | None, n_dropped: int) -> Opened:
-        self._is_opening_new = True
-        try:
-            return self._open(path, system, n_dropped)
-        finally:
-            self._is_opening_new = False
-
-    def _measure_bandwidth(self) -> None:
-        if self._opened is None:
-            return
+    def _measure_bandwidth(self, opened: Opened, command: commands.MeasureBandwidth) -> None:
         conditions = self._options.watch_conditions()
         conditions.begin()
-        gbps = self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
+        gbps = self._measures.measure_bandwidth(opened.model, self._is_wanted)
         if gbps is not None:
             self._wire.emit(events.MemoryMeasured(gbps, conditions.end().is_crowded))
 
@@ -238,8 +203,7 @@ class EngineWorker:
         self._measures.note_model(model, session)
         self._tuning.note_opened(session)
         self._states.note_opened(model, session)
-        if self._options.on_opened is not None:
-            self._options.on_opened(path)
+        self._options.on_opened(path)
         garbage.look_through_new()
         self.settle()
         self._wire.emit(
@@ -266,14 +230,9 @@ class EngineWorker:
         if self._options.generation is not None:
             self._options.generation.recall(path, model.sampling_advice)
         kv_type = self._tuning.note_model(model)
-        session = model.session(self._context_size(model, chat), kv_type)
+        n_ctx = self._options.context_size or self._options.size_context(model, chat)
+        session = model.session(n_ctx, kv_type)
         return Opened(path, model, session, LiveConversation(model, session, chat, self._options.least_reply_tokens))
-
-    def _context_size(self, model: Model, chat: ChatPrompt) -> int | None:
-        options = self._options
-        if options.context_size or options.size_context is None:
-            return options.context_size
-        return options.size_context(model, chat)
 
     def _prepare_system(self, opened: Opened, system: str | None) -> None:
         """Have the system prompt in the cache before anything is asked, if that has been read once before."""
@@ -281,22 +240,20 @@ class EngineWorker:
             self._states.begin_with(opened.live.chat.opening_ids(""))
             self.settle(self._wire.status.meter)
 
-    def _open_conversation(self, command: commands.OpenConversation) -> None:
-        opened = self._opened
-        if opened is None:
-            return
+    def _open_conversation(self, opened: Opened, command: commands.OpenConversation) -> None:
         self._states.leave()
         opened.live.start(command.system, command.n_dropped)
         if command.turns:
-            self._take_up(opened, command.turns, command.n_dropped, command.state)
+            self._take_up(opened, command)
         else:
             self.settle()
+            self._prepare_system(opened, command.system)
 
-    def _take_up(self, opened: Opened, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
+    def _take_up(self, opened: Opened, said: commands.OpenConversation) -> None:
         """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
         try:
-            ids = opened.live.take_up(turns, n_dropped)
-            back = self._states.bring_back(ids, state)
+            ids = opened.live.take_up(said.turns, said.n_dropped)
+            back = self._states.bring_back(ids, said.state)
             ready = opened.session.reusable([*ids, -1])
             restored = min(back.tokens, ready)
             tps = self._measures.usual_prefill_tps(opened.model)
@@ -307,40 +264,37 @@ class EngineWorker:
         self.settle()
         self._wire.emit(taken_up)
 
-    def _reread(self, opened: Opened, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
+    def _reread(self, opened: Opened, said: commands.OpenConversation) -> None:
         """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
         try:
-            ids = opened.live.take_up(turns, n_dropped)
-            back = self._states.bring_back(ids, state)  # this model may have had the conversation before
+            ids = opened.live.take_up(said.turns, said.n_dropped)
+            back = self._states.bring_back(ids, said.state)  # this model may have had the conversation before
             restored = min(back.tokens, opened.session.reusable([*ids, -1]))
-            reread = Rereading(self._wire, opened.session).run(ids, MIN_REPLY_TOKENS)
-            reread = replace(reread, restored_tokens=restored, trouble=reread.trouble or back.trouble)
+            done = reread(self._wire, opened.session, ids)
+            done = replace(done, restored_tokens=restored, trouble=done.trouble or back.trouble)
         except BaseException as error:
-            reread = events.ConversationReread(0, 0, 0.0, reason_of(error))
-        opened.live.note_read()
-        self._states.note_progress()
-        newly_read = reread.read_tokens - reread.restored_tokens
-        if newly_read >= TELLING_TOKENS and reread.read_s > 0:
-            self._prefill_tps = newly_read / reread.read_s
-        self.settle()
-        self._wire.emit(reread)
+            done = events.ConversationReread(0, 0, 0.0, reason_of(error))
+        opened.live.n_tokens = opened.session.length
+        newly_read = done.read_tokens - done.restored_tokens
+        if newly_read >= TELLING_TOKENS and done.read_s > 0:
+            self._prefill_tps = newly_read / done.read_s
+        self._end_reading(done)
 
-    def _read(self, command: commands.Read) -> None:
+    def _read(self, opened: Opened, command: commands.Read) -> None:
         """Read what the next message begins with, and keep the state as far as that came."""
-        opened = self._opened
-        if opened is None:
-            self._wire.emit(events.ConversationReread(0, 0, 0.0, "no model is loaded"))
-            return
         try:
             ids = opened.live.chat.opening_ids(command.text)
             n_taken = self._states.bring_back(ids).tokens
-            reread = Rereading(self._wire, opened.session, self._states.note_progress).run(ids, MIN_REPLY_TOKENS)
-            reread = replace(reread, restored_tokens=n_taken)
+            done = reread(self._wire, opened.session, ids, self._states.note_progress)
+            done = replace(done, restored_tokens=n_taken)
         except BaseException as error:
-            reread = events.ConversationReread(0, 0, 0.0, reason_of(error))
+            done = events.ConversationReread(0, 0, 0.0, reason_of(error))
+        self._end_reading(done)
+
+    def _end_reading(self, done: events.ConversationReread) -> None:
         self._states.note_progress()
         self.settle()
-        self._wire.emit(reread)
+        self._wire.emit(done)
 
     def _show_progress(self, progress: Any) -> None:
         if self._wire.closing.is_set():
@@ -348,7 +302,7 @@ class EngineWorker:
         if self._is_opening_new:
             self._refuse_stopped()
         activity = Activity.COMPILING if progress.stage == "compile" else Activity.LOADING
-        since_s = self._wire.status.since_s if self._wire.status.activity is activity else self._wire.clock()
+        since_s = self._wire.status.since_s if self._wire.status.activity is activity else self._wire.now_s()
         step = clean_line(progress.name, 40)
         self._set_status(EngineStatus(activity, step, progress.done, progress.total, since_s))
 
@@ -371,12 +325,8 @@ class EngineWorker:
 
     # ---- turns
 
-    def _take_turn(self, command: commands.Command) -> None:
+    def _take_turn(self, opened: Opened, command: commands.Turn) -> None:
         """Answer; where no reply comes of it, the conversation is what it was before."""
-        opened = self._opened
-        if opened is None:
-            self._wire.emit(events.GenerationFailed("no model is loaded"))
-            return
         is_kept, turn = False, None
         try:
             turn = self._prepare(opened, command)
@@ -389,7 +339,7 @@ class EngineWorker:
         if is_kept:
             self._tune_kernels(opened)
 
-    def _prepare(self, opened: Opened, command: commands.Command) -> EngineTurn | None:
+    def _prepare(self, opened: Opened, command: commands.Turn) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""
         live, session = opened.live, opened.session
         is_round = isinstance(command, commands.Ask) and command.answered is not None
@@ -400,38 +350,39 @@ class EngineWorker:
         # The form is that of the whole reply, in which a thought has no place.
         live.chat.thinking = ThinkingMode(False) if has_form else ThinkingMode.parse(self._wire.thinking)
         try:
-            begun = (
-                live.begin_completion(command.text)
-                if isinstance(command, commands.Complete)
-                else live.begin_turn(command)
-            )
+            prompt: TurnPrompt | None
+            if isinstance(command, commands.Complete):
+                prompt = live.begin_completion(command.text)
+            else:
+                prompt = live.begin_turn(command)
         except NoRoomError as error:
             self._refuse(command, error.needed_tokens, session.n_ctx)
             return None
-        if begun is None:
+        if prompt is None:
             self._wire.emit(events.GenerationFailed("no reply to continue or answer again"))
             return None
-        prompt, fitted = begun
-        if fitted is not None and fitted.dropped_turns:
-            self._tell_dropped(session, fitted)
+        if prompt.dropped_turns:
+            self._tell_dropped(session, prompt)
         self._states.bring_back(prompt.all_ids)
         calls = self._tools.splitter(opened.model, live.chat) if prompt.chat is not None else None
         return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags, calls)
 
-    def _refuse(self, command: commands.Command, needed_tokens: int, n_ctx: int) -> None:
+    def _refuse(self, command: commands.Turn, needed_tokens: int, n_ctx: int) -> None:
         if isinstance(command, (commands.Continue, commands.ContinueEdited)):
-            self._wire.emit(
-                events.GenerationFailed("the context is full: there is no room to go on (/new begins anew)")
-            )
+            reason = "the context is full: there is no room to go on (/new begins anew)"
+            self._wire.emit(events.GenerationFailed(reason))
         else:
             self._wire.emit(events.PromptRefused(needed_tokens, n_ctx))
 
-    def _tell_dropped(self, session: Session, fitted: Fitted) -> None:
-        ids = [*fitted.prompt.ids, *fitted.prompt.begun]
+    def _tell_dropped(self, session: Session, prompt: TurnPrompt) -> None:
+        ids = prompt.all_ids
         session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
         unread = len(ids) - self._states.reusable(ids)
-        read_s = unread / self._prefill_tps if self._prefill_tps > 0 else None
-        self._wire.emit(events.TurnsDropped(fitted.dropped_turns, fitted.dropped_tokens, unread, read_s))
+        read_s = self._seconds_to_read(unread)
+        self._wire.emit(events.TurnsDropped(prompt.dropped_turns, prompt.dropped_tokens, unread, read_s))
+
+    def _seconds_to_read(self, n_tokens: int) -> float | None:
+        return n_tokens / self._prefill_tps if self._prefill_tps > 0 else None
 
     def _note_progress(self) -> None:
         self._measures.note_progress()
@@ -442,22 +393,17 @@ class EngineWorker:
         model = opened.model
         self._measures.begin_reply(model, opened.session, turn.meter, asked_s)
         try:
-            is_kept = turn.run()
+            with self._wire.running(turn.reply, turn):
+                is_kept = turn.run()
         finally:
             self._measures.end_reply(model)
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept
 
-    def _weigh(self, command: commands.Weigh) -> None:
-        if self._opened is None:
-            return
-        weighed = self._opened.live.weigh(command, self._states.reusable)
-        read_s = weighed.read_tokens / self._prefill_tps if self._prefill_tps > 0 else None
-        kept, dropped = weighed.kept_tokens, weighed.dropped_tokens
-        self._wire.emit(events.PromptWeighed(command.text, kept, dropped, weighed.read_tokens, read_s))
-
-    # ---- the doctor
+    def _weigh(self, opened: Opened, command: commands.Weigh) -> None:
+        weighed = opened.live.weigh(command, self._states.reusable)
+        self._wire.emit(replace(weighed, read_s=self._seconds_to_read(weighed.read_tokens)))
 
     def _examine(self, command: commands.Examine) -> None:
         """Measure between two turns; the status is as before, so that the last reply's figures stay."""
@@ -467,15 +413,10 @@ class EngineWorker:
 
     def _measured(self) -> Any:
         assert self._options.examine is not None
-        model, session = (self._opened.model, self._opened.session) if self._opened is not None else (None, None)
-        return self._options.examine(model, session, self._kv_type(), self._show_progress)
-
-    def _kv_type(self) -> str:
-        if self._opened is not None:
-            return self._opened.session.kv_type
-        return kv_type_of(self._options.kv_type, None)
-
-    # ---- status
+        opened = self._opened
+        if opened is None:
+            return self._options.examine(None, None, kv_type_of(self._options.kv_type, None), self._show_progress)
+        return self._options.examine(opened.model, opened.session, opened.session.kv_type, self._show_progress)
 
     def settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free again."""

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.chat.reply import Clock, ReplyMeter
+from app.chat.reply import ReplyMeter
 from app.machine.page_faults import FaultLog
 from app.machine.records import INTERFACE, EngineFigures, ModelFacts, PhaseCost, TimeSpent
 from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
-from app.machine.stutters import excess_at
+from app.machine.token_speed import excess_at
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ PROBE_ROOM = 3
 class EngineMeasures:
     """Measurements of one engine's thread."""
 
-    def __init__(self, wire: Wire, history: ReplyHistory, clock: Clock) -> None:
-        self._wire, self._history, self._clock = wire, history, clock
+    def __init__(self, wire: Wire, history: ReplyHistory) -> None:
+        self._wire, self._history = wire, history
         self._session: Session | None = None
         self._meter: ReplyMeter | None = None
         self._asked_s = 0.0
@@ -79,8 +79,6 @@ class EngineMeasures:
         """Forget the model, which is no longer loaded."""
         self._wire.figures = EngineFigures()
 
-    # ---- replies
-
     def begin_reply(self, model: Model, session: Session, meter: ReplyMeter, asked_s: float | None) -> None:
         """A reply begins, which was asked for at ``asked_s`` (None: just now)."""
         self._session, self._meter = session, meter
@@ -102,8 +100,8 @@ class EngineMeasures:
         """Some of the prompt was read, or tokens came."""
         assert self._meter is not None
         self._wire.figures.faults.note(self._meter.tokens)
-        if self._wire.is_watched and self._clock() >= self._next_profile_s:
-            self._next_profile_s = self._clock() + PROFILE_PERIOD_S
+        if self._wire.is_watched and self._wire.now_s() >= self._next_profile_s:
+            self._next_profile_s = self._wire.now_s() + PROFILE_PERIOD_S
             self._show_profile()
 
     def end_reply(self, model: Model) -> None:
@@ -111,7 +109,7 @@ class EngineMeasures:
         meter, session = self._meter, self._session
         if meter is None or session is None:
             return
-        ended_s = self._clock()
+        ended_s = self._wire.now_s()
         self._wire.figures.faults.note(meter.tokens)
         self._show_profile()
         session.end_profile()
@@ -120,11 +118,9 @@ class EngineMeasures:
         self._wire.figures = replace(self._wire.figures, last_reply=spent)
         is_one_setting = self._key == history_key(_identity(model), model.threads)
         if self._key and is_one_setting and meter.finish_reason != "error":
-            self._remember(self._key, meter)
-
-    def _remember(self, key: str, meter: ReplyMeter) -> None:
-        first_s = meter.first_token_s or 0.0
-        self._history.add(key, PastReply(time.time(), meter.tokens, meter.decode_tps, meter.prefill_tps, first_s))
+            first_s = meter.first_token_s or 0.0
+            past = PastReply(time.time(), meter.tokens, meter.decode_tps, meter.prefill_tps, first_s)
+            self._history.add(self._key, past)
 
     def _show_profile(self) -> None:
         if self._session is None or self._meter is None:
@@ -137,8 +133,6 @@ class EngineMeasures:
             decode_phases=phase_costs([decode], decode[0].n_walks if decode else 0),
             prompt_phases=phase_costs(prompt, self._meter.read_tokens),
         )
-
-    # ---- the machine's memory
 
     def measure_bandwidth(self, model: Model, is_unwanted: Callable[[], bool]) -> float | None:
         """Measure how fast memory can be read, in GB/s; None where there is no room for it or something else to do."""
@@ -168,11 +162,7 @@ def has_room(model: Model) -> bool:
 
 
 def time_spent(meter: ReplyMeter, figures: EngineFigures, asked_s: float, ended_s: float) -> TimeSpent:
-    """Share out the time from sending a message to the end of its reply.
-
-    Args:
-        figures: with the phases and the faults of this reply.
-    """
+    """Share out the time from sending a message to the end of its reply, whose phases and faults are in ``figures``."""
     interface_s = disk_s = first_s = decode_s = 0.0
     read_until_s = min(ended_s, meter.started_s + meter.prefill_s)
     if meter.token_times_s:

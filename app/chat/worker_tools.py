@@ -48,7 +48,7 @@ class EngineTools:
         if self._box is None:
             return True
         if not self._box.is_on:
-            self._box.start(self._is_stopped, self._tell)  # ends those that run
+            self._box.start(self._wire.is_stopped, self._tell)  # ends those that run
         elif model.chat_template.call_format is None:
             why_not = _NO_TOOLS
         elif self._form is not None and self._form.form is not None:
@@ -56,7 +56,7 @@ class EngineTools:
         else:
             self._show("tool servers")
             try:
-                self._box.start(self._is_stopped, self._tell)
+                self._box.start(self._wire.is_stopped, self._tell)
             except StoppedError:
                 self._wire.emit(PromptStopped())
                 return False
@@ -97,11 +97,8 @@ class EngineTools:
             return text
         return f"{tokenizer.decode(ids[:room])}\n[cut: {room} of {len(ids)} tokens]"
 
-    def _is_stopped(self) -> bool:
-        return self._wire.cancelled.is_set() or self._wire.closing.is_set()
-
     def _show(self, step: str) -> None:
-        self._wire.update(activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.clock())
+        self._wire.update(activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.now_s())
 
     def _tell(self, line: str) -> None:
         self._wire.emit(ToolsTold(line))

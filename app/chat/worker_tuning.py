@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 
 class EngineTuning:
-    """Tuning of the model that is open.
-
-    Args:
-        on_weights_moved: called when the weights have come to lie elsewhere in memory.
-    """
+    """Tuning of the model that is open. ``on_weights_moved``: called when its weights lie elsewhere in memory."""
 
     def __init__(self, wire: Wire, options: ChatOptions, on_weights_moved: Callable[[Model], None]) -> None:
         self._wire, self._options, self._on_weights_moved = wire, options, on_weights_moved
@@ -39,9 +35,7 @@ class EngineTuning:
         self._measured: dict[TunedChoice, Measured] = {}
         """Of every choice of this session that was measured."""
         self._has_doubted = False
-        wire.threads.grant = self.grant
-
-    # ---- models
+        wire.grant_wish = self.grant
 
     def note_model(self, model: Model) -> str:
         """A model is there, with the threads it begins with; returns the type of its KV cache."""
@@ -56,24 +50,22 @@ class EngineTuning:
         self._measured.clear()
         if recalled.choice is not None and recalled.measured is not None:
             self._measured[recalled.choice] = recalled.measured
-        self._wire.threads.in_use = ThreadsInUse(self._in_use(model), recalled.choice, model.most_threads)
+        self._wire.threads = ThreadsInUse(self._in_use(model), recalled.choice, model.most_threads)
 
     def note_closed(self) -> None:
         """Forget the model, which is no longer loaded."""
         self._model = self._session = None
-        self._wire.threads.in_use = self._wire.tuning = None
+        self._wire.threads = self._wire.tuning = None
         self._wire.tuning_conditions = Conditions()
 
     def _in_use(self, model: Model) -> TunedChoice:
         kv_type = self._session.kv_type if self._session is not None else ""
         return TunedChoice(model.threads, model.prefill_threads, model.pinned, model.weights_mode, kv_type)
 
-    # ---- wishes
-
     def grant(self) -> None:
         """Use what was wished for, if anything was: from the next step on. A KV cache keeps its type."""
-        wanted = self._wire.threads.take()
-        model, before = self._model, self._wire.threads.in_use
+        wanted = self._wire.wishes.pop() if self._wire.wishes else None
+        model, before = self._model, self._wire.threads
         if wanted is None or model is None or before is None:
             return
         model.set_threads(min(wanted.now.decode, before.most), min(wanted.now.prefill, before.most))
@@ -84,7 +76,7 @@ class EngineTuning:
             troubles.append(self._remember(model, wanted.remembered))
             remembered = before.remembered if troubles[1] else wanted.remembered
         in_use = ThreadsInUse(self._in_use(model), remembered, before.most)
-        self._wire.threads.in_use = in_use
+        self._wire.threads = in_use
         self._wire.update(threads=model.threads)
         self._wire.emit(ThreadsChanged(before, in_use, next(filter(None, troubles), "")))
 
@@ -96,8 +88,6 @@ class EngineTuning:
             if measured := measured_of(report, choice, self._wire.tuning_conditions, kernels):
                 self._measured[choice] = measured
         found = self._measured.get(choice) if choice is not None else None
-        if self._options.remember_tuned is None:
-            return ""
         trouble = self._options.remember_tuned(model, choice, found)
         return f"threads not remembered: {trouble}" if trouble else ""
 
@@ -105,7 +95,7 @@ class EngineTuning:
         """Have the weights in another place in memory; returns why not."""
         if mode in ("", model.weights_mode):
             return ""
-        before, since_s = self._wire.status, self._wire.clock()
+        before, since_s = self._wire.status, self._wire.now_s()
 
         def show(progress: Any) -> None:
             if self._wire.closing.is_set():
@@ -124,23 +114,19 @@ class EngineTuning:
         self._on_weights_moved(model)
         return ""
 
-    # ---- searches
-
     def tune(self, command: Tune, session: Session) -> None:
         """Search for what is best behind the conversation, which stays as it is."""
         model, wire = self._model, self._wire
         assert model is not None
         is_more = "counts" not in command.parts
-        wire.sweep = sweep = engine_access.make_sweep(
-            model, session, wire.clock, self._options.may_pin, command.parts, earlier=wire.tuning if is_more else None
+        sweep = engine_access.make_sweep(
+            model, session, wire.now_s, self._options.may_pin, command.parts, earlier=wire.tuning if is_more else None
         )
         sweep.on_preparing = self._show_report
         sweep.others_cores = lambda: self._conditions.end().crowding_cores
         self._conditions.begin()
-        try:
-            if wire.cancelled.is_set():  # asked for in the moment before the sweep could be seen
-                sweep.cancel()
-            wire.update(activity=Activity.TUNING, done=0, total=0, since_s=wire.clock())
+        with wire.running(sweep):
+            wire.update(activity=Activity.TUNING, done=0, total=0, since_s=wire.now_s())
             for report in sweep:
                 if report.is_over:
                     found = self._conditions.end()
@@ -150,21 +136,12 @@ class EngineTuning:
                     notes, reasons = (*report.notes, *found.remarks()), (*report.reasons, *lines)
                     report = replace(report, notes=notes, reasons=reasons)
                 wire.tuning = report
-        finally:
-            wire.sweep = None
         wire.emit(TuningEnded())
 
     def _kernel_lines(self, model: Model, session: Session) -> list[str]:
         """Measure how decode should ask memory ahead, a fifth of a second a weight type; returns a line for each."""
-        wire = self._wire
-
-        def is_unwanted() -> bool:
-            return wire.closing.is_set() or wire.cancelled.is_set()
-
-        if self._options.try_lookahead is None:
-            return []
         try:
-            return lookahead_lines(self._options.try_lookahead(model, session, is_unwanted, True))
+            return lookahead_lines(self._options.try_lookahead(model, session, self._wire.is_stopped, True))
         except (EngineError, MemoryError):  # stopped: the search for threads has its findings
             return []
 

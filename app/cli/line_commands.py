@@ -10,10 +10,9 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from app.chat import preset
+from app.chat.generation import THINK_USAGE as USAGE_OF_THINK
+from app.chat.generation import choose_persona, describe_thinking, listed_personas, parse_thinking, save_preset
 from app.chat.talk import NothingToDoError
-from app.chat.thinking_command import USAGE as USAGE_OF_THINK
-from app.chat.thinking_command import describe_thinking, parse_thinking
 from app.cli.line_dialogue import Dialogue
 from app.conversations.conversation import Conversation, Role
 from app.conversations.export import save_as
@@ -119,11 +118,11 @@ class LineCommands:
         """List the personas, begin anew with one, or keep the present choice as one."""
         generation, system = self._talk.bridge.generation, self._talk.turns.conversation.system
         if not wanted:
-            say(preset.listed())
-        elif line := preset.saved(wanted, system, generation):
+            say(listed_personas())
+        elif line := save_preset(wanted, system, generation):
             say(line)
         else:
-            persona, parameters = preset.chosen(wanted, generation)
+            persona, parameters = choose_persona(wanted, generation)
             self._dialogue.begin(persona.system or None)
             say(f"new conversation with persona {wanted}{f': {parameters}' if parameters else ''}")
 

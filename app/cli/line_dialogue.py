@@ -10,8 +10,8 @@ from pathlib import Path
 
 from app.chat import events
 from app.chat.context_room import ANNOUNCED_SHARE
+from app.chat.generation import chosen_thinking, describe_thinking
 from app.chat.talk import NothingToDoError, Talk
-from app.chat.thinking_command import chosen_thinking, describe_thinking
 from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.interrupts import interrupt_stops
 from app.cli.output import AnswerOutput, ProgressLine, write_answer

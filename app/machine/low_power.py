@@ -16,14 +16,7 @@ FEW_CORES = 2
 
 
 def prepare_environment(low_power: str, environ: MutableMapping[str, str] = os.environ) -> bool:
-    """Set the switches that the setting asks for; what the user set in the environment stays.
-
-    Args:
-        low_power: the setting, "on", "off" or "auto".
-
-    Returns:
-        Whether the low-power profile is on.
-    """
+    """Set the switches that the setting asks for; what the user set in the environment stays. True if any are on."""
     wanted = low_power == "on" or (low_power == "auto" and is_weak_machine())
     if wanted:
         for name, value in LOW_POWER_SWITCHES.items():

@@ -11,17 +11,13 @@ from app.machine.paced import or_none
 from app.machine.processor import CoreLoads, Processor
 from app.machine.records import ModelFacts
 from app.machine.sample import MachineSample
-from app.machine.threads import Threads
+
+WORKING_SHARE = 0.1
+"""Of a core: who takes less has only looked whether there is work."""
 
 
 class MachineMonitor:
-    """Takes one sample after the other.
-
-    Args:
-        source: what stands in for psutil.
-        sysfs, procfs: where the system's files begin.
-        available: available memory in bytes; None for the source's figure, which knows no container's limit.
-    """
+    """Takes one sample after the other. ``available``: memory in bytes; None for the source's figure."""
 
     def __init__(
         self,
@@ -40,12 +36,7 @@ class MachineMonitor:
         self._before_s: float | None = None
 
     def sample(self, now_s: float, facts: ModelFacts | None, interface_share: float | None) -> MachineSample:
-        """Look at everything once; loads and rates speak for the time since the last call.
-
-        Args:
-            facts: of the loaded model, whose memory is looked at as well.
-            interface_share: of one core, as the caller measured it.
-        """
+        """Look at everything once; loads and rates speak for the time since the last call."""
         interval_s = now_s - self._before_s if self._before_s is not None else 0.0
         self._before_s = now_s
         loads = or_none(lambda: self._loads.since_before(interval_s))
@@ -81,3 +72,23 @@ class MachineMonitor:
         """Begin anew after a pause: a rate over minutes nobody watched would mislead."""
         self._before_s = None
         self._processor.forget_throttles()
+
+
+class Threads:
+    """Counts threads by the processor time they took between two readings."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self._before: dict[int, float] = {}
+
+    def working_of(self, interval_s: float) -> tuple[int | None, int | None]:
+        """Return threads working and threads existing; the first is None at the first call."""
+        threads = or_none(lambda: self._process.threads())
+        if threads is None:
+            return None, None
+        spent_s = {thread.id: thread.user_time + thread.system_time for thread in threads}
+        before, self._before = self._before, spent_s
+        if not before or interval_s <= 0:
+            return None, len(spent_s)
+        took_s = (seconds - before.get(number, 0.0) for number, seconds in spent_s.items())
+        return sum(seconds >= WORKING_SHARE * interval_s for seconds in took_s), len(spent_s)

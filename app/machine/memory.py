@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from app.machine.paced import Paced, or_none
 from app.machine.page_faults import DiskRate
@@ -14,22 +14,8 @@ PERIOD_S = 0.9
 _MAX_STATUS_BYTES = 1 << 16
 
 
-class Resident(NamedTuple):
-    """Resident memory of this process, in bytes."""
-
-    total: int
-    not_of_files: int | None
-    """Anonymous and shared memory: what the program allocated. None where the system does not tell it from files."""
-
-
 class Memory:
-    """Readings of memory.
-
-    Args:
-        own: the system's files on this process: its status, which alone tells allocated memory from mapped files, and
-            what it had disks read.
-        available: available memory in bytes; None for the source's figure.
-    """
+    """Readings of memory. ``own``: the system's files on this process, which alone tell allocated memory from files."""
 
     def __init__(self, source: Any, process: Any, own: Path, available: Callable[[], int] | None = None) -> None:
         self._source, self._process, self._status = source, process, own / "status"
@@ -52,10 +38,11 @@ class Memory:
         resident = self._resident.get(now_s)
         if resident is None:
             return None, None
-        if resident.not_of_files is None:
-            return resident.total, None
+        total, not_of_files = resident
+        if not_of_files is None:
+            return total, None
         copied = (weights or 0) if self._facts is not None and self._facts.weights_mode == "huge" else 0
-        return resident.total, max(0, resident.not_of_files - copied - (kv or 0))
+        return total, max(0, not_of_files - copied - (kv or 0))
 
     def available_bytes(self) -> int | None:
         """Return the memory that is available without swapping others out."""
@@ -77,9 +64,9 @@ class Memory:
     def _read_kv(self) -> int | None:
         return self._facts.resident_kv_bytes() if self._facts is not None else None
 
-    def _read_resident(self) -> Resident:
-        allocated = or_none(self._read_allocated)
-        return Resident(int(self._process.memory_info().rss), allocated)
+    def _read_resident(self) -> tuple[int, int | None]:
+        """Return all resident bytes, and those that the program allocated; None where files' are not told from them."""
+        return int(self._process.memory_info().rss), or_none(self._read_allocated)
 
     def _read_allocated(self) -> int | None:
         with self._status.open(encoding="ascii", errors="replace") as file:

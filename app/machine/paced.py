@@ -1,4 +1,4 @@
-"""A reading that is taken no more often than its own cost allows."""
+"""Readings taken no more often than their own cost allows, and how fast what they count grows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ MOST_SHARE = 0.002
 
 
 class Paced(Generic[Reading]):
-    """Keeps the last value until the next one is due.
-
-    Args:
-        read: takes the reading; any exception means that no reading is available.
-        period_s: least time between two readings.
-    """
+    """Keeps the last value until the next one is due; any exception of ``read`` means that there is none."""
 
     def __init__(
         self, read: Callable[[], Reading | None], period_s: float, cost_clock: Callable[[], float] = time.perf_counter
@@ -43,3 +38,19 @@ def or_none(read: Callable[[], Reading | None]) -> Reading | None:
         return read()
     except Exception:
         return None
+
+
+class Rate:
+    """How fast a count grows, a second."""
+
+    def __init__(self, count: Callable[[], float]) -> None:
+        self._count = count
+        self._before: tuple[float, float] | None = None
+
+    def since_last(self, now_s: float) -> float | None:
+        """Return the rate since the last call; None at the first, and where the system does not count."""
+        total, before = or_none(self._count), self._before
+        self._before = None if total is None else (now_s, total)
+        if total is None or before is None or now_s <= before[0]:
+            return None
+        return max(0.0, total - before[1]) / (now_s - before[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.machine.paced import or_none
+from app.machine.paced import Rate
 
 try:
     import resource
@@ -21,20 +21,12 @@ LEAST_DISK_BYTES_PER_S = 1 << 20
 """Less is not worth a word: a page now and then."""
 
 
-class DiskRate:
-    """How fast this process has disks read: its maps' pages, missed or asked for ahead. Linux only."""
+class DiskRate(Rate):
+    """Bytes a second that this process has disks read: its maps' pages, missed or asked for ahead. Linux only."""
 
     def __init__(self, source: Path = Path("/proc/self/io")) -> None:
+        super().__init__(self._read)
         self._source = source
-        self._before: tuple[float, int] | None = None
-
-    def since_last(self, now_s: float) -> float | None:
-        """Return bytes a second since the last call; None at the first, and where the system does not count them."""
-        n_bytes, before = or_none(self._read), self._before
-        self._before = None if n_bytes is None else (now_s, n_bytes)
-        if n_bytes is None or before is None or now_s <= before[0]:
-            return None
-        return max(0, n_bytes - before[1]) / (now_s - before[0])
 
     def _read(self) -> int:
         fields = dict(line.split(": ") for line in self._source.read_text("ascii").splitlines())
@@ -42,16 +34,13 @@ class DiskRate:
 
 
 class FaultLog:
-    """Which tokens of a reply came with major faults. Written by the engine's thread, read by any.
-
-    Attributes:
-        prompt: faults while the prompt was read.
-        tokens: (number of the token, faults before it), only where there were any.
-    """
+    """Which tokens of a reply came with major faults. Written by the engine's thread, read by any."""
 
     def __init__(self) -> None:
         self.prompt = 0
+        """Faults while the prompt was read."""
         self.tokens: list[tuple[int, int]] = []
+        """(number of the token, faults before it), only where there were any."""
         self._before = major_faults()
 
     @property

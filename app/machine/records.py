@@ -1,7 +1,4 @@
-"""Measurements of the engine's thread as immutable records, and the speed that memory would allow.
-
-Every token reads all weights, and the keys and values of the whole context, once.
-"""
+"""Measurements of the engine's thread as immutable records, and the speed that memory would allow."""
 
 from __future__ import annotations
 
@@ -120,9 +117,5 @@ def ceiling_at(facts: ModelFacts | None, context_used: int, read_gbps: float | N
     """Return the bound at a context length; None while model or bandwidth is unknown."""
     if facts is None or not read_gbps:
         return None
-    return Ceiling(bytes_per_token(facts, context_used), read_gbps)
-
-
-def bytes_per_token(facts: ModelFacts, context_used: int) -> float:
-    """Return what one token reads: the weights, and the cache up to its position."""
-    return facts.bytes_per_token + context_used * facts.kv_bytes_per_position
+    # Every token reads all weights, and the keys and values of the whole context, once.
+    return Ceiling(facts.bytes_per_token + context_used * facts.kv_bytes_per_position, read_gbps)

@@ -83,19 +83,19 @@ class ReplyHistory:
                 statistics.median(reply.decode_tps for reply in replies),
                 statistics.median(reply.prefill_tps for reply in replies),
             )
-            for key, replies in self._replies.items()
-            if key.startswith(f"{identity}.") and replies
+            for _, replies in self._of(identity)
         ]
         return max(speeds, key=lambda speed: speed.decode_tps, default=None)
 
     def last(self, identity: str) -> tuple[PastReply, int] | None:
         """Return the newest reply of any thread count, with that count; None where there was none."""
-        found = [
-            (replies[-1], int(key.rpartition(".")[2]))
-            for key, replies in self._replies.items()
-            if key.startswith(f"{identity}.") and replies
-        ]
+        found = [(replies[-1], threads) for threads, replies in self._of(identity)]
         return max(found, key=lambda one: one[0].finished_unix_s, default=None)
+
+    def _of(self, identity: str) -> list[tuple[int, list[PastReply]]]:
+        """Return the replies of each thread count."""
+        keys = [key for key in self._replies if key.startswith(f"{identity}.")]
+        return [(int(key.rpartition(".")[2]), self._replies[key]) for key in keys if self._replies[key]]
 
     def add(self, key: str, reply: PastReply) -> None:
         """Remember a reply, unless it was too short to say anything."""

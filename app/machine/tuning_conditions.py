@@ -21,17 +21,14 @@ A_CORE = 0.6
 
 @record
 class Conditions:
-    """State of the machine over a span of time.
-
-    Attributes:
-        on_battery: at its begin or its end.
-        swapped_bytes: moved between memory and swap.
-        others_cores: cores' worth of time that other programs, or the host of a virtual machine, took.
-    """
+    """State of the machine over a span of time."""
 
     on_battery: bool = False
+    """At its begin or its end."""
     swapped_bytes: int | None = None
+    """Moved between memory and swap."""
     others_cores: float | None = None
+    """Cores' worth of time that other programs, or the host of a virtual machine, took."""
 
     @property
     def is_swapping(self) -> bool:
@@ -90,18 +87,12 @@ class ConditionsWatch:
     def end(self) -> Conditions:
         """The span is over; asked again, the answer is the same until another ``begin``."""
         if self._found is None:
-            self._found = self._look()
+            loads = or_none(lambda: self._loads.since_before(self._clock() - self._began_s))
+            swapped = self._read_swapped()
+            moved = swapped - self._swapped if swapped is not None and self._swapped is not None else None
+            others_cores = loads.others_cores if loads is not None else None
+            self._found = Conditions(self._on_battery or self.is_on_battery(), moved, others_cores)
         return self._found
-
-    def _look(self) -> Conditions:
-        loads = or_none(lambda: self._loads.since_before(self._clock() - self._began_s))
-        swapped = self._read_swapped()
-        moved = swapped - self._swapped if swapped is not None and self._swapped is not None else None
-        return Conditions(
-            on_battery=self._on_battery or self.is_on_battery(),
-            swapped_bytes=moved,
-            others_cores=loads.others_cores if loads is not None else None,
-        )
 
     def is_on_battery(self) -> bool:
         """Whether the machine runs on battery now, as far as can be told."""

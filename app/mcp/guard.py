@@ -27,15 +27,11 @@ def main() -> None:
     threading.Thread(target=_end_with, args=[server], daemon=True).start()
     while os.read(lifeline, 1):
         pass
-    _end_all()
+    os.killpg(0, signal.SIGKILL)
 
 
 def _end_with(server: subprocess.Popen[bytes]) -> None:
     server.wait()
-    _end_all()
-
-
-def _end_all() -> None:
     os.killpg(0, signal.SIGKILL)
 
 

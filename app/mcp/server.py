@@ -83,12 +83,7 @@ class ToolResult:
 
 
 class ToolServer:
-    """A server that runs from ``start`` to ``close``. Used by one thread at a time.
-
-    Args:
-        command: program and arguments; no shell reads them.
-        is_stopped: asked while a request runs; True ends it.
-    """
+    """A server that runs from ``start`` to ``close``, for one thread at a time. No shell reads its command."""
 
     def __init__(
         self,
@@ -114,12 +109,7 @@ class ToolServer:
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> tuple[ServedTool, ...]:
-        """Start the server and return its tools.
-
-        Raises:
-            ToolServerError: it does not start, or does not speak the protocol.
-            StoppedError: the user did not want to wait.
-        """
+        """Start the server and return its tools. Raises ToolServerError, or StoppedError."""
         self.close()
         self._spawn()
         client = {"name": "jalopy", "version": installed_version()}
@@ -131,12 +121,7 @@ class ToolServer:
         return self._list()
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Have a tool do something.
-
-        Raises:
-            ToolServerError: the server does not answer, or not soundly.
-            StoppedError: the user did not want to wait.
-        """
+        """Have a tool do something. Raises ToolServerError, or StoppedError."""
         parts: list[str] = []
         said = self._request("tools/call", {"name": name, "arguments": dict(arguments)}, self._limits.call_s)
         content = said.get("content")
@@ -156,8 +141,6 @@ class ToolServer:
             self._end()
         self._child = self._end = None
         self._unread.clear()
-
-    # ---- the process
 
     def _spawn(self) -> None:
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | self._environment
@@ -182,8 +165,6 @@ class ToolServer:
         self._end = weakref.finalize(self, _end, self._child, writing)
         assert self._child.stdin is not None
         os.set_blocking(self._child.stdin.fileno(), False)
-
-    # ---- requests
 
     def _list(self) -> tuple[ServedTool, ...]:
         found: dict[str, ServedTool] = {}
@@ -260,7 +241,7 @@ class ToolServer:
                 except BlockingIOError:
                     continue
                 except OSError:
-                    raise self._gone() from None
+                    raise self._fault("has ended") from None
 
     def _read_line(self, deadline_s: float, patience_s: float, room: int) -> bytes:
         assert self._child is not None
@@ -275,7 +256,7 @@ class ToolServer:
                 continue
             piece = os.read(pipe, _READ_BYTES)
             if not piece:
-                raise self._gone()
+                raise self._fault("has ended")
             self._unread += piece
         line = bytes(self._unread[:end])
         del self._unread[: end + 1]
@@ -289,9 +270,6 @@ class ToolServer:
             raise StoppedError
         if time.monotonic() >= deadline_s:
             raise self._fault(f"did not answer within {patience_s:g} s")
-
-    def _gone(self) -> ToolServerError:
-        return self._fault("has ended")
 
     def _fault(self, what: str) -> ToolServerError:
         self.close()

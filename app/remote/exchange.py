@@ -11,14 +11,16 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
 from app.downloads.refusal import ConnectionCut, DownloadError, StatusError, host_of, pause_s_of
 from app.downloads.web import REDIRECTS, Response, Web
+from app.library.listing import ModelEntry
 from app.program import exit_codes
 from app.program.refusals import Refusal
-from app.program.remote_model import RemoteModel
+from app.program.remote_model import RemoteModel, server_address
 from app.remote.pieces import Piece, count_of, events, parsed, piece_of, text_of
 from app.text.clean_text import clean_line
 from app.text.figures import whole_seconds
@@ -61,11 +63,7 @@ class Listed:
 
 
 class Exchange:
-    """One request. Use it once; ``cancel`` may be called by any thread.
-
-    Args:
-        key: of the server; sent where nobody on the way can read it.
-    """
+    """One request, which any thread may cancel. ``key``: of the server; sent where nobody on the way can read it."""
 
     def __init__(
         self,
@@ -98,12 +96,7 @@ class Exchange:
         return [one for one in listed if one.name]
 
     def pieces(self, path: str, request: Mapping[str, Any]) -> Iterator[Piece]:
-        """Ask for a reply; the last piece may have figures alone.
-
-        Raises:
-            ConnectionCut: the connection ended before the reply did.
-            DownloadError: anything else that went wrong.
-        """
+        """Ask for a reply; the last piece may have figures alone. Raises ConnectionCut, or another DownloadError."""
         limits = self._limits
         response = self._send(path, json.dumps(request).encode(), limits.silence_s, limits.whole_s)
         try:
@@ -169,8 +162,6 @@ class Exchange:
             yield piece
             if now_s > self._text_s + self._limits.silence_s:
                 raise ConnectionCut(f"{self._host}: no word came for {whole_seconds(self._limits.silence_s)}")
-
-    # ---- what a server says instead of a reply
 
     def _refused(self, response: Response) -> DownloadError:
         status, pause_s = response.status, pause_s_of(response.headers)
@@ -246,3 +237,19 @@ def _from_keyring(host: str) -> str:
 
         return keyring.get_password(SERVICE, host) or ""
     return ""
+
+
+def served_models(server: str) -> list[ModelEntry]:
+    """Ask a server which models it computes. Raises Refusal: it does not say, or its key cannot be one."""
+    asked = RemoteModel(server_address(server))
+    return [
+        ModelEntry(
+            Path(),
+            clean_line(one.name, 60),
+            asked.host,
+            n_parts=0,
+            context_length=one.n_ctx,
+            served=RemoteModel(asked.server, one.name),
+        )
+        for one in Exchange(asked, find_key(asked.host)).models()
+    ]

@@ -41,12 +41,7 @@ class Piece:
 
 
 def events(body: Iterable[bytes], host: str) -> Iterator[Any]:
-    """Yield the JSON objects of a stream of server-sent events until it says that it is done.
-
-    Raises:
-        ConnectionCut: it ends before that.
-        DownloadError: a line does not end, or what comes is no JSON.
-    """
+    """Yield the JSON objects of a stream of events until it says that it is done. Raises DownloadError."""
     for line in _lines(body, host):
         if line.lstrip()[:1] in (b"<", b"{"):
             yield parsed(line, host)

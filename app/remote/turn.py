@@ -8,9 +8,8 @@ from typing import Any
 
 from app.chat import events
 from app.chat.reply import ReplyMeter
-from app.chat.reply_text import GrowingReply, ReplyText
+from app.chat.reply_text import GrowingReply, ReplyText, TextEvent
 from app.chat.status import Activity
-from app.chat.turn import reason_of
 from app.chat.wire import Wire
 from app.conversations.thinking import Thinking
 from app.remote.exchange import Exchange
@@ -48,11 +47,7 @@ class Begun:
 
 
 class _Echo:
-    """The beginning of a reply that is continued, which some servers say again before they go on.
-
-    Args:
-        begun: what was sent of it; too short a text may well come twice.
-    """
+    """The beginning of a reply that is continued, which some servers say again; a short one may well come twice."""
 
     def __init__(self, begun: str) -> None:
         self._left, self._held = begun if len(begun) >= _LEAST_ECHO_CHARS else "", ""
@@ -73,14 +68,7 @@ class _Echo:
 
 
 class RemoteTurn:
-    """A request and its reply.
-
-    Args:
-        exchange: not used yet.
-        path, request: what is sent.
-        begun: of a reply that is continued; None for a new one.
-        tells_pieces: whether every piece is reported as it came.
-    """
+    """A request and its reply; ``begun``: of one that is continued. ``tells_pieces``: each is reported as it came."""
 
     def __init__(
         self,
@@ -92,14 +80,16 @@ class RemoteTurn:
         tells_pieces: bool = False,
     ) -> None:
         self._wire, self._exchange, self._path, self._request = wire, exchange, path, request
-        self._begun, self._tells_pieces, self._is_reopened = begun or Begun(), tells_pieces, begun is None
+        self._begun, self._tells_pieces = begun or Begun(), tells_pieces
         self._pieces: list[str] = []
         self._is_in_thought = False
         """Whether the server has told a thought apart, and nothing else since."""
         self._growing = GrowingReply()
-        self.meter = ReplyMeter(0, wire.clock)
+        self.meter = ReplyMeter(0, wire.now_s)
         self._echo = _Echo(self._begun.sent)
-        self._text = ReplyText(self._emit, self.meter, "", self._begun.thinking)
+        self._text = ReplyText(
+            self._emit, self.meter, "", begun.raw if begun is not None else None, self._begun.thinking
+        )
 
     @property
     def answer(self) -> str:
@@ -115,15 +105,7 @@ class RemoteTurn:
         return self._begun.raw + "".join(self._pieces)
 
     def run(self) -> bool:
-        """Answer; True when there is a reply, whole or partial.
-
-        Raises:
-            Exception: what went wrong before anything came.
-        """
-        with self._wire.running(self._exchange, self):
-            return self._run()
-
-    def _run(self) -> bool:
+        """Answer; True when there is a reply, whole or partial. Raises what went wrong before anything came."""
         self._wire.update(activity=Activity.READING, since_s=self.meter.started_s, meter=self.meter, turn_starts=())
         try:
             for piece in self._exchange.pieces(self._path, self._request):
@@ -138,7 +120,7 @@ class RemoteTurn:
                 self._emit(events.PromptStopped())
                 return False
         self.meter.finish_reason = self.meter.finish_reason or "stop"
-        self._finish()
+        self._text.finish()
         self._emit(events.GenerationFinished(self.meter.ending, self.meter.figures(), (), self.text()))
         return True
 
@@ -146,8 +128,8 @@ class RemoteTurn:
         self.meter.finish_reason = "error"
         if not self._pieces:
             raise error
-        self._finish()
-        self._emit(events.GenerationFailed(reason_of(error), self.meter.figures(), (), self.text(), error))
+        self._text.finish()
+        self._emit(events.GenerationFailed(events.reason_of(error), self.meter.figures(), (), self.text(), error))
         return True
 
     def _take(self, piece: Piece) -> None:
@@ -155,11 +137,14 @@ class RemoteTurn:
         text = "".join(self._raw(piece))
         if piece.answer or piece.thought:
             if not self.meter.token_times_s:
-                self.meter.prefill_s = self._wire.clock() - self.meter.started_s
-            self.meter.token_times_s.append(self._wire.clock())
+                self.meter.prefill_s = self._wire.now_s() - self.meter.started_s
+            self.meter.token_times_s.append(self._wire.now_s())
             self._wire.update(activity=Activity.WRITING)
         if text:
-            self._show(text)
+            self._pieces.append(text)
+            self._text.push(text)
+            if self._tells_pieces:  # last: whoever shows it has saved it before
+                self._emit(events.PieceGenerated(text))
         if piece.finish:
             self.meter.finish_reason = "length" if piece.finish == "length" else "stop"
         if piece.figures is not None:
@@ -175,23 +160,6 @@ class RemoteTurn:
             yield CLOSED + piece.answer.lstrip("\n") if self._is_in_thought else piece.answer
             self._is_in_thought = False
 
-    def _show(self, text: str) -> None:
-        self._reopen()
-        self._pieces.append(text)
-        self._text.push(text)
-        if self._tells_pieces:  # last: whoever shows it has saved it before
-            self._emit(events.PieceGenerated(text))
-
-    def _reopen(self) -> None:
-        if not self._is_reopened:
-            self._is_reopened = True
-            self._emit(events.ReplyReopened())
-            self._text.push(self._begun.raw)
-
-    def _finish(self) -> None:
-        self._reopen()
-        self._text.finish()
-
     def _note(self, said: Figures) -> None:
         """Take the server's figures; its time for the prompt goes before the one that was measured here."""
         meter, times_s = self.meter, self.meter.token_times_s
@@ -204,9 +172,7 @@ class RemoteTurn:
             meter.token_times_s = [times_s[at * len(times_s) // n_tokens] for at in range(n_tokens)]
 
     def _emit(self, event: events.Event) -> None:
-        if isinstance(
-            event, (events.TextGenerated, events.ThoughtGenerated, events.ThinkingFinished, events.ReplyReopened)
-        ):
+        if isinstance(event, TextEvent):
             self._growing.take(event)
         self._wire.emit(event)
 

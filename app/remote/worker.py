@@ -15,7 +15,6 @@ from app.chat.answer_form import GRAMMAR, REGEX, AnswerForm
 from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
 from app.chat.status import Activity, EngineStatus
-from app.chat.turn import reason_of
 from app.chat.wire import Wire
 from app.conversations.conversation import PastTurn
 from app.conversations.thinking import Thinking
@@ -66,12 +65,13 @@ class RemoteWorker:
     ) -> None:
         self._wire, self._options, self._sampling, self._exchange = wire, options, sampling, exchange
         self._open: _Open | None = None
-        self._thinking = ThinkingMode()
         self._system: str | None = None
         self._turns: tuple[PastTurn, ...] = ()
         self._n_dropped = 0
         """Turns at the conversation's beginning that had left an engine's context."""
         self._used_tokens = 0
+        self._seen: tuple[ModelPlace, _Open] | None = None
+        """What was looked at last."""
 
     @property
     def is_open(self) -> bool:
@@ -82,9 +82,9 @@ class RemoteWorker:
         """Carry a command out."""
         if isinstance(command, commands.Load):
             self._load(command)
-        elif isinstance(command, (commands.StartConversation, commands.OpenConversation)):
-            self._begin(command.system, *_taken(command))
-            if isinstance(command, commands.OpenConversation) and command.turns:
+        elif isinstance(command, commands.OpenConversation):
+            self._begin(command.system, command.turns, command.n_dropped)
+            if command.turns:
                 self._wire.emit(events.ConversationTakenUp(0))
         elif isinstance(command, commands.Prepare):
             self._wire.idle_work.end()
@@ -92,21 +92,8 @@ class RemoteWorker:
             self._wire.emit(events.TuningEnded("the model is computed elsewhere, and not by threads of this machine"))
         elif isinstance(command, commands.Think):
             self._think(command)
-        elif isinstance(
-            command, (commands.Ask, commands.Regenerate, commands.Continue, commands.ContinueEdited, commands.Complete)
-        ):
+        elif isinstance(command, commands.Turn):
             self._take_turn(command)
-
-    def report(self, command: commands.Command, error: BaseException) -> None:
-        """Say what went wrong with a command."""
-        if isinstance(command, commands.UNASKED):
-            return
-        if isinstance(command, commands.Load):
-            self.unload()
-            self._wire.emit(events.ModelFailed(reason_of(error), error))
-        else:
-            self.settle()
-            self._wire.emit(events.GenerationFailed(reason_of(error), error=error))
 
     def settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free."""
@@ -114,44 +101,42 @@ class RemoteWorker:
         if opened is None:
             self._wire.status = EngineStatus()
             return
-        host, used = opened.model.host, self._used_tokens
-        self._wire.status = EngineStatus(
-            Activity.READY, meter=meter, n_ctx=opened.n_ctx, server=host, context_used=used
-        )
+        status = EngineStatus(Activity.READY, meter=meter, server=opened.model.host)
+        self._wire.status = replace(status, n_ctx=opened.n_ctx, context_used=self._used_tokens)
 
     def unload(self) -> None:
         """Forget the server."""
         self._open, self._wire.thinking = None, ""
         self.settle()
 
-    # ---- models
-
-    def can_open(self, path: ModelPlace) -> bool:
-        """Ask the server whether it has the model, while another one is open."""
+    def look_at(self, path: ModelPlace) -> None:
+        """Ask which models there are, and choose. Raises Refusal or DownloadError: it is not there, or unknown."""
         assert isinstance(path, RemoteModel)
+        self._wire.status = EngineStatus(Activity.LOADING, clean_line(path.stem, 40), since_s=self._wire.now_s())
+        key = find_key(path.host)
+        exchange = self._exchange(path, key)
         try:
-            self._look(path)
-        except Exception as error:
-            self._wire.emit(events.ModelKept(reason_of(error), is_open=True))
-            return False
-        return True
+            with self._wire.running(exchange):
+                found = _chosen(path, exchange.models())
+        except DownloadError:
+            if exchange.is_cancelled:
+                raise Refusal("stopped before the server answered") from None
+            raise
+        self._seen = path, _Open(replace(path, name=found.name), found.n_ctx, key)
 
     def _load(self, command: commands.Load) -> None:
         assert isinstance(command.path, RemoteModel)
-        meter = self._wire.status.meter
-        try:
-            opened = self._look(command.path)
-        except Exception as error:
-            if self._open is None:
-                raise
-            self.settle(meter)
-            self._wire.emit(events.ModelKept(reason_of(error), is_open=True))
-            return
-        self._open = opened
+        if self._seen is None or self._seen[0] is not command.path:
+            self.look_at(command.path)
+        assert self._seen is not None
+        self._open = opened = self._seen[1]
+        self._seen = None
         place = opened.model
-        self._begin(command.system, command.turns, command.n_dropped)
-        self._thinking = ThinkingMode.parse(self._options.recall_thinking(place))
-        self._wire.thinking = str(self._thinking)
+        if command.keeps:
+            self._begin(command.system, command.turns, command.n_dropped)
+        else:
+            self._begin(command.system)
+        self._wire.thinking = str(ThinkingMode.parse(self._options.recall_thinking(place)))
         if self._options.generation is not None:
             self._options.generation.recall(place)
         name = clean_line(place.name, 60)
@@ -160,52 +145,24 @@ class RemoteWorker:
                 name, "", str(place), opened.n_ctx, 0, 0, _notices(opened), place.name, self._wire.thinking, place.host
             )
         )
-        if command.turns:
+        if self._turns:
             self._wire.emit(events.ConversationReread(0, 0, 0.0) if command.rereads else events.ConversationTakenUp(0))
-
-    def _look(self, wanted: RemoteModel) -> _Open:
-        """Ask which models there are, and choose.
-
-        Raises:
-            Refusal: the server has none, or not this one.
-            DownloadError: it does not say.
-        """
-        self._wire.status = EngineStatus(Activity.LOADING, clean_line(wanted.stem, 40), since_s=self._wire.clock())
-        key = find_key(wanted.host)
-        exchange = self._wire.reply = self._exchange(wanted, key)
-        try:
-            if self._wire.cancelled.is_set():
-                exchange.cancel()
-            found = _chosen(wanted, exchange.models())
-        except DownloadError:
-            if exchange.is_cancelled:
-                raise Refusal("stopped before the server answered") from None
-            raise
-        finally:
-            self._wire.reply = None
-        return _Open(replace(wanted, name=found.name), found.n_ctx, key)
 
     def _think(self, command: commands.Think) -> None:
         if self._open is None:
             return
-        self._thinking = ThinkingMode.parse(command.mode)
-        self._wire.thinking = str(self._thinking)
-        remember = self._options.remember_thinking
-        trouble = remember(self._open.model, self._wire.thinking) if remember is not None else None
-        if self._thinking.budget_tokens is not None:
+        thinking = ThinkingMode.parse(command.mode)
+        self._wire.thinking = str(thinking)
+        trouble = self._options.remember_thinking(self._open.model, self._wire.thinking)
+        if thinking.budget_tokens is not None:
             trouble = "a server is only told to think, not how long"
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
-
-    # ---- turns
 
     def _begin(self, system: str | None, turns: tuple[PastTurn, ...] = (), n_dropped: int = 0) -> None:
         self._system, self._turns, self._n_dropped, self._used_tokens = system, turns, n_dropped, 0
         self.settle()
 
-    def _take_turn(
-        self,
-        command: commands.Ask | commands.Regenerate | commands.Continue | commands.ContinueEdited | commands.Complete,
-    ) -> None:
+    def _take_turn(self, command: commands.Turn) -> None:
         opened = self._open
         asked = _Asked("", self._turns) if isinstance(command, commands.Complete) else self._asked(command)
         if opened is None or asked is None:
@@ -220,7 +177,9 @@ class RemoteWorker:
         request = {"model": opened.model.name, **request, **self._how()}
         turn = RemoteTurn(self._wire, exchange, path, request, asked.begun, self._options.tells_pieces)
         try:
-            if turn.run() and not isinstance(command, commands.Complete):
+            with self._wire.running(exchange, turn):
+                is_answered = turn.run()
+            if is_answered and not isinstance(command, commands.Complete):
                 self._turns = (*asked.before, PastTurn(asked.question, turn.answer))
                 self._used_tokens = turn.meter.prompt_tokens + turn.meter.tokens
         finally:
@@ -262,10 +221,10 @@ class RemoteWorker:
 
     def _thought(self) -> dict[str, Any]:
         """Return the fields that ask for more or less thinking; what is left to the server has none."""
-        if self._thinking.level:
-            return {"reasoning_effort": self._thinking.level}
-        is_on = self._thinking.is_on
-        return {} if is_on is None else {"chat_template_kwargs": {"enable_thinking": is_on}}
+        thinking = ThinkingMode.parse(self._wire.thinking)
+        if thinking.level:
+            return {"reasoning_effort": thinking.level}
+        return {} if thinking.is_on is None else {"chat_template_kwargs": {"enable_thinking": thinking.is_on}}
 
     def _how(self) -> dict[str, Any]:
         """Return what the user has set; the rest is the server's choice."""
@@ -290,10 +249,6 @@ def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _taken(command: commands.StartConversation | commands.OpenConversation) -> tuple[tuple[PastTurn, ...], int]:
-    return (command.turns, command.n_dropped) if isinstance(command, commands.OpenConversation) else ((), 0)
-
-
 def _edited(text: str, thinking: Thinking | None) -> Begun:
     if thinking is not None and not thinking.is_closed:
         return Begun("", replace(thinking, text=text))
@@ -301,11 +256,7 @@ def _edited(text: str, thinking: Thinking | None) -> Begun:
 
 
 def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:
-    """Return the model that is meant: by its name, by the only one that has it in its name, or the first of all.
-
-    Raises:
-        Refusal: there is none.
-    """
+    """Return the model of this name, the only one with it in its name, or the first. Raises Refusal: there is none."""
     if not listed:
         raise Refusal(f"{wanted.host}: has no model")
     exact = [one for one in listed if wanted.name in ("", one.name)]

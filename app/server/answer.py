@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat import opening
 from app.chat.form_constraint import FormConstraint, Forms
-from app.chat.reply import Reply
+from app.chat.reply import Reply, limit_of
 from app.chat.saved_states import SavedStates
-from app.chat.thought_limit import limit_of
 from app.conversations.thinking import ThinkingSplitter, is_opening_of, tag_ids
 from app.program.settings import Settings
 from app.server.answer_form import call_form

@@ -6,6 +6,7 @@ holds there. On battery, what holds on mains is used until there is something be
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -25,16 +26,12 @@ _FIELDS = 5
 
 @record
 class Place:
-    """Where a choice holds.
-
-    Attributes:
-        machine, model: as ``app.chat.opening`` names them.
-        kernels: names the compiled code.
-    """
+    """Where a choice holds; machine and model as ``app.chat.opening`` names them."""
 
     machine: str
     model: str
     kernels: str = ""
+    """Names the compiled code."""
     on_battery: bool = False
 
     def key(self, on_battery: bool) -> str:
@@ -44,17 +41,13 @@ class Place:
 
 @record
 class Recalled:
-    """The remembered choice.
-
-    Attributes:
-        choice: to begin with; None where nothing is.
-        measured: its circumstances; None where it was made by hand.
-        doubt: why it may not hold, as "threads were tuned on mains, now on battery"; "" for no reason.
-    """
+    """The remembered choice to begin with; None where nothing is."""
 
     choice: TunedChoice | None = None
     measured: Measured | None = None
+    """Its circumstances; None where it was made by hand."""
     doubt: str = ""
+    """Why it may not hold, as "threads were tuned on mains, now on battery"; "" for no reason."""
 
 
 def kv_type_of(wanted: str, choice: TunedChoice | None) -> str:
@@ -69,10 +62,9 @@ def recall(kept: ProgramState, place: Place) -> Recalled:
     own, other = place.key(place.on_battery), place.key(not place.on_battery)
     if own in kept.tuned_threads:
         measured = kept.tuned_when.get(own)
-        is_old = measured is not None and "" not in (measured.kernels, place.kernels)
+        kernels = {measured.kernels, place.kernels} if measured is not None else set()
         doubt = "threads were tuned with another version of the engine"
-        is_old = is_old and measured is not None and measured.kernels != place.kernels
-        return Recalled(kept.tuned_threads[own], measured, doubt if is_old else "")
+        return Recalled(kept.tuned_threads[own], measured, doubt if len(kernels) > 1 and "" not in kernels else "")
     if other in kept.tuned_threads and place.on_battery:
         doubt = "threads were tuned on mains, now on battery"
         return Recalled(kept.tuned_threads[other], kept.tuned_when.get(other), doubt)
@@ -149,14 +141,8 @@ def best_choice(report: TuningReport, now: TunedChoice) -> TunedChoice:
 
 def choice_to_remember(report: TuningReport, now: TunedChoice, remembered: TunedChoice | None) -> TunedChoice:
     """Return this choice; fields that were not measured keep their remembered value, whatever the settings say."""
-    best = best_choice(report, now)
-    return TunedChoice(
-        best.decode,
-        best.prefill,
-        best.pinned,
-        _best_option(report, "weights") or (remembered.weights if remembered is not None else ""),
-        _best_option(report, "kv") or (remembered.kv_type if remembered is not None else ""),
-    )
+    weights, kv_type = (remembered.weights, remembered.kv_type) if remembered is not None else ("", "")
+    return best_choice(report, replace(now, weights=weights, kv_type=kv_type))
 
 
 def measured_of(report: TuningReport, choice: TunedChoice, conditions: Conditions, kernels: str) -> Measured | None:

@@ -142,17 +142,14 @@ _CELL = 19
 
 def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[BarLine]:
     """Draw one comparison: heading, what it takes, and a line for each way that was measured."""
-    lines = [BarLine(f" {_title(comparison):<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(), Role.HEADING)]
+    title = "weights" if comparison.part == "weights" else "KV cache"
+    lines = [BarLine(f" {title:<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(), Role.HEADING)]
     if not any(option.tps for option in comparison.options):
         return [*lines, BarLine(f"   {comparison.left_out or comparison.estimate}", Role.PLAIN)]
     lines += [_option_line(option, comparison, in_use, glyphs) for option in comparison.options]
     if comparison.left_out:
         lines.append(BarLine(f"   {comparison.left_out}", Role.PLAIN))
     return lines
-
-
-def _title(comparison: Comparison) -> str:
-    return "weights" if comparison.part == "weights" else "KV cache"
 
 
 def _option_line(option: Option, comparison: Comparison, in_use: str, glyphs: Glyphs) -> BarLine:

@@ -1,9 +1,7 @@
-"""Threads and memory modes in use, those remembered, and requests to change them; and ``/threads`` in words."""
+"""Threads and memory modes in use, and those remembered; and ``/threads`` in words."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 
 from app.program.state import TunedChoice
@@ -13,35 +11,13 @@ from app.text.record import record
 
 @record
 class ThreadsInUse:
-    """The choice in use, and the one for the next start. As a wish: the choice to use.
-
-    Attributes:
-        remembered: for this machine and model; None where nothing is.
-        most: threads there is room for.
-    """
+    """The choice in use, and the one for the next start. As a wish: the choice to use."""
 
     now: TunedChoice
     remembered: TunedChoice | None = None
+    """For this machine and model; None where nothing is."""
     most: int = 1
-
-
-class ThreadWishes:
-    """The screen's thread wishes, the engine's grants between two steps; the latest wish is the one that counts."""
-
-    def __init__(self) -> None:
-        self._wishes: deque[ThreadsInUse] = deque(maxlen=1)
-        self.in_use: ThreadsInUse | None = None
-        """None while there is no model. Only the engine's thread sets it."""
-        self.grant: Callable[[], None] = lambda: None
-        """Called by the engine's thread wherever no step is being computed; costs nothing without a wish."""
-
-    def wish(self, wanted: ThreadsInUse) -> None:
-        """Ask for other threads."""
-        self._wishes.append(wanted)
-
-    def take(self) -> ThreadsInUse | None:
-        """Return the wish that stands, and forget it."""
-        return self._wishes.pop() if self._wishes else None
+    """Threads there is room for."""
 
 
 USAGE = "/threads N sets both, /threads N M writing and reading"
@@ -52,11 +28,7 @@ class ThreadsRefused(Exception):
 
 
 def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
-    """Return the threads wished for by one count for everything, or two: for writing and for reading.
-
-    Raises:
-        ThreadsRefused: it is neither, or out of range.
-    """
+    """Return the threads of one count for both, or of two: to write and to read. Raises ThreadsRefused."""
     words = text.split()
     if not 1 <= len(words) <= 2 or not all(word.isascii() and word.isdigit() and len(word) < 5 for word in words):
         raise ThreadsRefused(f"not a number of threads ({USAGE})")

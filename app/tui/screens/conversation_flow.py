@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from app.chat import preset
 from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
+from app.chat.generation import choose_persona, listed_personas, save_preset
 from app.conversations.conversation import ChatMessage, Role
 from app.conversations.export import save_as
 from app.conversations.journal import AtHand
@@ -224,16 +224,16 @@ class ConversationFlow:
     async def start_with_persona(self, wanted: str = "") -> None:
         """List the personas, begin a new conversation with one, or keep the present choice as one."""
         if not wanted:
-            self._note(preset.listed())
+            self._note(listed_personas())
             return
         if self._notes.refuses_while_busy():
             return
         generation = self._bridge.generation
         try:
-            if line := preset.saved(wanted, self._turns.conversation.system, generation):
+            if line := save_preset(wanted, self._turns.conversation.system, generation):
                 self._note(line)
                 return
-            persona, parameters = preset.chosen(wanted, generation)
+            persona, parameters = choose_persona(wanted, generation)
         except Refusal as refusal:
             self._note(str(refusal), is_error=True)
             return

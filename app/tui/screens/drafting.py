@@ -94,7 +94,7 @@ class Drafting:
     def note_change(self) -> None:
         """The text in the prompt has changed."""
         if self._prepared and not self._text.startswith(self._prepared):
-            self._bridge.drop_preparation()
+            self._bridge.idle_work.drop()
         self._wake()
 
     def note_free(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from app.chat.thinking_command import USAGE
+from app.chat.generation import THINK_USAGE as USAGE
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.copying import Copying
 from app.tui.screens.message_editing import MessageEditing

@@ -7,8 +7,8 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.screen import Screen
 
+from app.chat.generation import describe_thinking
 from app.chat.status import Activity
-from app.chat.thinking_command import describe_thinking
 from app.program.settings import AUTO
 from app.text.figures import counted
 from app.text.glyphs import choose_glyphs

@@ -127,7 +127,8 @@ class ReplyFlow:
     ) -> ReplyView:
         self._editing.note_replied()
         view = self._views.growing_reply()
-        view.message = self._turns.note_reply(ending, reply_figures, ids, raw, calls, calls_at)
+        done = events.GenerationFinished(ending, reply_figures, ids, raw, calls, calls_at)
+        view.message = self._turns.note_reply(done)
         view.finish(*footers(view.message))
         view.offer(GOES_ON if self._turns.can_continue else "")
         # When the last pass of its Markdown is done, and with it the number of widgets known.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
@@ -10,11 +11,10 @@ from app.chat.bridge import EngineBridge
 from app.chat.commands import MeasureBandwidth
 from app.chat.status import Activity, EngineStatus
 from app.machine.machine_monitor import MachineMonitor
+from app.machine.paced import Rate
 from app.machine.records import Ceiling, EngineFigures, ceiling_at
 from app.machine.sample import MachineSample
-from app.machine.stutters import Stutter, StutterWatch
-from app.machine.threads import InterfaceMeter
-from app.machine.token_speed import BUCKET_S, RateHistory, rate_over
+from app.machine.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over
 from app.text.record import record
 from app.tui.speed.interface_pace import MOST_SHARE, InterfacePace
 
@@ -72,7 +72,7 @@ class PerformanceWatch:
     def __init__(self, bridge: EngineBridge, pace: InterfacePace | None = None) -> None:
         self.pace = pace or InterfacePace()
         self._bridge = bridge
-        self._interface = InterfaceMeter()
+        self._interface = Rate(time.thread_time)
         self._interface_share: float | None = None
         self._viewers = 0
         self._samples: deque[MachineSample] = deque(maxlen=_SAMPLES_KEPT)
@@ -96,16 +96,16 @@ class PerformanceWatch:
         if not self._viewers:
             self._monitor.forget_rates()
         self._viewers += 1
-        self._bridge.watch(True)
+        self._bridge.is_watched = True
 
     def end(self) -> None:
         """A view disappears; the last one ends all looking."""
         self._viewers = max(0, self._viewers - 1)
-        self._bridge.watch(self.is_watched)
+        self._bridge.is_watched = self.is_watched
 
     def note_interface_cost(self) -> None:
         """Measure what the calling thread, the one that draws, took since the last call; about once a second."""
-        self._interface_share = self._interface.share(self._bridge.now_s())
+        self._interface_share = self._interface.since_last(self._bridge.now_s())
         self.pace.note_cost(self._interface_share, self._bridge.status.is_busy)
 
     def look(self) -> PerformanceView:

@@ -22,10 +22,11 @@ from app.chat.answer_form import (
     bounded_form,
     read_form_file,
 )
+from app.chat.context_room import EarlierPart, TurnPrompt
 from app.chat.form_choice import FormChoice
 from app.chat.form_constraint import MOST_RULES, Forms, check_form
 from app.chat.options import ChatOptions
-from app.chat.turn import EarlierPart, EngineTurn, TurnPrompt
+from app.chat.turn import EngineTurn
 from app.chat.wire import Wire
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal

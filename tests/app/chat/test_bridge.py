@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Ask, GrantThreads, Load, MeasureBandwidth, Regenerate, StartConversation, Weigh
+from app.chat.commands import Ask, GrantThreads, Load, MeasureBandwidth, OpenConversation, Regenerate, Weigh
 from app.chat.events import (
     GenerationFailed,
     GenerationFinished,
@@ -313,7 +313,7 @@ def test_a_message_that_does_not_fit_is_refused_with_counts_and_forgotten(engine
 def test_a_new_conversation_forgets_the_turns_and_takes_the_system_prompt(engine, script):
     engine.load()
     engine.ask("hi")
-    engine.bridge.send(StartConversation("be brief"))
+    engine.bridge.send(OpenConversation("be brief"))
     engine.ask("hi")
     spoken = script.opened[-1].tokenizer.decode(engine.session.tokens)
     assert spoken.startswith("be briefhi")
@@ -359,7 +359,7 @@ def test_the_queue_of_commands_is_bounded(engine, script):
     script.open_gate = Gate()
     engine.bridge.send(Load(Path("model.gguf"), None))
     assert script.open_gate.waiting.wait(_PATIENCE_S)
-    accepted = [engine.bridge.send(StartConversation(None)) for _ in range(20)]
+    accepted = [engine.bridge.send(OpenConversation(None)) for _ in range(20)]
     assert accepted.count(True) == 8
     assert accepted[-1] is False
 

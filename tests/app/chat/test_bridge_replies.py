@@ -13,7 +13,6 @@ from app.chat.commands import (
     Load,
     OpenConversation,
     Regenerate,
-    StartConversation,
     Weigh,
 )
 from app.chat.events import (
@@ -86,7 +85,7 @@ def test_a_stopped_reply_goes_on_to_what_an_uninterrupted_one_would_be(engine: E
     engine.load()
     engine.ask("count")
     wanted = engine.session.tokens
-    engine.bridge.send(StartConversation(None))
+    engine.bridge.send(OpenConversation(None))
     ask_and_stop(engine, "count", stops[0])
     for after in stops[1:]:
         engine.script.token_gate = gate = Gate()
@@ -252,7 +251,7 @@ def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
     status = engine.bridge.status
     assert status.turn_starts == (5, 13)
     assert status.context_used == engine.session.length == 5 + 8 + 7  # no <end> behind the last reply yet
-    engine.bridge.send(StartConversation(None))
+    engine.bridge.send(OpenConversation(None))
     give_up_s = time.monotonic() + _PATIENCE_S
     while engine.bridge.status.context_used:
         assert time.monotonic() < give_up_s

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.chat.commands import Ask, Prepare, StartConversation
+from app.chat.commands import Ask, OpenConversation, Prepare
 from app.chat.events import GenerationFinished, PromptCounted
 from app.chat.status import Activity
 from app.program.settings import built_in_settings
@@ -44,7 +44,7 @@ def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted
 
 
 def idle(engine: Engine) -> None:
-    wait_until(lambda: not engine.bridge._wire.idle_work._is_pending, engine)
+    wait_until(lambda: not engine.bridge.idle_work._is_pending, engine)
 
 
 def wait_until(condition: Callable[[], bool], engine: Engine) -> None:
@@ -98,7 +98,7 @@ def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
     assert engine.session.length == n_tokens
 
 
-@pytest.mark.parametrize("command", [Ask("hello"), StartConversation(None)])
+@pytest.mark.parametrize("command", [Ask("hello"), OpenConversation(None)])
 def test_anything_that_is_asked_ends_it_at_once(engine, script, command):
     script.prefill_gate = Gate()
     assert engine.bridge.send(Prepare(FORTY, True))
@@ -117,7 +117,7 @@ def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
     script.prefill_gate = Gate()
     assert engine.bridge.send(Prepare(FORTY, True))
     assert script.prefill_gate.waiting.wait(_PATIENCE_S)
-    engine.bridge._wire.idle_work.is_dropped = True  # as if the session had cleared its flag just after
+    engine.bridge.idle_work.is_dropped = True  # as if the session had cleared its flag just after
     idle(engine)
     assert engine.session.length == 0
 

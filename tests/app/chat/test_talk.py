@@ -180,7 +180,8 @@ def test_a_message_that_is_asked_again_and_does_not_fit_any_more_stays(talk: Tal
 def test_another_model_reads_the_conversation_and_goes_on(talk: Talk, script: Script) -> None:
     opened(talk)
     answer(talk.ask("first"))
-    assert any(isinstance(event, ModelLoaded) for event in talk.switch_model(Path("other.gguf")))
+    events = list(talk.switch_model(Path("other.gguf")))
+    assert isinstance(events[0], ModelLoaded)
     assert cache_text(script).startswith("firstone.")
     assert answer(talk.ask("second")) == "two."
     assert [message.role for message in talk.turns.conversation.messages] == [Role.USER, Role.ASSISTANT] * 2

@@ -8,10 +8,9 @@ import pytest
 from app.chat import opening
 from app.chat.commands import Ask, Continue, ContinueEdited, Think
 from app.chat.events import GenerationFinished, ThinkingChosen, ThinkingFinished, ThoughtGenerated
+from app.chat.generation import chosen_thinking, describe_thinking, parse_thinking
 from app.chat.live_conversation import LiveConversation
-from app.chat.reply import Reply
-from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
-from app.chat.thought_limit import ThoughtLimit
+from app.chat.reply import Reply, ThoughtLimit
 from app.conversations.conversation import Ending
 from app.conversations.thinking import Thinking, answer_start, is_opening_of
 from app.program.refusals import Refusal
@@ -171,17 +170,17 @@ def test_a_reply_goes_on_behind_the_opening_it_was_written_behind(model: Model) 
             if written == "off" != now:  # what a plain answer goes on behind opens no thought
                 assert opened_by(chat.opening) is None
             else:
-                assert list(begun[0].ids) == prompt, (written, now)
-            assert begun[0].earlier is not None
-            assert list(begun[0].earlier.ids) == ids
+                assert list(begun.ids) == prompt, (written, now)
+            assert begun.earlier is not None
+            assert list(begun.earlier.ids) == ids
             assert str(chat.thinking) == now
             live.end_turn(False)
             edited = live.begin_turn(ContinueEdited("no", 0, thinking))
             assert edited is not None
-            assert list(edited[0].ids) == list(begun[0].ids)
-            assert edited[0].earlier is not None
+            assert list(edited.ids) == list(begun.ids)
+            assert edited.earlier is not None
             kept = text[: answer_start(text, opened_by(chat.opening))]
-            assert edited[0].earlier.text.replace(" ", "") == f"{kept}no"  # the vocabulary's words begin with a space
+            assert edited.earlier.text.replace(" ", "") == f"{kept}no"  # the vocabulary's words begin with a space
             live.end_turn(False)
 
 

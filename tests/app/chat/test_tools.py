@@ -89,7 +89,7 @@ class Chat:
     def wait_for(self, kind: type) -> Event:
         give_up_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < give_up_s:
-            self.bridge.wait(0.1)
+            self.bridge.arrived.wait(0.1)
             for event in self.bridge.drain():
                 if isinstance(event, TextGenerated):
                     self.turns.growing.take(event)
@@ -106,7 +106,7 @@ class Chat:
     def take_reply(self) -> tuple[ToolCall, ...]:
         done = self.wait_for(GenerationFinished)
         assert isinstance(done, GenerationFinished)
-        self.turns.note_reply(done.ending, done.figures, done.ids, done.raw, done.calls, done.calls_at)
+        self.turns.note_reply(done)
         return done.calls
 
     def answer_calls(self, *, yes: bool = True) -> str:
@@ -172,7 +172,7 @@ def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat
     def read_ahead() -> int:
         until(lambda: not chat.bridge.status.is_busy)
         assert chat.bridge.send(Prepare(draft, read_ahead=True))
-        until(lambda: not chat.bridge._wire.idle_work._is_pending)
+        until(lambda: not chat.bridge.idle_work._is_pending)
         return sum(event.read_tokens for event in chat.bridge.drain() if isinstance(event, PromptCounted))
 
     assert read_ahead() == 0

@@ -123,8 +123,8 @@ def test_the_profile_of_a_running_reply_is_looked_at_only_while_someone_watches(
     script.token_gate = Gate()
     engine.load()
     for is_watched, phases in ((False, 0), (True, 1)):
-        engine.bridge.watch(is_watched)
-        engine.bridge._wire.figures = EngineFigures(engine.bridge.figures.facts)
+        engine.bridge.is_watched = is_watched
+        engine.bridge.figures = EngineFigures(engine.bridge.figures.facts)
         engine.bridge.send(Ask("one"))
         script.token_gate.allow(6)
         settle(script.token_gate.waiting.is_set)

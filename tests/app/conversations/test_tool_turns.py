@@ -118,7 +118,7 @@ def test_tools_that_are_known_with_the_first_message_only_cost_no_token(
         assert knows_tools or tools.offer(model, chat)
         begun = live.begin_turn(Ask("And Rome?"))
         assert begun is not None
-        prompts.append(list(begun[0].ids))
+        prompts.append(list(begun.ids))
     assert prompts[0] == prompts[1]
     for reply in said.messages[1::2]:
         at = prompts[1].index(reply.ids[0])
@@ -157,7 +157,7 @@ def test_a_reply_becomes_a_call_when_its_results_come(process: TemplateProcess) 
     answered = AnsweredCalls(reply.calls, reply.calls_at, results.results)
     begun = live.begin_turn(Ask(results.text, answered=answered))
     assert begun is not None
-    ids = list(begun[0].ids)
+    ids = list(begun.ids)
     n_read = len(ids) - len("<|im_start|>assistant\n")
     assert ids[:n_read] == whole[:n_read]
     live.end_turn(is_kept=False)

@@ -5,10 +5,9 @@ import psutil
 import pytest
 
 from app.machine.machine_monitor import MachineMonitor
-from app.machine.paced import Paced
+from app.machine.paced import Paced, Rate
 from app.machine.processor import CoreLoads
 from app.machine.sample import Battery, Governor, MachineSample
-from app.machine.threads import InterfaceMeter
 from app.tui.speed.watch import PerformanceWatch
 from engine.machine import host
 from tests.app.machine.scripted_machine import LAPTOP_2014, STATUS, Frequency, ScriptedPsutil, write_tree
@@ -243,18 +242,18 @@ def test_a_reading_that_is_slow_is_taken_more_rarely():
 
 def test_the_interfaces_cost_is_that_of_its_own_thread():
     spent = iter([1.0, 1.03, 1.05])
-    meter = InterfaceMeter(lambda: next(spent))
-    assert meter.share(10.0) is None
-    assert meter.share(11.0) == pytest.approx(0.03)
-    assert meter.share(13.0) == pytest.approx(0.01)
+    meter = Rate(lambda: next(spent))
+    assert meter.since_last(10.0) is None
+    assert meter.since_last(11.0) == pytest.approx(0.03)
+    assert meter.since_last(13.0) == pytest.approx(0.01)
 
 
 def test_a_system_that_does_not_time_threads_knows_no_cost():
     def refuse() -> float:
         raise OSError("no such clock")
 
-    meter = InterfaceMeter(refuse)
-    assert [meter.share(10.0), meter.share(11.0)] == [None, None]
+    meter = Rate(refuse)
+    assert [meter.since_last(10.0), meter.since_last(11.0)] == [None, None]
 
 
 def test_this_machine_can_be_looked_at():

@@ -2,7 +2,7 @@ import pytest
 
 from app.machine import page_faults
 from app.machine.sample import MachineSample
-from app.machine.stutters import Stutter, StutterWatch, cause_of, excess_at
+from app.machine.token_speed import Stutter, StutterWatch, cause_of, excess_at
 
 SLOW = Stutter(token=20, begin_s=110.2, end_s=110.9)
 

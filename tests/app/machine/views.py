@@ -9,7 +9,7 @@ from app.chat.status import Activity, EngineStatus
 from app.machine.records import Ceiling, EngineFigures, ModelFacts, PhaseCost, TimeSpent
 from app.machine.reply_history import Earlier
 from app.machine.sample import Battery, Governor, MachineSample
-from app.machine.stutters import Stutter
+from app.machine.token_speed import Stutter
 from app.tui.speed.watch import PerformanceView, Speed
 
 GIB = 1 << 30

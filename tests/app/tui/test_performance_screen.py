@@ -76,7 +76,7 @@ async def test_the_memory_is_not_measured_while_a_reply_runs():
         await driver.until(driver.script.token_gate.waiting.is_set)
         await driver.pilot.press("f2")
         await driver.until(lambda: shown(driver, "limit: measured when idle"))
-        assert driver.app.bridge._wire.commands.empty()
+        assert driver.app.bridge.commands.empty()
         assert driver.script.n_bandwidth_probes == 0
 
 
@@ -104,13 +104,13 @@ async def test_nothing_is_looked_at_while_no_view_is_shown(samples):
     async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
         await driver.ask("hello")
         assert samples == []
-        assert not driver.app.bridge._wire.is_watched
+        assert not driver.app.bridge.is_watched
         await driver.pilot.press("f2")
         await driver.until(lambda: samples)
-        assert driver.app.bridge._wire.is_watched
+        assert driver.app.bridge.is_watched
         await driver.pilot.press("escape")
         await driver.until(lambda: not driver.app.watch_performance.is_watched)
-        assert not driver.app.bridge._wire.is_watched
+        assert not driver.app.bridge.is_watched
 
 
 async def test_the_strip_does_not_look_while_another_screen_lies_on_it(samples):

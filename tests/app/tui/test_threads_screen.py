@@ -67,7 +67,7 @@ async def tuning(
     memory: Memory | None = None,
     size: tuple[int, int] = (80, 24),
     machine: ScriptedMachine | None = None,
-    try_lookahead: Any = None,
+    try_lookahead: Any = lambda *_: {},
     **settings: object,
 ) -> AsyncIterator[Driver]:
     memory, machine = memory or Memory(), machine or ScriptedMachine()
