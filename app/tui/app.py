@@ -225,7 +225,7 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     async def action_report(self, wanted: str = "") -> None:
         """Copy a card with machine, model and speeds, or write it into a file."""
-        await self.chat.copying.report(wanted)
+        await self.chat.acting.report(wanted)
 
     def action_theme(self, name: str = "") -> None:
         """Choose the colours: by name, or from the list that shows each at once."""
@@ -268,7 +268,7 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     async def _ask_about_conversation(self, path: ModelPlace, title: str, outlook: Outlook | None) -> None:
         from app.library.listing import look_up
-        from app.tui.screens.switch_model import SwitchModelScreen
+        from app.tui.screens.question import SwitchModelScreen
 
         if outlook is None and isinstance(path, Path):
             outlook = await asyncio.wrap_future(look_up(path, self.settings))
@@ -311,7 +311,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         selected = self.screen.get_selected_text() or (prompt.selected_text if self.focused is prompt else "")
         if selected:
             self.screen.clear_selection()
-            await self.chat.copying.copy_out(selected)
+            await self.chat.acting.copy_out(selected)
             return
         now_s = time.monotonic()
         if self._interrupted_s is not None and now_s - self._interrupted_s < QUIT_WINDOW_S:

@@ -25,10 +25,8 @@ from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line, clean_text
 from app.tui.draft import Draft
-from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.chat_parts import GOES_ON, NOT_PART, ChatParts, busy_line, footers
 from app.tui.screens.message_editing import MessageEditing
-from app.tui.screens.notes import NOT_PART, busy_line
-from app.tui.screens.turn_views import GOES_ON, footers
 from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"

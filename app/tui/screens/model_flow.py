@@ -24,9 +24,8 @@ from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.keymap import Keymap
-from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.chat_parts import ChatParts, greeting
 from app.tui.screens.conversation_flow import ConversationFlow
-from app.tui.screens.notes import greeting
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads

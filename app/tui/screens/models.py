@@ -25,8 +25,8 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Role, Span, muted
+from app.tui.screens.chat_parts import busy_line
 from app.tui.screens.list_screen import Listing, ListScreen
-from app.tui.screens.notes import busy_line
 from app.tui.screens.surroundings import Surroundings, make_screen
 from app.tui.widgets import model_rows
 

@@ -10,11 +10,11 @@ from app.machine.sample import MachineSample
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
-from app.tui.drawing.gauges import gauge, part_glyph, stacked
 from app.tui.drawing.graph import history_lines
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, caution, line, muted, spread_lines, strong
+from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, gauge, panel, part_glyph, stacked
 from app.tui.speed.watch import PerformanceView
-from app.tui.widgets.context_bar import context_parts
+from app.tui.widgets.status_line import context_parts
 
 _MOST_CORE_GAUGES = 8
 _LEAST_HISTORY_ROWS = 3
@@ -165,13 +165,20 @@ def screen_line(view: PerformanceView) -> Line:
     return line(caution(slowed) if view.costs_too_much else muted(slowed))
 
 
-def cores_note(view: PerformanceView, glyphs: Glyphs) -> Line:
-    """Return clock and temperature, for the panel's edge."""
-    text = clock_text(view.sample, glyphs.between) if view.sample is not None else ""
-    return line(muted(text)) if text else EMPTY
-
-
 def memory_note(view: PerformanceView) -> Line:
     """Return what a token of context takes, for the panel's edge."""
     facts = view.figures.facts
     return line(muted(f"{lines.in_bytes(facts.kv_bytes_per_position)} a token")) if facts is not None else EMPTY
+
+
+def memory_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
+    """Draw the memory in ``rows`` rows, 0 for as many as it needs."""
+    body = memory_lines(view, width - FRAME_COLUMNS, glyphs)
+    return panel("Memory", aired(body, rows), width, glyphs, rows, memory_note(view))
+
+
+def cores_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
+    """Draw the cores, with clock and temperature in the panel's edge."""
+    body = cores_lines(view, width - FRAME_COLUMNS, max(0, rows - FRAME_ROWS), glyphs)
+    text = clock_text(view.sample, glyphs.between) if view.sample is not None else ""
+    return panel("Cores", body, width, glyphs, rows, line(muted(text)))

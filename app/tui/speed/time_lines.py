@@ -8,8 +8,8 @@ from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
 from app.tui.drawing import lines
-from app.tui.drawing.gauges import gauge, part_glyph, stacked
 from app.tui.drawing.lines import Line, Role, Span, apart, line, muted, strong
+from app.tui.drawing.panels import gauge, part_glyph, stacked
 from app.tui.speed.watch import PerformanceView
 
 _NAMES = {"qkv": "q k v", "attention output": "attn output", INTERFACE: "screen"}

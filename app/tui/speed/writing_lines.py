@@ -10,10 +10,9 @@ from app.machine.records import MORE_THAN_MEMORY
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
-from app.tui.drawing.big_digits import big_digits
-from app.tui.drawing.gauges import gauge
 from app.tui.drawing.graph import Graph
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, caution, level_of, line, muted, strong
+from app.tui.drawing.panels import big_digits, gauge
 from app.tui.speed.watch import PerformanceView
 
 _WORTH_A_WORD = 0.03

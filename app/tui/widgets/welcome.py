@@ -7,8 +7,8 @@ import re
 from textual.content import Content
 
 from app.text.glyphs import Glyphs, choose_glyphs
-from app.tui.drawing.big_digits import half_blocks
 from app.tui.drawing.lines import Line, Role, Span, line, title
+from app.tui.drawing.panels import half_blocks
 from app.tui.widgets.figure_lines import content_of
 
 _KEY = re.compile(r"^  (\S+)(?=  )", re.MULTILINE)

@@ -6,14 +6,11 @@ from textual.geometry import Region
 from app.chat.status import Activity, EngineStatus
 from app.machine.records import Ceiling, EngineFigures
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
-from app.tui.drawing.big_digits import big_digits
-from app.tui.drawing.gauges import cells_of, gauge, stacked
 from app.tui.drawing.graph import Graph, Scale, graph_lines, history_lines, next_round
 from app.tui.drawing.lines import LEVELS, Role, Span, apart, level_of, line, muted, text_of, width_of
-from app.tui.drawing.panels import beside, panel
+from app.tui.drawing.panels import beside, big_digits, cells_of, gauge, panel, stacked
 from app.tui.speed import machine_lines, time_lines, writing_lines
-from app.tui.speed.dashboard import dashboard_lines
-from app.tui.speed.strip_lines import flat_lines, strip_lines
+from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
 from app.tui.speed.watch import Speed
 from app.tui.widgets.figure_lines import FigureLines, _changed
 from app.tui.widgets.welcome import welcome, word_mark
