@@ -41,12 +41,10 @@ from app.tui.bindings import bindings, scope_of
 from app.tui.chat_options import chat_options
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.keymap import Keymap
-from app.tui.live_settings import LiveSettings
 from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.screens.chat import ChatScreen
-from app.tui.screens.surroundings import Surroundings, make_screen
-from app.tui.speed.interface_pace import SLOWEST, InterfacePace
-from app.tui.speed.watch import PerformanceWatch
+from app.tui.screens.surroundings import LiveSettings, Surroundings, make_screen
+from app.tui.speed.watch import SLOWEST, InterfacePace, PerformanceWatch
 from app.tui.terminal_input import TerminalDriver
 from app.tui.textual_hacks import (
     ThriftyStylesheet,
@@ -166,16 +164,13 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.set_class(is_console(), "-console")
         if is_console():
             draw_plain_scrollbars()
-        self.set_interval(INTERFACE_COST_PERIOD_S, self._note_interface_cost)
+        self.set_interval(INTERFACE_COST_PERIOD_S, self.watch_performance.note_interface_cost)
         if self._theme_error:
             self.call_after_refresh(self.chat.note, self._theme_error, True)
         if not self.is_headless:
             self._watch_signals()
             self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
             self.call_after_refresh(garbage.settle)
-
-    def _note_interface_cost(self) -> None:
-        self.watch_performance.note_interface_cost()
 
     def on_unmount(self) -> None:
         """Save what is not saved; end the engine's thread and a download, which can go on from there."""
@@ -365,16 +360,13 @@ class JalopyApp(App[None], inherit_bindings=False):
         own, trouble = load_user_themes()
         for theme in own:
             self.register_theme(theme)
-        on_console = is_console()
-        wanted = self.settings.theme or ("" if on_console else remembered)
-        self.theme = choose_theme(wanted, self.available_themes, on_console or self._has_few_colours())
+        wanted = self.settings.theme or ("" if is_console() else remembered)
+        # Where there are 16 colours alone, a theme of its own looks better than the nearest shades.
+        has_few_colours = bool(os.environ.get("TERM")) and self.console.color_system == "standard"
+        self.theme = choose_theme(wanted, self.available_themes, is_console() or has_few_colours)
         if self.settings.theme and self.settings.theme not in self.available_themes:
             return no_such_theme(self.settings.theme, self.available_themes)
         return trouble or None
-
-    def _has_few_colours(self) -> bool:
-        """Whether the terminal has the 16 colours alone: a theme of its own looks better than the nearest shades."""
-        return bool(os.environ.get("TERM")) and self.console.color_system == "standard"
 
     # ---- the end
 

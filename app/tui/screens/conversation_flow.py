@@ -75,10 +75,9 @@ class ConversationFlow:
     def drop_old_states(self, _: GenerationFinished) -> None:
         """Delete the states used longest ago, where all together take more than they may."""
         at_hand, now_s = self._at_hand, self._bridge.now_s()
-        if at_hand.store is None or now_s - self._dropped_states_s < DROP_STATES_PERIOD_S:
-            return
-        self._dropped_states_s = now_s
-        in_background(partial(drop_oldest_states, at_hand.store, at_hand.quota_bytes), "quota")
+        if at_hand.store is not None and now_s - self._dropped_states_s >= DROP_STATES_PERIOD_S:
+            self._dropped_states_s = now_s
+            in_background(partial(drop_oldest_states, at_hand.store, at_hand.quota_bytes), "quota")
 
     # ---- going on with one
 
@@ -165,7 +164,6 @@ class ConversationFlow:
         self._note(f"{what} before Jalopy closed; {where}.")
 
     async def _fill_transcript(self) -> None:
-        """Show the live conversation where nothing is shown yet."""
         conversation = self._turns.conversation
         self._is_announced = False
         await self._transcript.fill(conversation.messages, _view_of)
@@ -202,15 +200,12 @@ class ConversationFlow:
             parts.append(f"{figures.count(unread)} tokens are read with the next message")
         if parts:
             is_news = message.restored_tokens and figures.saves_much(message.restored_s, message.read_s)
-            self._continue_line(" · ".join(parts), "news" if is_news else "")
-
-    def _continue_line(self, text: str, kind: str) -> None:
-        """Say more in the line that names the conversation, where that stands."""
-        if self._continuing is None:
-            self._note(text, kind=kind)
-            return
-        (which, note), self._continuing = self._continuing, None
-        note.say(f"{which} · {text} · /new", kind)
+            kind = "news" if is_news else ""
+            if self._continuing is None:
+                self._note(" · ".join(parts), kind=kind)
+            else:
+                (which, note), self._continuing = self._continuing, None
+                note.say(" · ".join((which, *parts, "/new")), kind)
 
     # ---- what the user asks for
 

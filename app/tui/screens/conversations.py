@@ -96,13 +96,10 @@ class ConversationList(Listing[Hit]):
         mark = Span(self._glyphs.here if self.is_live(item) else " ", Role.WRITING)
         return (mark, Span(f" {rows.row(item, columns - 2)}"))
 
-    def detail_name(self, item: Hit) -> str:
-        """Write the whole title."""
-        return clean_line(item.entry.summary.title, MOST_TITLE_CHARS)
-
-    def detail_lines(self, item: Hit, columns: int) -> list[Line]:
-        """Say where the words are, or what it is made of."""
-        return [(Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)]
+    def details(self, item: Hit, columns: int) -> tuple[str, list[Line]]:
+        """Write the whole title, and where the words are or what it is made of."""
+        found: list[Line] = [(Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)]
+        return clean_line(item.entry.summary.title, MOST_TITLE_CHARS), found
 
     def context_line(self) -> str:
         """Write the new title, or the filter."""

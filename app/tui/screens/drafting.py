@@ -28,8 +28,8 @@ from app.tui.chat_options import may_read_ahead
 from app.tui.completing import Names, Offered, offered_at_once, offered_paths
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
-from app.tui.live_settings import LiveSettings
 from app.tui.prompt_history import HistoryFile, UnsentFile
+from app.tui.screens.surroundings import LiveSettings
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.prompt import Prompt
 

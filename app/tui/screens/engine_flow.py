@@ -11,7 +11,7 @@ from app.chat.status import Activity, EngineStatus
 from app.machine.page_faults import DiskRate
 from app.tui.messages import EngineReported
 from app.tui.screens.chat_parts import ChatParts
-from app.tui.speed.interface_pace import InterfacePace, Refreshes, TypingRhythm
+from app.tui.speed.watch import InterfacePace, Refreshes, TypingRhythm
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 
 DRAIN_PERIOD_S = 0.1

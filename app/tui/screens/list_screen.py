@@ -67,11 +67,8 @@ class Listing(Protocol[Item]):
     def row_line(self, item: Item, columns: int) -> Line:
         """Write one row in ``columns`` columns."""
 
-    def detail_name(self, item: Item) -> str:
-        """Name the row under the cursor."""
-
-    def detail_lines(self, item: Item, columns: int) -> list[Line]:
-        """Say more about the row under the cursor."""
+    def details(self, item: Item, columns: int) -> tuple[str, list[Line]]:
+        """Name the row under the cursor, and say more about it."""
 
     def context_line(self) -> str:
         """Write what is typed, or what typing does."""
@@ -170,10 +167,9 @@ class ListScreen(Screen[None], Generic[Item]):
         self._timer.resume()
 
     def _look_again(self) -> None:
-        is_more_to_come = self._listing.look()
-        self.show()
-        if not is_more_to_come:
+        if not self._listing.look():
             self._timer.pause()
+        self.show()
 
     def show(self) -> None:
         """Write everything that is not there as it should be."""
@@ -217,12 +213,12 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def _show_details(self, item: Item | None) -> None:
         """Draw the panel of details, as high as they are, as far as the rows leave room for it."""
-        widget, width = self.query_one("#list-detail", FigureLines), _detail_columns(self.size.width) or self.size.width
-        most = self.size.height if _detail_columns(self.size.width) else self.size.height // 3
+        widget, beside = self.query_one("#list-detail", FigureLines), _detail_columns(self.size.width)
+        width, most = beside or self.size.width, self.size.height if beside else self.size.height // 3
         drawn: list[Line] = []
         if item is not None and self.size.height >= _SHORT_ROWS:
-            body = self._listing.detail_lines(item, max(1, width - FRAME_COLUMNS))[: most - FRAME_ROWS]
-            drawn = panel(self._listing.detail_name(item), body, width, self._glyphs)
+            name, body = self._listing.details(item, max(1, width - FRAME_COLUMNS))
+            drawn = panel(name, body[: most - FRAME_ROWS], width, self._glyphs)
         widget.display = bool(drawn)
         widget.show(drawn)
 
@@ -234,16 +230,15 @@ class ListScreen(Screen[None], Generic[Item]):
     def on_key(self, event: events.Key) -> None:
         """Narrow the list by what is typed."""
         before = self.text_before()
-        if self.takes_key(event):
-            pass
-        elif event.key == "backspace":
-            self._type(before[:-1])
-        elif event.key == "ctrl+u":
-            self._type("")
-        elif event.is_printable and event.character and len(before) < _MOST_TYPED_CHARS:
-            self._type(before + event.character)
-        else:
-            return
+        if not self.takes_key(event):
+            if event.key == "backspace":
+                self._type(before[:-1])
+            elif event.key == "ctrl+u":
+                self._type("")
+            elif event.is_printable and event.character and len(before) < _MOST_TYPED_CHARS:
+                self._type(before + event.character)
+            else:
+                return
         event.stop()
         event.prevent_default()
 

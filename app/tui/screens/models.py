@@ -63,15 +63,11 @@ class ModelList(Listing[ModelEntry]):
         self.end()
         if self._around.settings.server:
             self._served = in_background(partial(_served_models, self._around.settings.server), "server")
-        self._scan = Scan(self._around.settings, self._elsewhere()).start()
-
-    def _elsewhere(self) -> dict[Path, str]:
-        """Name the open model and the last one, which may lie in none of the folders."""
         last = state.load_state()[0].last_model
-        found = {Path(last): "last used"} if last else {}
+        elsewhere = {Path(last): "last used"} if last else {}  # it may lie in none of the folders, as the open one may
         if self._turns.model is not None and not self._turns.model.server:
-            found[Path(self._turns.model.path)] = "open now"
-        return found
+            elsewhere[Path(self._turns.model.path)] = "open now"
+        self._scan = Scan(self._around.settings, elsewhere).start()
 
     def end(self) -> None:
         """End the scan."""
@@ -131,13 +127,9 @@ class ModelList(Listing[ModelEntry]):
         sign = Span(self._glyphs.here, Role.WRITING) if is_loaded else muted(" " if item.is_here else "+")
         return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 
-    def detail_name(self, item: ModelEntry) -> str:
-        """Write the whole name."""
-        return item.title
-
-    def detail_lines(self, item: ModelEntry, columns: int) -> list[Line]:
-        """Say what is to be expected of it, what it is made of, and where it is."""
-        return model_rows.details(item, columns, self._glyphs)
+    def details(self, item: ModelEntry, columns: int) -> tuple[str, list[Line]]:
+        """Write the whole name, what is to be expected of it, what it is made of, and where it is."""
+        return item.title, model_rows.details(item, columns, self._glyphs)
 
     def state_line(self) -> str:
         """Write free memory and its speed."""

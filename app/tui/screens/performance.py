@@ -17,8 +17,7 @@ from app.tui.drawing.graph import Scale
 from app.tui.drawing.lines import Line, Role, Span, line
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.dashboard import dashboard_lines
-from app.tui.speed.interface_pace import Refreshes
-from app.tui.speed.watch import PerformanceView
+from app.tui.speed.watch import PerformanceView, Refreshes
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 

@@ -6,10 +6,9 @@ from app.chat import events
 from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
 from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.text import figures
-from app.tui.live_settings import LiveSettings
 from app.tui.screens.chat_parts import GOES_ON, ChatParts, footers
 from app.tui.screens.message_editing import MessageEditing
-from app.tui.screens.surroundings import make_screen
+from app.tui.screens.surroundings import LiveSettings, make_screen
 from app.tui.textual_hacks import tell_desktop
 from app.tui.widgets.message_view import ReplyView, ToolView, UserView
 from engine.prompt.tools.calls import ToolCall

@@ -15,7 +15,7 @@ from app.tui.drawing import lines
 from app.tui.drawing.graph import Scale, graph_lines
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, fitted, level_of, line, muted, spread_lines, strong
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
-from app.tui.speed import machine_lines, time_lines, writing_lines
+from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.watch import PerformanceView
 
 TWO_COLUMNS_FROM, THREE_COLUMNS_FROM = 76, 160
@@ -87,13 +87,13 @@ def _numbers(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> li
 def _reply_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
     spent = view.figures.last_reply
     note = line(muted(figures.seconds(spent.total_s))) if spent is not None else EMPTY
-    body = time_lines.reply_lines(spent, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs)
+    body = writing_lines.reply_lines(spent, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs)
     return panel("Last reply", aired(body, rows), width, glyphs, rows, note)
 
 
 def _token_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
-    name, whole = time_lines.token_title(view)
-    body = time_lines.token_lines(view, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 99, glyphs)
+    name, whole = writing_lines.token_title(view)
+    body = writing_lines.token_lines(view, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 99, glyphs)
     return panel(name, aired(body, rows), width, glyphs, rows, line(muted(whole)))
 
 

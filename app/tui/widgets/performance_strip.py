@@ -7,8 +7,7 @@ from textual.timer import Timer
 from app.text.glyphs import choose_glyphs
 from app.tui.drawing.graph import Scale
 from app.tui.speed.dashboard import flat_lines, strip_lines
-from app.tui.speed.interface_pace import Refreshes
-from app.tui.speed.watch import PerformanceWatch
+from app.tui.speed.watch import PerformanceWatch, Refreshes
 from app.tui.widgets.figure_lines import FigureLines
 
 REFRESH_PERIOD_S = 0.5

@@ -3,8 +3,7 @@
 import pytest
 
 from app.tui.markdown.blocks import inline_text
-from app.tui.markdown.growing import SMALL_CHARS, GrowingMarkdown
-from app.tui.markdown.parser import tree_of
+from app.tui.markdown.growing import SMALL_CHARS, GrowingMarkdown, tree_of
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,7 @@ import pytest
 from app.machine.machine_monitor import MachineMonitor
 from app.text.glyphs import ASCII
 from app.tui.screens.performance import PerformanceScreen
-from app.tui.speed.interface_pace import InterfacePace
-from app.tui.speed.watch import PerformanceWatch
+from app.tui.speed.watch import InterfacePace, PerformanceWatch
 from app.tui.widgets.figure_lines import FigureLines
 from app.tui.widgets.performance_strip import PerformanceStrip
 from tests.app.chat_driver import chatting
