@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from app.library.listing import Outlook
 
 QUIT_WINDOW_S = 3.0
-"""A second ctrl+c within this time quits."""
 
 INTERFACE_COST_PERIOD_S = 1.0
 
@@ -115,12 +114,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.live = LiveSettings(settings, self.bridge, self._show_theme)
         self.crash_line: str | None = None
-        """Line for stderr after a crash."""
         self.crash_code = exit_codes.INTERNAL
         self.downloads = BackgroundDownload()
         self._download_watch: Timer | None = None
         self.parting_line = ""
-        """Line for stderr after leaving."""
         self._interrupted_s: float | None = None
         self._is_lent = False
         self.keymap = keymap or Keymap()
@@ -361,12 +358,14 @@ class JalopyApp(App[None], inherit_bindings=False):
         for theme in own:
             self.register_theme(theme)
         wanted = self.settings.theme or ("" if is_console() else remembered)
-        # Where there are 16 colours alone, a theme of its own looks better than the nearest shades.
-        has_few_colours = bool(os.environ.get("TERM")) and self.console.color_system == "standard"
-        self.theme = choose_theme(wanted, self.available_themes, is_console() or has_few_colours)
+        self.theme = choose_theme(wanted, self.available_themes, is_console() or self._has_few_colours())
         if self.settings.theme and self.settings.theme not in self.available_themes:
             return no_such_theme(self.settings.theme, self.available_themes)
         return trouble or None
+
+    def _has_few_colours(self) -> bool:
+        """Whether the terminal has the 16 colours alone: a theme of its own looks better than the nearest shades."""
+        return bool(os.environ.get("TERM")) and self.console.color_system == "standard"
 
     # ---- the end
 

@@ -21,10 +21,8 @@ class Role(str, Enum):
     STRONG = "strong"
     """Figures, and names of what is chosen."""
     TITLE = "title"
-    """Of a screen or a panel."""
     FRAME = "frame"
     UNFILLED = "unfilled"
-    """The empty part of a gauge."""
     ACCENT = "accent"
     """Keys, and what the cursor is on."""
     GOOD = "good"
@@ -133,11 +131,6 @@ def percent(share: float, width: int = 3) -> str:
 def size(n_bytes: int | None, width: int = 4) -> str:
     """Write a size in a fixed width; "-" for unknown."""
     return f"{figures.size(n_bytes) if n_bytes is not None else '-':>{width}}"
-
-
-def in_bytes(n_bytes: float) -> str:
-    """Write a size with the unit in full: "112KB", "640B"."""
-    return figures.size(n_bytes).removesuffix("B") + "B"
 
 
 def spread_lines(parts: Iterable[Line], width: int, between: str = "  ") -> list[Line]:

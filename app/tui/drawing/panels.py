@@ -1,11 +1,11 @@
-"""Panels: lines in a frame that bears their title, and several panels side by side."""
+"""Panels with a title in their frame, side by side too; gauges; large digits and the program's name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from app.text.glyphs import Glyphs
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, clipped, fitted, joined, width_of
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, clipped, fitted, joined, title, width_of
 
 FRAME_COLUMNS = 4
 """Of a panel's width, those that its frame and the blanks beside it take."""
@@ -121,7 +121,15 @@ _DOTS = {
     ".": (" ", " ", " ", " ", "#"),
     " ": ("   ", "   ", "   ", "   ", "   "),
 }
-"""Five rows of dots for each sign."""
+NAME = "jalopy"
+_LETTERS = {
+    "j": ("  #", "   ", "  #", "  #", "  #", "  #", "# #", "###"),
+    "a": ("    ", "    ", "####", "  ##", "#  #", "####", "    ", "    "),
+    "l": ("# ", "# ", "# ", "# ", "# ", "##", "  ", "  "),
+    "o": ("    ", "    ", "####", "#  #", "#  #", "####", "    ", "    "),
+    "p": ("    ", "    ", "####", "#  #", "#  #", "####", "#   ", "#   "),
+    "y": ("    ", "    ", "#  #", "#  #", "#  #", "####", "   #", "####"),
+}
 
 
 def big_digits(number: str, glyphs: Glyphs) -> list[str]:
@@ -129,6 +137,13 @@ def big_digits(number: str, glyphs: Glyphs) -> list[str]:
     if not glyphs.halves:
         return ["", number, ""]
     return half_blocks([_DOTS[sign] for sign in number if sign in _DOTS], glyphs)
+
+
+def word_mark(glyphs: Glyphs) -> list[Line]:
+    """Draw the name in four rows; in one where the terminal has no half blocks."""
+    if not glyphs.halves:
+        return [(title(NAME),)]
+    return [(Span(row, Role.WRITING),) for row in half_blocks([_LETTERS[letter] for letter in NAME], glyphs)]
 
 
 def half_blocks(signs: Sequence[Sequence[str]], glyphs: Glyphs) -> list[str]:

@@ -25,9 +25,7 @@ class Line:
 
     text: Content = NOTHING
     first: Content = NOTHING
-    """Stands before its first row."""
     rest: Content = NOTHING
-    """Stands before the rows after that."""
     mark: str = ""
     """The part of ``first`` that belongs to the text when it is copied, such as a bullet."""
     fill: str = ""
@@ -46,10 +44,8 @@ class Row:
     """One row of the screen, no wider than that."""
 
     lead: Content
-    """Stands before the text."""
     text: Content
     line: int
-    """The number of its line."""
     offset: int
     """Where in that line, as it is copied, the text begins."""
 
@@ -131,9 +127,7 @@ def _link(target: object) -> Style:
 # The Linux console's font has no other bullets.
 BULLETS = "•-*"
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
-"""Boxes of tasks by how they are written."""
 _TITLES = 3
-"""Headings below this level look alike."""
 
 Highlight = Callable[[str, str], Content]
 """Colours code: the code and the name of its language."""

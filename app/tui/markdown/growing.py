@@ -14,7 +14,6 @@ from markdown_it.tree import SyntaxTreeNode
 from app.tui.markdown.blocks import Highlight, Line, Page, Row, markdown_lines, plain_lines, rows_of
 
 AS_WRITTEN = "as_written"
-"""The type of a block that is shown as it came."""
 _MATH = re.compile(
     r"\$\$[^$]{1,2000}\$\$"
     r"|\\\([^\n]{1,500}?\\\)|\\\[.{1,2000}?\\\]"
@@ -171,13 +170,11 @@ class GrowingMarkdown:
         self.width = 0
         self.rows: list[Row] = []
         self._copied: list[str] = []
-        """Every line as it is copied."""
         self._highlight: Highlight | None = None
         self._tree: SyntaxTreeNode | None = None
         """Of the whole text, once it was parsed as one: another width needs no parsing."""
         self._is_plain = False
         self._settled: Place = _START
-        """End of the complete blocks, in characters."""
         self._parsed: Place = _START
         """End of the text parsed with its block, or of the last but one item of a long list."""
         self._n_parsed = 0

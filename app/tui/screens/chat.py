@@ -24,8 +24,7 @@ from app.tui.screens.chat_parts import ChatParts, MessageFocus, Notes, TurnViews
 from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.screens.drafting import Drafting
 from app.tui.screens.engine_flow import EngineFlow
-from app.tui.screens.message_actions import MessageActions
-from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.message_actions import MessageActions, MessageEditing
 from app.tui.screens.model_flow import ModelFlow, how_to_load
 from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
@@ -138,8 +137,6 @@ class ChatScreen(Screen[None]):
         """Say something between the messages; the text is cleaned here."""
         self.notes.note(text, is_error)
 
-    # ---- the engine's side
-
     @on(EngineReported)
     async def show_event(self, reported: EngineReported) -> None:
         """Let those who wait for it show what the engine has reported."""
@@ -148,8 +145,6 @@ class ChatScreen(Screen[None]):
             if shown is not None:
                 await shown
         self.engine.show_edge()
-
-    # ---- the user's side
 
     @on(TextArea.Changed)
     def follow_prompt(self, event: TextArea.Changed) -> None:
@@ -214,10 +209,6 @@ class ChatScreen(Screen[None]):
         else:
             self.acting.toggle_last_thinking()
 
-    async def action_unfold(self) -> None:
-        """Show pasted text whole, or folded again."""
-        self.transcript.toggle_folds()
-
     def action_toggle_strip(self) -> None:
         """Show or hide the speed strip beside the chat."""
         if self._strip is None:
@@ -227,17 +218,12 @@ class ChatScreen(Screen[None]):
             self.query_one("#middle").mount(self._strip)
         self._strip.toggle()
 
-    def action_focus_older(self) -> None:
-        """Go from the prompt to the newest message, from a message to the one above."""
-        self.focus_at.step(-1)
-
-    def action_focus_newer(self) -> None:
-        """Go to the message below; from the newest, to the prompt."""
-        self.focus_at.step(1)
-
     on_prompt_submitted = _handed_to(lambda chat: chat.sending.take)
     on_message_left = _handed_to(lambda chat: chat.focus_at.leave_message)
     on_message_key_pressed = _handed_to(lambda chat: chat.acting.act_on_message)
+    action_focus_older = _handed_to(lambda chat: partial(chat.focus_at.step, -1))
+    action_focus_newer = _handed_to(lambda chat: partial(chat.focus_at.step, 1))
+    action_unfold = _handed_to(lambda chat: chat.transcript.toggle_folds)
     action_new = _handed_to(lambda chat: chat.talks.new)
     action_system = _handed_to(lambda chat: chat.talks.start_with_system)
     action_persona = _handed_to(lambda chat: chat.talks.start_with_persona)
@@ -266,10 +252,10 @@ def _event_handlers(chat: ChatScreen) -> dict[type, tuple[Callable[[Any], Awaita
         events.ModelKept: (models.show_kept_model,),
         events.ConversationReread: (models.end_rereading,),
         events.ConversationTakenUp: (talks.tell_taken_up,),
-        events.TextGenerated: (replies.show_text,),
-        events.ThoughtGenerated: (replies.show_thought,),
-        events.ThinkingFinished: (replies.fold_thinking,),
-        events.ReplyReopened: (replies.reopen_reply,),
+        events.TextGenerated: (replies.show_growth,),
+        events.ThoughtGenerated: (replies.show_growth,),
+        events.ThinkingFinished: (replies.show_growth,),
+        events.ReplyReopened: (replies.show_growth,),
         events.GenerationFinished: (
             talks.drop_old_states,
             talks.announce_full_context,

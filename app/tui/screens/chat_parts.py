@@ -27,7 +27,6 @@ from app.tui.widgets.transcript import Transcript
 
 FIRST_QUESTION = "What is the capital of Peru?"
 NOTE_S = 8.0
-"""Seconds that a note out of sight stands at the prompt's edge."""
 
 
 def busy_line(keymap: Keymap, place: str = "") -> str:
@@ -85,8 +84,6 @@ class Notes:
         if self._turns.is_busy:
             self.note_busy()
         return self._turns.is_busy
-
-    # ---- the prompt's edge
 
     def hint(self, text: str = "") -> None:
         """Show a word at the prompt's edge; "" brings the usual one back."""
@@ -176,7 +173,6 @@ class MessageFocus:
 
 
 GOES_ON = "/continue goes on"
-"""Stands behind the figures of a reply that is not complete."""
 
 
 class TurnViews:

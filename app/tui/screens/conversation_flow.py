@@ -26,7 +26,7 @@ from app.text import figures
 from app.text.clean_text import clean_line, clean_text
 from app.tui.draft import Draft
 from app.tui.screens.chat_parts import GOES_ON, NOT_PART, ChatParts, busy_line, footers
-from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.message_actions import MessageEditing
 from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"

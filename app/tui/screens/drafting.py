@@ -49,9 +49,7 @@ class Estimate:
     tokens: int
     """To be added to the conversation."""
     is_exact: bool
-    """Whether the engine counted them."""
     ready_tokens: int
-    """Those that are read already."""
     seconds: float | None
     """Until the rest is read; None while no rate was measured."""
 

@@ -105,8 +105,6 @@ class ListScreen(Screen[None], Generic[Item]):
         self._items: tuple[Item, ...] = ()
         self._lines: tuple[Line, ...] = ()
 
-    # ---- what typing means
-
     def take_typed(self, text: str) -> None:
         """Narrow the list to what has this text."""
         self._listing.typed = text
@@ -119,8 +117,6 @@ class ListScreen(Screen[None], Generic[Item]):
     def takes_key(self, event: events.Key) -> bool:
         """Whether a key means something else here than a letter of the filter; it has been acted on then."""
         return False
-
-    # ---- what all lists do
 
     def compose(self) -> ComposeResult:
         """Lay out title, rows, details and keys."""

@@ -7,32 +7,40 @@ from __future__ import annotations
 
 import os
 import re
+from asyncio import wrap_future
 from concurrent.futures import Future
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.screen import Screen
+from textual.widgets import Static
+
 from app.chat.commands import Examine
 from app.library import rows
-from app.library.listing import ModelEntry
+from app.library.inspect import report_of_file
+from app.library.listing import ModelEntry, Outlook
 from app.library.scan import Found, Scan
 from app.program import state
 from app.program.background import in_background
-from app.program.refusals import shown_line
+from app.program.refusals import bug_line, exit_code_of, shown_line
 from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Role, Span, muted
+from app.tui.keymap import Keymap
 from app.tui.screens.chat_parts import busy_line
 from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.surroundings import Surroundings, make_screen
+from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets import model_rows
 
 if TYPE_CHECKING:
     from app.downloads.job import PullJob
-    from app.library.listing import Outlook
 
 _LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
 _NOTHING = "No model was found. Those listed can be downloaded; model_directories in your settings names more places."
@@ -104,8 +112,6 @@ class ModelList(Listing[ModelEntry]):
             self._found = found
         is_asking = self._served is not None and not self._served.done()
         return not found.is_done or is_asking or self._measurement is not None or self._downloads.is_running
-
-    # ---- what is shown
 
     def items(self) -> tuple[ModelEntry, ...]:
         """Return the models in whose row all words stand."""
@@ -275,4 +281,39 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if entry is not None and entry.served is not None:
             self.say("it is on the server: nothing more is known of it")
         elif entry is not None and entry.is_here:
-            self.app.push_screen(make_screen("inspect", entry.path, entry.title, self._around.keymap))
+            self.app.push_screen(InspectScreen(entry.path, entry.title, self._around.keymap))
+
+
+class InspectScreen(Screen[None]):
+    """Shows what a file holds, of a model or of the first part of one, as `jalopy inspect` prints it."""
+
+    CSS_PATH = "inspect.tcss"
+    BINDINGS = bindings("inspect")
+    AUTO_FOCUS = "#inspect"
+
+    def __init__(self, path: Path, title: str, keymap: Keymap) -> None:
+        super().__init__()
+        self._path, self._title, self._keymap = path, title, keymap  # the title is clean
+
+    def compose(self) -> ComposeResult:
+        """Lay out title, report and keys."""
+        yield Static(self._title, markup=False, id="inspect-title")
+        with VerticalScroll(id="inspect"):
+            yield Static("reading ...", markup=False, id="inspect-report")
+        back = self._keymap.first_key("inspect.leave")
+        yield Static(f"{back} back · arrows, PgUp, PgDn scroll", markup=False, id="inspect-keys")
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.run_worker(self._read())
+
+    async def _read(self) -> None:
+        try:
+            text = "\n".join(await wrap_future(in_background(partial(report_of_file, self._path), "inspect")))
+        except Exception as error:
+            text = clean_line(str(error) if exit_code_of(error) is not None else bug_line(error), 300)
+        self.query_one("#inspect-report", Static).update(text)
+
+    def action_leave(self) -> None:
+        """Go back to the list."""
+        dismiss_once(self)

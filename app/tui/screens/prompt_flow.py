@@ -22,7 +22,7 @@ from app.tui.actions import ACTIONS, Action, find_command, nearest_command, spli
 from app.tui.draft import Draft, files_end
 from app.tui.messages import PromptSubmitted
 from app.tui.screens.chat_parts import ChatParts
-from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.message_actions import MessageEditing
 from app.tui.screens.model_flow import how_to_load
 
 _WORTH_A_LINE_TOKENS = 500
@@ -44,12 +44,10 @@ class PromptFlow:
         self._views, self._note = parts.views, parts.notes.note
         self._editing, self._carry_out, self._show_edge = editing, carry_out, show_edge
         self._editor: Worker[None] | None = None
-        """While the user's editor has the terminal."""
         self._n_awaited = 1
         """Readings that are not done, and the engine's start."""
         self._held: list[PromptSubmitted] = []
         self._ready: PromptSubmitted | None = None
-        """Has its files."""
         self._documents: tuple[Document, ...] = ()
         """Too large for the context: passages of them go with messages."""
         self._asked_in: Conversation | None = None

@@ -7,7 +7,7 @@ from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
 from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.text import figures
 from app.tui.screens.chat_parts import GOES_ON, ChatParts, footers
-from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.message_actions import MessageEditing
 from app.tui.screens.surroundings import LiveSettings, make_screen
 from app.tui.textual_hacks import tell_desktop
 from app.tui.widgets.message_view import ReplyView, ToolView, UserView
@@ -35,24 +35,17 @@ class ReplyFlow:
         self._focuses_stopped = self._turns.is_answering
         self._turns.stop()
 
-    def show_text(self, event: events.TextGenerated) -> None:
-        """Let the reply grow."""
+    def show_growth(
+        self, event: events.TextGenerated | events.ThoughtGenerated | events.ThinkingFinished | events.ReplyReopened
+    ) -> None:
+        """Let the answer or the thinking grow, or fold that; a reply that goes on comes again from its beginning."""
         self._turns.growing.take(event)
-        self._views.growing_reply().body.append(event.text)
-
-    def show_thought(self, event: events.ThoughtGenerated) -> None:
-        """Let the thinking grow."""
-        self._turns.growing.take(event)
-        self._views.growing_reply().think(event.text)
-
-    def fold_thinking(self, event: events.ThinkingFinished) -> None:
-        """Fold the thinking to one line."""
-        self._turns.growing.take(event)
-        self._views.growing_reply().finish_thinking(self._turns.growing.thinking)
-
-    def reopen_reply(self, event: events.ReplyReopened) -> None:
-        """The reply that goes on comes again from its beginning, as a new one in its place."""
-        self._turns.growing.take(event)
+        if isinstance(event, events.TextGenerated):
+            self._views.growing_reply().body.append(event.text)
+        elif isinstance(event, events.ThoughtGenerated):
+            self._views.growing_reply().think(event.text)
+        elif isinstance(event, events.ThinkingFinished):
+            self._views.growing_reply().finish_thinking(self._turns.growing.thinking)
 
     def finish_reply(self, event: events.GenerationFinished) -> None:
         """Freeze the reply with its figures."""

@@ -32,7 +32,6 @@ _KEY, _SOURCE = 23, 12
 """Columns of the name and of the source; the source is shown from ``_SOURCE_FROM`` columns on."""
 _SOURCE_FROM, _LEAST_KEY = 44, 16
 _TYPED_CHARS = 30
-"""Characters shown of the end of a value that is typed."""
 _MOST_VALUE_CHARS = 400
 
 
@@ -42,7 +41,6 @@ class SettingRow:
 
     key: str
     value: str
-    """In effect."""
     source: Source
     default: str
     next_value: str
@@ -139,8 +137,6 @@ class SettingList(Listing[SettingRow]):
             return {"leave": "back"}
         opens = "takes the next value" if choices_of(item.key) or item.key == "theme" else "changes it"
         return {"open": opens, "reset": "default", "leave": "back"}
-
-    # ---- changes
 
     def next_choice(self, row: SettingRow, themes: list[str]) -> str | None:
         """Return the value behind the present one; None for a setting that is typed."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from textual.screen import Screen
+
 from app.chat.bridge import EngineBridge
 from app.chat.turns import Turns
 from app.conversations.at_hand import AtHand
@@ -18,8 +20,6 @@ from app.tui.keymap import Keymap
 from app.tui.speed.watch import PerformanceWatch
 
 if TYPE_CHECKING:
-    from textual.screen import Screen
-
     from app.downloads.job import PullJob
 
 AT_ONCE = ("model_directories", "theme", "prefill_while_typing", "notify")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual import events
 from textual.app import ComposeResult
@@ -13,6 +13,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.screen import Screen
 
 from app.chat.commands import KV_TYPES, THREADS_AND_WEIGHTS
+from app.chat.events import ModelLoaded
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import TunedChoice
 from app.text import figures
@@ -25,12 +26,8 @@ from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
 from app.tuning.remembered import best_choice, choice_to_remember
-from app.tuning.thread_bars import pinning_line, progress_text
+from app.tuning.thread_bars import TuningReport, pinning_line, progress_text
 from app.tuning.threads_in_use import ThreadsInUse, describe_in_use
-
-if TYPE_CHECKING:
-    from app.chat.events import ModelLoaded
-    from app.tuning.thread_bars import TuningReport
 
 REFRESH_S = 0.25
 _PHASES = ("decode", "prefill")

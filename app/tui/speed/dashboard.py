@@ -66,7 +66,11 @@ def _stacked(sections: Sequence[_Section], width: int, height: int) -> list[Line
 def _writing(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: Scale) -> list[Line]:
     """Draw the speed: numbers at the left, the curve at the right."""
     inner, rows = width - FRAME_COLUMNS, height - FRAME_ROWS
-    numbers = _numbers(view, min(inner, _NUMBER_COLUMNS), rows, glyphs)
+    columns = min(inner, _NUMBER_COLUMNS)
+    first = [*writing_lines.number_lines(view, columns, glyphs), *writing_lines.limit_lines(view, columns, glyphs)]
+    rest = writing_lines.compared_lines(view, columns)
+    apart = [EMPTY] if rows >= len(first) + len(rest) + 1 else []
+    numbers = [fitted(one, columns) for one in [*first, *apart, *rest][:rows]]
     numbers = [EMPTY, *numbers] if len(numbers) < rows else numbers
     if inner >= _GRAPH_FROM_COLUMNS:
         graph = writing_lines.graph_of(view)
@@ -75,13 +79,6 @@ def _writing(view: PerformanceView, width: int, height: int, glyphs: Glyphs, sca
     note = line(muted("tokens a second")) if inner >= _GRAPH_FROM_COLUMNS else EMPTY
     foot = writing_lines.stutter_line(view, glyphs)
     return panel(writing_lines.name_of(view), numbers, width, glyphs, height, note, foot)
-
-
-def _numbers(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    first = [*writing_lines.number_lines(view, width, glyphs), *writing_lines.limit_lines(view, width, glyphs)]
-    rest = writing_lines.compared_lines(view, width)
-    apart = [EMPTY] if rows >= len(first) + len(rest) + 1 else []
-    return [fitted(one, width) for one in [*first, *apart, *rest][:rows]]
 
 
 def _reply_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:

@@ -50,12 +50,9 @@ class InterfacePace:
         if self._settling > 0:
             return
         if self.cost > MOST_SHARE and self.divisor < SLOWEST:
-            self._change(self.divisor * 2)
+            self.divisor, self._settling = self.divisor * 2, _SETTLING
         elif self.cost < RELAXED_SHARE and self.divisor > 1:
-            self._change(self.divisor // 2)
-
-    def _change(self, divisor: int) -> None:
-        self.divisor, self._settling = divisor, _SETTLING
+            self.divisor, self._settling = self.divisor // 2, _SETTLING
 
 
 class Refreshes:
@@ -126,11 +123,8 @@ class PerformanceView:
     """Of all cores together, in cores, of every second that was looked at."""
     speed: Speed = Speed()
     rates_tps: tuple[float, ...] = ()
-    """Of every second of the reply."""
     marked_seconds: tuple[int, ...] = ()
-    """Those with a stutter."""
     stutter: tuple[Stutter, str] | None = None
-    """The newest, with its cause."""
     n_stutters: int = 0
     ceiling: Ceiling | None = None
     interface_cost: float | None = None
@@ -139,11 +133,6 @@ class PerformanceView:
     """How much the open model is asked to think; "" while none is open."""
     slowed_by: int = 1
     """Divisor of the interface's refresh rate: 1, 2 or 4."""
-
-    @property
-    def costs_too_much(self) -> bool:
-        """Whether the interface was measured above what it may take; a weak machine is slowed before that."""
-        return self.interface_cost is not None and self.interface_cost > MOST_SHARE
 
 
 class PerformanceWatch:
@@ -191,7 +180,10 @@ class PerformanceWatch:
     def look(self) -> PerformanceView:
         """Return the figures of this moment."""
         status, figures, now_s = self._bridge.status, self._bridge.figures, self._bridge.now_s()
-        self._sample_if_due(now_s, figures)
+        before_s = self._samples[-1].at_s if self._samples else float("-inf")
+        # A little early is due: two timers that drift must not make it every other second.
+        if now_s - before_s >= 0.9 * SAMPLE_PERIOD_S:
+            self._samples.append(self._monitor.sample(now_s, figures.facts, self._interface_share))
         times_s: Sequence[float] = status.meter.token_times_s if status.meter is not None else ()
         self._history.follow(times_s)
         self._stutters.follow(times_s)
@@ -216,12 +208,6 @@ class PerformanceWatch:
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,
         )
-
-    def _sample_if_due(self, now_s: float, figures: EngineFigures) -> None:
-        before_s = self._samples[-1].at_s if self._samples else float("-inf")
-        # A little early is due: two timers that drift must not make it every other second.
-        if now_s - before_s >= 0.9 * SAMPLE_PERIOD_S:
-            self._samples.append(self._monitor.sample(now_s, figures.facts, self._interface_share))
 
     def _measure_memory_if_idle(self, status: EngineStatus, figures: EngineFigures, tps: float, now_s: float) -> None:
         """Have the memory measured where it is unknown, and once more where a reply proved it faster than measured."""

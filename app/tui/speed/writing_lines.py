@@ -17,7 +17,6 @@ from app.tui.drawing.panels import big_digits, gauge, part_glyph, stacked
 from app.tui.speed.watch import PerformanceView
 
 _WORTH_A_WORD = 0.03
-"""Smallest difference to earlier replies that is reported."""
 
 
 def is_reading(view: PerformanceView) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from textual.widget import Widget
 
 from app.text.glyphs import choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, apart, muted, spread_lines, title, width_of
+from app.tui.drawing.panels import word_mark
 
 _STYLES = {
     Role.PLAIN: "",
@@ -51,7 +53,6 @@ class FigureLines(Widget):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.lines: list[Line] = []
-        """As they stand."""
         self._base = Style.null()
 
     def show(self, lines: Iterable[Line]) -> None:
@@ -112,6 +113,15 @@ def content_of(one: Line, is_ansi: bool = False) -> Content:
     return Content.assemble(
         *((span.text, "dim" if is_ansi and span.role in _FAINT else _style_of(span.role)) for span in one)
     )
+
+
+def welcome(text: str) -> Content:
+    """Return a greeting as it is shown: the name drawn, below it the words, with the keys in their colour."""
+    words = Content(text)
+    for key in re.finditer(r"^  (\S+)(?=  )", text, re.MULTILINE):  # a line that offers something to try
+        words = words.stylize("bold $accent", *key.span(1))
+    name = [content_of(one) for one in word_mark(choose_glyphs())]
+    return Content("\n").join([*name, Content(""), words])
 
 
 Key = tuple[str, str]

@@ -47,7 +47,6 @@ class ThinkingView(Widget):
         self._content = Content("")
         self.text = ""
         self.thinking: Thinking | None = None
-        """Figures, once the thinking is over."""
         self.is_unfolded = False
 
     def append(self, text: str) -> None:
@@ -399,6 +398,6 @@ class Note(Static):
 def _shown(text: str, kind: str) -> Content:
     if kind != "greeting":
         return Content(text)
-    from app.tui.widgets.welcome import welcome  # only a first start needs it
+    from app.tui.widgets.figure_lines import welcome  # only a first start needs it
 
     return welcome(text)

@@ -68,7 +68,6 @@ class Prompt(TextArea):
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
         """Does what must be done before the next key: a file stands before what is typed behind its command."""
         self.attach_chosen: Callable[[str], object] = lambda path: None
-        """Attaches a file that was chosen behind an @ sign."""
         self.takes_commands = True
         """Whether text that begins like a command is one; in a reply that is edited it is not."""
         self.offered: Sequence[Offered] = ()
@@ -76,7 +75,6 @@ class Prompt(TextArea):
         self.offered_at = 0
         self._has_chosen = False
         self.show_offered: Callable[[Sequence[Offered], int], object] = lambda offered, at: None
-        """Lists what is offered."""
         self.has_waiting = False
         """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
         self._estimate = self._keys = self._stop = self._below = self._edge = ""

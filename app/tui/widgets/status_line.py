@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from textual.content import Content
 from textual.widgets import Static
@@ -17,16 +18,14 @@ from app.tui.drawing.lines import level
 from app.tui.drawing.panels import cells_of
 
 NEARLY_FULL = 0.9
-"""From this share on the bar warns."""
 BLOCKS = "█▓▒░"
 ASCII = "#=+."
 NAMES = ("system", "old", "new", "free")
 _STYLES = ("$primary", "$secondary", "$success", "$text-muted")
 
 
-@record
-class ContextParts:
-    """Tokens of each part; together they are the whole context."""
+class ContextParts(NamedTuple):
+    """Tokens of each part, in the bar's order; together they are the whole context."""
 
     system: int
     old: int
@@ -34,14 +33,9 @@ class ContextParts:
     free: int
 
     @property
-    def counts(self) -> tuple[int, int, int, int]:
-        """The four, in the bar's order."""
-        return self.system, self.old, self.new, self.free
-
-    @property
     def total(self) -> int:
         """Tokens that the context holds."""
-        return sum(self.counts)
+        return sum(self)
 
     @property
     def used_share(self) -> float:
@@ -64,7 +58,7 @@ def context_parts(status: EngineStatus) -> ContextParts:
 
 def bar_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS) -> str:
     """Draw the bar without colour."""
-    return "".join(glyph * cells for glyph, cells in zip(glyphs, cells_of(parts.counts, n_cells), strict=True))
+    return "".join(glyph * cells for glyph, cells in zip(glyphs, cells_of(parts, n_cells), strict=True))
 
 
 def context_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False) -> str:
@@ -86,7 +80,7 @@ def coloured(line: str, context: str, parts: ContextParts, n_cells: int) -> Cont
     if parts.is_nearly_full:
         return content.stylize("bold $text-warning", at, at + len(context))
     start = at + len("ctx ")
-    for style, cells in zip(_STYLES, cells_of(parts.counts, n_cells), strict=True):
+    for style, cells in zip(_STYLES, cells_of(parts, n_cells), strict=True):
         content = content.stylize(style, start, start + cells)
         start += cells
     return content
@@ -222,7 +216,6 @@ class StatusLine(Static):
         self._rates = RateHistory()
         self._shown: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
         self.line = ""
-        """The text as it stands."""
 
     def show(self, status: EngineStatus, rss_bytes: int, download: str = "", disk_bytes_per_s: float = 0.0) -> None:
         """Show these figures, and how far a download is; nothing is drawn when the line stays the same."""

@@ -5,19 +5,15 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from app.text.glyphs import BLOCKS, Glyphs
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, fitted, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
 from app.tui.speed.machine_lines import cores_panel, memory_panel
+from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.figure_lines import FigureLines
-from app.tuning.thread_bars import TITLES, BarLine, curve_lines, option_lines
+from app.tuning.thread_bars import TITLES, BarLine, Comparison, Curve, TuningReport, curve_lines, option_lines
 from app.tuning.thread_bars import Role as BarRole
-
-if TYPE_CHECKING:
-    from app.tui.speed.watch import PerformanceView
-    from app.tuning.thread_bars import Comparison, Curve, TuningReport
 
 _ROLES = {BarRole.PLAIN: Role.PLAIN, BarRole.BEST: Role.GOOD, BarRole.EQUAL: Role.GOOD}
 """Those of the other lines are muted."""
@@ -86,16 +82,13 @@ def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
     if thickness <= 1:
         return body
     high: list[Line] = []
+    signs = {glyphs.full, glyphs.spread}
     for one in body:
-        bar = _bar_alone(one, glyphs)
+        is_bar = [len(span.text) > 1 and set(span.text) <= signs for span in one]
+        bar = tuple(span if part else Span(" " * len(span.text)) for span, part in zip(one, is_bar, strict=True))
         is_heading = not any(span.text.strip() for span in bar) and len(one) == 1
         high += [*([EMPTY] * bool(high)), one, *([] if is_heading else [bar] * (thickness - 1))]
     return high
-
-
-def _bar_alone(one: Line, glyphs: Glyphs) -> Line:
-    signs = {glyphs.full, glyphs.spread}
-    return tuple(span if len(span.text) > 1 and set(span.text) <= signs else Span(" " * len(span.text)) for span in one)
 
 
 def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:

@@ -22,7 +22,6 @@ MOST_MOUNTED = 40
 """Limit on mounted messages and notes; above it the oldest are put aside, down to ``KEPT_MOUNTED``."""
 KEPT_MOUNTED = 24
 EARLIER_AT_ONCE = 20
-"""Number of those put aside that come back at a time."""
 
 _DROPPED = "-dropped"
 _DIVIDER = "-divider"

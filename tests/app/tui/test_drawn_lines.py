@@ -8,12 +8,11 @@ from app.machine.records import Ceiling, EngineFigures
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
 from app.tui.drawing.graph import Graph, Scale, graph_lines, history_lines, next_round
 from app.tui.drawing.lines import LEVELS, Role, Span, apart, level_of, line, muted, text_of, width_of
-from app.tui.drawing.panels import beside, big_digits, cells_of, gauge, panel, stacked
+from app.tui.drawing.panels import beside, big_digits, cells_of, gauge, panel, stacked, word_mark
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
 from app.tui.speed.watch import Speed
-from app.tui.widgets.figure_lines import FigureLines, _changed
-from app.tui.widgets.welcome import welcome, word_mark
+from app.tui.widgets.figure_lines import FigureLines, _changed, welcome
 from tests.app.chat_driver import chatting
 from tests.app.machine.views import FACTS, SAMPLE, SPENT, bare, view
 

@@ -271,7 +271,7 @@ _SCREENS = {
     "themes": "app.action_theme()",
     "switch": "app.push_screen(__import__('app.tui.screens.question').tui.screens.question.SwitchModelScreen("
     "'other', 10, None, app.keymap))",
-    "inspect": "app.push_screen(__import__('app.tui.screens.inspect').tui.screens.inspect.InspectScreen("
+    "inspect": "app.push_screen(__import__('app.tui.screens.models').tui.screens.models.InspectScreen("
     "Path('x.gguf'), 'x', app.keymap))",
 }
 _N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "200"))
