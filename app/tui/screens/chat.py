@@ -106,9 +106,7 @@ class ChatScreen(Screen[None]):
         self.notes = notes = Notes(self, transcript, prompt, turns, keymap)
         self.focus_at = focus = MessageFocus(self, transcript, prompt, notes)
         views = TurnViews(transcript, turns, notes.note)
-        parts = ChatParts(
-            self, self._bridge, turns, keymap, transcript, prompt, self.drafting, notes, focus, views
-        )  # fmt: skip
+        parts = ChatParts(self, self._bridge, turns, keymap, transcript, prompt, self.drafting, notes, focus, views)
         self.engine = EngineFlow(parts, self._around.watch.pace, self._around.downloads.word)
         self.editing = MessageEditing(parts)
         self.replies = ReplyFlow(parts, self.editing, self._around.live)
@@ -158,12 +156,7 @@ class ChatScreen(Screen[None]):
     @on(TranscriptScrolled)
     def scroll(self, message: TranscriptScrolled) -> None:
         """Move the transcript by pages, or to its end."""
-        if message.pages < 0:
-            self.transcript.page_up()
-        elif message.pages > 0:
-            self.transcript.page_down()
-        else:
-            self.transcript.anchor()
+        self.transcript.go(message.pages)
         self.engine.show_edge()
 
     @on(LinkChosen)

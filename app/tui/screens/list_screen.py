@@ -130,7 +130,7 @@ class ListScreen(Screen[None], Generic[Item]):
         yield KeyLine(id="list-keys")
 
     def on_mount(self) -> None:
-        """Make the timer that looks at what was found."""
+        """Make the timer that looks at what was found, until ``look`` says that nothing more comes."""
         self._timer = self.set_interval(LOOK_PERIOD_S, self._look_again, pause=True)
 
     def on_screen_resume(self) -> None:
@@ -150,17 +150,13 @@ class ListScreen(Screen[None], Generic[Item]):
     def begin(self) -> None:
         """Look anew for rows."""
         self._listing.begin()
-        self.go_on_looking()
+        self._timer.resume()
         self.show()
 
     def say(self, text: str) -> None:
         """Say what a key led to."""
         self._listing.said = text
         self.show()
-
-    def go_on_looking(self) -> None:
-        """Look at what is found from now on, until ``look`` says that nothing more comes."""
-        self._timer.resume()
 
     def _look_again(self) -> None:
         if not self._listing.look():

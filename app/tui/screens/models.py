@@ -205,7 +205,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def action_measure(self) -> None:
         """Measure what this machine's memory and kernels do, once the engine is free."""
         if self._models.measure():
-            self.go_on_looking()
+            self._timer.resume()
             self.show()
 
     def action_open(self) -> None:
@@ -261,7 +261,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if path is not None:
             self._open(Path(path), clean_line(Path(path).name))
         else:
-            self.go_on_looking()
+            self._timer.resume()
 
     def end_download(self, line: str) -> None:
         """Say how it ended, and look for the new file."""

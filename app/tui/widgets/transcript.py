@@ -206,14 +206,14 @@ class Transcript(VerticalScroll, can_focus=False):
         self.scroll_to_widget(entry, animate=False, top=True, immediate=True)
         self._follow_from_end()
 
-    def page_up(self) -> None:
-        """Scroll up by a page; at the top, bring back what was put aside."""
-        if self.scroll_y > 0 or not self.show_earlier():
-            self._scroll_by(-self.scrollable_content_region.height)
-
-    def page_down(self) -> None:
-        """Scroll down by a page."""
-        self._scroll_by(self.scrollable_content_region.height)
+    def go(self, pages: int) -> None:
+        """Scroll by pages, up if negative, or to the end for 0; at the top, bring back what was put aside."""
+        if pages == 0:
+            self.anchor()
+        elif pages > 0 or self.scroll_y > 0 or not self.show_earlier():
+            rows = pages * self.scrollable_content_region.height
+            self.scroll_to(y=self.scroll_y + rows, animate=False, immediate=True)
+            self._follow_from_end()
 
     @property
     def has_unseen(self) -> bool:
@@ -230,10 +230,6 @@ class Transcript(VerticalScroll, can_focus=False):
         if not self.is_scrolled_up:
             self._seen = self._ends()
         super().release_anchor()
-
-    def _scroll_by(self, n_rows: int) -> None:
-        self.scroll_to(y=self.scroll_y + n_rows, animate=False, immediate=True)
-        self._follow_from_end()
 
     def on_mouse_scroll_up(self) -> None:
         """Do the same for the mouse."""
