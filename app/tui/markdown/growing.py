@@ -89,11 +89,37 @@ _HEADING = re.compile(r" {0,3}#{1,6}\s")
 
 
 def complete_chars(text: str) -> int:
-    """Return where the last complete block ends; 0 if none is complete."""
-    scan = _Scan()
+    """Return where the last complete block ends; 0 if none is complete.
+
+    A guess by lines, for what is shown while a reply streams: what is complete is not parsed again until the reply
+    ends, so a wrong guess is a wrong look for a while, not a wrong text.
+    """
+    complete = end = 0
+    fence = ""
+    is_list = is_after_blank = False
     for line in text.splitlines(keepends=True):
-        scan.take(line)
-    return scan.complete
+        start, end = end, end + len(line)
+        is_whole = line.endswith("\n")  # the last line may go on
+        found = _FENCE.match(line)
+        if fence:
+            if is_whole and found and found["fence"].startswith(fence) and not found["rest"].strip():
+                fence = ""
+                complete = complete if is_list else end
+        elif not line.strip():
+            complete = end if is_whole and not is_list else complete
+            is_after_blank = True
+        else:
+            is_item = _LIST_ITEM.match(line) is not None
+            if is_list and is_after_blank and not is_item and not line[0].isspace():
+                is_list, complete = False, start
+            if found:
+                fence = found["fence"]
+            elif is_item:
+                is_list = True
+            elif is_whole and not is_list and _HEADING.match(line):
+                complete = end
+            is_after_blank = False
+    return complete
 
 
 def last_item_start(text: str) -> int:
@@ -102,52 +128,6 @@ def last_item_start(text: str) -> int:
     outermost = min((indent for _, indent in indents), default=0)
     starts = [start for start, indent in indents if indent == outermost]
     return starts[-1] if len(starts) > 1 else 0
-
-
-class _Scan:
-    """Goes through a text line by line."""
-
-    def __init__(self) -> None:
-        self.complete = 0
-        """Characters up to the end of the last complete block."""
-        self._pos = 0
-        self._fence = ""
-        self._is_list = False
-        self._is_after_blank = False
-
-    def take(self, line: str) -> None:
-        """Take the next line, which is the last one if it has no line break."""
-        end = self._pos + len(line)
-        is_whole = line.endswith("\n")
-        if self._fence:
-            self._take_code(line, end, is_whole)
-        elif not line.strip():
-            if is_whole and not self._is_list:
-                self.complete = end
-            self._is_after_blank = True
-        else:
-            self._take_text(line, end, is_whole)
-            self._is_after_blank = False
-        self._pos = end
-
-    def _take_code(self, line: str, end: int, is_whole: bool) -> None:
-        found = _FENCE.match(line)
-        if is_whole and found and found["fence"].startswith(self._fence) and not found["rest"].strip():
-            self._fence = ""
-            if not self._is_list:
-                self.complete = end
-
-    def _take_text(self, line: str, end: int, is_whole: bool) -> None:
-        is_item = _LIST_ITEM.match(line) is not None
-        if self._is_list and self._is_after_blank and not is_item and not line[0].isspace():
-            self._is_list, self.complete = False, self._pos
-        found = _FENCE.match(line)
-        if found:
-            self._fence = found["fence"]
-        elif is_item:
-            self._is_list = True
-        elif is_whole and not self._is_list and _HEADING.match(line):
-            self.complete = end
 
 
 SMALL_CHARS = 1000

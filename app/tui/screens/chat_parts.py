@@ -11,8 +11,6 @@ from textual.timer import Timer
 
 from app.chat.bridge import EngineBridge
 from app.chat.turns import SENT_TOGETHER, Turns
-from app.conversations import lines
-from app.conversations.conversation import ChatMessage
 from app.program.bundled_model import WHAT_IT_IS
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
@@ -239,12 +237,6 @@ class TurnViews:
     def forget(self) -> None:
         """Another conversation is shown."""
         self.asked, self._joined, self._replaced = None, None, []
-
-
-def footers(message: ChatMessage) -> tuple[str, str, str]:
-    """Return the line below a reply, what else there is room for on a wide screen, and its sources."""
-    line = lines.reply_footer(message.figures, message.ending, message.is_edited)
-    return line, lines.reply_details(message.figures), lines.sources_line(message.sources)
 
 
 @record

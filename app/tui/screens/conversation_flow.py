@@ -8,7 +8,6 @@ from app.chat import preset
 from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
 from app.conversations.at_hand import AtHand
-from app.conversations.conversation import ChatMessage, Role
 from app.conversations.export import save_as
 from app.conversations.keeper import cause_of
 from app.conversations.lock import NO_LOCKS
@@ -25,12 +24,11 @@ from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line, clean_text
 from app.tui.draft import Draft
-from app.tui.screens.chat_parts import GOES_ON, NOT_PART, ChatParts, busy_line, footers
+from app.tui.screens.chat_parts import GOES_ON, NOT_PART, ChatParts, busy_line
 from app.tui.screens.message_actions import MessageEditing
-from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
+from app.tui.widgets.message_view import MessageView, Note
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"
-_MISSING = "(missing: the file is damaged here)"
 _TITLE_CHARS = 40
 DROP_STATES_PERIOD_S = 60.0
 """Seconds between two checks of the saved states against their quota."""
@@ -166,7 +164,7 @@ class ConversationFlow:
     async def _fill_transcript(self) -> None:
         conversation = self._turns.conversation
         self._is_announced = False
-        await self._transcript.fill(conversation.messages, _view_of)
+        await self._transcript.fill(conversation.messages)
         if 0 < conversation.n_dropped < len(conversation.messages):
             self._transcript.divide(conversation.messages[conversation.n_dropped], _DROPPED_ABOVE)
 
@@ -296,23 +294,3 @@ class ConversationFlow:
         self._views.forget()
         self._continuing = None
         await self._transcript.clear()
-
-
-def _view_of(message: ChatMessage) -> MessageView:
-    """Return the widget of a message that was saved."""
-    if message.role is Role.USER:
-        user = (ToolView if message.results else UserView)(message.text, message.folded)
-        user.message = message
-        if message.is_missing:
-            user.mark(_MISSING)
-        return user
-    view = ReplyView(message.text)
-    view.message = message
-    if message.thinking is not None:
-        view.think(message.thinking.text)
-        view.finish_thinking(message.thinking)
-    if message.is_missing:
-        view.show_footer(_MISSING)
-    else:
-        view.finish(*footers(message))
-    return view

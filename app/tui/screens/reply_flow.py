@@ -6,7 +6,7 @@ from app.chat import events
 from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
 from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.text import figures
-from app.tui.screens.chat_parts import GOES_ON, ChatParts, footers
+from app.tui.screens.chat_parts import GOES_ON, ChatParts
 from app.tui.screens.message_actions import MessageEditing
 from app.tui.screens.surroundings import LiveSettings, make_screen
 from app.tui.textual_hacks import tell_desktop
@@ -115,8 +115,7 @@ class ReplyFlow:
     def _finish(self, message: ChatMessage) -> ReplyView:
         self._editing.note_replied()
         view = self._views.growing_reply()
-        view.message = message
-        view.finish(*footers(message))
+        view.finish(message)
         view.offer(GOES_ON if self._turns.can_continue else "")
         # When the last pass of its Markdown is done, and with it the number of widgets known.
         self._screen.call_after_refresh(self._transcript.slim)

@@ -16,8 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from app.conversations import lines
-from app.conversations.conversation import ChatMessage
-from app.conversations.lines import shortened
+from app.conversations.conversation import ChatMessage, Role
 from app.conversations.thinking import Thinking
 from app.tui.bindings import bindings
 from app.tui.messages import MessageLeft
@@ -93,6 +92,7 @@ HESITATION_S = 0.35
 WIDE_COLUMNS = 100
 """From this width on a reply shows all of its figures."""
 _REPLACED = "-replaced"
+_MISSING = "(missing: the file is damaged here)"
 
 
 @dataclass(eq=False, repr=False)
@@ -337,15 +337,17 @@ class ReplyView(MessageView):
         self.thinking.toggle()
         return True
 
-    def finish(self, footer: str, details: str = "", sources: str = "") -> None:
+    def finish(self, message: ChatMessage) -> None:
         """The reply has ended. Details stand behind its footer where the screen is wide or the reply has the focus."""
+        self.message = message
         self.body.finish()
-        self.sources = sources
+        self.sources = lines.sources_line(message.sources)
         has_thought = self.thinking is not None and self.thinking.display
-        calls = ", ".join(call.name for call in self.message.calls) if self.message is not None else ""
+        calls = ", ".join(call.name for call in message.calls)
         missing = "" if self.text else "(no answer yet) " if has_thought else "(empty reply) "
         empty = f"(calls {calls}) " if calls else missing
-        self.show_footer(f"{empty}{footer}".rstrip(), details)
+        footer = lines.reply_footer(message.figures, message.ending, message.is_edited)
+        self.show_footer(f"{empty}{footer}".rstrip(), lines.reply_details(message.figures))
 
     def show_footer(self, footer: str, details: str = "") -> None:
         """Show the line below the text."""
@@ -366,12 +368,32 @@ class ReplyView(MessageView):
         figures = " · ".join(filter(None, (self.footer, self._hint, details)))
         columns = self._body.size.width
         if columns and not self.has_focus:
-            figures = shortened(figures, columns)
+            figures = lines.shortened(figures, columns)
         line = "\n".join(filter(None, (figures, self.sources)))
         if line != self._shown_footer:
             self._shown_footer = line
             self._footer.update(line)
             self._footer.display = bool(line)
+
+
+def saved_view(message: ChatMessage) -> MessageView:
+    """Return the widget of a message that was saved."""
+    if message.role is Role.USER:
+        user = (ToolView if message.results else UserView)(message.text, message.folded)
+        user.message = message
+        if message.is_missing:
+            user.mark(_MISSING)
+        return user
+    view = ReplyView(message.text)
+    view.message = message
+    if message.thinking is not None:
+        view.think(message.thinking.text)
+        view.finish_thinking(message.thinking)
+    if message.is_missing:
+        view.show_footer(_MISSING)
+    else:
+        view.finish(message)
+    return view
 
 
 class Note(Static):

@@ -7,7 +7,7 @@ what they say is kept until the user goes there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from textual.app import ComposeResult
@@ -15,8 +15,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from app.conversations.conversation import ChatMessage
-from app.text.record import record
-from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
+from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView, saved_view
 
 MOST_MOUNTED = 40
 """Limit on mounted messages and notes; above it the oldest are put aside, down to ``KEPT_MOUNTED``."""
@@ -30,14 +29,6 @@ Entry = MessageView | Note
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
 
-@record
-class Later:
-    """A message that has no widget yet."""
-
-    message: ChatMessage
-    make: Callable[[ChatMessage], MessageView]
-
-
 class Transcript(VerticalScroll, can_focus=False):
     """Stays at the bottom until the user scrolls up, and again once they scroll down to it."""
 
@@ -49,8 +40,8 @@ class Transcript(VerticalScroll, can_focus=False):
         """Messages that wait for their turn, at the end: what belongs to earlier ones stands above them."""
         self._seen: list[tuple[Entry, int]] = []
         """The last entries and their heights when the end was in sight."""
-        self._earlier: list[Entry | Later] = []
-        """Messages put aside, oldest first, never mounted."""
+        self._earlier: list[Entry | ChatMessage] = []
+        """What was put aside, oldest first, never mounted; messages of an earlier conversation have no widget yet."""
         self._earlier_line = Static(markup=False, classes="note", id="earlier")
         self._earlier_line.display = False
 
@@ -87,10 +78,10 @@ class Transcript(VerticalScroll, can_focus=False):
         self._messages.mount(entry, before=self.waiting[0] if self.waiting else None)
         return entry
 
-    async def fill(self, messages: Sequence[ChatMessage], make: Callable[[ChatMessage], MessageView]) -> None:
+    async def fill(self, messages: Sequence[ChatMessage]) -> None:
         """Show an earlier conversation where nothing is shown yet: its end, and the rest on demand."""
-        self._earlier += [Later(message, make) for message in messages[:-KEPT_MOUNTED]]
-        shown = [make(message) for message in messages[-KEPT_MOUNTED:]]
+        self._earlier += messages[:-KEPT_MOUNTED]
+        shown = [saved_view(message) for message in messages[-KEPT_MOUNTED:]]
         self._show_earlier_line()
         mounted = self._messages.mount_all(shown)
         self.anchor()
@@ -101,7 +92,7 @@ class Transcript(VerticalScroll, can_focus=False):
         note = Note(text)
         note.add_class(_DIVIDER)
         self.drop([entry for entry in self._entries() if entry.has_class(_DIVIDER)])
-        self._earlier = [entry for entry in self._earlier if isinstance(entry, Later) or not entry.has_class(_DIVIDER)]
+        self._earlier = [one for one in self._earlier if not (isinstance(one, Note) and one.has_class(_DIVIDER))]
         if (at := self._place_of(message)) is not None:
             self._earlier.insert(at, note)
         elif (view := self._mounted(message)) is not None:
@@ -109,7 +100,8 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def _place_of(self, message: ChatMessage) -> int | None:
         """Return where a message lies among those put aside."""
-        return next((i for i, entry in enumerate(self._earlier) if getattr(entry, "message", None) is message), None)
+        places = enumerate(self._earlier)
+        return next((i for i, one in places if one is message or getattr(one, "message", None) is message), None)
 
     def _mounted(self, message: ChatMessage) -> MessageView | None:
         return next((view for view in self.messages() if view.message is message), None)
@@ -196,7 +188,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def _bring_back(self, n_entries: int) -> bool:
         put_aside = self._earlier[-n_entries:]
-        back = [entry.make(entry.message) if isinstance(entry, Later) else entry for entry in put_aside]
+        back = [saved_view(entry) if isinstance(entry, ChatMessage) else entry for entry in put_aside]
         del self._earlier[-n_entries:]
         self._messages.mount_all(back, after=self._earlier_line)
         self._show_earlier_line()
@@ -241,6 +233,6 @@ class Transcript(VerticalScroll, can_focus=False):
         return [entry for entry in entries if not entry.has_class(_DROPPED)]
 
     def _show_earlier_line(self) -> None:
-        n_messages = sum(isinstance(entry, (MessageView, Later)) for entry in self._earlier)
+        n_messages = sum(isinstance(entry, (MessageView, ChatMessage)) for entry in self._earlier)
         self._earlier_line.display = bool(self._earlier)
         self._earlier_line.update(f"{n_messages} earlier messages: Page up shows them")
