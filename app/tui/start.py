@@ -57,9 +57,10 @@ _PALETTE_NAMES = ("CommandListItem", "CommandPalette", "DiscoveryHit", "Hit", "H
 
 
 def import_textual() -> None:
-    """Import what an application is made of; palette and https import the rest later.
+    """Import Textual without what the first frame does not show: its command palette and TLS, a tenth of a start.
 
-    What is imported already stays. Textual's own theme picker and search for commands, unused here, go without.
+    What is imported already stays; palette and https import the rest later. Textual 8.2 imports its palette, and with
+    that lists, trees and inputs, together with the application. Remove when it does not.
     """
     if "textual.app" not in sys.modules:
         palette = ModuleType(_PALETTE)

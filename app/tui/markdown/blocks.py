@@ -1,4 +1,4 @@
-"""Blocks of Markdown as lines: each kind is one function here and one entry of the registry below."""
+"""Blocks of Markdown as lines, and lines as rows: each kind of block is a function and an entry of the registry."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Line:
     text: Content = NOTHING
     first: Content = NOTHING
     rest: Content = NOTHING
+    """Stand before its first row, and before the rows after that."""
     mark: str = ""
     """The part of ``first`` that belongs to the text when it is copied, such as a bullet."""
     fill: str = ""

@@ -1,4 +1,7 @@
-"""A text that grows at its end, as rows for a screen: what is complete stays, only what is open is parsed again."""
+"""A text that grows at its end, as rows for a screen: what is complete stays, only what is open is parsed again.
+
+Models write a dialect of Markdown that is parsed here as well: whatever they write is shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Widgets and helpers of the chat screen, handed to each helper."""
+"""What helpers of the chat share: its widgets, the program's words, the focus, and the views of the running turn."""
 
 from __future__ import annotations
 

@@ -202,7 +202,6 @@ def cards(
 
 
 def _in_columns(columns: tuple[list[Card], list[Card]], width: int) -> list[Line]:
-    """Draw the cards side by side, or below each other."""
     if width < TWO_COLUMNS_FROM or not columns[1]:
         return [one for column in columns for card in column for one in card(width)]
     widths = divided(width, 2)

@@ -33,6 +33,10 @@ from app.tui.screens.surroundings import LiveSettings
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.prompt import Prompt
 
+TICK_S = 0.5
+"""The estimate follows the text at this pace."""
+QUIET_TICKS = 3
+"""Ticks without a change after which the user is taken to be thinking, and the engine may read ahead."""
 COMMON_BYTES_PER_TOKEN = 4.0
 """Of English text in most vocabularies, until this model's own figure is known."""
 _TEMPLATE_TOKENS = 8
@@ -117,12 +121,6 @@ def estimate_line(estimate: Estimate) -> str:
 
 def _n_bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
-
-
-TICK_S = 0.5
-"""The estimate follows the text at this pace."""
-QUIET_TICKS = 3
-"""Ticks without a change after which the user is taken to be thinking, and the engine may read ahead."""
 
 
 class Drafting:

@@ -72,7 +72,6 @@ class EngineFlow:
 
     @property
     def _is_at_rest(self) -> bool:
-        """Whether everything that a look would show is shown."""
         if self._turns.is_answering or self._turns.is_calling or self._tells_below or self._bridge.has_news():
             return False
         status = self._bridge.status

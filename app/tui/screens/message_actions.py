@@ -282,37 +282,30 @@ class MessageActions:
 
     def continue_reply(self) -> None:
         """Go on with the last reply where it was stopped."""
-        if self._notes.refuses_while_busy():
-            return
-        view = self._last_view()
-        if not self._turns.continue_reply():
-            self._notes.note("there is no unfinished reply at the end" if self._turns.model else "no model is loaded")
-            return
-        self._editing.cancel()
-        self._views.replace([view] if view is not None else [])
-        self._focus.to_prompt()
+        self._reply_anew(self._turns.continue_reply, "there is no unfinished reply at the end")
 
     def regenerate(self) -> None:
         """Answer the last message again."""
+        self._reply_anew(self._turns.regenerate, "there is nothing to answer again")
+
+    def _reply_anew(self, begin: Callable[[], bool], why_not: str) -> None:
         if self._notes.refuses_while_busy():
             return
-        view, awaits_reply = self._last_view(), self._turns.conversation.awaits_reply
-        if not self._turns.regenerate():
-            self._notes.note("there is nothing to answer again" if self._turns.model else "no model is loaded")
+        last, awaits_reply = self._turns.last_message, self._turns.conversation.awaits_reply
+        view = self._transcript.view_of(last) if last is not None else None
+        if not begin():
+            self._notes.note(why_not if self._turns.model else "no model is loaded")
             return
         self._editing.cancel()
-        if awaits_reply:
-            asked = self._views.asked = view if isinstance(view, UserView) else None
-            if asked is not None:
-                asked.mark("")
-                asked.message = self._turns.last_message
-        else:
+        if not awaits_reply:
             self._views.replace([view] if view is not None else [])
+        elif isinstance(view, UserView):
+            self._views.asked = view
+            view.mark("")
+            view.message = self._turns.last_message
+        else:
+            self._views.asked = None
         self._focus.to_prompt()
-
-    def _last_view(self) -> MessageView | None:
-        last = self._turns.last_message
-        return self._transcript.view_of(last) if last is not None else None
 
     # ---- copying
 

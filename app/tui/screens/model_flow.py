@@ -92,7 +92,6 @@ class ModelFlow:
             self._note(f"{line}: {where_models_are(self._keymap)}")
 
     def _introduce(self, message: events.ModelLoaded) -> None:
-        """Say what was opened."""
         if is_starter(message.path):
             if not self._is_greeted:
                 self._note(f"{WHAT_IT_IS}. {where_models_are(self._keymap)} finds and gets a real one.")

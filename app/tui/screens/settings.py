@@ -248,7 +248,6 @@ def _shown(value: object) -> str:
 
 
 def _widths(columns: int) -> tuple[int, int]:
-    """Return the columns of name and value."""
     if columns < _SOURCE_FROM:
         key = max(_LEAST_KEY, min(_KEY, columns - 14))
         return key, max(4, columns - key - 3)

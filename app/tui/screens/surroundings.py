@@ -1,4 +1,4 @@
-"""Objects that every screen beside the chat is made from."""
+"""Objects that every screen beside the chat is made from, the settings in effect among them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _THREADS = {"threads": "decode", "prefill_threads": "prefill"}
 
 
 class LiveSettings:
-    """The settings in effect, as ``now``; other threads and sampling go to the bridge, a theme to ``show_theme``."""
+    """The settings in effect, as ``now``; other threads and sampling go to the bridge, a theme to ``show_theme``.
+
+    What does not follow a change at once holds from the next start.
+    """
 
     def __init__(self, now: Settings, bridge: EngineBridge, show_theme: Callable[[str], object]) -> None:
         self.now, self._bridge, self._show_theme = now, bridge, show_theme

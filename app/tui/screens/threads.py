@@ -163,7 +163,6 @@ class ThreadsScreen(Screen[None]):
         self._fill("thread-room", shown)
 
     def _look(self, is_wanted: bool) -> None:
-        """Begin or end to look at the machine."""
         if is_wanted is not self._is_looking:
             self._is_looking = is_wanted
             (self._watch.begin if is_wanted else self._watch.end)()

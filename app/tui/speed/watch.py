@@ -1,4 +1,4 @@
-"""Gathers the figures of the performance screen and the strip; samples the machine only while one is shown."""
+"""Gathers the figures of the performance screen and the strip, only while one is shown; and the pace of all drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast the model writes or reads: the number, its share of the limit, the curve, and what to compare with."""
+"""How fast the model writes or reads, with what to compare that with; and where the time of a reply or a token goes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,6 @@ def _style_of(role: Role) -> str:
 
 
 def _rule(role: Role) -> str:
-    """Return the style sheet's rule for a role."""
     words = _style_of(role).split()
     colour = "".join(f"color: {word};" for word in words if word != "bold")
     weight = "text-style: $muted-style;" if role in _DIM else "text-style: bold;" if "bold" in words else ""

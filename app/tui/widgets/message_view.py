@@ -1,4 +1,4 @@
-"""One message in the transcript: who speaks, the text, and below a finished reply its figures."""
+"""One message in the transcript: who speaks, the thinking, the text, and below a finished reply its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prompt: several lines of text, sent with Enter; large pastes are folded in it (``app.tui.draft``)."""
+"""The prompt: several lines of text, sent with Enter, large pastes folded (``app.tui.draft``); and completions."""
 
 from __future__ import annotations
 
