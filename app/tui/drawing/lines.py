@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -27,6 +28,7 @@ class Role(str, Enum):
     """Keys, and what the cursor is on."""
     GOOD = "good"
     CAUTION = "caution"
+    """Text that deserves attention."""
     TROUBLE = "trouble"
     READING = "reading"
     """The prompt, and what belongs to the user."""
@@ -60,6 +62,11 @@ class Span(NamedTuple):
     role: Role = Role.PLAIN
 
 
+muted = partial(Span, role=Role.MUTED)
+strong = partial(Span, role=Role.STRONG)
+title = partial(Span, role=Role.TITLE)
+caution = partial(Span, role=Role.CAUTION)
+
 Line = tuple[Span, ...]
 EMPTY: Line = ()
 
@@ -78,26 +85,6 @@ def area_of(role: Role) -> Role:
 def line(*parts: str | Span) -> Line:
     """Return a line of texts and spans."""
     return tuple(part if isinstance(part, Span) else Span(part) for part in parts if part)
-
-
-def muted(text: str) -> Span:
-    """A label or a unit."""
-    return Span(text, Role.MUTED)
-
-
-def strong(text: str) -> Span:
-    """A figure, or a name."""
-    return Span(text, Role.STRONG)
-
-
-def title(text: str) -> Span:
-    """The title of a screen or a panel."""
-    return Span(text, Role.TITLE)
-
-
-def caution(text: str) -> Span:
-    """Text that deserves attention."""
-    return Span(text, Role.CAUTION)
 
 
 def text_of(one: Line) -> str:

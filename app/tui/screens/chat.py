@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from textual import on
 from textual.app import ComposeResult
@@ -40,13 +40,11 @@ if TYPE_CHECKING:
 SAVE_PERIOD_S = 1.5
 """A kill in the middle of a reply loses no more than that, or half a second more while another screen is shown."""
 
-T = TypeVar("T")
 
-
-def _handed_to(find: Callable[[ChatScreen], Callable[..., T]]) -> Callable[..., T]:
+def _handed_to(find: Callable[[ChatScreen], Callable[..., Any]]) -> Callable[..., Any]:
     """Return an action or a handler that is one of the screen's helpers'."""
 
-    def carry_out(chat: ChatScreen, *arguments: object) -> T:
+    def carry_out(chat: ChatScreen, *arguments: object) -> Any:
         return find(chat)(*arguments)
 
     return carry_out

@@ -32,16 +32,6 @@ _KEY_COLUMN = 21
 _NARROW_KEY_COLUMN = 15
 
 
-def scopes_here(screen: Screen[object]) -> list[str]:
-    """Return the scopes whose keys mean something on a screen now, the nearest to the focus first."""
-    scopes = ["prompt"] if isinstance(screen.focused, Prompt) else []
-    for active in screen.active_bindings.values():
-        scope = (active.binding.id or "").partition(".")[0]
-        if scope and scope != "app":
-            scopes.append(scope)
-    return [*dict.fromkeys(scopes), "app"]
-
-
 def key_entries(scope: str, keymap: Keymap) -> list[Entry]:
     """Return the actions of a scope that have keys."""
     entries = [
@@ -54,8 +44,11 @@ def key_entries(scope: str, keymap: Keymap) -> list[Entry]:
 
 def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, list[Entry]]]:
     """Return headings and entries: what the focused widget does, what leads to other screens, and the rest."""
-    *scopes, everywhere = scopes_here(screen)
-    scopes.insert(1, everywhere)
+    bound = ((active.binding.id or "").partition(".")[0] for active in screen.active_bindings.values())
+    here = ["prompt", *bound] if isinstance(screen.focused, Prompt) else bound
+    # Those whose keys mean something now, the nearest to the focus first.
+    scopes = list(dict.fromkeys(scope for scope in here if scope not in ("", "app")))
+    scopes.insert(1, "app")
     sections = [(_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes]
     own = [one.binding for one in screen.active_bindings.values() if not one.binding.id]  # in no table
     more = [(show_key(one.key), one.description) for one in own if one.description and not one.system and one.show]

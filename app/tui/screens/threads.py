@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import ComposeResult
@@ -26,10 +26,13 @@ from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
 from app.tuning.remembered import best_choice, choice_to_remember
-from app.tuning.thread_bars import TuningReport, pinning_line, progress_text
+from app.tuning.thread_bars import pinning_line, progress_text
 from app.tuning.threads_in_use import ThreadsInUse, describe_in_use
 
 REFRESH_S = 0.25
+if TYPE_CHECKING:
+    from app.tuning.thread_bars import TuningReport
+
 _PHASES = ("decode", "prefill")
 _LEAST_COLUMNS = 20
 _TALL_ROWS = 30

@@ -162,9 +162,11 @@ class MessageView(Horizontal, can_focus=True):
 
     def on_key(self, event: events.Key) -> None:
         """Enter leads back to the prompt; so does a letter without a meaning here, with all that is typed behind it."""
+        bound = self.screen.active_bindings.get(event.key)
+        leads_down = bound is not None and bound.binding.action.rpartition(".")[2] == "focus_newer"
         if self._is_left:
             self._leave(event)
-        elif event.key == "enter" or (self._is_newest and self._means(event, "focus_newer")):
+        elif event.key == "enter" or (self._is_newest and leads_down):
             self._leave(event, is_for_prompt=False)
         elif event.is_printable:
             self._take_letter(event)
@@ -173,10 +175,6 @@ class MessageView(Horizontal, can_focus=True):
     def _is_newest(self) -> bool:
         siblings = self.parent.children if self.parent is not None else ()
         return next((view for view in reversed(siblings) if isinstance(view, MessageView)), None) is self
-
-    def _means(self, event: events.Key, action: str) -> bool:
-        bound = self.screen.active_bindings.get(event.key)
-        return bound is not None and bound.binding.action.rpartition(".")[2] == action
 
     def _take_letter(self, event: events.Key) -> None:
         is_bound = event.key in self.screen.active_bindings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from app.text.glyphs import BLOCKS, Glyphs
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, fitted, line, muted
@@ -12,8 +13,11 @@ from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, div
 from app.tui.speed.machine_lines import cores_panel, memory_panel
 from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.figure_lines import FigureLines
-from app.tuning.thread_bars import TITLES, BarLine, Comparison, Curve, TuningReport, curve_lines, option_lines
+from app.tuning.thread_bars import TITLES, BarLine, curve_lines, option_lines
 from app.tuning.thread_bars import Role as BarRole
+
+if TYPE_CHECKING:
+    from app.tuning.thread_bars import Comparison, Curve, TuningReport
 
 _ROLES = {BarRole.PLAIN: Role.PLAIN, BarRole.BEST: Role.GOOD, BarRole.EQUAL: Role.GOOD}
 """Those of the other lines are muted."""

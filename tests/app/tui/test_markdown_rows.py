@@ -3,7 +3,8 @@
 import pytest
 
 from app.tui.markdown.blocks import inline_text
-from app.tui.markdown.growing import SMALL_CHARS, GrowingMarkdown, tree_of
+from app.tui.markdown.growing import SMALL_CHARS, GrowingMarkdown
+from app.tui.markdown.parser import tree_of
 
 pytestmark = pytest.mark.slow
 
