@@ -18,9 +18,7 @@ from app.tui.draft import Draft
 class PromptSubmitted(Message):
     """The user sent what stood in the prompt."""
 
-    text: str
     draft: Draft
-    """The same with its large pastes folded."""
 
 
 class PasteRefused(Message):

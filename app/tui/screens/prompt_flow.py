@@ -58,29 +58,29 @@ class PromptFlow:
     async def take(self, message: PromptSubmitted) -> None:
         """Send a message or carry out a command, unless it has to wait."""
         if not self._holds(message):
-            await self._take(message)
+            await self._take(message.draft)
             self._show_edge()
             if self._prompt.unheeded:
                 self._prompt.unheeded.popleft()
 
-    async def _take(self, message: PromptSubmitted) -> None:
-        if not (fits(message.text) and fits(message.draft.shown)):
+    async def _take(self, draft: Draft) -> None:
+        if not (fits(draft.text) and fits(draft.shown)):
             self._note("Not sent: the message is too long.")
-            self._prompt.give_back(message.text)
+            self._prompt.give_back(draft.text)
             return
         if self._editing.is_editing_reply:
-            if not self._editing.send(clean_text(message.text)):
-                self._prompt.give_back(message.text)
+            if not self._editing.send(clean_text(draft.text)):
+                self._prompt.give_back(draft.text)
             return
-        text = message.text.strip()
+        text = draft.text.strip()
         command = ("", "") if text == "/" else split_command(text)
-        if trouble := self._drafting.keep(message.draft):
+        if trouble := self._drafting.keep(draft):
             self._note(trouble, is_error=True)
         # A refused command stays in the history: left in the prompt, what is typed next would become part of it.
         if command is not None:
             await self._run_command(*command)
-        elif not self._send(clean_text(text), message.draft):
-            self._prompt.give_back(message.text)
+        elif not self._send(clean_text(text), draft):
+            self._prompt.give_back(draft.text)
 
     def _send(self, text: str, draft: Draft) -> bool:
         folded = clean_text(draft.shown.strip()) if draft.folds else ""
@@ -237,7 +237,6 @@ class PromptFlow:
 
     def _complete(self, message: PromptSubmitted, files: Sequence[FileText]) -> None:
         message.draft = message.draft.with_files(files)
-        message.text = message.draft.text
         self._prompt.past.add(message.draft)  # where it is found if the message is given back
 
     def _begin(self, work: Awaitable[None]) -> None:

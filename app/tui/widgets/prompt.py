@@ -80,7 +80,7 @@ class Prompt(TextArea):
         self._estimate = self._keys = self._stop = self._below = self._edge = ""
         self._key_of = keymap.first_key
         self._action_of_key = keymap.scope_keys("prompt")
-        drop_bindings(self, keymap.changed_keys())
+        drop_bindings(self, [key for keys in keymap.changed.values() for key in keys])
 
     @property
     def draft(self) -> Draft:
@@ -109,7 +109,7 @@ class Prompt(TextArea):
             self.show_draft(behind)
             if not self.carry_out_at_once(draft):
                 self.unheeded.append(draft)
-                self.post_message(PromptSubmitted(draft.text, draft))
+                self.post_message(PromptSubmitted(draft))
 
     def action_new_line(self) -> None:
         """Break the line at the cursor."""
