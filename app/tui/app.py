@@ -41,12 +41,10 @@ from app.tui.bindings import bindings, scope_of
 from app.tui.chat_options import chat_options
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.keymap import Keymap
-from app.tui.live_settings import LiveSettings
 from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.screens.chat import ChatScreen
-from app.tui.screens.surroundings import Surroundings, make_screen
-from app.tui.speed.interface_pace import SLOWEST, InterfacePace
-from app.tui.speed.watch import PerformanceWatch
+from app.tui.screens.surroundings import LiveSettings, Surroundings, make_screen
+from app.tui.speed.watch import SLOWEST, InterfacePace, PerformanceWatch
 from app.tui.terminal_input import TerminalDriver
 from app.tui.textual_hacks import (
     ThriftyStylesheet,
@@ -66,7 +64,6 @@ if TYPE_CHECKING:
     from app.library.listing import Outlook
 
 QUIT_WINDOW_S = 3.0
-"""A second ctrl+c within this time quits."""
 
 INTERFACE_COST_PERIOD_S = 1.0
 
@@ -117,12 +114,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.live = LiveSettings(settings, self.bridge, self._show_theme)
         self.crash_line: str | None = None
-        """Line for stderr after a crash."""
         self.crash_code = exit_codes.INTERNAL
         self.downloads = BackgroundDownload()
         self._download_watch: Timer | None = None
         self.parting_line = ""
-        """Line for stderr after leaving."""
         self._interrupted_s: float | None = None
         self._is_lent = False
         self.keymap = keymap or Keymap()
@@ -166,16 +161,13 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.set_class(is_console(), "-console")
         if is_console():
             draw_plain_scrollbars()
-        self.set_interval(INTERFACE_COST_PERIOD_S, self._note_interface_cost)
+        self.set_interval(INTERFACE_COST_PERIOD_S, self.watch_performance.note_interface_cost)
         if self._theme_error:
             self.call_after_refresh(self.chat.note, self._theme_error, True)
         if not self.is_headless:
             self._watch_signals()
             self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
             self.call_after_refresh(garbage.settle)
-
-    def _note_interface_cost(self) -> None:
-        self.watch_performance.note_interface_cost()
 
     def on_unmount(self) -> None:
         """Save what is not saved; end the engine's thread and a download, which can go on from there."""
@@ -225,7 +217,7 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     async def action_report(self, wanted: str = "") -> None:
         """Copy a card with machine, model and speeds, or write it into a file."""
-        await self.chat.copying.report(wanted)
+        await self.chat.acting.report(wanted)
 
     def action_theme(self, name: str = "") -> None:
         """Choose the colours: by name, or from the list that shows each at once."""
@@ -268,7 +260,7 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     async def _ask_about_conversation(self, path: ModelPlace, title: str, outlook: Outlook | None) -> None:
         from app.library.listing import look_up
-        from app.tui.screens.switch_model import SwitchModelScreen
+        from app.tui.screens.question import SwitchModelScreen
 
         if outlook is None and isinstance(path, Path):
             outlook = await asyncio.wrap_future(look_up(path, self.settings))
@@ -311,7 +303,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         selected = self.screen.get_selected_text() or (prompt.selected_text if self.focused is prompt else "")
         if selected:
             self.screen.clear_selection()
-            await self.chat.copying.copy_out(selected)
+            await self.chat.acting.copy_out(selected)
             return
         now_s = time.monotonic()
         if self._interrupted_s is not None and now_s - self._interrupted_s < QUIT_WINDOW_S:
@@ -365,9 +357,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         own, trouble = load_user_themes()
         for theme in own:
             self.register_theme(theme)
-        on_console = is_console()
-        wanted = self.settings.theme or ("" if on_console else remembered)
-        self.theme = choose_theme(wanted, self.available_themes, on_console or self._has_few_colours())
+        wanted = self.settings.theme or ("" if is_console() else remembered)
+        self.theme = choose_theme(wanted, self.available_themes, is_console() or self._has_few_colours())
         if self.settings.theme and self.settings.theme not in self.available_themes:
             return no_such_theme(self.settings.theme, self.available_themes)
         return trouble or None

@@ -31,11 +31,8 @@ class Offered:
     """One thing that what is typed could become."""
 
     text: str
-    """The whole of it."""
     usage: str
-    """How it is listed."""
     title: str = ""
-    """Its effect, in one line."""
     attaches: str = ""
     """The file that goes with the message where this is chosen."""
 

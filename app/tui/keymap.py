@@ -51,10 +51,6 @@ class Keymap:
         """Return the names of one scope's actions by key, for widgets that handle keys themselves."""
         return {key: a.name for action_id, a in ACTIONS.items() if a.scope == scope for key in self.keys_of(action_id)}
 
-    def changed_keys(self) -> frozenset[str]:
-        """Return every key that the user has given a meaning."""
-        return frozenset(key for keys in self.changed.values() for key in keys)
-
     def for_textual(self) -> dict[str, str]:
         """Return what ``App.set_keymap`` takes; an empty entry there would mean the default."""
         return {action_id: ",".join(keys) or NO_KEY for action_id, keys in self.changed.items()}

@@ -18,22 +18,17 @@ from app.tui.draft import Draft
 class PromptSubmitted(Message):
     """The user sent what stood in the prompt."""
 
-    text: str
     draft: Draft
-    """The same with its large pastes folded."""
 
 
-@dataclass(eq=False, repr=False)
 class PasteRefused(Message):
     """The user pasted more than is taken."""
 
 
-@dataclass(eq=False, repr=False)
 class PasteUnended(Message):
     """The terminal did not say where a paste ends; what came of it is handed over."""
 
 
-@dataclass(eq=False, repr=False)
 class TakeBackRequested(Message):
     """The user wants the message back that waits for its turn."""
 

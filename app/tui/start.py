@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
 
 from app.program import exit_codes, refusals, state
 from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
 from app.tui.keymap import load_keymap
-from app.tui.textual_import import import_textual
 
 
 def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
@@ -47,3 +50,33 @@ def _draw_on_the_terminal() -> None:
     """Textual draws on stderr; where that goes elsewhere or is closed, stdout is the terminal."""
     if sys.__stderr__ is None or not sys.__stderr__.isatty():
         sys.__stderr__ = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")  # type: ignore[misc]
+
+
+_PALETTE = "textual.command"
+_PALETTE_NAMES = ("CommandListItem", "CommandPalette", "DiscoveryHit", "Hit", "Hits", "Provider", "SimpleProvider")
+
+
+def import_textual() -> None:
+    """Import Textual without what the first frame does not show: its command palette and TLS, a tenth of a start.
+
+    What is imported already stays; palette and https import the rest later. Textual 8.2 imports its palette, and with
+    that lists, trees and inputs, together with the application. Remove when it does not.
+    """
+    if "textual.app" not in sys.modules:
+        palette = ModuleType(_PALETTE)
+        vars(palette).update({name: type(name, (), {}) for name in _PALETTE_NAMES})
+        with _left_out("ssl", None), _left_out(_PALETTE, palette):
+            import_module("textual.app")
+
+
+@contextmanager
+def _left_out(name: str, instead: ModuleType | None) -> Iterator[None]:
+    """Put something in a module's place for a while; None makes its import fail, as asyncio takes from ssl."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = instead  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]

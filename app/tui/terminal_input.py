@@ -229,7 +229,6 @@ def _read(handle: int) -> bytes:
 
 
 def _read_waiting(handle: int) -> bytes:
-    """Return what a terminal holds already."""
     try:
         (n_bytes,) = struct.unpack("i", fcntl.ioctl(handle, termios.FIONREAD, bytes(4)))
     except OSError:

@@ -76,7 +76,11 @@ def load_theme(path: Path) -> Theme:
         base = BUILTIN_THEMES["ansi-dark" if values["dark"] else "ansi-light"]
         variables = {**base.variables, **variables}
     else:
-        _check_contrast(name, values)
+        background = Color.parse(values["background"])
+        for key in _READABLE_ON_BACKGROUND:
+            ratio = contrast(Color.parse(values[key]), background)
+            if ratio < MIN_CONTRAST:
+                raise ThemeError(f"{name}: {key} on background has a contrast of {ratio:.1f}; {MIN_CONTRAST} is needed")
     return Theme(name=path.stem, variables=variables, **values)
 
 
@@ -107,14 +111,6 @@ def _check_colours(name: str, values: dict[str, Any], variables: dict[str, Any])
             Color.parse(parts[0])
         except (ColorParseError, IndexError):
             raise ThemeError(f"{name}: {clean_line(key, 60)} is not a colour: {clean_line(str(value), 40)}") from None
-
-
-def _check_contrast(name: str, values: dict[str, Any]) -> None:
-    background = Color.parse(values["background"])
-    for key in _READABLE_ON_BACKGROUND:
-        ratio = contrast(Color.parse(values[key]), background)
-        if ratio < MIN_CONTRAST:
-            raise ThemeError(f"{name}: {key} on background has a contrast of {ratio:.1f}; {MIN_CONTRAST} is needed")
 
 
 def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:

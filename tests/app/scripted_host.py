@@ -18,7 +18,6 @@ from app.doctor.readings import (
     TerminalReadings,
 )
 from app.library import advice
-from app.tui.app import JalopyApp
 from app.tui.screens import doctor
 from app.tui.screens.engine_flow import EngineFlow
 from app.tui.speed.watch import PerformanceView, PerformanceWatch
@@ -66,7 +65,7 @@ def stand_in(
     cores = read_cores(range(n_cpus), write_tree(root))
     monkeypatch.setattr(host, "cores", lambda: cores)
     monkeypatch.setattr(EngineFlow, "measure_memory", lambda flow: setattr(flow, "_rss_bytes", 118 << 20))
-    monkeypatch.setattr(JalopyApp, "_note_interface_cost", lambda app: app.watch_performance.pace.note_cost(0.02, True))
+    monkeypatch.setattr(PerformanceWatch, "note_interface_cost", lambda watch: watch.pace.note_cost(0.02, True))
     monkeypatch.setattr(PerformanceWatch, "look", lambda watch: view)
     read = CoreReadings("Intel Core i5-4300U", 2, 4, 4, 2, None, frozenset({"avx2", "fma"}), 0.1)
     clocks = ClockReadings("powersave", "intel_pstate", "balance_power", 2900.0, 2900.0, True, 0, True)

@@ -14,7 +14,7 @@ from app.downloads.job import JobState, PullJob, Stage
 from app.downloads.pull import Prepared
 from app.library.listing import ModelEntry, Outlook
 from app.library.scan import Found, Scan
-from app.tui.screens import inspect as inspect_screen
+from app.tui.screens import models as models_screen
 from tests.engine import tiny_gguf
 
 GIB = 1 << 30
@@ -104,11 +104,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, root: Path, found: Found) -> None:
     monkeypatch.setattr(Scan, "start", start_scan)
     monkeypatch.setattr(PullJob, "start", start_job)
     monkeypatch.setattr(PullJob, "proceed", proceed)
-    report = inspect_screen.report_of_file
+    report = models_screen.report_of_file
 
     def report_of_file(path: Any) -> list[str]:
         root.mkdir(parents=True, exist_ok=True)
         file = tiny_gguf.write(root / Path(path).name, "llama", "Q8_0")
         return [line.replace(str(file), str(path)) for line in report(file)]
 
-    monkeypatch.setattr(inspect_screen, "report_of_file", report_of_file)
+    monkeypatch.setattr(models_screen, "report_of_file", report_of_file)

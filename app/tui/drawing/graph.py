@@ -173,7 +173,6 @@ def _with_rule(cells: list[Span], rule: tuple[str, str], columns: int) -> Line:
 
 
 def _base(graph: Graph, columns: int, first_s: float, seconds_per_cell: float, glyphs: Glyphs) -> Line:
-    """Return the base line with marks and with the time of its ends."""
     cells = [Span(glyphs.line, Role.FRAME)] * columns
     last_s = first_s + columns * seconds_per_cell
     begin, end = f"{first_s:.0f} s " if first_s else "", f" {last_s:.0f} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -21,14 +22,13 @@ class Role(str, Enum):
     STRONG = "strong"
     """Figures, and names of what is chosen."""
     TITLE = "title"
-    """Of a screen or a panel."""
     FRAME = "frame"
     UNFILLED = "unfilled"
-    """The empty part of a gauge."""
     ACCENT = "accent"
     """Keys, and what the cursor is on."""
     GOOD = "good"
     CAUTION = "caution"
+    """Text that deserves attention."""
     TROUBLE = "trouble"
     READING = "reading"
     """The prompt, and what belongs to the user."""
@@ -62,6 +62,11 @@ class Span(NamedTuple):
     role: Role = Role.PLAIN
 
 
+muted = partial(Span, role=Role.MUTED)
+strong = partial(Span, role=Role.STRONG)
+title = partial(Span, role=Role.TITLE)
+caution = partial(Span, role=Role.CAUTION)
+
 Line = tuple[Span, ...]
 EMPTY: Line = ()
 
@@ -80,26 +85,6 @@ def area_of(role: Role) -> Role:
 def line(*parts: str | Span) -> Line:
     """Return a line of texts and spans."""
     return tuple(part if isinstance(part, Span) else Span(part) for part in parts if part)
-
-
-def muted(text: str) -> Span:
-    """A label or a unit."""
-    return Span(text, Role.MUTED)
-
-
-def strong(text: str) -> Span:
-    """A figure, or a name."""
-    return Span(text, Role.STRONG)
-
-
-def title(text: str) -> Span:
-    """The title of a screen or a panel."""
-    return Span(text, Role.TITLE)
-
-
-def caution(text: str) -> Span:
-    """Text that deserves attention."""
-    return Span(text, Role.CAUTION)
 
 
 def text_of(one: Line) -> str:
@@ -133,11 +118,6 @@ def percent(share: float, width: int = 3) -> str:
 def size(n_bytes: int | None, width: int = 4) -> str:
     """Write a size in a fixed width; "-" for unknown."""
     return f"{figures.size(n_bytes) if n_bytes is not None else '-':>{width}}"
-
-
-def in_bytes(n_bytes: float) -> str:
-    """Write a size with the unit in full: "112KB", "640B"."""
-    return figures.size(n_bytes).removesuffix("B") + "B"
 
 
 def spread_lines(parts: Iterable[Line], width: int, between: str = "  ") -> list[Line]:

@@ -1,27 +1,134 @@
-"""Blocks of Markdown as lines: each kind is one function here and one entry of the registry below."""
+"""Blocks of Markdown as lines, and lines as rows: each kind of block is a function and an entry of the registry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from types import MappingProxyType
 
 from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
+from textual.style import Style
 
-from app.text.clean_text import clean_line
+from app.text.clean_text import clean_line, clean_text
 from app.text.glyphs import ASCII, choose_glyphs
 from app.text.record import record
-from app.tui.markdown.inline import inline_text
-from app.tui.markdown.lines import NOTHING, Line, indented, plain_lines
-from app.tui.markdown.tables import table_lines
+
+NOTHING = Content("")
+
+
+@record
+class Line:
+    """One line, not wrapped yet."""
+
+    text: Content = NOTHING
+    first: Content = NOTHING
+    rest: Content = NOTHING
+    """Stand before its first row, and before the rows after that."""
+    mark: str = ""
+    """The part of ``first`` that belongs to the text when it is copied, such as a bullet."""
+    fill: str = ""
+    """Style class of the text out to the right edge; "" for none."""
+    is_code: bool = False
+    """Its spaces count; it is broken anywhere."""
+
+    @property
+    def copied(self) -> str:
+        """The line as it is copied."""
+        return " ".join((self.mark + self.text.plain).splitlines())
+
+
+@record
+class Row:
+    """One row of the screen, no wider than that."""
+
+    lead: Content
+    text: Content
+    line: int
+    offset: int
+    """Where in that line, as it is copied, the text begins."""
+
+    def is_same(self, other: Row) -> bool:
+        """Whether it looks the same."""
+        return self.lead.is_same(other.lead) and self.text.is_same(other.text)
+
+
+def indented(lines: Sequence[Line], first: Content, rest: Content, mark: str = "") -> list[Line]:
+    """Put something before lines: ``first`` before the first row of all, ``rest`` before the others."""
+    return [
+        Line(
+            line.text,
+            (rest if number else first) + line.first,
+            rest + line.rest,
+            line.mark if number else mark + line.mark,
+            line.fill,
+            line.is_code,
+        )
+        for number, line in enumerate(lines)
+    ]
+
+
+def plain_lines(text: str) -> list[Line]:
+    """Return text as it came."""
+    return [Line(Content(line)) for line in text.split("\n")]
+
+
+def rows_of(line: Line, number: int, width: int) -> Iterator[Row]:
+    """Wrap a line to rows of ``width`` cells."""
+    room = max(2, width - line.rest.cell_length)
+    at = 0
+    for count, part in enumerate(_parts(line, room)):
+        found = line.text.plain.find(part.plain, at)
+        at = found if found >= 0 else at
+        shown = part.pad_right(max(0, room - part.cell_length)).stylize_before(line.fill) if line.fill else part
+        yield Row(line.rest if count else line.first, shown, number, len(line.mark) + at)
+        at += len(part)
+
+
+def _parts(line: Line, room: int) -> list[Content]:
+    if not line.text:
+        return [line.text]
+    if line.is_code:
+        return line.text.expand_tabs(4).fold(room)
+    return line.text.wrap(room)
+
+
+_CLASSES = {"em": ".em", "strong": ".strong", "s": ".gone"}
+_BREAKS = {"softbreak": " ", "hardbreak": "\n"}
+_SPACE = re.compile(r"\s+")
+
+
+def inline_text(node: SyntaxTreeNode) -> Content:
+    """Return the styled text of a node and all within it; line breaks are those the text insists on."""
+    if node.type == "text":
+        text = _SPACE.sub(" ", node.content)
+        is_plain = text.isascii() and text.isprintable()  # what most text is, seen a hundred times faster
+        return Content(text if is_plain else clean_text(text))  # again: entities are characters by now
+    if node.type in _BREAKS:
+        return Content(_BREAKS[node.type])
+    if node.type == "code_inline":
+        return Content(node.content).stylize(".code")
+    inner = Content("").join(inline_text(child) for child in node.children)
+    if node.type == "image":
+        return Content(f"[image: {inner.plain or node.attrs.get('src', '')}]").stylize(_link(node.attrs.get("src", "")))
+    if node.type == "link":
+        return inner.stylize_before(_link(node.attrs.get("href", "")))
+    if node.type in _CLASSES:
+        return inner.stylize_before(_CLASSES[node.type])
+    return inner if node.children else Content(node.content)
+
+
+def _link(target: object) -> Style:
+    """Style of a link; a click runs the widget's action that shows its target."""
+    return Style.from_meta({"@click": f"link({str(target)!r})"})
+
 
 # The Linux console's font has no other bullets.
 BULLETS = "•-*"
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
-"""Boxes of tasks by how they are written."""
 _TITLES = 3
-"""Headings below this level look alike."""
 
 Highlight = Callable[[str, str], Content]
 """Colours code: the code and the name of its language."""
@@ -122,3 +229,75 @@ BLOCKS: dict[str, Callable[[SyntaxTreeNode, Page], list[Line]]] = {
     "ordered_list": _numbers,
     "table": lambda node, page: table_lines(node, page.width),
 }
+
+
+LEAST_COLUMN = 4
+"""Least width of a column in cells; where one would be narrower, the table is drawn as a list of its cells."""
+
+Cells = list[Content]
+
+
+def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
+    """Return the lines of a table, none wider than ``width`` cells."""
+    rows = [row for part in table.children for row in part.children]
+    cells = [[inline_text(cell.children[0]) if cell.children else NOTHING for cell in row.children] for row in rows]
+    cells[0] = [cell.stylize_before(".strong") for cell in cells[0]]
+    aligns = [str(cell.attrs.get("style", "")).removeprefix("text-align:") for cell in rows[0].children]
+    widths = _fitted(
+        [max(cell.cell_length for cell in column) for column in zip_longest(*cells, fillvalue=NOTHING)], width
+    )
+    if widths is None:
+        return _as_list(cells)
+    drawn = [_row(row, widths, aligns) for row in cells]
+    edge = [Line(_edge(widths))]
+    # Rows of one line each need no lines between them.
+    is_open = all(len(lines) == 1 for lines in drawn[1:])
+    lines = drawn[0] + edge
+    for number, row in enumerate(drawn[1:]):
+        lines += row if is_open or not number else edge + row
+    return lines
+
+
+def _fitted(widths: list[int], width: int) -> list[int] | None:
+    """Take cells from the widest columns until all fit; None where they cannot."""
+    room = width - 3 * (len(widths) - 1) - 2
+    if room < LEAST_COLUMN * len(widths):
+        return None
+    widths = [max(1, n) for n in widths]
+    while (excess := sum(widths) - room) > 0:
+        widest = max(widths)
+        n_widest = widths.count(widest)
+        below = max((n for n in widths if n < widest), default=0)
+        taken = max(1, min(widest - below, excess // n_widest))
+        for at in [at for at, n in enumerate(widths) if n == widest][:excess]:
+            widths[at] -= taken
+    return widths
+
+
+def _row(row: Cells, widths: list[int], aligns: list[str]) -> list[Line]:
+    wrapped = [cell.wrap(n) if cell else [] for cell, n in zip(row, widths, strict=False)]
+    bar = Content(" │ ").stylize(".edge")
+    return [
+        Line(Content(" ") + bar.join(_aligned(*cell) for cell in zip(parts, widths, aligns, strict=False)))
+        for parts in list(zip_longest(*wrapped, fillvalue=NOTHING)) or [(NOTHING,) * len(widths)]
+    ]
+
+
+def _aligned(text: Content, width: int, align: str) -> Content:
+    free = max(0, width - text.cell_length)
+    left = free if align == "right" else free // 2 if align == "center" else 0
+    return text.pad_left(left).pad_right(free - left)
+
+
+def _edge(widths: list[int]) -> Content:
+    return Content(f"─{'─┼─'.join('─' * n for n in widths)}─").stylize(".edge")
+
+
+def _as_list(cells: Sequence[Cells]) -> list[Line]:
+    """One line a cell, under the name of its column."""
+    names, *rows = cells
+    lines: list[Line] = []
+    for row in rows or [[NOTHING] * len(names)]:
+        lines += [Line(name + Content(": ") + cell) for name, cell in zip(names, row, strict=False)]
+        lines.append(Line())
+    return lines[:-1]

@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from markdown_it.tree import SyntaxTreeNode
 
-from app.tui.markdown.blocks import Highlight, Page, markdown_lines
-from app.tui.markdown.complete import complete_chars, last_item_start
-from app.tui.markdown.lines import Line, Row, plain_lines, rows_of
+from app.tui.markdown.blocks import Highlight, Line, Page, Row, markdown_lines, plain_lines, rows_of
 from app.tui.markdown.parser import tree_of
+
+_FENCE = re.compile(r"\s*(?P<fence>`{3,}|~{3,})(?P<rest>.*)")
+_LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
+_ITEM_START = re.compile(r"^([ \t]*)(?:[-*+]|\d{1,9}[.)])[ \t]", re.MULTILINE)
+_HEADING = re.compile(r" {0,3}#{1,6}\s")
+
+
+def complete_chars(text: str) -> int:
+    """Return where the last complete block ends; 0 if none is complete.
+
+    A guess by lines, for what is shown while a reply streams: what is complete is not parsed again until the reply
+    ends, so a wrong guess is a wrong look for a while, not a wrong text.
+    """
+    complete = end = 0
+    fence = ""
+    is_list = is_after_blank = False
+    for line in text.splitlines(keepends=True):
+        start, end = end, end + len(line)
+        is_whole = line.endswith("\n")  # the last line may go on
+        found = _FENCE.match(line)
+        if fence:
+            if is_whole and found and found["fence"].startswith(fence) and not found["rest"].strip():
+                fence = ""
+                complete = complete if is_list else end
+        elif not line.strip():
+            complete = end if is_whole and not is_list else complete
+            is_after_blank = True
+        else:
+            is_item = _LIST_ITEM.match(line) is not None
+            if is_list and is_after_blank and not is_item and not line[0].isspace():
+                is_list, complete = False, start
+            if found:
+                fence = found["fence"]
+            elif is_item:
+                is_list = True
+            elif is_whole and not is_list and _HEADING.match(line):
+                complete = end
+            is_after_blank = False
+    return complete
+
+
+def last_item_start(text: str) -> int:
+    """Return where the last item of the list begins that an open block ends with; 0 without a second item."""
+    indents = [(found.start(), len(found[1].expandtabs())) for found in _ITEM_START.finditer(text)]
+    outermost = min((indent for _, indent in indents), default=0)
+    starts = [start for start, indent in indents if indent == outermost]
+    return starts[-1] if len(starts) > 1 else 0
+
 
 SMALL_CHARS = 1000
 """An open block of at most this length is parsed whenever it grows; a longer one when it has grown by a quarter."""
@@ -31,13 +78,11 @@ class GrowingMarkdown:
         self.width = 0
         self.rows: list[Row] = []
         self._copied: list[str] = []
-        """Every line as it is copied."""
         self._highlight: Highlight | None = None
         self._tree: SyntaxTreeNode | None = None
         """Of the whole text, once it was parsed as one: another width needs no parsing."""
         self._is_plain = False
         self._settled: Place = _START
-        """End of the complete blocks, in characters."""
         self._parsed: Place = _START
         """End of the text parsed with its block, or of the last but one item of a long list."""
         self._n_parsed = 0

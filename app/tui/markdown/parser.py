@@ -11,7 +11,6 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.tree import SyntaxTreeNode
 
 AS_WRITTEN = "as_written"
-"""The type of a block that is shown as it came."""
 _MATH = re.compile(
     r"\$\$[^$]{1,2000}\$\$"
     r"|\\\([^\n]{1,500}?\\\)|\\\[.{1,2000}?\\\]"

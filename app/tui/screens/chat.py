@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from textual import on
 from textual.app import ComposeResult
@@ -19,47 +19,32 @@ from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
 from app.tui.actions import Action
 from app.tui.bindings import bindings
-from app.tui.messages import (
-    EngineReported,
-    LinkChosen,
-    PromptSubmitted,
-    TakeBackRequested,
-    TranscriptScrolled,
-)
-from app.tui.screens.attaching import Attaching
-from app.tui.screens.chat_parts import ChatParts
+from app.tui.messages import EngineReported, LinkChosen, TakeBackRequested, TranscriptScrolled
+from app.tui.screens.chat_parts import ChatParts, MessageFocus, Notes, TurnViews
 from app.tui.screens.conversation_flow import ConversationFlow
-from app.tui.screens.copying import Copying
 from app.tui.screens.drafting import Drafting
 from app.tui.screens.engine_flow import EngineFlow
-from app.tui.screens.message_actions import MessageActions
-from app.tui.screens.message_editing import MessageEditing
-from app.tui.screens.message_focus import MessageFocus
+from app.tui.screens.message_actions import MessageActions, MessageEditing
 from app.tui.screens.model_flow import ModelFlow, how_to_load
-from app.tui.screens.notes import Notes
-from app.tui.screens.offering import Offering
 from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.screens.surroundings import Surroundings
-from app.tui.screens.tool_flow import ToolFlow
-from app.tui.screens.turn_views import TurnViews
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
-from app.tui.widgets.prompt import EDGE_COLUMNS, Prompt, screens_hint
+from app.tui.widgets.prompt import EDGE_COLUMNS, Prompt, Suggestions, screens_hint
 from app.tui.widgets.status_line import ActivityLine, StatusLine
-from app.tui.widgets.strip_display import StripDisplay
-from app.tui.widgets.suggestions import Suggestions
 from app.tui.widgets.transcript import Transcript
+
+if TYPE_CHECKING:
+    from app.tui.widgets.performance_strip import PerformanceStrip
 
 SAVE_PERIOD_S = 1.5
 """A kill in the middle of a reply loses no more than that, or half a second more while another screen is shown."""
 
-T = TypeVar("T")
 
-
-def _handed_to(find: Callable[[ChatScreen], Callable[..., T]]) -> Callable[..., T]:
+def _handed_to(find: Callable[[ChatScreen], Callable[..., Any]]) -> Callable[..., Any]:
     """Return an action or a handler that is one of the screen's helpers'."""
 
-    def carry_out(chat: ChatScreen, *arguments: object) -> T:
+    def carry_out(chat: ChatScreen, *arguments: object) -> Any:
         return find(chat)(*arguments)
 
     return carry_out
@@ -78,7 +63,8 @@ class ChatScreen(Screen[None]):
         self._around, self._model_path = around, model_path
         self.turns, self.conversations = around.turns, around.at_hand
         self._bridge, self._keymap = around.bridge, around.keymap
-        self._strip = StripDisplay(self, around.watch, "#middle")
+        self._strip: PerformanceStrip | None = None
+        """There is none until the user asks for it: every first frame would import, style and lay it out."""
         self._was_shown = False
 
     def compose(self) -> ComposeResult:
@@ -113,24 +99,19 @@ class ChatScreen(Screen[None]):
         turns, keymap = self.turns, self._keymap
         transcript = self.transcript = self.query_one(Transcript)
         prompt = self.prompt = self.query_one(Prompt)
+        prompt.show_offered = self.query_one(Suggestions).show
         self.drafting = Drafting(prompt, turns, self._bridge, self._around.live, keymap)
         self.notes = notes = Notes(self, transcript, prompt, turns, keymap)
         self.focus_at = focus = MessageFocus(self, transcript, prompt, notes)
         views = TurnViews(transcript, turns, notes.note)
-        parts = ChatParts(
-            self, self._bridge, turns, keymap, transcript, prompt, self.drafting, notes, focus, views
-        )  # fmt: skip
-        self.copying = Copying(parts)
+        parts = ChatParts(self, self._bridge, turns, keymap, transcript, prompt, self.drafting, notes, focus, views)
+        self.engine = EngineFlow(parts, self._around.watch.pace, self._around.downloads.word)
         self.editing = MessageEditing(parts)
         self.replies = ReplyFlow(parts, self.editing, self._around.live)
         self.talks = ConversationFlow(parts, self.conversations, self.editing)
         self.models = ModelFlow(parts, self.talks, self.replies, self._around.open_model)
-        self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
-        self.sending = PromptFlow(parts, self.editing, self._carry_out)
-        self.attaching: Attaching = Attaching(parts, self.editing, self.take_prompt)
-        self.tools: ToolFlow = ToolFlow(parts, self.replies.ask_next)
-        self.engine = EngineFlow(parts, self._around.watch.pace, self._around.downloads.word)
-        self.offering = Offering(parts)
+        self.acting = MessageActions(parts, self.editing, self.talks.fork_at)
+        self.sending = PromptFlow(parts, self.editing, self._carry_out, self.engine.show_edge)
         self._shown_by = _event_handlers(self)
 
     def _start_engine(self) -> None:
@@ -146,13 +127,11 @@ class ChatScreen(Screen[None]):
             self.models.load(self._model_path, keeps=is_resumed, rereads=False)
         if line := self.drafting.bring_back_unsent():
             self.note(line)
-        self.call_later(self.attaching.done)
+        self.call_later(self.sending.done)
 
     def note(self, text: str, is_error: bool = False) -> None:
         """Say something between the messages; the text is cleaned here."""
         self.notes.note(text, is_error)
-
-    # ---- the engine's side
 
     @on(EngineReported)
     async def show_event(self, reported: EngineReported) -> None:
@@ -163,23 +142,11 @@ class ChatScreen(Screen[None]):
                 await shown
         self.engine.show_edge()
 
-    # ---- the user's side
-
-    @on(PromptSubmitted)
-    async def take_prompt(self, message: PromptSubmitted) -> None:
-        """Send a message, or carry out a command."""
-        if self.attaching.holds(message):
-            return
-        await self.sending.take(message)
-        self.engine.show_edge()
-        if self.prompt.unheeded:
-            self.prompt.unheeded.popleft()
-
     @on(TextArea.Changed)
     def follow_prompt(self, event: TextArea.Changed) -> None:
         """List the commands that fit what is typed, and find out what it costs."""
         text = event.text_area.text
-        self.offering.offer()
+        self.drafting.offer()
         self.drafting.note_change()
         self.engine.note_typed(text)
         self.editing.weigh_soon()
@@ -187,12 +154,7 @@ class ChatScreen(Screen[None]):
     @on(TranscriptScrolled)
     def scroll(self, message: TranscriptScrolled) -> None:
         """Move the transcript by pages, or to its end."""
-        if message.pages < 0:
-            self.transcript.page_up()
-        elif message.pages > 0:
-            self.transcript.page_down()
-        else:
-            self.transcript.anchor()
+        self.transcript.go(message.pages)
         self.engine.show_edge()
 
     @on(LinkChosen)
@@ -208,7 +170,8 @@ class ChatScreen(Screen[None]):
 
     def on_resize(self, event: Resize) -> None:
         """Let the strip lie flat on a narrow screen."""
-        self._strip.fit(event.size.width)
+        if self._strip is not None:
+            self._strip.fit(event.size.width)
         self.engine.screens_hint = screens_hint(self._keymap, event.size.width - EDGE_COLUMNS)
         self.engine.show_edge()
 
@@ -237,20 +200,21 @@ class ChatScreen(Screen[None]):
         else:
             self.acting.toggle_last_thinking()
 
-    async def action_unfold(self) -> None:
-        """Show pasted text whole, or folded again."""
-        self.transcript.toggle_folds()
+    def action_toggle_strip(self) -> None:
+        """Show or hide the speed strip beside the chat."""
+        if self._strip is None:
+            from app.tui.widgets.performance_strip import PerformanceStrip
 
-    def action_focus_older(self) -> None:
-        """Go from the prompt to the newest message, from a message to the one above."""
-        self.focus_at.step(-1)
+            self._strip = PerformanceStrip(self._around.watch)
+            self.query_one("#middle").mount(self._strip)
+        self._strip.toggle()
 
-    def action_focus_newer(self) -> None:
-        """Go to the message below; from the newest, to the prompt."""
-        self.focus_at.step(1)
-
+    on_prompt_submitted = _handed_to(lambda chat: chat.sending.take)
     on_message_left = _handed_to(lambda chat: chat.focus_at.leave_message)
     on_message_key_pressed = _handed_to(lambda chat: chat.acting.act_on_message)
+    action_focus_older = _handed_to(lambda chat: partial(chat.focus_at.step, -1))
+    action_focus_newer = _handed_to(lambda chat: partial(chat.focus_at.step, 1))
+    action_unfold = _handed_to(lambda chat: chat.transcript.toggle_folds)
     action_new = _handed_to(lambda chat: chat.talks.new)
     action_system = _handed_to(lambda chat: chat.talks.start_with_system)
     action_persona = _handed_to(lambda chat: chat.talks.start_with_persona)
@@ -259,36 +223,35 @@ class ChatScreen(Screen[None]):
     action_model = _handed_to(lambda chat: chat.models.open_wanted)
     action_set = _handed_to(lambda chat: partial(chat.models.choose, chat._bridge.generation))
     action_schema = _handed_to(lambda chat: partial(chat.models.choose, chat._bridge.form))
-    action_tools = _handed_to(lambda chat: chat.tools.obey)
+    action_tools = _handed_to(lambda chat: chat.replies.choose_tools)
     action_threads = _handed_to(lambda chat: chat.models.wish_threads)
     action_edit = _handed_to(lambda chat: chat.editing.edit)
     action_regenerate = _handed_to(lambda chat: chat.acting.regenerate)
     action_continue_reply = _handed_to(lambda chat: chat.acting.continue_reply)
-    action_copy = _handed_to(lambda chat: chat.copying.copy)
-    action_read = _handed_to(lambda chat: chat.attaching.attach_wanted)
+    action_copy = _handed_to(lambda chat: chat.acting.copy)
+    action_read = _handed_to(lambda chat: chat.sending.attach_wanted)
     action_take_back = _handed_to(lambda chat: chat.sending.take_back)
     action_external_editor = _handed_to(lambda chat: chat.sending.edit_externally)
-    action_toggle_strip = _handed_to(lambda chat: chat._strip.toggle)
 
 
 def _event_handlers(chat: ChatScreen) -> dict[type, tuple[Callable[[Any], Awaitable[None] | None], ...]]:
     """Who shows what, by the kind of event."""
     replies, talks, models = chat.replies, chat.talks, chat.models
     return {
-        events.ModelLoaded: (models.show_model, chat.tools.note_model),
+        events.ModelLoaded: (models.show_model, replies.tell_of_server),
         events.ModelFailed: (models.show_load_failure,),
         events.ModelKept: (models.show_kept_model,),
         events.ConversationReread: (models.end_rereading,),
         events.ConversationTakenUp: (talks.tell_taken_up,),
-        events.TextGenerated: (replies.show_text,),
-        events.ThoughtGenerated: (replies.show_thought,),
-        events.ThinkingFinished: (replies.fold_thinking,),
-        events.ReplyReopened: (replies.reopen_reply,),
+        events.TextGenerated: (replies.show_growth,),
+        events.ThoughtGenerated: (replies.show_growth,),
+        events.ThinkingFinished: (replies.show_growth,),
+        events.ReplyReopened: (replies.show_growth,),
         events.GenerationFinished: (
             talks.drop_old_states,
             talks.announce_full_context,
             replies.finish_reply,
-            chat.tools.ask_about_calls,
+            replies.ask_about_calls,
             models.tell_machine,
         ),
         events.GenerationFailed: (replies.show_failure,),
@@ -302,6 +265,6 @@ def _event_handlers(chat: ChatScreen) -> dict[type, tuple[Callable[[Any], Awaita
         events.MemoryMeasured: (models.tell_machine,),
         events.TuningDoubted: (models.doubt_tuning,),
         events.TuningEnded: (models.end_tuning,),
-        events.ToolsTold: (chat.tools.tell,),
-        events.ToolsAnswered: (chat.tools.go_on,),
+        events.ToolsTold: (replies.tell_of_tools,),
+        events.ToolsAnswered: (replies.show_results,),
     }

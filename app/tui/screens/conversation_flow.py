@@ -7,7 +7,6 @@ from functools import partial
 from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
 from app.chat.generation import choose_persona, listed_personas, save_preset
-from app.conversations.conversation import ChatMessage, Role
 from app.conversations.export import save_as
 from app.conversations.journal import AtHand
 from app.conversations.keeper import cause_of
@@ -23,14 +22,11 @@ from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line, clean_text
 from app.tui.draft import Draft
-from app.tui.screens.chat_parts import ChatParts
-from app.tui.screens.message_editing import MessageEditing
-from app.tui.screens.notes import NOT_PART, busy_line
-from app.tui.screens.turn_views import GOES_ON, footers
-from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
+from app.tui.screens.chat_parts import GOES_ON, NOT_PART, ChatParts, busy_line
+from app.tui.screens.message_actions import MessageEditing
+from app.tui.widgets.message_view import MessageView, Note
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"
-_MISSING = "(missing: the file is damaged here)"
 _TITLE_CHARS = 40
 DROP_STATES_PERIOD_S = 60.0
 """Seconds between two checks of the saved states against their quota."""
@@ -75,10 +71,9 @@ class ConversationFlow:
     def drop_old_states(self, _: GenerationFinished) -> None:
         """Delete the states used longest ago, where all together take more than they may."""
         at_hand, now_s = self._at_hand, self._bridge.now_s()
-        if at_hand.store is None or now_s - self._dropped_states_s < DROP_STATES_PERIOD_S:
-            return
-        self._dropped_states_s = now_s
-        in_background(partial(drop_oldest_states, at_hand.store, at_hand.quota_bytes), "quota")
+        if at_hand.store is not None and now_s - self._dropped_states_s >= DROP_STATES_PERIOD_S:
+            self._dropped_states_s = now_s
+            in_background(partial(drop_oldest_states, at_hand.store, at_hand.quota_bytes), "quota")
 
     # ---- going on with one
 
@@ -165,10 +160,9 @@ class ConversationFlow:
         self._note(f"{what} before Jalopy closed; {where}.")
 
     async def _fill_transcript(self) -> None:
-        """Show the live conversation where nothing is shown yet."""
         conversation = self._turns.conversation
         self._is_announced = False
-        await self._transcript.fill(conversation.messages, _view_of)
+        await self._transcript.fill(conversation.messages)
         if 0 < conversation.n_dropped < len(conversation.messages):
             self._transcript.divide(conversation.messages[conversation.n_dropped], _DROPPED_ABOVE)
 
@@ -202,15 +196,12 @@ class ConversationFlow:
             parts.append(f"{figures.count(unread)} tokens are read with the next message")
         if parts:
             is_news = message.restored_tokens and figures.saves_much(message.restored_s, message.read_s)
-            self._continue_line(" · ".join(parts), "news" if is_news else "")
-
-    def _continue_line(self, text: str, kind: str) -> None:
-        """Say more in the line that names the conversation, where that stands."""
-        if self._continuing is None:
-            self._note(text, kind=kind)
-            return
-        (which, note), self._continuing = self._continuing, None
-        note.say(f"{which} · {text} · /new", kind)
+            kind = "news" if is_news else ""
+            if self._continuing is None:
+                self._note(" · ".join(parts), kind=kind)
+            else:
+                (which, note), self._continuing = self._continuing, None
+                note.say(" · ".join((which, *parts, "/new")), kind)
 
     # ---- what the user asks for
 
@@ -301,23 +292,3 @@ class ConversationFlow:
         self._views.forget()
         self._continuing = None
         await self._transcript.clear()
-
-
-def _view_of(message: ChatMessage) -> MessageView:
-    """Return the widget of a message that was saved."""
-    if message.role is Role.USER:
-        user = (ToolView if message.results else UserView)(message.text, message.folded)
-        user.message = message
-        if message.is_missing:
-            user.mark(_MISSING)
-        return user
-    view = ReplyView(message.text)
-    view.message = message
-    if message.thinking is not None:
-        view.think(message.thinking.text)
-        view.finish_thinking(message.thinking)
-    if message.is_missing:
-        view.show_footer(_MISSING)
-    else:
-        view.finish(*footers(message))
-    return view

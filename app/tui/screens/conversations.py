@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from enum import Enum
 from pathlib import Path
 from textwrap import wrap
 
@@ -31,15 +30,6 @@ _MOST_ASKED_CHARS = 40
 """Of a title in a question, so that the answers have room behind it."""
 
 
-class _Typing(Enum):
-    """Meaning of typed letters."""
-
-    FILTER = "filter"
-    TITLE = "title"
-    ANSWER = "answer"
-    """Whether to delete."""
-
-
 class ConversationList(Listing[Hit]):
     """The conversations that were found, and what is asked about one of them."""
 
@@ -49,9 +39,9 @@ class ConversationList(Listing[Hit]):
         self._turns = around.turns
         self._glyphs = choose_glyphs()
         self.typed = self.said = self.new_title = ""
-        self.typing = _Typing.FILTER
-        self.asked_about: Hit | None = None
-        """Whose title is being written, or whose end was asked about: the rows may be others by the answer."""
+        self.renamed: Hit | None = None
+        """Whose title is being written: the rows may be others by its end."""
+        self.doomed: Hit | None = None
         self._texts = Texts()
         self._look: Look | None = None
         self._found = Found()
@@ -96,17 +86,14 @@ class ConversationList(Listing[Hit]):
         mark = Span(self._glyphs.here if self.is_live(item) else " ", Role.WRITING)
         return (mark, Span(f" {rows.row(item, columns - 2)}"))
 
-    def detail_name(self, item: Hit) -> str:
-        """Write the whole title."""
-        return clean_line(item.entry.summary.title, MOST_TITLE_CHARS)
-
-    def detail_lines(self, item: Hit, columns: int) -> list[Line]:
-        """Say where the words are, or what it is made of."""
-        return [(Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)]
+    def details(self, item: Hit, columns: int) -> tuple[str, list[Line]]:
+        """Write the whole title, and where the words are or what it is made of."""
+        found: list[Line] = [(Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)]
+        return clean_line(item.entry.summary.title, MOST_TITLE_CHARS), found
 
     def context_line(self) -> str:
         """Write the new title, or the filter."""
-        if self.typing is _Typing.TITLE:
+        if self.renamed is not None:
             return f"New title: {self.new_title}_"
         return f"filter: {self.typed}_" if self.typed else "type to search in titles and texts"
 
@@ -117,10 +104,10 @@ class ConversationList(Listing[Hit]):
 
     def foot_line(self) -> str:
         """Ask, or say what goes on."""
-        found, hit = self._found, self.asked_about
-        if self.typing is _Typing.ANSWER and hit is not None:
-            title = clean_line(hit.entry.summary.title, _MOST_ASKED_CHARS)
-            live = " It is open in the chat, where a new one begins." if self.is_live(hit) else ""
+        found = self._found
+        if self.doomed is not None:
+            title = clean_line(self.doomed.entry.summary.title, _MOST_ASKED_CHARS)
+            live = " It is open in the chat, where a new one begins." if self.is_live(self.doomed) else ""
             return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
         if self.said or found.trouble:
             return self.said or found.trouble
@@ -133,11 +120,11 @@ class ConversationList(Listing[Hit]):
     @property
     def must_be_seen(self) -> bool:
         """A question is to be read before it is answered."""
-        return bool(self.said) or self.typing is _Typing.ANSWER
+        return bool(self.said) or self.doomed is not None
 
     def key_words(self, item: Hit | None) -> dict[str, str]:
         """While a title is written, two keys end that."""
-        if self.typing is _Typing.TITLE:
+        if self.renamed is not None:
             return {"open": "keeps the title", "leave": "leaves it as it was"}
         words = {"open": "opens", "rename": "renames", "delete": "deletes"}
         return {**words, "export": "Markdown", "export_json": "JSON", "leave": "back"}
@@ -159,40 +146,37 @@ class ConversationsScreen(ListScreen[Hit]):
     def on_screen_suspend(self) -> None:
         """Below help or palette a question or a title stays as it is."""
         if self.app.current_mode != "conversations":
-            self._list.typing, self._list.said = _Typing.FILTER, ""
+            self._list.renamed, self._list.doomed, self._list.said = None, None, ""
 
     def takes_key(self, event: events.Key) -> bool:
         """Take any key as the answer to a question."""
-        if self._list.typing is not _Typing.ANSWER:
+        hit, self._list.doomed = self._list.doomed, None
+        if hit is None:
             return False
-        self._list.typing = _Typing.FILTER
-        hit = self._list.asked_about
-        if event.character in ("y", "Y") and hit is not None:
+        if event.character in ("y", "Y"):
             self._delete(hit)
         self.show()
         return True
 
     def text_before(self) -> str:
         """Return the filter, or the title that is being written."""
-        return self._list.new_title if self._list.typing is _Typing.TITLE else self._list.typed
+        return self._list.new_title if self._list.renamed is not None else self._list.typed
 
     def take_typed(self, text: str) -> None:
         """Search, or write the title."""
-        if self._list.typing is _Typing.TITLE:
+        if self._list.renamed is not None:
             self._list.new_title = text[:MOST_TITLE_CHARS]
             self.show()
         else:
-            self._list.typing, self._list.typed = _Typing.FILTER, text
+            self._list.doomed, self._list.typed = None, text
             self.begin()
 
     def action_open(self) -> None:
         """Go on with the conversation under the cursor; keep the new title, where one is being written."""
-        is_title = self._list.typing is _Typing.TITLE
-        hit = self._list.asked_about if is_title else self.highlighted()
-        if hit is None:
+        if self._list.renamed is not None:
+            self._rename(self._list.renamed)
+        elif (hit := self.highlighted()) is None:
             return
-        if is_title:
-            self._rename(hit)
         elif hit.entry.trouble:
             self.say(f"cannot be opened: {hit.entry.trouble}")
         else:
@@ -204,12 +188,11 @@ class ConversationsScreen(ListScreen[Hit]):
         """Write another title."""
         hit = self.highlighted()
         if hit is not None:
-            self._list.asked_about, self._list.typing = hit, _Typing.TITLE
-            self._list.new_title = hit.entry.summary.title
+            self._list.renamed, self._list.doomed, self._list.new_title = hit, None, hit.entry.summary.title
             self.say("")
 
     def _rename(self, hit: Hit) -> None:
-        self._list.typing = _Typing.FILTER
+        self._list.renamed = None
         title, turns = clean_line(" ".join(self._list.new_title.split()), MOST_TITLE_CHARS), self._turns
         if title and self._list.is_live(hit):
             turns.journal.rename(turns.conversation, title)
@@ -222,7 +205,7 @@ class ConversationsScreen(ListScreen[Hit]):
         """Ask whether to delete the conversation under the cursor."""
         hit = self.highlighted()
         if hit is not None:
-            self._list.asked_about, self._list.typing = hit, _Typing.ANSWER
+            self._list.doomed, self._list.renamed = hit, None
             self.say("")
 
     def _delete(self, hit: Hit) -> None:
@@ -269,8 +252,8 @@ class ConversationsScreen(ListScreen[Hit]):
 
     def action_leave(self) -> None:
         """Leave the title as it was; clear the filter; or go back to the chat."""
-        if self._list.typing is _Typing.FILTER:
+        if self._list.renamed is None and self._list.doomed is None:
             super().action_leave()
         else:
-            self._list.typing = _Typing.FILTER
+            self._list.renamed = self._list.doomed = None
             self.show()

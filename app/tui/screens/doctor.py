@@ -6,9 +6,11 @@ What is read from files comes at once; what is measured comes when the engine's 
 from __future__ import annotations
 
 import os
+import textwrap
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -18,24 +20,31 @@ from textual.screen import Screen
 from app.chat.commands import Examine
 from app.chat.status import Activity
 from app.doctor import report
-from app.doctor.findings import Finding
+from app.doctor.examine import Examination
+from app.doctor.findings import BAD, OK, WEAK, Finding
 from app.doctor.readings import Readings, read_clock, read_cores, read_disk, read_memory, read_terminal
+from app.library import advice
 from app.program.background import in_background
+from app.text import figures
 from app.text.clean_text import clean_line
-from app.text.glyphs import choose_glyphs
+from app.text.glyphs import Glyphs, choose_glyphs
 from app.tui.bindings import bindings
-from app.tui.drawing.lines import Line, muted
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, caution, joined, line, muted, strong
+from app.tui.drawing.panels import FRAME_COLUMNS, beside, divided, panel
 from app.tui.screens.surroundings import Surroundings
-from app.tui.widgets import doctor_cards
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
+from app.tui.widgets.model_rows import speed_line
 from app.tui.widgets.status_line import activity_word
-
-if TYPE_CHECKING:
-    from app.doctor.examine import Examination
 
 LOOK_PERIOD_S = 0.3
 """How often the screen looks whether the readings and the engine's answer are there."""
-_LEAST_COLUMNS = 30
+_LEAST_COLUMNS, _LEAST_TEXT_COLUMNS = 30, 20
+_TOPIC_COLUMNS = 14
+TWO_COLUMNS_FROM = 100
+_ROLES = {OK: Role.GOOD, WEAK: Role.CAUTION, BAD: Role.TROUBLE}
+
+Card = Callable[[int], list[Line]]
+"""Draws itself in a width."""
 
 
 class DoctorScreen(Screen[None]):
@@ -117,18 +126,15 @@ class DoctorScreen(Screen[None]):
                 self._readings = reading.result()
                 self._show()
         if self._answer is not None and self._answer.done():
-            self._take(self._answer)
+            answer, self._answer = self._answer, None
+            if (error := answer.exception()) is None:
+                self._examination = answer.result()
+            else:
+                self._trouble = clean_line(f"not measured: {type(error).__name__}: {error}", 200)
+            self._show()
         if self._reading is None and self._answer is None:
             self._timer.pause()
         self._show_title()
-
-    def _take(self, answer: Future[Examination]) -> None:
-        self._answer, error = None, answer.exception()
-        if error is None:
-            self._examination = answer.result()
-        else:
-            self._trouble = clean_line(f"not measured: {type(error).__name__}: {error}", 200)
-        self._show()
 
     def action_unfold(self) -> None:
         """Show or hide what is well."""
@@ -150,14 +156,13 @@ class DoctorScreen(Screen[None]):
         keys = [(key("doctor.unfold"), words), (key("doctor.examine"), "examines again"), ("arrows", "scroll")]
         self.query_one(KeyLine).tell([*keys, (key("doctor.leave"), "back")])
         # The scroll bar takes a column where there is more than has room.
-        self.query_one("#doctor-cards", FigureLines).show(
-            drawn if len(drawn) <= height else self._drawn(self.size.width - 1)
-        )
+        drawn = drawn if len(drawn) <= height else self._drawn(self.size.width - 1)
+        self.query_one("#doctor-cards", FigureLines).show(drawn)
 
     def _show_title(self) -> None:
         model = self._turns.model
         about = f"{model.name} · {model.quantization or model.server}" if model is not None else "no model is open"
-        self.query_one(ScreenTitle).tell(about, doctor_cards.state_line(self._findings(), self._progress()))
+        self.query_one(ScreenTitle).tell(about, state_line(self._findings(), self._progress()))
 
     def _progress(self) -> str:
         if self._answer is None:
@@ -179,4 +184,120 @@ class DoctorScreen(Screen[None]):
         unfold = self._keymap.hint("doctor.unfold", "shows them")
         kv_type = self._settings.kv_type_or_default
         what = self._findings(), self._examination, kv_type, self._is_unfolded, unfold, self._glyphs
-        return doctor_cards.drawn(doctor_cards.cards(*what), max(_LEAST_COLUMNS, width))
+        return _in_columns(cards(*what), max(_LEAST_COLUMNS, width))
+
+
+def cards(
+    findings: Sequence[Finding], found: Examination | None, kv_type: str, is_unfolded: bool, unfold: str, glyphs: Glyphs
+) -> tuple[list[Card], list[Card]]:
+    """Return the cards of two columns: ``unfold`` is the key that lists what is well; nothing is found at first."""
+    well = [finding for finding in findings if finding.mark == OK]
+    mends = [partial(_mend_card, finding, glyphs) for finding in findings if finding.mark != OK]
+    fine = partial(_fine_card, well, is_unfolded, unfold, glyphs)
+    if found is None:
+        return [*mends, fine], []
+    suits = [partial(_suits_card, found, glyphs)] if found.suggestions else []
+    model = [partial(_model_card, found, kv_type, glyphs)] if found.needs is not None else []
+    return [*suits, *mends], [*model, fine, partial(_memory_card, found, glyphs)]
+
+
+def _in_columns(columns: tuple[list[Card], list[Card]], width: int) -> list[Line]:
+    if width < TWO_COLUMNS_FROM or not columns[1]:
+        return [one for column in columns for card in column for one in card(width)]
+    widths = divided(width, 2)
+    blocks = [[one for card in column for one in card(each)] for column, each in zip(columns, widths, strict=True)]
+    return beside(blocks, widths)
+
+
+def _sign(finding: Finding, glyphs: Glyphs) -> Span:
+    signs = {OK: glyphs.good, WEAK: glyphs.caution, BAD: glyphs.trouble}
+    return Span(signs[finding.mark], _ROLES[finding.mark])
+
+
+def _wrapped(text: str, width: int, role: Role = Role.PLAIN) -> list[Line]:
+    parts = textwrap.wrap(clean_line(text, 400), max(_LEAST_TEXT_COLUMNS, width), break_on_hyphens=False)
+    return [line(Span(part, role)) for part in parts]
+
+
+def _mend_card(finding: Finding, glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw one thing to be mended: what it is, what it means, what to do."""
+    inner = width - FRAME_COLUMNS
+    body = [*_wrapped(finding.found, inner, Role.STRONG), *_wrapped(finding.meaning, inner)]
+    if finding.mend:
+        arrow = f"{glyphs.arrow} "
+        steps = _wrapped(finding.mend, inner - len(arrow), Role.ACCENT)
+        leads = [arrow, *[" " * len(arrow)] * (len(steps) - 1)]
+        body += [(Span(lead, Role.ACCENT), *one) for lead, one in zip(leads, steps, strict=False)]
+    role = _ROLES[finding.mark]
+    name = f"{_sign(finding, glyphs).text} {finding.topic}"
+    return panel(name, body, width, glyphs, frame=role, name_role=role)
+
+
+def _fine_card(well: Sequence[Finding], is_unfolded: bool, unfold: str, glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw what is well: how many, or each."""
+    inner = width - FRAME_COLUMNS
+    count = f"{figures.counted(len(well), 'check')} {'is' if len(well) == 1 else 'are'} fine"
+    if not is_unfolded:
+        body = [line(Span(f"{glyphs.good} {count}", Role.GOOD), muted(f"   {unfold}" if unfold else ""))]
+        return panel("", body, width, glyphs)
+    body = [one for finding in well for one in _finding_lines(finding, inner, glyphs)]
+    return panel(count, body, width, glyphs)
+
+
+def _finding_lines(finding: Finding, width: int, glyphs: Glyphs) -> list[Line]:
+    text = f"{finding.found}: {finding.meaning}" if finding.meaning else finding.found
+    indent = _TOPIC_COLUMNS + 3
+    rows = _wrapped(text, width - indent)
+    head = (_sign(finding, glyphs), Span(f" {finding.topic:<{_TOPIC_COLUMNS}} ", Role.MUTED))
+    gap = Span(" " * indent)
+    found = [joined((*(head if not number else (gap,)), *one)) for number, one in enumerate(rows)]
+    for one in _wrapped(finding.mend, width - indent - 3, Role.ACCENT) if finding.mend else []:
+        found.append((gap, Span(f"{glyphs.arrow} ", Role.ACCENT), *one))
+    return found
+
+
+def _suits_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw the sizes of models that suit this machine, the advised one marked."""
+    inner = width - FRAME_COLUMNS
+    body = []
+    for one in found.suggestions:
+        is_best = one is found.best
+        name = f"{one.size:<6}{one.quantization:<8}"
+        sizes = f"{figures.size(one.file_bytes):>6}"
+        mark = Span(f"{glyphs.here} " if is_best else "  ", Role.WRITING)
+        row = (mark, strong(name) if is_best else Span(name), muted(sizes), Span("  "))
+        body.append((*row, *speed_line(one.fit.decode_tps, inner - 24, glyphs)))
+    for text in report.known_lines(found):
+        body += [line(muted(text[:inner]))] if len(text) <= inner else _wrapped(text, inner, Role.MUTED)
+    note = line(muted(f"{figures.size(found.memory.available_bytes)} free"))
+    return panel("What suits this machine now", body, width, glyphs, note=note)
+
+
+def _model_card(found: Examination, kv_type: str, glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw whether the open model fits, and how fast it would be."""
+    assert found.needs is not None
+    inner = width - FRAME_COLUMNS
+    findings = report.fit_findings(found, kv_type)
+    body = [one for finding in findings for one in _finding_lines(finding, inner, glyphs)]
+    note = line(muted(figures.size(found.needs.weights_bytes)))
+    return panel(report.fit_title(found.needs), body, width, glyphs, note=note)
+
+
+def _memory_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw the largest models by memory, this machine's row marked."""
+    body = []
+    for row in advice.memory_rows():
+        is_here = row is found.memory_row
+        text = f"{row.gib:>2} GB   {', '.join(row.best)}"
+        mark = Span(f"{glyphs.here} " if is_here else "  ", Role.WRITING)
+        body.append((mark, strong(text) if is_here else muted(text)))
+    note = line(muted(f"{glyphs.here} fits in {figures.size(found.memory.total_bytes)}"))
+    return panel("Largest models by memory", body, width, glyphs, note=note)
+
+
+def state_line(findings: Sequence[Finding], progress: str) -> Line:
+    """Say how much there is to mend, or what is going on."""
+    if progress:
+        return line(caution(progress))
+    n_bad = sum(finding.mark != OK for finding in findings)
+    return line(caution(f"{n_bad} to mend") if n_bad else Span("all is well", Role.GOOD)) if findings else EMPTY

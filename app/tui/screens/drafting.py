@@ -1,8 +1,15 @@
-"""The draft in the prompt: history, estimate, reading ahead, the user's editor."""
+"""The draft in the prompt: history, completions, estimate, reading ahead, the user's editor.
+
+The estimate is exact where the engine has counted. Everything else in it is learnt from what was counted and measured
+in this session with this model; nothing is said of time before a prompt was measured.
+"""
 
 from __future__ import annotations
 
 import os
+from asyncio import wrap_future
+from collections import deque
+from concurrent.futures import Future
 
 from textual.app import App
 from textual.timer import Timer
@@ -13,12 +20,16 @@ from app.chat.events import PromptCounted
 from app.chat.read_ahead import MAX_CHARS
 from app.chat.turns import Turns
 from app.program import paths
+from app.program.manual import topics
+from app.program.personas import persona_names
+from app.text import figures
+from app.text.record import record
 from app.tui.chat_options import may_read_ahead
+from app.tui.completing import Names, Offered, offered_at_once, offered_paths
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
-from app.tui.live_settings import LiveSettings
-from app.tui.prompt_estimate import PromptEstimator, estimate_line
 from app.tui.prompt_history import HistoryFile, UnsentFile
+from app.tui.screens.surroundings import LiveSettings
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.prompt import Prompt
 
@@ -26,6 +37,90 @@ TICK_S = 0.5
 """The estimate follows the text at this pace."""
 QUIET_TICKS = 3
 """Ticks without a change after which the user is taken to be thinking, and the engine may read ahead."""
+COMMON_BYTES_PER_TOKEN = 4.0
+"""Of English text in most vocabularies, until this model's own figure is known."""
+_TEMPLATE_TOKENS = 8
+_LEAST_BYTES_TO_LEARN = 60
+_LEAST_TOKENS_TO_LEARN = 16
+"""Shorter prompts take a slower path, and mostly show what starting costs."""
+_READS_REMEMBERED = 5
+
+
+@record
+class Estimate:
+    """Cost of sending the prompt."""
+
+    tokens: int
+    """To be added to the conversation."""
+    is_exact: bool
+    ready_tokens: int
+    seconds: float | None
+    """Until the rest is read; None while no rate was measured."""
+
+
+class PromptEstimator:
+    """Learns, and estimates from what it learnt."""
+
+    def __init__(self) -> None:
+        self._reads: deque[tuple[int, float]] = deque(maxlen=_READS_REMEMBERED)
+        self.bytes_per_token = COMMON_BYTES_PER_TOKEN
+        self._text: str | None = None
+        self._tokens = self._ready_tokens = 0
+
+    @property
+    def prefill_tps(self) -> float | None:
+        """Prompt tokens read per second over the last few prompts."""
+        seconds = sum(read_s for _, read_s in self._reads)
+        return sum(tokens for tokens, _ in self._reads) / seconds if seconds > 0 else None
+
+    def forget_model(self) -> None:
+        """Another model has other tokens and another speed."""
+        self._reads.clear()
+        self.bytes_per_token = COMMON_BYTES_PER_TOKEN
+        self.forget_text()
+
+    def forget_text(self) -> None:
+        """Forget the counted draft: it was sent or dropped."""
+        self._text, self._tokens, self._ready_tokens = None, 0, 0
+
+    def learn_read(self, tokens: int, seconds: float) -> None:
+        """Record that reading ``tokens`` tokens of a prompt took ``seconds``."""
+        if tokens >= _LEAST_TOKENS_TO_LEARN and seconds > 0:
+            self._reads.append((tokens, seconds))
+
+    def learn_count(self, text: str, tokens: int, ready_tokens: int) -> None:
+        """The engine counted this text."""
+        if self._text is not None:
+            more_bytes, more_tokens = _n_bytes(text) - _n_bytes(self._text), tokens - self._tokens
+            if abs(more_bytes) >= _LEAST_BYTES_TO_LEARN and more_bytes * more_tokens > 0:
+                self.bytes_per_token = more_bytes / more_tokens
+        self._text, self._tokens, self._ready_tokens = text, tokens, ready_tokens
+
+    def estimate(self, text: str) -> Estimate:
+        """Say what sending this text would cost."""
+        if self._text is None:
+            tokens = round(_n_bytes(text) / self.bytes_per_token) + _TEMPLATE_TOKENS
+        else:
+            more_bytes = _n_bytes(text) - _n_bytes(self._text)
+            tokens = max(1, self._tokens + round(more_bytes / self.bytes_per_token))
+        ready = min(self._ready_tokens, tokens)
+        rate = self.prefill_tps
+        seconds = (tokens - ready) / rate if rate else None
+        return Estimate(tokens, text == self._text, ready, seconds)
+
+
+def estimate_line(estimate: Estimate) -> str:
+    """Write it for the prompt's corner: "840 tokens, 768 read ahead, about 2 s"."""
+    parts = [f"{'' if estimate.is_exact else 'about '}{figures.count(estimate.tokens)} tokens"]
+    if estimate.ready_tokens:
+        parts.append(f"{figures.count(estimate.ready_tokens)} read ahead")
+    if estimate.seconds is not None:
+        parts.append("under 1 s" if estimate.seconds < 1 else f"about {figures.whole_seconds(estimate.seconds)}")
+    return ", ".join(parts)
+
+
+def _n_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
 
 
 class Drafting:
@@ -42,11 +137,34 @@ class Drafting:
         self._seen = self._counted = self._prepared = ""
         self._quiet_ticks = 0
         self._is_paused = False
+        generation = bridge.generation
+        self._names: dict[str, Names] = {
+            "theme": lambda: sorted(self._prompt.app.available_themes),
+            "persona": persona_names,
+            "help": topics,
+            "set": lambda: [*generation.names, "keep", "reset"] if generation is not None else [],
+        }
+        """What commands take, by the command's name."""
 
     def set_paused(self, is_paused: bool) -> None:
         """Neither estimate nor read ahead meanwhile: the prompt holds an edited message, not the next one."""
         self._is_paused = is_paused
         self.note_change()
+
+    # ---- completions
+
+    def offer(self) -> None:
+        """List what the typed command, name or path could become; paths a moment later."""
+        typed = self._prompt.typed
+        self._prompt.offer(offered_at_once(typed, self._names))
+        paths = offered_paths(typed)
+        if paths is not None:  # each goes its way: one that was called off before it began would never be awaited
+            self._prompt.run_worker(self._offer_paths(typed, paths), group="paths")
+
+    async def _offer_paths(self, typed: str, paths: Future[list[Offered]]) -> None:
+        found = await wrap_future(paths)
+        if self._prompt.typed == typed:
+            self._prompt.offer(found)
 
     # ---- history
 

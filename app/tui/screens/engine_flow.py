@@ -11,7 +11,7 @@ from app.chat.status import Activity, EngineStatus
 from app.machine.page_faults import DiskRate
 from app.tui.messages import EngineReported
 from app.tui.screens.chat_parts import ChatParts
-from app.tui.speed.interface_pace import InterfacePace, Refreshes, TypingRhythm
+from app.tui.speed.watch import InterfacePace, Refreshes, TypingRhythm
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 
 DRAIN_PERIOD_S = 0.1
@@ -29,13 +29,8 @@ class EngineFlow:
 
     def __init__(self, parts: ChatParts, pace: InterfacePace, download_word: Callable[[], str]) -> None:
         self._screen, self._bridge, self._turns, self._prompt = parts.screen, parts.bridge, parts.turns, parts.prompt
-        self._transcript = parts.transcript
-        self._keymap, self._clock, self._pace, self._download_word = (
-            parts.keymap,
-            parts.bridge.now_s,
-            pace,
-            download_word,
-        )
+        self._transcript, self._keymap, self._clock = parts.transcript, parts.keymap, parts.bridge.now_s
+        self._pace, self._download_word = pace, download_word
         self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
         self._rss_bytes = self._n_drains = 0
         self._disk_rate, self._disk_bytes_per_s = DiskRate(), 0.0
@@ -43,7 +38,6 @@ class EngineFlow:
         self._shown: tuple[EngineStatus, int, str] | None = None
         self._n_rests = 0
         self._tells_below = False
-        """Whether the edge says that new text is below."""
         self.screens_hint = ""
         """The keys of other screens that the prompt's edge has room for."""
 
@@ -78,7 +72,6 @@ class EngineFlow:
 
     @property
     def _is_at_rest(self) -> bool:
-        """Whether everything that a look would show is shown."""
         if self._turns.is_answering or self._turns.is_calling or self._tells_below or self._bridge.has_news():
             return False
         status = self._bridge.status

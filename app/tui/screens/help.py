@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import ActiveBinding, Binding, BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
@@ -33,16 +32,6 @@ _KEY_COLUMN = 21
 _NARROW_KEY_COLUMN = 15
 
 
-def scopes_here(screen: Screen[object]) -> list[str]:
-    """Return the scopes whose keys mean something on a screen now, the nearest to the focus first."""
-    scopes = ["prompt"] if isinstance(screen.focused, Prompt) else []
-    for active in screen.active_bindings.values():
-        scope = (active.binding.id or "").partition(".")[0]
-        if scope and scope != "app":
-            scopes.append(scope)
-    return [*dict.fromkeys(scopes), "app"]
-
-
 def key_entries(scope: str, keymap: Keymap) -> list[Entry]:
     """Return the actions of a scope that have keys."""
     entries = [
@@ -53,27 +42,19 @@ def key_entries(scope: str, keymap: Keymap) -> list[Entry]:
     return [*entries, *(_PROMPT_ENTRIES if scope == "prompt" else [])]
 
 
-def other_entries(active: Iterable[ActiveBinding]) -> list[Entry]:
-    """Return the keys of a screen that are in no table."""
-    return [
-        (show_key(one.binding.key), one.binding.description)
-        for one in active
-        if one.binding.description and not one.binding.id and not one.binding.system and one.binding.show
-    ]
-
-
-def command_entries() -> list[Entry]:
-    """Return the slash commands."""
-    return [(f"{', '.join(f'/{name}' for name in a.names)} {a.argument}".rstrip(), a.title) for a in commands()]
-
-
 def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, list[Entry]]]:
     """Return headings and entries: what the focused widget does, what leads to other screens, and the rest."""
-    *scopes, everywhere = scopes_here(screen)
-    scopes.insert(1, everywhere)
+    bound = ((active.binding.id or "").partition(".")[0] for active in screen.active_bindings.values())
+    here = ["prompt", *bound] if isinstance(screen.focused, Prompt) else bound
+    # Those whose keys mean something now, the nearest to the focus first.
+    scopes = list(dict.fromkeys(scope for scope in here if scope not in ("", "app")))
+    scopes.insert(1, "app")
     sections = [(_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes]
-    sections.append(("More keys here", other_entries(screen.active_bindings.values())))
-    sections.append((COMMANDS, command_entries()))
+    own = [one.binding for one in screen.active_bindings.values() if not one.binding.id]  # in no table
+    more = [(show_key(one.key), one.description) for one in own if one.description and not one.system and one.show]
+    sections.append(("More keys here", more))
+    written = [(f"{', '.join(f'/{name}' for name in a.names)} {a.argument}".rstrip(), a.title) for a in commands()]
+    sections.append((COMMANDS, written))
     return [(heading, entries) for heading, entries in sections if entries]
 
 

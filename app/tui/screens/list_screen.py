@@ -67,11 +67,8 @@ class Listing(Protocol[Item]):
     def row_line(self, item: Item, columns: int) -> Line:
         """Write one row in ``columns`` columns."""
 
-    def detail_name(self, item: Item) -> str:
-        """Name the row under the cursor."""
-
-    def detail_lines(self, item: Item, columns: int) -> list[Line]:
-        """Say more about the row under the cursor."""
+    def details(self, item: Item, columns: int) -> tuple[str, list[Line]]:
+        """Name the row under the cursor, and say more about it."""
 
     def context_line(self) -> str:
         """Write what is typed, or what typing does."""
@@ -108,8 +105,6 @@ class ListScreen(Screen[None], Generic[Item]):
         self._items: tuple[Item, ...] = ()
         self._lines: tuple[Line, ...] = ()
 
-    # ---- what typing means
-
     def take_typed(self, text: str) -> None:
         """Narrow the list to what has this text."""
         self._listing.typed = text
@@ -123,8 +118,6 @@ class ListScreen(Screen[None], Generic[Item]):
         """Whether a key means something else here than a letter of the filter; it has been acted on then."""
         return False
 
-    # ---- what all lists do
-
     def compose(self) -> ComposeResult:
         """Lay out title, rows, details and keys."""
         yield ScreenTitle(self.TITLE or "", id="list-title")
@@ -137,7 +130,7 @@ class ListScreen(Screen[None], Generic[Item]):
         yield KeyLine(id="list-keys")
 
     def on_mount(self) -> None:
-        """Make the timer that looks at what was found."""
+        """Make the timer that looks at what was found, until ``look`` says that nothing more comes."""
         self._timer = self.set_interval(LOOK_PERIOD_S, self._look_again, pause=True)
 
     def on_screen_resume(self) -> None:
@@ -157,7 +150,7 @@ class ListScreen(Screen[None], Generic[Item]):
     def begin(self) -> None:
         """Look anew for rows."""
         self._listing.begin()
-        self.go_on_looking()
+        self._timer.resume()
         self.show()
 
     def say(self, text: str) -> None:
@@ -165,15 +158,10 @@ class ListScreen(Screen[None], Generic[Item]):
         self._listing.said = text
         self.show()
 
-    def go_on_looking(self) -> None:
-        """Look at what is found from now on, until ``look`` says that nothing more comes."""
-        self._timer.resume()
-
     def _look_again(self) -> None:
-        is_more_to_come = self._listing.look()
-        self.show()
-        if not is_more_to_come:
+        if not self._listing.look():
             self._timer.pause()
+        self.show()
 
     def show(self) -> None:
         """Write everything that is not there as it should be."""
@@ -217,12 +205,12 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def _show_details(self, item: Item | None) -> None:
         """Draw the panel of details, as high as they are, as far as the rows leave room for it."""
-        widget, width = self.query_one("#list-detail", FigureLines), _detail_columns(self.size.width) or self.size.width
-        most = self.size.height if _detail_columns(self.size.width) else self.size.height // 3
+        widget, beside = self.query_one("#list-detail", FigureLines), _detail_columns(self.size.width)
+        width, most = beside or self.size.width, self.size.height if beside else self.size.height // 3
         drawn: list[Line] = []
         if item is not None and self.size.height >= _SHORT_ROWS:
-            body = self._listing.detail_lines(item, max(1, width - FRAME_COLUMNS))[: most - FRAME_ROWS]
-            drawn = panel(self._listing.detail_name(item), body, width, self._glyphs)
+            name, body = self._listing.details(item, max(1, width - FRAME_COLUMNS))
+            drawn = panel(name, body[: most - FRAME_ROWS], width, self._glyphs)
         widget.display = bool(drawn)
         widget.show(drawn)
 
@@ -234,16 +222,15 @@ class ListScreen(Screen[None], Generic[Item]):
     def on_key(self, event: events.Key) -> None:
         """Narrow the list by what is typed."""
         before = self.text_before()
-        if self.takes_key(event):
-            pass
-        elif event.key == "backspace":
-            self._type(before[:-1])
-        elif event.key == "ctrl+u":
-            self._type("")
-        elif event.is_printable and event.character and len(before) < _MOST_TYPED_CHARS:
-            self._type(before + event.character)
-        else:
-            return
+        if not self.takes_key(event):
+            if event.key == "backspace":
+                self._type(before[:-1])
+            elif event.key == "ctrl+u":
+                self._type("")
+            elif event.is_printable and event.character and len(before) < _MOST_TYPED_CHARS:
+                self._type(before + event.character)
+            else:
+                return
         event.stop()
         event.prevent_default()
 

@@ -1,39 +1,242 @@
-"""Actions on messages: copy, continue, answer again, edit and ask again."""
+"""Actions on messages: edit and ask anew, or let a reply go on from there; continue, answer again, copy."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 
+from textual.timer import Timer
+from textual.widgets import Static
+
+from app.chat.events import PromptWeighed
 from app.chat.generation import THINK_USAGE as USAGE
-from app.tui.screens.chat_parts import ChatParts
-from app.tui.screens.copying import Copying
-from app.tui.screens.message_editing import MessageEditing
-from app.tui.screens.notes import NOT_PART
+from app.conversations.conversation import Role
+from app.program import clipboard
+from app.program.refusals import Refusal
+from app.text import figures
+from app.tui.draft import Draft
+from app.tui.markdown.code_blocks import ToCopy, code_blocks, wanted_block, wanted_text
+from app.tui.screens.chat_parts import NOT_PART, ChatParts
+from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyView, ToolView, UserView
+
+WEIGHING_PAUSE_S = 0.5
+_REPLY = "reply"
+
+
+class MessageEditing:
+    """An earlier message stands in the prompt, to be changed."""
+
+    def __init__(self, parts: ChatParts) -> None:
+        self._screen, self._turns, self._keymap = parts.screen, parts.turns, parts.keymap
+        self._transcript, self._prompt, self._drafting = parts.transcript, parts.prompt, parts.drafting
+        self._notes, self._focus, self._views = parts.notes, parts.focus, parts.views
+        self._line = parts.screen.query_one("#edit-line", Static)
+        self._edited: MessageView | None = None
+        self._draft = Draft("")
+        self._weighing: Timer | None = None
+        self._sent: tuple[int, str] | None = None
+        """Of an edited message that was sent: its place, and its new text, until its reply begins."""
+        self._line.display = False
+
+    @property
+    def is_editing(self) -> bool:
+        """Whether what stands in the prompt will take the place of an earlier message."""
+        return self._edited is not None
+
+    @property
+    def is_editing_reply(self) -> bool:
+        """Whether that is a reply: then every character counts."""
+        return isinstance(self._edited, ReplyView)
+
+    def edit(self, argument: str = "") -> None:
+        """Edit a message: the last one, the one of this number, or the last reply."""
+        messages = self._turns.conversation.messages
+        questions = [i for i, message in enumerate(messages) if message.role is Role.USER and not message.results]
+        if not questions:
+            self._notes.note("there is no message to edit yet")
+        elif not argument:
+            self.begin(questions[-1])
+        elif argument.lower() == _REPLY and messages[-1].role is Role.ASSISTANT:
+            self.begin(len(messages) - 1)
+        elif argument.isdecimal() and 1 <= int(argument) <= len(questions):
+            self.begin(questions[int(argument) - 1])
+        else:
+            numbers = f"a number from 1 to {len(questions)}"
+            self._notes.note(f"/edit takes {numbers}, `{_REPLY}` for the last reply, or nothing for your last message")
+
+    def begin(self, index: int) -> None:
+        """Let the message at this place of the conversation stand in the prompt."""
+        if self._notes.refuses_while_busy():
+            return
+        if index < self._turns.conversation.n_dropped:
+            key = self._keymap.first_key("message.fork_here")
+            gone = "the model no longer sees this message"
+            self._notes.note(f"{gone}: {key} on it goes on from there with a copy")
+            return
+        message = self._turns.conversation.messages[index]
+        if message.results:
+            self._notes.note("results of tools cannot be edited: edit the message before them")
+            return
+        self.cancel()
+        view = self._transcript.view_of(message)
+        if view is None:
+            return
+        self._edited, self._draft = view, self._prompt.draft
+        self._drafting.set_paused(True)
+        self._prompt.takes_commands = not self.is_editing_reply
+        for later in self._views_from(view):
+            later.set_replaced(True)
+        self._show_text(message.editable_text)
+        self._prompt.focus()
+        self._transcript.release_anchor()
+        view.scroll_visible(animate=False, top=True)
+        first_key = self._keymap.first_key
+        sends = "goes on from here" if self.is_editing_reply else "asks anew from here"
+        keys = f"{first_key('prompt.send')} {sends} · {first_key('chat.stop')} keeps everything"
+        self._notes.set_usual(keys)
+        self._show_edit_line(self._edit_title(index))
+        self._weigh()
+
+    def _edit_title(self, index: int) -> str:
+        before = self._turns.conversation.messages[: index + 1]
+        number = sum(message.role is Role.USER and not message.results for message in before)
+        return f"editing {'reply' if self.is_editing_reply else 'message'} {number}"
+
+    def cancel(self) -> bool:
+        """Leave the conversation as it is and bring back what stood in the prompt; False when nothing is edited."""
+        if self._edited is None:
+            return False
+        for view in self._views_from(self._edited):
+            view.set_replaced(False)
+        self.end()
+        self._prompt.show_draft(self._draft)
+        self._transcript.anchor()
+        return True
+
+    def end(self) -> None:
+        """Nothing is edited any more; what stands in the prompt stays."""
+        self._edited = None
+        self._drafting.set_paused(False)
+        self._prompt.takes_commands = True
+        self._notes.set_usual()
+        self._show_edit_line("")
+
+    def send(self, text: str, folded: str = "") -> bool:
+        """Ask, or let the reply go on, in place of what is edited and all after it, seen until a reply begins."""
+        assert self._edited is not None
+        index, is_reply = self.index_of(self._edited), self.is_editing_reply
+        if index is None or not (
+            self._turns.submit_edited_reply(text, index // 2)
+            if is_reply
+            else self._turns.submit_edit(text, index // 2, folded)
+        ):
+            self._notes.refuses_while_busy()
+            return False
+        views = self._views_from(self._edited)
+        self.end()
+        self._sent = index, text
+        if not is_reply:
+            self._views.ask(self._transcript.add_user(text, folded))
+        self._views.replace(views)
+        if not self._prompt.text:
+            self._prompt.show_draft(self._draft)
+        if is_reply:
+            self._focus.to_prompt()
+        return True
+
+    def keep_unsent(self) -> str:
+        """Keep what was written and not asked yet for the next start; returns a line that says so, or ""."""
+        return self._drafting.keep_unsent(self._draft if self.is_editing else Draft())
+
+    def note_replied(self) -> None:
+        """The edited message has its reply."""
+        self._sent = None
+
+    def edit_again(self) -> bool:
+        """Let an edited message that was sent for nothing stand in the prompt as before; False where it cannot."""
+        sent, self._sent = self._sent, None
+        is_writing = bool(self._prompt.text) and self._prompt.draft != self._draft
+        if sent is None or is_writing or self._turns.queued_texts:
+            return False
+        index, text = sent
+        self.begin(index)
+        if self.is_editing:
+            self._show_text(text)
+        return self.is_editing
+
+    def _show_text(self, text: str) -> None:
+        self._prompt.show_draft((None if self.is_editing_reply else self._prompt.past.find(text)) or Draft(text))
+
+    def _views_from(self, view: MessageView) -> list[MessageView]:
+        views = self._transcript.messages()
+        return views[views.index(view) :] if view in views else []
+
+    def index_of(self, view: MessageView) -> int | None:
+        """Return a message's place in the conversation; None where it is no part of it any more."""
+        messages = self._turns.conversation.messages
+        return next((index for index, message in enumerate(messages) if message is view.message), None)
+
+    @property
+    def _index(self) -> int | None:
+        return self.index_of(self._edited) if self._edited is not None else None
+
+    @property
+    def _edited_text(self) -> str:
+        text = self._prompt.draft.text
+        return text if self.is_editing_reply else text.strip()
+
+    def weigh_soon(self) -> None:
+        """The text in the prompt has changed: find out what it costs once the user pauses."""
+        if self._edited is not None:
+            if self._weighing is not None:
+                self._weighing.stop()
+            self._weighing = call_once(self._screen, WEIGHING_PAUSE_S, self._weigh)
+
+    def _weigh(self) -> None:
+        index = self._index
+        if index is not None and self._edited_text.strip():
+            self._turns.weigh_edit(self._edited_text, index // 2, self.is_editing_reply)
+
+    def show_weight(self, weighed: PromptWeighed) -> None:
+        """Say what sending it costs."""
+        index = self._index
+        if index is None or weighed.text != self._edited_text:
+            return
+        line = self._edit_title(index)
+        if weighed.dropped_tokens:
+            what = "what follows" if self.is_editing_reply else "its answer"
+            line += f": {what} ({figures.counted(weighed.dropped_tokens, 'token')}) is replaced"
+        line += ";" if weighed.dropped_tokens else ":"
+        if weighed.read_s is not None:
+            line += f" starts in about {figures.whole_seconds(weighed.read_s)}"
+        else:
+            line += f" {figures.counted(weighed.read_tokens, 'token')} to read"
+        self._show_edit_line(line)
+
+    def _show_edit_line(self, text: str) -> None:
+        self._line.display = bool(text)
+        self._line.update(text)
 
 
 class MessageActions:
     """Acts on messages; ``fork`` goes on with a copy of the conversation that ends with one."""
 
     def __init__(
-        self,
-        parts: ChatParts,
-        editing: MessageEditing,
-        copying: Copying,
-        fork: Callable[[MessageView], Awaitable[None]],
+        self, parts: ChatParts, editing: MessageEditing, fork: Callable[[MessageView], Awaitable[None]]
     ) -> None:
-        self._turns, self._transcript, self._views = parts.turns, parts.transcript, parts.views
-        self._notes, self._focus, self._editing = parts.notes, parts.focus, editing
+        self._screen, self._turns, self._bridge = parts.screen, parts.turns, parts.bridge
+        self._transcript, self._views, self._focus = parts.transcript, parts.views, parts.focus
+        self._notes, self._editing = parts.notes, editing
         self.by_name: dict[str, Callable[[MessageView], Awaitable[None] | None]] = {
-            "copy_message": copying.copy_message,
-            "copy_code": copying.copy_next_block,
+            "copy_message": self._copy_message,
+            "copy_code": self._copy_next_block,
             "continue_here": self._continue_at,
             "regenerate_here": self._regenerate_at,
             "edit_here": self._edit_at,
             "fork_here": fork,
             "toggle_thinking": self._toggle_thinking,
         }
-        """What a key on a message does, by the name of its action."""
 
     async def act_on_message(self, pressed: MessageKeyPressed) -> None:
         """Do what a key on a message asks for."""
@@ -79,34 +282,77 @@ class MessageActions:
 
     def continue_reply(self) -> None:
         """Go on with the last reply where it was stopped."""
-        if self._notes.refuses_while_busy():
-            return
-        view = self._last_view()
-        if not self._turns.continue_reply():
-            self._notes.note("there is no unfinished reply at the end" if self._turns.model else "no model is loaded")
-            return
-        self._editing.cancel()
-        self._views.replace([view] if view is not None else [])
-        self._focus.to_prompt()
+        self._reply_anew(self._turns.continue_reply, "there is no unfinished reply at the end")
 
     def regenerate(self) -> None:
         """Answer the last message again."""
+        self._reply_anew(self._turns.regenerate, "there is nothing to answer again")
+
+    def _reply_anew(self, begin: Callable[[], bool], why_not: str) -> None:
         if self._notes.refuses_while_busy():
             return
-        view, awaits_reply = self._last_view(), self._turns.conversation.awaits_reply
-        if not self._turns.regenerate():
-            self._notes.note("there is nothing to answer again" if self._turns.model else "no model is loaded")
+        last, awaits_reply = self._turns.last_message, self._turns.conversation.awaits_reply
+        view = self._transcript.view_of(last) if last is not None else None
+        if not begin():
+            self._notes.note(why_not if self._turns.model else "no model is loaded")
             return
         self._editing.cancel()
-        if awaits_reply:
-            asked = self._views.asked = view if isinstance(view, UserView) else None
-            if asked is not None:
-                asked.mark("")
-                asked.message = self._turns.last_message
-        else:
+        if not awaits_reply:
             self._views.replace([view] if view is not None else [])
+        elif isinstance(view, UserView):
+            self._views.asked = view
+            view.mark("")
+            view.message = self._turns.last_message
+        else:
+            self._views.asked = None
         self._focus.to_prompt()
 
-    def _last_view(self) -> MessageView | None:
-        last = self._turns.last_message
-        return self._transcript.view_of(last) if last is not None else None
+    # ---- copying
+
+    async def copy(self, what: str = "") -> None:
+        """Copy the last reply, its n-th code block, or its thinking; with "file" into a file."""
+        await self._copy(lambda: wanted_text(self._turns.conversation.last_reply, what))
+
+    async def _copy(self, find: Callable[[], ToCopy]) -> None:
+        try:
+            found = find()
+        except Refusal as refusal:
+            self._notes.note(str(refusal))
+        else:
+            await self.copy_out(found.text, found.to_file, found.name)
+
+    async def report(self, wanted: str = "") -> None:
+        """Copy a card with machine, model and speeds, or write it into a file."""
+        from app.library.report_card import as_text, report_of_chat, write_card  # no first frame waits for it
+
+        try:
+            card = report_of_chat(self._bridge, self._turns)
+            if wanted:
+                self._notes.note(write_card(card, wanted))
+            else:
+                self._notes.note(as_text(card))
+                await self.copy_out(as_text(card))
+        except Refusal as refusal:
+            self._notes.note(str(refusal), is_error=True)
+
+    async def _copy_message(self, view: MessageView) -> None:
+        """Copy what a message says; of a reply without an answer yet, its thinking."""
+        thinking = view.thinking if isinstance(view, ReplyView) else None
+        await self.copy_out(thinking.text if thinking is not None and not view.text else view.text)
+
+    async def _copy_next_block(self, view: MessageView) -> None:
+        """Copy the code block of a reply that follows the one copied last."""
+        n_blocks = len(code_blocks(view.text)) if isinstance(view, ReplyView) else 0
+        if not isinstance(view, ReplyView) or not n_blocks:
+            self._notes.note("there is no code block in this message")
+            return
+        view.next_block = view.next_block % n_blocks + 1
+        await self._copy(lambda: wanted_block(view.text, str(view.next_block)))
+
+    async def copy_out(self, text: str, to_file: bool = False, what: str = "") -> None:
+        """Copy a text and say by which route."""
+        if not text:
+            self._notes.note("there is no text to copy")
+            return
+        route = await clipboard.copy(text, self._screen.app.copy_to_clipboard, os.environ, to_file)
+        self._notes.note(f"{what}: {route}" if what else route)

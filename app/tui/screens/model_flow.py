@@ -23,9 +23,8 @@ from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.keymap import Keymap
-from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.chat_parts import ChatParts, greeting
 from app.tui.screens.conversation_flow import ConversationFlow
-from app.tui.screens.notes import greeting
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
@@ -35,11 +34,7 @@ class ModelFlow:
     """Knows which model there is; ``open_model`` opens another after asking what becomes of the conversation."""
 
     def __init__(
-        self,
-        parts: ChatParts,
-        conversations: ConversationFlow,
-        replies: ReplyFlow,
-        open_model: Callable[..., bool],
+        self, parts: ChatParts, conversations: ConversationFlow, replies: ReplyFlow, open_model: Callable[..., bool]
     ) -> None:
         self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
         self._prompt, self._drafting, self._focus = parts.prompt, parts.drafting, parts.focus
@@ -69,7 +64,8 @@ class ModelFlow:
             self._introduce(message)
         self._drafting.note_model()
         self._replies.ask_next()
-        self._screen.call_after_refresh(_import_reply_widgets)
+        # Markdown takes a tenth of a second to import: before the first reply, and behind the first frame.
+        self._screen.call_after_refresh(partial(import_module, "app.tui.widgets.reply_body"))
         self.tell_machine()
 
     def greet(self) -> None:
@@ -83,7 +79,8 @@ class ModelFlow:
             self._screen.run_worker(self._tell_machine(event), group="machine", exclusive=True)
 
     async def _tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None) -> None:
-        in_use, measured = self._bridge.threads, event if isinstance(event, events.MemoryMeasured) else None
+        in_use = self._bridge.threads
+        measured = event if isinstance(event, events.MemoryMeasured) else events.MemoryMeasured(0.0)
         tell = partial(_line_of_machine, in_use.now.decode if in_use else 0, measured)
         line = await wrap_future(in_background(tell, "machine"))
         # Gives way to whatever is asked: it is measured behind the next reply, then.
@@ -94,7 +91,6 @@ class ModelFlow:
             self._note(f"{line}: {where_models_are(self._keymap)}")
 
     def _introduce(self, message: events.ModelLoaded) -> None:
-        """Say what was opened."""
         if is_starter(message.path):
             if not self._is_greeted:
                 self._note(f"{WHAT_IT_IS}. {where_models_are(self._keymap)} finds and gets a real one.")
@@ -220,10 +216,8 @@ class ModelFlow:
         elif in_use is None:
             self._note(how_to_load(self._keymap))
         elif not wanted:
-            tune = self._keymap.key_or_command("app.tune")
-            self._note(
-                f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; {tune} finds the best and remembers it."
-            )
+            ways = f"{USAGE}, 1 to {in_use.most}; {self._keymap.key_or_command('app.tune')} finds the best"
+            self._note(f"{describe_in_use(in_use)}. {ways} and remembers it.")
         else:
             try:
                 self._bridge.wish_threads(replace(in_use, now=parse_threads(wanted, in_use)))
@@ -254,13 +248,7 @@ def how_to_load(keymap: Keymap) -> str:
     return f"No model is loaded: {where} shows what is on this machine and what fits; /model PATH opens a file"
 
 
-def _line_of_machine(threads: int, measured: events.MemoryMeasured | None) -> str:
+def _line_of_machine(threads: int, measured: events.MemoryMeasured) -> str:
     from app.library.known import machine_line  # no first frame waits for it
 
-    now = measured or events.MemoryMeasured(0.0)
-    return machine_line(threads, now.read_gbps, now.is_crowded)
-
-
-def _import_reply_widgets() -> None:
-    """Markdown takes a tenth of a second to import: before the first reply, and behind the first frame."""
-    import_module("app.tui.widgets.reply_body")
+    return machine_line(threads, measured.read_gbps, measured.is_crowded)

@@ -7,32 +7,40 @@ from __future__ import annotations
 
 import os
 import re
+from asyncio import wrap_future
 from concurrent.futures import Future
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.screen import Screen
+from textual.widgets import Static
+
 from app.chat.commands import Examine
 from app.library import rows
-from app.library.listing import ModelEntry
+from app.library.inspect import report_of_file
+from app.library.listing import ModelEntry, Outlook
 from app.library.scan import Found, Scan
 from app.program import state
 from app.program.background import in_background
-from app.program.refusals import shown_line
+from app.program.refusals import bug_line, exit_code_of, shown_line
 from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Role, Span, muted
+from app.tui.keymap import Keymap
+from app.tui.screens.chat_parts import busy_line
 from app.tui.screens.list_screen import Listing, ListScreen
-from app.tui.screens.notes import busy_line
 from app.tui.screens.surroundings import Surroundings, make_screen
+from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets import model_rows
 
 if TYPE_CHECKING:
     from app.downloads.job import PullJob
-    from app.library.listing import Outlook
 
 _LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
 _NOTHING = "No model was found. Those listed can be downloaded; model_directories in your settings names more places."
@@ -63,15 +71,11 @@ class ModelList(Listing[ModelEntry]):
         self.end()
         if self._around.settings.server:
             self._served = in_background(partial(_served_models, self._around.settings.server), "server")
-        self._scan = Scan(self._around.settings, self._elsewhere()).start()
-
-    def _elsewhere(self) -> dict[Path, str]:
-        """Name the open model and the last one, which may lie in none of the folders."""
         last = state.load_state()[0].last_model
-        found = {Path(last): "last used"} if last else {}
+        elsewhere = {Path(last): "last used"} if last else {}  # it may lie in none of the folders, as the open one may
         if self._turns.model is not None and not self._turns.model.server:
-            found[Path(self._turns.model.path)] = "open now"
-        return found
+            elsewhere[Path(self._turns.model.path)] = "open now"
+        self._scan = Scan(self._around.settings, elsewhere).start()
 
     def end(self) -> None:
         """End the scan."""
@@ -109,8 +113,6 @@ class ModelList(Listing[ModelEntry]):
         is_asking = self._served is not None and not self._served.done()
         return not found.is_done or is_asking or self._measurement is not None or self._downloads.is_running
 
-    # ---- what is shown
-
     def items(self) -> tuple[ModelEntry, ...]:
         """Return the models in whose row all words stand."""
         served = self._served.result() if self._served is not None and self._served.done() else []
@@ -131,13 +133,9 @@ class ModelList(Listing[ModelEntry]):
         sign = Span(self._glyphs.here, Role.WRITING) if is_loaded else muted(" " if item.is_here else "+")
         return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 
-    def detail_name(self, item: ModelEntry) -> str:
-        """Write the whole name."""
-        return item.title
-
-    def detail_lines(self, item: ModelEntry, columns: int) -> list[Line]:
-        """Say what is to be expected of it, what it is made of, and where it is."""
-        return model_rows.details(item, columns, self._glyphs)
+    def details(self, item: ModelEntry, columns: int) -> tuple[str, list[Line]]:
+        """Write the whole name, what is to be expected of it, what it is made of, and where it is."""
+        return item.title, model_rows.details(item, columns, self._glyphs)
 
     def state_line(self) -> str:
         """Write free memory and its speed."""
@@ -207,7 +205,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def action_measure(self) -> None:
         """Measure what this machine's memory and kernels do, once the engine is free."""
         if self._models.measure():
-            self.go_on_looking()
+            self._timer.resume()
             self.show()
 
     def action_open(self) -> None:
@@ -263,7 +261,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if path is not None:
             self._open(Path(path), clean_line(Path(path).name))
         else:
-            self.go_on_looking()
+            self._timer.resume()
 
     def end_download(self, line: str) -> None:
         """Say how it ended, and look for the new file."""
@@ -283,4 +281,39 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if entry is not None and entry.served is not None:
             self.say("it is on the server: nothing more is known of it")
         elif entry is not None and entry.is_here:
-            self.app.push_screen(make_screen("inspect", entry.path, entry.title, self._around.keymap))
+            self.app.push_screen(InspectScreen(entry.path, entry.title, self._around.keymap))
+
+
+class InspectScreen(Screen[None]):
+    """Shows what a file holds, of a model or of the first part of one, as `jalopy inspect` prints it."""
+
+    CSS_PATH = "inspect.tcss"
+    BINDINGS = bindings("inspect")
+    AUTO_FOCUS = "#inspect"
+
+    def __init__(self, path: Path, title: str, keymap: Keymap) -> None:
+        super().__init__()
+        self._path, self._title, self._keymap = path, title, keymap  # the title is clean
+
+    def compose(self) -> ComposeResult:
+        """Lay out title, report and keys."""
+        yield Static(self._title, markup=False, id="inspect-title")
+        with VerticalScroll(id="inspect"):
+            yield Static("reading ...", markup=False, id="inspect-report")
+        back = self._keymap.first_key("inspect.leave")
+        yield Static(f"{back} back · arrows, PgUp, PgDn scroll", markup=False, id="inspect-keys")
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.run_worker(self._read())
+
+    async def _read(self) -> None:
+        try:
+            text = "\n".join(await wrap_future(in_background(partial(report_of_file, self._path), "inspect")))
+        except Exception as error:
+            text = clean_line(str(error) if exit_code_of(error) is not None else bug_line(error), 300)
+        self.query_one("#inspect-report", Static).update(text)
+
+    def action_leave(self) -> None:
+        """Go back to the list."""
+        dismiss_once(self)

@@ -17,13 +17,11 @@ from app.tui.drawing.graph import Scale
 from app.tui.drawing.lines import Line, Role, Span, line
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.dashboard import dashboard_lines
-from app.tui.speed.interface_pace import Refreshes
-from app.tui.speed.watch import PerformanceView
+from app.tui.speed.watch import PerformanceView, Refreshes
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 
 REFRESH_PERIOD_S = 0.5
-"""Seconds between two refreshes: faster ones cannot be read."""
 
 
 class PerformanceScreen(Screen[None]):
@@ -87,12 +85,10 @@ class PerformanceScreen(Screen[None]):
         self.query_one(ScreenTitle).tell(self._about(view), _state(view))
         self.query_one(KeyLine).tell([(self._keymap.first_key("performance.leave"), "back"), ("arrows", "scroll")])
         height, figures = self.query_one("#performance").outer_size.height, self.query_one("#figures", FigureLines)
-        drawn = self._drawn(view, self.size.width, height)
-        # The scroll bar takes a column where there is more than has room.
-        figures.show(drawn if len(drawn) <= height else self._drawn(view, self.size.width - 1, height))
-
-    def _drawn(self, view: PerformanceView, width: int, height: int) -> list[Line]:
-        return dashboard_lines(view, max(1, width), height, self._glyphs, self._scale)
+        drawn = dashboard_lines(view, max(1, self.size.width), height, self._glyphs, self._scale)
+        if len(drawn) > height:  # the scroll bar takes a column
+            drawn = dashboard_lines(view, max(1, self.size.width - 1), height, self._glyphs, self._scale)
+        figures.show(drawn)
 
     def _about(self, view: PerformanceView) -> str:
         model, found = self._turns.model, view.figures

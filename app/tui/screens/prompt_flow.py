@@ -1,54 +1,86 @@
-"""Sends from the prompt: messages, edits and commands; and gives back what was refused."""
+"""Sends from the prompt: messages with their files, edits and commands; and gives back what was refused.
+
+Files are read in the background; what is sent meanwhile is held until they are here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from asyncio import wrap_future
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from textual.worker import Worker
 
 from app.chat.turns import MAX_QUEUED, Admission
+from app.conversations.conversation import Conversation
 from app.conversations.records import fits
+from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
+from app.documents.read import Document, Reading, read_documents, referred, split_wanted
+from app.program.background import in_background
 from app.text.clean_text import clean_text
-from app.tui.actions import Action, find_command, nearest_command, split_command
-from app.tui.draft import Draft
+from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
+from app.tui.draft import Draft, files_end
 from app.tui.messages import PromptSubmitted
 from app.tui.screens.chat_parts import ChatParts
-from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.message_actions import MessageEditing
 from app.tui.screens.model_flow import how_to_load
+
+_WORTH_A_LINE_TOKENS = 500
+"""The cost of fewer tokens is said at the prompt's edge alone."""
 
 
 class PromptFlow:
-    """Takes what is sent; ``carry_out`` does what a command asks for."""
+    """Takes what is sent; ``carry_out`` does what a command asks for, ``show_edge`` says what it led to."""
 
     def __init__(
-        self, parts: ChatParts, editing: MessageEditing, carry_out: Callable[[Action, str], Awaitable[None]]
+        self,
+        parts: ChatParts,
+        editing: MessageEditing,
+        carry_out: Callable[[Action, str], Awaitable[None]],
+        show_edge: Callable[[], None],
     ) -> None:
-        self._screen, self._turns, self._keymap = parts.screen, parts.turns, parts.keymap
+        self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
         self._transcript, self._prompt, self._drafting = parts.transcript, parts.prompt, parts.drafting
         self._views, self._note = parts.views, parts.notes.note
-        self._editing, self._carry_out = editing, carry_out
+        self._editing, self._carry_out, self._show_edge = editing, carry_out, show_edge
         self._editor: Worker[None] | None = None
-        """While the user's editor has the terminal."""
+        self._n_awaited = 1
+        """Readings that are not done, and the engine's start."""
+        self._held: list[PromptSubmitted] = []
+        self._ready: PromptSubmitted | None = None
+        self._documents: tuple[Document, ...] = ()
+        """Too large for the context: passages of them go with messages."""
+        self._asked_in: Conversation | None = None
+        """The conversation that has passages of them; None before the first."""
+        parts.prompt.carry_out_at_once = self._attach_at_once
+        parts.prompt.attach_chosen = self.attach
 
     async def take(self, message: PromptSubmitted) -> None:
-        """Send a message, or carry out a command."""
-        if not (fits(message.text) and fits(message.draft.shown)):
+        """Send a message or carry out a command, unless it has to wait."""
+        if not self._holds(message):
+            await self._take(message.draft)
+            self._show_edge()
+            if self._prompt.unheeded:
+                self._prompt.unheeded.popleft()
+
+    async def _take(self, draft: Draft) -> None:
+        if not (fits(draft.text) and fits(draft.shown)):
             self._note("Not sent: the message is too long.")
-            self._prompt.give_back(message.text)
+            self._prompt.give_back(draft.text)
             return
         if self._editing.is_editing_reply:
-            if not self._editing.send(clean_text(message.text)):
-                self._prompt.give_back(message.text)
+            if not self._editing.send(clean_text(draft.text)):
+                self._prompt.give_back(draft.text)
             return
-        text = message.text.strip()
+        text = draft.text.strip()
         command = ("", "") if text == "/" else split_command(text)
-        if trouble := self._drafting.keep(message.draft):
+        if trouble := self._drafting.keep(draft):
             self._note(trouble, is_error=True)
         # A refused command stays in the history: left in the prompt, what is typed next would become part of it.
         if command is not None:
             await self._run_command(*command)
-        elif not self._send(clean_text(text), message.draft):
-            self._prompt.give_back(message.text)
+        elif not self._send(clean_text(text), draft):
+            self._prompt.give_back(draft.text)
 
     def _send(self, text: str, draft: Draft) -> bool:
         folded = clean_text(draft.shown.strip()) if draft.folds else ""
@@ -100,3 +132,128 @@ class PromptFlow:
     async def _use_editor(self) -> None:
         if line := await self._drafting.edit_externally(self._screen.app):
             self._note(line, is_error=True)
+
+    # ---- files that a command or the list names
+
+    def attach(self, *names: str) -> None:
+        """Begin to read files, folders and patterns."""
+        self._begin(self._attach(names))
+
+    def attach_wanted(self, wanted: str) -> None:
+        """Begin to read what stands behind a command."""
+        self.attach(*split_wanted(wanted))
+
+    def _attach_at_once(self, draft: Draft) -> bool:
+        """Begin to read files if that is what was sent: a message that is sent next waits for them."""
+        word, argument = split_command(draft.text.strip()) or ("", "")
+        if find_command(word) is not ACTIONS["chat.read"] or not argument or self._editing.is_editing_reply:
+            return False
+        if trouble := self._drafting.keep(draft):
+            self._note(trouble, is_error=True)
+        self.attach_wanted(argument)
+        return True
+
+    async def _attach(self, names: Sequence[str]) -> None:
+        reading: Reading = await wrap_future(in_background(partial(read_documents, names), "documents"))
+        documents = self._tell(reading)
+        if not reading.documents:
+            return
+        if not fit(documents, self._n_ctx):
+            self._documents, self._asked_in = documents, None
+            return
+        self._documents = ()
+        files = self._new_of(for_message(documents, "", self._n_ctx, self._turns.conversation.asked), documents)
+        message = next((one for one in self._held if not _is_command(one.draft)), None)
+        if message is None and files:
+            self._prompt.attach(files)
+        elif message is not None:
+            self._complete(message, files)
+
+    def _tell(self, reading: Reading) -> tuple[Document, ...]:
+        """Say what was read; return it with what stays from before, in the tokens that the open model makes of it."""
+        for trouble in reading.troubles:
+            self._note(trouble, is_error=True)
+        model = self._turns.model
+        documents = reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
+        is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
+        if reading.documents and is_worth_it:
+            tps = self._drafting.estimator.prefill_tps or self._bridge.status.usual_prefill_tps
+            self._note(announcement(documents, self._n_ctx, tps))
+        return documents
+
+    # ---- files of what is sent
+
+    def _holds(self, message: PromptSubmitted) -> bool:
+        """Whether a message has to wait: for files, or for the engine's start. It is sent when they are here."""
+        if self._n_awaited:
+            self._held.append(message)
+            return True
+        if message is self._ready or _is_command(message.draft) or self._editing.is_editing_reply:
+            return False
+        names = referred(message.draft.shown)
+        if not names and not self._earlier:
+            return False
+        self._held.append(message)
+        self._begin(self._find_files(message, names))
+        return True
+
+    async def done(self) -> None:
+        """Something that was waited for is here."""
+        self._n_awaited -= 1
+        if not self._n_awaited:
+            held, self._held = self._held, []
+            for message in held:
+                await self.take(message)
+
+    async def _find_files(self, message: PromptSubmitted, names: Sequence[str]) -> None:
+        """Read the files that a message names, and choose what of the documents goes with it."""
+        self._ready = message
+        reading = await wrap_future(in_background(partial(read_documents, names, only_existing=True), "documents"))
+        documents, self._documents = self._tell(reading), ()
+        if not documents:
+            return
+        shown, conversation = message.draft.shown, self._turns.conversation
+        question = shown[files_end(shown, message.draft.folds) :]
+        choose = partial(for_message, documents, question, self._n_ctx, conversation.asked)
+        files = await wrap_future(in_background(choose, "documents"))
+        if fit(documents, self._n_ctx):
+            files = self._new_of(files, documents)
+        else:
+            self._documents, self._asked_in = documents, conversation
+        self._complete(message, files)
+
+    @property
+    def _earlier(self) -> tuple[Document, ...]:
+        """Documents that passages come from, unless that was in another conversation."""
+        is_here = self._asked_in is None or self._asked_in is self._turns.conversation
+        return self._documents if is_here else ()
+
+    def _new_of(self, files: list[FileText], documents: Sequence[Document]) -> list[FileText]:
+        """Say which documents the conversation has already."""
+        new = {file.name for file in files}
+        for name in (one.name for one in documents if one.name not in new):
+            self._note(f"{name} stands in the conversation already, and is not sent again")
+        return files
+
+    def _complete(self, message: PromptSubmitted, files: Sequence[FileText]) -> None:
+        message.draft = message.draft.with_files(files)
+        self._prompt.past.add(message.draft)  # where it is found if the message is given back
+
+    def _begin(self, work: Awaitable[None]) -> None:
+        self._n_awaited += 1
+        self._screen.run_worker(self._see_through(work), group="documents")
+
+    async def _see_through(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        finally:
+            self._screen.call_later(self.done)  # in the screen's turn, as if it had been sent now
+
+    @property
+    def _n_ctx(self) -> int:
+        return self._turns.model.n_ctx if self._turns.model is not None else 0
+
+
+def _is_command(draft: Draft) -> bool:
+    text = draft.shown.strip()
+    return text == "/" or split_command(text) is not None

@@ -1,4 +1,4 @@
-"""Asks whether a tool may run, and shows the call whole: which tool of which server, with which arguments."""
+"""Questions over the chat: whether a tool may run, with the call shown whole; what another model does with the talk."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from engine.prompt.tools.calls import ToolCall
 CALM_S = 0.7
 """A yes counts this long after the question appeared and after any other key: who types a message answers nothing."""
 
-Answer = Literal["once", "always"]
-
 
 def shown(call: ToolCall) -> str:
     """Return a call's arguments, one a line; nothing in them acts on the terminal or hides."""
@@ -32,7 +30,13 @@ def shown(call: ToolCall) -> str:
     return clean_text("\n".join(lines) or "(no arguments)")
 
 
-class QuestionScreen(ModalScreen[Answer | None]):
+def _answer_lines(keymap: Keymap, scope: str, answers: dict[str, str]) -> Static:
+    """Name the keys of a question by what they do; the names of the answers are those of their actions."""
+    lines = [f"{keymap.first_key(f'{scope}.{name}'):<6} {words}" for name, words in answers.items()]
+    return Static("\n".join(lines), markup=False, classes=f"{scope}-keys")
+
+
+class QuestionScreen(ModalScreen[Literal["once", "always"] | None]):
     """Asks about a tool of a server; dismissed with a yes, or with None for a no. The clock is monotonic."""
 
     CSS_PATH = "question.tcss"
@@ -46,7 +50,7 @@ class QuestionScreen(ModalScreen[Answer | None]):
 
     def compose(self) -> ComposeResult:
         """Lay out call and keys."""
-        key, arguments = self._keymap.first_key, shown(self._call)
+        arguments = shown(self._call)
         with Vertical(id="question") as box:
             box.border_title = Content(f"The model wants to use a tool of {self._server}")
             yield Static(f"Run {self._call.name}?", markup=False, classes="question-call")
@@ -54,20 +58,16 @@ class QuestionScreen(ModalScreen[Answer | None]):
                 yield Static(arguments, markup=False)
             size = figures.counted(len(arguments), "character")
             box.border_subtitle = Content(f"{size} of arguments: Up and Down")
-            answers = {
-                "once": "run it",
-                "always": "run it, and ask no more in this conversation",
-                "leave": "do not run it",
-            }
-            lines = [f"{key(f'question.{name}'):<6} {words}" for name, words in answers.items()]
-            yield Static("\n".join(lines), markup=False, classes="question-keys")
+            always = "run it, and ask no more in this conversation"
+            answers = {"once": "run it", "always": always, "leave": "do not run it"}
+            yield _answer_lines(self._keymap, "question", answers)
 
     def on_key(self, event: events.Key) -> None:
         """Take note that somebody types."""
         if event.key not in self.active_bindings:
             self._disturbed_s = self._clock()
 
-    def _agree(self, answer: Answer) -> None:
+    def _agree(self, answer: Literal["once", "always"]) -> None:
         now_s = self._clock()
         if now_s - self._disturbed_s >= CALM_S:
             dismiss_once(self, answer)
@@ -83,4 +83,47 @@ class QuestionScreen(ModalScreen[Answer | None]):
 
     def action_leave(self) -> None:
         """Do not run it."""
+        dismiss_once(self, None)
+
+
+def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
+    """Say what going on with the conversation costs."""
+    if host:
+        return f"All of the conversation is sent to {host} then, with each message."
+    takes = "; how long that takes is not known yet"
+    if prefill_tps:
+        takes = f": about {figures.whole_seconds(n_tokens / prefill_tps)}"
+    size = f"The conversation has about {figures.count(n_tokens)} tokens by the present model's count"
+    return f"{size}. The new model must read all of it{takes}."
+
+
+class SwitchModelScreen(ModalScreen[Literal["keep", "anew"] | None]):
+    """Dismissed with what to do, or with None for nothing. The model's title is clean; a server's has a host."""
+
+    CSS_PATH = "switch_model.tcss"
+    BINDINGS = bindings("switch")
+
+    def __init__(self, title: str, n_tokens: int, prefill_tps: float | None, keymap: Keymap, host: str = "") -> None:
+        super().__init__()
+        self._title, self._price, self._keymap = title, price_line(n_tokens, prefill_tps, host), keymap
+
+    def compose(self) -> ComposeResult:
+        """Lay out question and keys."""
+        with Vertical(id="switch-model") as box:
+            box.border_title = "Another model"
+            yield Static(f"Open {self._title}?", markup=False, classes="switch-question")
+            yield Static(self._price, markup=False)
+            answers = {"keep": "go on with it", "anew": "begin a new conversation", "leave": "open nothing"}
+            yield _answer_lines(self._keymap, "switch", answers)
+
+    def action_keep(self) -> None:
+        """Go on with the conversation."""
+        dismiss_once(self, "keep")
+
+    def action_anew(self) -> None:
+        """Begin a new one."""
+        dismiss_once(self, "anew")
+
+    def action_leave(self) -> None:
+        """Open nothing."""
         dismiss_once(self, None)

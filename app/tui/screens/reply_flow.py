@@ -1,14 +1,14 @@
-"""Shows a reply: the events of a turn, from its first word to its figures."""
+"""Shows a reply, from its first word to its figures; asks about the calls of tools in it, and shows their results."""
 
 from __future__ import annotations
 
 from app.chat import events
-from app.conversations.conversation import Ending, ReplyFigures
+from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
+from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.text import figures
-from app.tui.live_settings import LiveSettings
-from app.tui.screens.chat_parts import ChatParts
-from app.tui.screens.message_editing import MessageEditing
-from app.tui.screens.turn_views import GOES_ON, footers
+from app.tui.screens.chat_parts import GOES_ON, ChatParts
+from app.tui.screens.message_actions import MessageEditing
+from app.tui.screens.surroundings import LiveSettings, make_screen
 from app.tui.textual_hacks import tell_desktop
 from app.tui.widgets.message_view import ReplyView, ToolView, UserView
 from engine.prompt.tools.calls import ToolCall
@@ -21,39 +21,35 @@ class ReplyFlow:
     """Listens to a turn."""
 
     def __init__(self, parts: ChatParts, editing: MessageEditing, live: LiveSettings) -> None:
-        self._live = live
-        self._turns, self._views, self._transcript = parts.turns, parts.views, parts.transcript
-        self._prompt, self._drafting, self._editing = parts.prompt, parts.drafting, editing
-        self._screen, self._focus, self._note = parts.screen, parts.focus, parts.notes.note
+        self._screen, self._turns, self._keymap, self._bridge = parts.screen, parts.turns, parts.keymap, parts.bridge
+        self._views, self._transcript, self._focus = parts.views, parts.transcript, parts.focus
+        self._prompt, self._drafting, self._editing, self._live = parts.prompt, parts.drafting, editing, live
+        self._notes, self._note = parts.notes, parts.notes.note
         self._focuses_stopped = False
+        self._agreed: set[tuple[str, str]] = set()
+        """Servers and tools that are not asked about any more in ``_agreed_in``."""
+        self._agreed_in: Conversation | None = None
 
     def stop(self) -> None:
         """Stop the reply, whose text so far stays and gets the focus; or stop what else runs."""
         self._focuses_stopped = self._turns.is_answering
         self._turns.stop()
 
-    def show_text(self, event: events.TextGenerated) -> None:
-        """Let the reply grow."""
+    def show_growth(
+        self, event: events.TextGenerated | events.ThoughtGenerated | events.ThinkingFinished | events.ReplyReopened
+    ) -> None:
+        """Let the answer or the thinking grow, or fold that; a reply that goes on comes again from its beginning."""
         self._turns.growing.take(event)
-        self._views.growing_reply().body.append(event.text)
-
-    def show_thought(self, event: events.ThoughtGenerated) -> None:
-        """Let the thinking grow."""
-        self._turns.growing.take(event)
-        self._views.growing_reply().think(event.text)
-
-    def fold_thinking(self, event: events.ThinkingFinished) -> None:
-        """Fold the thinking to one line."""
-        self._turns.growing.take(event)
-        self._views.growing_reply().finish_thinking(self._turns.growing.thinking)
-
-    def reopen_reply(self, event: events.ReplyReopened) -> None:
-        """The reply that goes on comes again from its beginning, as a new one in its place."""
-        self._turns.growing.take(event)
+        if isinstance(event, events.TextGenerated):
+            self._views.growing_reply().body.append(event.text)
+        elif isinstance(event, events.ThoughtGenerated):
+            self._views.growing_reply().think(event.text)
+        elif isinstance(event, events.ThinkingFinished):
+            self._views.growing_reply().finish_thinking(self._turns.growing.thinking)
 
     def finish_reply(self, event: events.GenerationFinished) -> None:
         """Freeze the reply with its figures."""
-        view = self._finish(event.ending, event.figures, event.ids, event.raw, event.calls, event.calls_at)
+        view = self._finish(self._turns.note_reply(event))
         is_long = event.figures.duration_s >= LONG_REPLY_S
         if self._live.now.notify == "on" and is_long and not self._screen.app.app_focus:
             tell_desktop(self._screen.app)
@@ -65,12 +61,12 @@ class ReplyFlow:
     def show_failure(self, event: events.GenerationFailed) -> None:
         """Say why there is no reply, or only half of one; the chat goes on."""
         if event.figures is not None:
-            self._finish(Ending.FAILED, event.figures, event.ids, event.raw)
-            self._note(event.reason, is_error=True)
-        elif self._leave_unanswered():
-            self._note(f"{event.reason} (the conversation is as it was)", is_error=True)
+            done = events.GenerationFinished(Ending.FAILED, event.figures, event.ids, event.raw)
+            self._finish(self._turns.note_reply(done))
+            consequence = ""
         else:
-            self._note(f"{event.reason} (/regen asks again)", is_error=True)
+            consequence = " (the conversation is as it was)" if self._leave_unanswered() else " (/regen asks again)"
+        self._note(f"{event.reason}{consequence}", is_error=True)
         self.ask_next()
 
     def show_stop(self, _: events.PromptStopped) -> None:
@@ -116,20 +112,10 @@ class ReplyFlow:
             self._prompt.has_waiting = bool(self._transcript.waiting)
         self._drafting.note_free()
 
-    def _finish(
-        self,
-        ending: Ending,
-        reply_figures: ReplyFigures,
-        ids: tuple[int, ...],
-        raw: str,
-        calls: tuple[ToolCall, ...] = (),
-        calls_at: int = 0,
-    ) -> ReplyView:
+    def _finish(self, message: ChatMessage) -> ReplyView:
         self._editing.note_replied()
         view = self._views.growing_reply()
-        done = events.GenerationFinished(ending, reply_figures, ids, raw, calls, calls_at)
-        view.message = self._turns.note_reply(done)
-        view.finish(*footers(view.message))
+        view.finish(message)
         view.offer(GOES_ON if self._turns.can_continue else "")
         # When the last pass of its Markdown is done, and with it the number of widgets known.
         self._screen.call_after_refresh(self._transcript.slim)
@@ -155,3 +141,58 @@ class ReplyFlow:
         self._transcript.drop([edited])
         if not self._editing.edit_again():
             self._prompt.give_back(edited.text)
+
+    # ---- tools: nothing runs without a yes of the user
+
+    def choose_tools(self, wanted: str = "") -> None:
+        """List the servers, or turn them on or off."""
+        box = self._bridge.tools
+        self._notes.tell(lambda: box.obey(wanted) if box is not None else HOW_TO)
+        self.tell_of_server(self._turns.model)
+
+    def tell_of_server(self, model: events.ModelLoaded | None) -> None:
+        """Say that a model which a server computes gets no tools."""
+        if model is not None and model.server and self._bridge.tools is not None and self._bridge.tools.is_on:
+            self._note(f"tools are off while {model.server} computes the answers")
+
+    def tell_of_tools(self, event: events.ToolsTold) -> None:
+        """Show a line about a server."""
+        self._note(event.line, is_error=True)
+
+    def ask_about_calls(self, _: events.GenerationFinished) -> None:
+        """The reply has ended: if it ends with calls, ask about each."""
+        reply = self._turns.last_message
+        if reply is None or not self._turns.is_calling:
+            return
+        if self._turns.conversation.n_rounds >= MOST_ROUNDS:
+            self._turns.note_unanswered()
+            self._note(f"{MOST_ROUNDS} rounds of calls for one message are enough: this one is not run")
+            self.ask_next()
+        else:
+            self._screen.run_worker(self._run_allowed(reply), group="tools")
+
+    async def _run_allowed(self, reply: ChatMessage) -> None:
+        allowed = [call.call_id for call in reply.calls if await self._may_run(call)]
+        self._turns.run_calls(frozenset(allowed))
+
+    async def _may_run(self, call: ToolCall) -> bool:
+        server = self._bridge.tools.owner_of(call.name) if self._bridge.tools is not None else ""
+        if not server:
+            return True  # nothing runs: the model is told that there is no such tool
+        if self._agreed_in is not self._turns.conversation:
+            self._agreed_in, self._agreed = self._turns.conversation, set()
+        if (server, call.name) in self._agreed:
+            return True
+        question = make_screen("question", server, call, self._keymap, self._bridge.now_s)
+        answer = await self._screen.app.push_screen_wait(question)
+        if answer == "always":
+            self._agreed.add((server, call.name))
+        return answer is not None
+
+    def show_results(self, event: events.ToolsAnswered) -> None:
+        """Show the results; the model reads them and answers."""
+        reply = self._turns.last_message
+        assert reply is not None
+        line = folded(reply.calls, event.results)
+        message = self._turns.note_results(event.results, line)
+        self._views.ask(self._transcript.add_results(message.text, line))

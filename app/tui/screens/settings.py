@@ -32,7 +32,6 @@ _KEY, _SOURCE = 23, 12
 """Columns of the name and of the source; the source is shown from ``_SOURCE_FROM`` columns on."""
 _SOURCE_FROM, _LEAST_KEY = 44, 16
 _TYPED_CHARS = 30
-"""Characters shown of the end of a value that is typed."""
 _MOST_VALUE_CHARS = 400
 
 
@@ -42,7 +41,6 @@ class SettingRow:
 
     key: str
     value: str
-    """In effect."""
     source: Source
     default: str
     next_value: str
@@ -102,25 +100,20 @@ class SettingList(Listing[SettingRow]):
         shown = Span(value) if item.source is Source.DEFAULT else strong(value)
         return line(" ", name, "  ", shown, *([Span(f"  {source}", role)] if columns >= _SOURCE_FROM else ()))
 
-    def detail_name(self, item: SettingRow) -> str:
-        """Name the setting."""
-        return item.key
-
-    def detail_lines(self, item: SettingRow, columns: int) -> list[Line]:
+    def details(self, item: SettingRow, columns: int) -> tuple[str, list[Line]]:
         """Say what it means, what it may be, what it is by default, and where its value comes from."""
         found = [line(part) for part in textwrap.wrap(meanings()[item.key], columns)]
         facts = [
             f"now {item.value} ({item.source.value})" + (f", next start {item.next_value}" * item.changes_later),
             f"default {item.default} · allowed: {allowed_of(item.key)}",
         ]
-        return [*found, *(line(muted(part)) for fact in facts for part in textwrap.wrap(fact, columns))]
+        return item.key, [*found, *(line(muted(part)) for fact in facts for part in textwrap.wrap(fact, columns))]
 
     def context_line(self) -> str:
         """Write the value that is typed, or the filter."""
-        if self.edited is not None:
-            end = clean_line(self.new_value)[-_TYPED_CHARS:]
-            return f"{self.edited.key} = {end}_"
-        return super().context_line()
+        if self.edited is None:
+            return super().context_line()
+        return f"{self.edited.key} = {clean_line(self.new_value)[-_TYPED_CHARS:]}_"
 
     def state_line(self) -> str:
         """Write how many differ from their defaults."""
@@ -129,9 +122,7 @@ class SettingList(Listing[SettingRow]):
 
     def foot_line(self) -> str:
         """Say what a change led to, or what is allowed."""
-        if self.said or self.edited is None:
-            return self.said
-        return f"allowed: {allowed_of(self.edited.key)}"
+        return self.said if self.said or self.edited is None else f"allowed: {allowed_of(self.edited.key)}"
 
     @property
     def must_be_seen(self) -> bool:
@@ -146,8 +137,6 @@ class SettingList(Listing[SettingRow]):
             return {"leave": "back"}
         opens = "takes the next value" if choices_of(item.key) or item.key == "theme" else "changes it"
         return {"open": opens, "reset": "default", "leave": "back"}
-
-    # ---- changes
 
     def next_choice(self, row: SettingRow, themes: list[str]) -> str | None:
         """Return the value behind the present one; None for a setting that is typed."""
@@ -259,7 +248,6 @@ def _shown(value: object) -> str:
 
 
 def _widths(columns: int) -> tuple[int, int]:
-    """Return the columns of name and value."""
     if columns < _SOURCE_FROM:
         key = max(_LEAST_KEY, min(_KEY, columns - 14))
         return key, max(4, columns - key - 3)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.geometry import Size
 from textual.screen import ModalScreen
-from textual.theme import Theme
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
@@ -19,17 +16,6 @@ from app.tui.textual_hacks import dismiss_once
 
 OWN_PREFIX = "jalopy-"
 _LEAST_COLUMNS = 8
-
-
-def theme_line(theme: Theme) -> str:
-    """Write one theme: its name and what kind it is."""
-    kind = "16 colours" if theme.ansi else "dark" if theme.dark else "light"
-    return f"{theme.name:<24} {kind}"
-
-
-def in_order(themes: Iterable[Theme]) -> list[Theme]:
-    """Put our own before Textual's, each by name."""
-    return sorted(themes, key=lambda theme: (not theme.name.startswith(OWN_PREFIX), theme.name))
 
 
 class _Lines(OptionList):
@@ -51,12 +37,17 @@ class ThemePicker(ModalScreen[str | None]):
         super().__init__()
         self._keymap = keymap
         self._before = self.app.theme
-        self._names = [theme.name for theme in in_order(self.app.available_themes.values())]
+        # Our own before Textual's, each by name.
+        self._names = sorted(self.app.available_themes, key=lambda name: (not name.startswith(OWN_PREFIX), name))
 
     def compose(self) -> ComposeResult:
         """Lay out the list, the present theme first under the cursor."""
-        themes = self.app.available_themes
-        picker = _Lines(*(Option(Content(theme_line(themes[name]))) for name in self._names), markup=False)
+        lines = []
+        for name in self._names:
+            theme = self.app.available_themes[name]
+            kind = "16 colours" if theme.ansi else "dark" if theme.dark else "light"
+            lines.append(Option(Content(f"{name:<24} {kind}")))
+        picker = _Lines(*lines, markup=False)
         picker.highlighted = self._names.index(self._before) if self._before in self._names else 0
         picker.border_title = "Colours"
         leave = self._keymap.hint("theme.leave", "undoes")

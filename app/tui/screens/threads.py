@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import ComposeResult
@@ -13,30 +13,26 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.screen import Screen
 
 from app.chat.commands import KV_TYPES, THREADS_AND_WEIGHTS
+from app.chat.events import ModelLoaded
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import TunedChoice
 from app.text import figures
 from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
-from app.tui.drawing.gauges import gauge
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
-from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, panel
+from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, gauge, panel
 from app.tui.screens.surroundings import Surroundings
-from app.tui.speed.tuning_lines import LEAST_ROWS, room_lines
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
-from app.tui.widgets.thread_curve import ThreadCurve, n_rows, option_panels
+from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
 from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text
 from app.tuning.threads_in_use import ThreadsInUse, describe_in_use
 
-if TYPE_CHECKING:
-    from app.chat.events import ModelLoaded
-    from app.chat.status import EngineStatus
-    from app.program.settings import Settings
-    from app.tuning.thread_bars import Comparison, TuningReport
-
 REFRESH_S = 0.25
+if TYPE_CHECKING:
+    from app.tuning.thread_bars import TuningReport
+
 _PHASES = ("decode", "prefill")
 _LEAST_COLUMNS = 20
 _TALL_ROWS = 30
@@ -110,10 +106,17 @@ class ThreadsScreen(Screen[None]):
         self.call_after_refresh(self.refresh_figures)
 
     @property
+    def _report(self) -> TuningReport | None:
+        return self._bridge.tuning
+
+    @property
+    def _in_use(self) -> ThreadsInUse | None:
+        return self._bridge.threads
+
+    @property
     def _is_measuring(self) -> bool:
         """Whether a search runs; the chat learns of its end a moment after the report says so."""
-        report = self._bridge.tuning
-        return self._turns.is_tuning and (report is None or not report.is_over)
+        return self._turns.is_tuning and (self._report is None or not self._report.is_over)
 
     # ---- what is shown
 
@@ -121,21 +124,25 @@ class ThreadsScreen(Screen[None]):
         """Show how things stand; begin to measure once the engine is free."""
         if self._wants and self._turns.tune(self._wants):
             self._wants = ()
-        bridge = self._bridge
-        report, in_use = bridge.tuning, bridge.threads
+        report, in_use = self._report, self._in_use
         self.set_class(in_use is None, "-no-model")
         width = max(_LEAST_COLUMNS, self.query_one("#thread-curves").size.width or self.size.width)
-        options = option_panels(_compared(report, in_use), self._glyphs, width)
-        told = self._told(report, in_use, width)
+        options: list[Line] = []
+        if report is not None and in_use is not None:
+            present = {"weights": in_use.now.weights, "kv": in_use.now.kv_type}
+            options = option_panels([(one, present[one.part]) for one in report.comparisons], self._glyphs, width)
+        told = self._told(width)
         self._fill("thread-options", options)
         self._fill("thread-reasons", told)
-        self._fill_room(report, in_use, width, len(options) + len(told))
-        self.query_one(ScreenTitle).tell(self._about(report), self._engine_state())
-        self._fill("thread-progress", self._progress_lines(report, bridge.status))
-        self.query_one(KeyLine).tell(self._keys(report, in_use))
+        self._fill_room(width, len(options) + len(told))
+        state = line(Span("measuring", Role.CAUTION)) if self._is_measuring else EMPTY
+        self.query_one(ScreenTitle).tell(self._about(), state)
+        self._fill("thread-progress", self._progress_lines())
+        self.query_one(KeyLine).tell(self._keys())
 
-    def _fill_room(self, report: TuningReport | None, in_use: ThreadsInUse | None, width: int, taken: int) -> None:
+    def _fill_room(self, width: int, taken: int) -> None:
         """Draw the curves, and below all else the machine; both get the rows that are left."""
+        report, in_use = self._report, self._in_use
         is_tall = in_use is not None and self.size.height >= _TALL_ROWS
         most = min(9, in_use.most) if in_use is not None and is_tall else 0
         curves = {phase: report.curve(phase) if report is not None else None for phase in _PHASES}
@@ -147,14 +154,18 @@ class ThreadsScreen(Screen[None]):
         for phase, curve in curves.items():
             widget = self.query_one(f"#thread-{phase}", ThreadCurve)
             widget.display = in_use is not None
-            count = getattr(in_use.now, phase) if in_use is not None else 0
-            widget.tell(curve, count, self._chooses(phase, in_use), self._glyphs, most, thickness)
+            count, chooses = 0, ""
+            if in_use is not None:
+                count = getattr(in_use.now, phase)
+                other = self._keymap.hint("threads.other_phase", "the other column")
+                words = filter(None, (f"1-{min(9, in_use.most)} set it", other))
+                chooses = self._glyphs.between.join(words) if phase == self._phase else ""
+            widget.tell(curve, count, chooses, self._glyphs, most, thickness)
         self._look(is_tall and left >= LEAST_ROWS)
         shown = room_lines(self._watch.look(), report, width, left, self._glyphs) if self._is_looking else []
         self._fill("thread-room", shown)
 
     def _look(self, is_wanted: bool) -> None:
-        """Begin or end to look at the machine."""
         if is_wanted is not self._is_looking:
             self._is_looking = is_wanted
             (self._watch.begin if is_wanted else self._watch.end)()
@@ -162,20 +173,11 @@ class ThreadsScreen(Screen[None]):
     def _fill(self, widget_id: str, lines: list[Line]) -> None:
         widget = self.query_one(f"#{widget_id}", FigureLines)
         widget.display = bool(lines)
-        widget.styles.height = len(lines)  # not measured by Textual, which may do it before the width has settled
-        widget.show(lines)
+        widget.fill(lines)
 
-    def _chooses(self, phase: str, in_use: ThreadsInUse | None) -> str:
-        """Say which keys set the count of a phase; "" where they set the other one."""
-        if in_use is None or phase != self._phase:
-            return ""
-        other = self._keymap.hint("threads.other_phase", "the other column")
-        return self._glyphs.between.join(filter(None, (f"1-{min(9, in_use.most)} set it", other)))
-
-    def _about(self, report: TuningReport | None) -> str:
-        model, parts = self._turns.model, []
-        if model is not None:
-            parts += [model.name, model.quantization]
+    def _about(self) -> str:
+        model, report = self._turns.model, self._report
+        parts = [model.name, model.quantization] if model is not None else []
         if report is not None:
             parts.append(f"context {figures.count(report.n_context)}")
         return self._glyphs.between.join(parts)
@@ -185,81 +187,76 @@ class ThreadsScreen(Screen[None]):
         """Who computes in place of this program; "" for nobody."""
         return self._turns.model.server if self._turns.model is not None else ""
 
-    def _engine_state(self) -> Line:
-        return line(Span("measuring", Role.CAUTION)) if self._is_measuring else EMPTY
-
-    def _told(self, report: TuningReport | None, in_use: ThreadsInUse | None, width: int) -> list[Line]:
+    def _told(self, width: int) -> list[Line]:
         """Return what is in use, which changes by a key and must be seen in 24 rows, and why the winners won."""
-        columns = max(_LEAST_COLUMNS, width - FRAME_COLUMNS)
 
-        def wrapped(texts: Iterable[str], role: Role) -> list[Line]:
-            return [line(Span(part, role)) for text in texts for part in textwrap.wrap(text, columns)]
+        def told(title: str, texts: Iterable[str]) -> list[Line]:
+            columns = max(_LEAST_COLUMNS, width - FRAME_COLUMNS)
+            body = [line(part) for text in texts for part in textwrap.wrap(text, columns)]
+            return panel(title, body, width, self._glyphs) if body else []
 
-        if in_use is None:
-            title = "Computed elsewhere" if self._server else "No model is open"
-            return panel(title, wrapped([self._state(in_use)], Role.PLAIN), width, self._glyphs)
-        reasons = wrapped(self._reasons(report).splitlines(), Role.PLAIN)
-        state = wrapped([self._state(in_use)], Role.PLAIN)
-        why = panel("Why", reasons, width, self._glyphs) if reasons else []
-        if report is None and self.size.height >= _TALL_ROWS:
-            why = panel("What will be measured", wrapped([_WHAT_IS_MEASURED], Role.PLAIN), width, self._glyphs)
-        return [*panel("In use", state, width, self._glyphs), *why]
+        if self._in_use is None:
+            return told("Computed elsewhere" if self._server else "No model is open", [self._state()])
+        if self._report is not None:
+            why = told("Why", self._reasons(self._report))
+        else:
+            why = told("What will be measured", [_WHAT_IS_MEASURED]) if self.size.height >= _TALL_ROWS else []
+        return [*told("In use", [self._state()]), *why]
 
-    def _reasons(self, report: TuningReport | None) -> str:
-        if report is None:
-            return ""
+    def _reasons(self, report: TuningReport) -> list[str]:
         weights, kv = (report.comparison(part) for part in ("weights", "kv"))
-        lines = [kv.reason if kv is not None else "", *report.reasons, pinning_line(report)]
-        lines += [weights.reason if weights is not None else "", *report.notes]
+        found = [kv.reason if kv is not None else "", *report.reasons, pinning_line(report)]
+        found += [weights.reason if weights is not None else "", *report.notes]
         if not report.is_over and (cost := self._watch.pace.cost) is not None:
-            lines.append(f"The screen itself takes {100 * cost:.0f} % of one core meanwhile.")
-        return "\n".join(one for one in lines if one)
+            found.append(f"The screen itself takes {100 * cost:.0f} % of one core meanwhile.")
+        return found
 
-    def _state(self, in_use: ThreadsInUse | None) -> str:
+    def _state(self) -> str:
+        in_use, settings = self._in_use, self._around.settings
         if self._server:
             return f"{self._server} computes: its threads are its own."
         if in_use is None:
             shown = self._keymap.key_or_command("app.models")
             return f"No model is loaded: {shown} in the chat shows which there are."
+        overriding = {
+            "threads": settings.threads or settings.prefill_threads,
+            "weights": settings.weights != AUTO,
+            "the KV cache's type": settings.kv_type != AUTO,
+        }
+        named = " and ".join(name for name, is_named in overriding.items() if is_named)
         text = f"{describe_in_use(in_use)}."
-        named = _named(self._around.settings)
         if in_use.remembered is not None and named:
             text += f" The settings name {named}: they go before what is remembered."
         return text
 
-    def _progress_lines(self, report: TuningReport | None, status: EngineStatus) -> list[Line]:
+    def _progress_lines(self) -> list[Line]:
         """Say how far the measuring is; the gauge follows rounds as well as time, whichever is further."""
-        text, width = self._progress(report, status), max(_LEAST_COLUMNS, self.size.width - 2)
-        if not text:
-            return []
-        if not self._is_measuring or report is None:
-            return [line(Span(part, Role.CAUTION)) for part in textwrap.wrap(text, width)]
+        report, text, width = self._report, self._progress(), max(_LEAST_COLUMNS, self.size.width - 2)
+        found = [line(Span(part, Role.CAUTION)) for part in textwrap.wrap(text, width)]
+        if not text or not self._is_measuring or report is None:
+            return found
         share = report.elapsed_s / report.budget_s if report.budget_s else 0.0
         share = max(share, (report.round_number - 1) / report.n_rounds if report.n_rounds else 0.0)
         rest = "the conversation is untouched"
-        found = [line(Span(part, Role.CAUTION)) for part in textwrap.wrap(text, width)]
         cells = max(8, width - len(rest) - 2)
         return [*found, (*gauge(share, cells, self._glyphs, Role.WRITING), muted(f"  {rest}"))]
 
-    def _progress(self, report: TuningReport | None, status: EngineStatus) -> str:
-        turns = self._turns
-        if self._is_measuring and report is not None:
-            return progress_text(report)
-        if self._is_measuring:
+    def _progress(self) -> str:
+        report, status = self._report, self._bridge.status
+        if self._is_measuring and report is None:
             return "measuring begins"
-        if turns.is_busy and not turns.is_tuning:
+        if not self._is_measuring and self._turns.is_busy and not self._turns.is_tuning:
             rate = f" at {figures.rate(status.rate_tps)} tok/s" if status.rate_tps > 0 else ""
             later = "; measuring begins when it is free" if self._wants else ""
             return f"the engine is {status.activity.value}{rate}{later}"
         return progress_text(report) if report is not None else ""
 
-    def _keys(self, report: TuningReport | None, in_use: ThreadsInUse | None) -> list[tuple[str, str]]:
-        key = self._keymap.first_key
+    def _keys(self) -> list[tuple[str, str]]:
+        key, report, in_use = self._keymap.first_key, self._report, self._in_use
         if in_use is None:
             return [(key("threads.leave"), "back")]
         is_running, keys = self._is_measuring, []
-        if _has_findings(report):
-            assert report is not None
+        if report is not None and _has_findings(report):
             best = _shown_choice(best_choice(report, in_use.now))
             keys.append((key("threads.apply_best"), f"use the best ({best})"))
         elif not is_running and not self._wants:
@@ -267,9 +264,9 @@ class ThreadsScreen(Screen[None]):
         keys += [(f"1-{min(9, in_use.most)}", "choose by hand"), (key("threads.other_phase"), "other column")]
         if self._undo:
             keys.append((key("threads.undo"), f"undo (was {_shown_choice(self._undo[-1].now)})"))
+        if not is_running and report is not None and _has_findings(report):
+            keys.append((key("threads.measure"), "measure again"))
         if not is_running:
-            if _has_findings(report):
-                keys.append((key("threads.measure"), "measure again"))
             keys.append((key("threads.measure_kv"), "KV types"))
         return [*keys, (key("threads.leave"), "stop" if is_running else "back")]
 
@@ -277,23 +274,24 @@ class ThreadsScreen(Screen[None]):
 
     def action_apply_best(self) -> None:
         """Use and remember the best of what was measured; measure where nothing was."""
-        bridge = self._bridge
-        report, in_use = bridge.tuning, bridge.threads
-        if in_use is not None and not _has_findings(report) and not self._is_measuring:
-            self._measure(THREADS_AND_WEIGHTS)
-        if report is None or in_use is None or not _has_findings(report):
+        report, in_use = self._report, self._in_use
+        if in_use is None:
             return
-        is_truth = not (report.is_over and bridge.tuning_conditions.is_swapping)
+        if report is None or not _has_findings(report):
+            if not self._is_measuring:
+                self._measure(THREADS_AND_WEIGHTS)
+            return
+        is_truth = not (report.is_over and self._bridge.tuning_conditions.is_swapping)
         best = choice_to_remember(report, in_use.now, in_use.remembered) if is_truth else in_use.remembered
         self._choose(best_choice(report, in_use.now), best)
 
     def on_key(self, event: events.Key) -> None:
         """Choose a count by its digit, for the column that is marked."""
-        in_use = self._bridge.threads
+        in_use = self._in_use
         if in_use is not None and event.key in "123456789" and int(event.key) <= in_use.most:
             event.stop()
-            count, now = int(event.key), in_use.now
-            choice = replace(now, decode=count) if self._phase == "decode" else replace(now, prefill=count)
+            chosen: dict[str, Any] = {self._phase: int(event.key)}
+            choice = replace(in_use.now, **chosen)
             before = in_use.remembered or TunedChoice(1, 1)
             self._choose(choice, replace(choice, weights=before.weights, kv_type=before.kv_type))
 
@@ -310,8 +308,8 @@ class ThreadsScreen(Screen[None]):
 
     def action_measure_kv(self) -> None:
         """Compare types of the KV cache, with the best threads; measure those first if they are not known."""
-        report = self._bridge.tuning
-        self._measure(KV_TYPES if report is not None and report.curves else THREADS_AND_WEIGHTS + KV_TYPES)
+        has_curves = self._report is not None and bool(self._report.curves)
+        self._measure(KV_TYPES if has_curves else THREADS_AND_WEIGHTS + KV_TYPES)
 
     def _measure(self, parts: tuple[str, ...]) -> None:
         self._wants = () if self._is_measuring else parts
@@ -335,41 +333,22 @@ class ThreadsScreen(Screen[None]):
 
     def _choose(self, choice: TunedChoice, remembered: TunedChoice | None) -> None:
         """Use and remember something else; the engine follows between two steps, and what is shown follows it."""
-        bridge = self._bridge
         self._end_measuring()
-        if bridge.threads is None:
+        before = self._in_use
+        if before is None:
             return
-        before = bridge.threads
         # A cache keeps its type: another one is only remembered.
         wanted = ThreadsInUse(replace(choice, kv_type=before.now.kv_type), remembered, before.most)
         if wanted != before:
             self._undo.append(before)
-            bridge.wish_threads(wanted)
+            self._bridge.wish_threads(wanted)
 
 
-def _compared(report: TuningReport | None, in_use: ThreadsInUse | None) -> tuple[tuple[Comparison, str], ...]:
-    """Comparisons, each with the way in use."""
-    if report is None or in_use is None:
-        return ()
-    present = {"weights": in_use.now.weights, "kv": in_use.now.kv_type}
-    return tuple((comparison, present[comparison.part]) for comparison in report.comparisons)
-
-
-def _has_findings(report: TuningReport | None) -> bool:
-    return report is not None and bool(report.curves or any(found.is_measured for found in report.comparisons))
+def _has_findings(report: TuningReport) -> bool:
+    return bool(report.curves or any(found.is_measured for found in report.comparisons))
 
 
 def _shown_choice(choice: TunedChoice) -> str:
     huge = ", huge pages" if choice.weights == "huge" else ""
     kv = f", {choice.kv_type}" if choice.kv_type not in ("", DEFAULT_KV_TYPE) else ""
     return f"{choice.decode}, {choice.prefill}{huge}{kv}"
-
-
-def _named(settings: Settings) -> str:
-    """Name the settings that override remembered choices."""
-    named = {
-        "threads": settings.threads or settings.prefill_threads,
-        "weights": settings.weights != AUTO,
-        "the KV cache's type": settings.kv_type != AUTO,
-    }
-    return " and ".join(name for name, is_named in named.items() if is_named)

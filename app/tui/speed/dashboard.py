@@ -1,15 +1,21 @@
-"""The performance screen as one picture: panels in one, two or three columns, with the curve above them."""
+"""The performance screen and the strip beside the chat, each as one picture.
+
+The screen has panels in one, two or three columns with the curve above them; the strip has speed with its curve, cores
+and memory as panels, or three lines where the screen is narrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from app.text import figures
 from app.text.glyphs import Glyphs
+from app.tui.drawing import lines
 from app.tui.drawing.graph import Scale, graph_lines
-from app.tui.drawing.lines import EMPTY, Line, fitted, line, muted
-from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, beside, divided, panel
-from app.tui.speed import machine_lines, time_lines, writing_lines
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, fitted, level_of, line, muted, spread_lines, strong
+from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
+from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.watch import PerformanceView
 
 TWO_COLUMNS_FROM, THREE_COLUMNS_FROM = 76, 160
@@ -18,6 +24,9 @@ _GRAPH_FROM_COLUMNS = 56
 _LEAST_WRITING_ROWS, _USUAL_WRITING_ROWS = 9, 11
 _MOST_WRITING_SHARE = 0.55
 """Of the height; what is left goes to the panels below."""
+_LEAST_GRAPH_ROWS, _MOST_GRAPH_ROWS = 4, 9
+"""Of the strip."""
+_FLAT_GAUGE_COLUMNS = 12
 
 _Section = Callable[[int, int], list[Line]]
 """Draws a panel in a width, and in a number of rows: 0 for as many as it needs."""
@@ -25,7 +34,8 @@ _Section = Callable[[int, int], list[Line]]
 
 def dashboard_lines(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: Scale) -> list[Line]:
     """Draw everything in ``width`` columns; it fills ``height`` rows where it has room there, and is longer else."""
-    reply, token, memory, cores = _sections(view, glyphs)
+    sections = _reply_panel, _token_panel, machine_lines.memory_panel, machine_lines.cores_panel
+    reply, token, memory, cores = (partial(section, view, glyphs) for section in sections)
     if width >= THREE_COLUMNS_FROM:
         columns = [[reply, memory], [token], [cores]]
     elif width >= TWO_COLUMNS_FROM:
@@ -43,7 +53,7 @@ def dashboard_lines(view: PerformanceView, width: int, height: int, glyphs: Glyp
     return [*_writing(view, width, above, glyphs, scale), *beside(blocks, widths)]
 
 
-def _stacked(sections: list[_Section], width: int, height: int) -> list[Line]:
+def _stacked(sections: Sequence[_Section], width: int, height: int) -> list[Line]:
     """Draw panels one below the other; their rows are shared out by what they need."""
     if not height:
         return [one for section in sections for one in section(width, 0)]
@@ -53,17 +63,14 @@ def _stacked(sections: list[_Section], width: int, height: int) -> list[Line]:
     return [one for section, rows in zip(sections, heights, strict=True) for one in section(width, rows)]
 
 
-def _aired(body: list[Line], rows: int) -> list[Line]:
-    """Put a blank line between lines where there is room for that."""
-    if len(body) < 2 or rows - FRAME_ROWS < 2 * len(body) - 1:
-        return body
-    return [one for number, each in enumerate(body) for one in ((EMPTY, each) if number else (each,))]
-
-
 def _writing(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: Scale) -> list[Line]:
     """Draw the speed: numbers at the left, the curve at the right."""
     inner, rows = width - FRAME_COLUMNS, height - FRAME_ROWS
-    numbers = _numbers(view, min(inner, _NUMBER_COLUMNS), rows, glyphs)
+    columns = min(inner, _NUMBER_COLUMNS)
+    first = [*writing_lines.number_lines(view, columns, glyphs), *writing_lines.limit_lines(view, columns, glyphs)]
+    rest = writing_lines.compared_lines(view, columns)
+    apart = [EMPTY] if rows >= len(first) + len(rest) + 1 else []
+    numbers = [fitted(one, columns) for one in [*first, *apart, *rest][:rows]]
     numbers = [EMPTY, *numbers] if len(numbers) < rows else numbers
     if inner >= _GRAPH_FROM_COLUMNS:
         graph = writing_lines.graph_of(view)
@@ -74,33 +81,71 @@ def _writing(view: PerformanceView, width: int, height: int, glyphs: Glyphs, sca
     return panel(writing_lines.name_of(view), numbers, width, glyphs, height, note, foot)
 
 
-def _numbers(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    first = [*writing_lines.number_lines(view, width, glyphs), *writing_lines.limit_lines(view, width, glyphs)]
-    rest = writing_lines.compared_lines(view, width)
-    apart = [EMPTY] if rows >= len(first) + len(rest) + 1 else []
-    return [fitted(one, width) for one in [*first, *apart, *rest][:rows]]
+def _reply_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
+    spent = view.figures.last_reply
+    note = line(muted(figures.seconds(spent.total_s))) if spent is not None else EMPTY
+    body = writing_lines.reply_lines(spent, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs)
+    return panel("Last reply", aired(body, rows), width, glyphs, rows, note)
 
 
-def _sections(view: PerformanceView, glyphs: Glyphs) -> tuple[_Section, _Section, _Section, _Section]:
-    """Return how the panels below the curve are drawn."""
+def _token_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
+    name, whole = writing_lines.token_title(view)
+    body = writing_lines.token_lines(view, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 99, glyphs)
+    return panel(name, aired(body, rows), width, glyphs, rows, line(muted(whole)))
 
-    def reply(width: int, rows: int) -> list[Line]:
-        spent = view.figures.last_reply
-        note = line(muted(figures.seconds(spent.total_s))) if spent is not None else EMPTY
-        body = time_lines.reply_lines(spent, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs)
-        return panel("Last reply", _aired(body, rows), width, glyphs, rows, note)
 
-    def token(width: int, rows: int) -> list[Line]:
-        name, whole = time_lines.token_title(view)
-        body = time_lines.token_lines(view, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 99, glyphs)
-        return panel(name, _aired(body, rows), width, glyphs, rows, line(muted(whole)))
+def strip_lines(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: Scale) -> list[Line]:
+    """Draw the column: the speed takes what the others leave, which are in few words where there is little room."""
+    inner = width - FRAME_COLUMNS
+    numbers = [*writing_lines.number_lines(view, inner, glyphs), *writing_lines.limit_lines(view, inner, glyphs)]
+    room = height - len(numbers) - _LEAST_GRAPH_ROWS - FRAME_ROWS
+    cores = machine_lines.cores_lines(view, inner, 0, glyphs)
+    memory = machine_lines.memory_lines(view, inner, glyphs)
+    if len(cores) + len(memory) + 2 * FRAME_ROWS > room:
+        cores, memory = _in_short(view, inner, glyphs)
+    below = []
+    for name, body, note in (("Cores", cores, EMPTY), ("Memory", memory, machine_lines.memory_note(view))):
+        if len(body) + FRAME_ROWS <= room:
+            below += panel(name, body, width, glyphs, note=note)
+            room -= len(body) + FRAME_ROWS
+    graph = writing_lines.graph_of(view)
+    rows = min(_MOST_GRAPH_ROWS, _LEAST_GRAPH_ROWS + max(0, room))
+    drawn = graph_lines(graph, inner, rows, glyphs, scale.follow(graph))
+    foot = writing_lines.stutter_line(view, glyphs)[:1]
+    return [*panel(writing_lines.name_of(view), [*numbers, *drawn], width, glyphs, foot=foot), *below][:height]
 
-    def memory(width: int, rows: int) -> list[Line]:
-        body = machine_lines.memory_lines(view, width - FRAME_COLUMNS, glyphs)
-        return panel("Memory", _aired(body, rows), width, glyphs, rows, machine_lines.memory_note(view))
 
-    def cores(width: int, rows: int) -> list[Line]:
-        body = machine_lines.cores_lines(view, width - FRAME_COLUMNS, max(0, rows - FRAME_ROWS), glyphs)
-        return panel("Cores", body, width, glyphs, rows, machine_lines.cores_note(view, glyphs))
+def _in_short(view: PerformanceView, width: int, glyphs: Glyphs) -> tuple[list[Line], list[Line]]:
+    """Return a sign for each core with the clock, and the memory's bar with its parts."""
+    if view.sample is None:
+        return [], []
+    signs = "".join(lines.level(load, glyphs) for load in view.sample.core_loads)[: width // 2]
+    clock = machine_lines.clock_text(view.sample, " ")
+    parts = machine_lines.memory_cells(view.sample, view.figures.facts, glyphs)
+    bar = machine_lines.memory_lines(view, width, glyphs)[:1]
+    cores = [line(Span(signs, Role.ACCENT), muted(f"  {clock}"))]
+    if view.slowed_by > 1:
+        cores.append(machine_lines.screen_line(view))
+    return cores, [*bar, *spread_lines([parts[0], parts[-1], *parts[1:-1]], width)]
 
-    return reply, token, memory, cores
+
+def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
+    """Return the figures in three lines, for a terminal that is too narrow for a column."""
+    tps = writing_lines.shown_tps(view)
+    first = [line(strong(lines.rate(tps)), muted(" tok/s"))]
+    share = writing_lines.limit_share(view)
+    if share is not None:
+        drawn = gauge(share, _FLAT_GAUGE_COLUMNS, glyphs, level_of(share))
+        first.append((*drawn, Span(lines.percent(share, 4)), muted(" of the limit")))
+    first.append(line(strong(lines.milliseconds(tps)), muted(" ms a token")))
+    second, third = [], [machine_lines.screen_line(view)]
+    sample = view.sample
+    if sample is not None:
+        cores = "".join(lines.level(load, glyphs) for load in sample.core_loads[:16])
+        second = [line(muted("cores "), cores)] if cores else []
+        clock = machine_lines.clock_text(sample, glyphs.between)
+        second += [line(muted(clock))] if clock else []
+        third = machine_lines.memory_cells(sample, view.figures.facts, glyphs)
+        second.append(machine_lines.screen_line(view))
+    rows = (spread_lines(parts, width, glyphs.between)[:1] or [EMPTY] for parts in (first, second, third))
+    return [lines.clipped(row[0], width) for row in rows]

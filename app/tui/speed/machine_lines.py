@@ -10,11 +10,11 @@ from app.machine.sample import MachineSample
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
-from app.tui.drawing.gauges import gauge, part_glyph, stacked
 from app.tui.drawing.graph import history_lines
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, caution, line, muted, spread_lines, strong
-from app.tui.speed.watch import PerformanceView
-from app.tui.widgets.context_bar import context_parts
+from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, gauge, panel, part_glyph, stacked
+from app.tui.speed.watch import MOST_SHARE, PerformanceView
+from app.tui.widgets.status_line import context_parts
 
 _MOST_CORE_GAUGES = 8
 _LEAST_HISTORY_ROWS = 3
@@ -86,7 +86,7 @@ def context_line(view: PerformanceView, width: int, glyphs: Glyphs) -> Line:
     used = f" {figures.count(parts.total - parts.free)} of {figures.count(parts.total)}"
     cells = max(3, width - len("context ") - len(used))
     roles = (Role.ACCENT, Role.READING, Role.WRITING, Role.UNFILLED)
-    drawn = stacked(list(zip(map(float, parts.counts), roles, strict=True)), cells, glyphs)
+    drawn = stacked(list(zip(map(float, parts), roles, strict=True)), cells, glyphs)
     return (muted("context "), *drawn, caution(used) if parts.is_nearly_full else strong(used))
 
 
@@ -97,7 +97,11 @@ def core_lines(loads: Sequence[float], width: int, glyphs: Glyphs) -> list[Line]
     if len(loads) <= _MOST_CORE_GAUGES:
         per_line = 2 if width >= 2 * _LEAST_GAUGE_COLUMNS and len(loads) > 2 else 1
         each = width // per_line - (per_line - 1)
-        cells = [_core_gauge(number, load, each, glyphs) for number, load in enumerate(loads)]
+        texts = [lines.percent(load, 4) for load in loads]
+        cells = [
+            (muted(f"{number} "), *gauge(load, max(2, each - len(text) - 2), glyphs), Span(text))
+            for number, (load, text) in enumerate(zip(loads, texts, strict=True))
+        ]
         return [
             lines.joined(
                 span for n, cell in enumerate(cells[at : at + per_line]) for span in ((Span("  "),) * bool(n) + cell)
@@ -107,11 +111,6 @@ def core_lines(loads: Sequence[float], width: int, glyphs: Glyphs) -> list[Line]
     marks = "".join(lines.level(load, glyphs) for load in loads)
     rows = [marks[start : start + width] for start in range(0, len(marks), max(1, width))]
     return [line(Span(row, Role.ACCENT)) for row in rows]
-
-
-def _core_gauge(number: int, load: float, width: int, glyphs: Glyphs) -> Line:
-    text = lines.percent(load, 4)
-    return (muted(f"{number} "), *gauge(load, max(2, width - len(text) - 2), glyphs), Span(text))
 
 
 def clock_text(sample: MachineSample, between: str) -> str:
@@ -162,16 +161,27 @@ def screen_line(view: PerformanceView) -> Line:
     if view.slowed_by <= 1:
         return line(muted(f"screen {cost} % of a core"))
     slowed = f"screen {cost} %, slowed {view.slowed_by}x"
-    return line(caution(slowed) if view.costs_too_much else muted(slowed))
-
-
-def cores_note(view: PerformanceView, glyphs: Glyphs) -> Line:
-    """Return clock and temperature, for the panel's edge."""
-    text = clock_text(view.sample, glyphs.between) if view.sample is not None else ""
-    return line(muted(text)) if text else EMPTY
+    # A weak machine is slowed before drawing was measured to cost too much.
+    return line(caution(slowed) if (view.interface_cost or 0.0) > MOST_SHARE else muted(slowed))
 
 
 def memory_note(view: PerformanceView) -> Line:
     """Return what a token of context takes, for the panel's edge."""
     facts = view.figures.facts
-    return line(muted(f"{lines.in_bytes(facts.kv_bytes_per_position)} a token")) if facts is not None else EMPTY
+    if facts is None:
+        return EMPTY
+    # The unit in full: "112KB", "640B".
+    return line(muted(f"{figures.size(facts.kv_bytes_per_position).removesuffix('B')}B a token"))
+
+
+def memory_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
+    """Draw the memory in ``rows`` rows, 0 for as many as it needs."""
+    body = memory_lines(view, width - FRAME_COLUMNS, glyphs)
+    return panel("Memory", aired(body, rows), width, glyphs, rows, memory_note(view))
+
+
+def cores_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
+    """Draw the cores, with clock and temperature in the panel's edge."""
+    body = cores_lines(view, width - FRAME_COLUMNS, max(0, rows - FRAME_ROWS), glyphs)
+    text = clock_text(view.sample, glyphs.between) if view.sample is not None else ""
+    return panel("Cores", body, width, glyphs, rows, line(muted(text)))

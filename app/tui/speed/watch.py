@@ -1,4 +1,4 @@
-"""Gathers the figures of the performance screen and the strip; samples the machine only while one is shown."""
+"""Gathers the figures of the performance screen and the strip, only while one is shown; and the pace of all drawing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,84 @@ from app.machine.records import Ceiling, EngineFigures, ceiling_at
 from app.machine.sample import MachineSample
 from app.machine.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over
 from app.text.record import record
-from app.tui.speed.interface_pace import MOST_SHARE, InterfacePace
+
+MOST_SHARE = 0.02
+"""Of one core; above it the interface draws more rarely. Where every core decodes, a millisecond of drawing costs more
+than one of decoding: the threads wait for the one that has lost its core."""
+RELAXED_SHARE = 0.01
+SLOWEST = 4
+TYPING_PAUSE_S = 0.5
+"""Seconds without a key after which nobody counts as typing."""
+_SMOOTHING = 0.3
+_SETTLING = 2
+"""Samples between two changes, so that the effect of one shows before the next."""
+
+
+class InterfacePace:
+    """Turns the interface's cost into a divisor of its refresh rate: 1, 2 or 4."""
+
+    def __init__(self, divisor: int = 1) -> None:
+        self.divisor = divisor
+        self.cost: float | None = None
+        """Share of one core, smoothed; None until it was measured."""
+        self._settling = _SETTLING
+
+    def note_cost(self, share: float | None, is_engine_busy: bool) -> None:
+        """Take one measurement, about once a second. Only while the engine works does drawing take from it."""
+        if share is None:
+            return
+        if not is_engine_busy:
+            self.cost = share
+            return
+        self.cost = share if self.cost is None else self.cost + _SMOOTHING * (share - self.cost)
+        self._settling -= 1
+        if self._settling > 0:
+            return
+        if self.cost > MOST_SHARE and self.divisor < SLOWEST:
+            self.divisor, self._settling = self.divisor * 2, _SETTLING
+        elif self.cost < RELAXED_SHARE and self.divisor > 1:
+            self.divisor, self._settling = self.divisor // 2, _SETTLING
+
+
+class Refreshes:
+    """Counts the refreshes of one view, and leaves out those that the pace does not allow."""
+
+    def __init__(self, pace: InterfacePace) -> None:
+        self._pace = pace
+        self._count = 0
+
+    def is_left_out(self) -> bool:
+        """Whether the refresh that is due now is to be left out; call it once for each."""
+        self._count += 1
+        return self._count % self._pace.divisor != 0
+
+
+class TypingRhythm:
+    """Draws a running reply right behind the keys of somebody who types, when the next one is furthest away.
+
+    Laying out new text takes tens of milliseconds where the engine has every core, and a key pressed meanwhile is
+    painted only then.
+    """
+
+    def __init__(self) -> None:
+        self._key_s = self._drawn_s = float("-inf")
+
+    def note_text(self, text: str, now_s: float) -> None:
+        """The prompt has changed; when nothing stands there any more it was sent, and nobody is typing."""
+        self._key_s = now_s if text else float("-inf")
+
+    def note_drawn(self, now_s: float) -> None:
+        """New text of the reply is being drawn."""
+        self._drawn_s = now_s
+
+    def is_typing(self, now_s: float) -> bool:
+        """Whether the next key is to be waited for."""
+        return now_s - self._key_s < TYPING_PAUSE_S
+
+    def is_due(self, now_s: float, period_s: float) -> bool:
+        """Whether the last drawing is at least ``period_s`` ago."""
+        return now_s - self._drawn_s >= period_s
+
 
 SAMPLE_PERIOD_S = 1.0
 PROBE_RETRY_S = 15.0
@@ -46,11 +123,8 @@ class PerformanceView:
     """Of all cores together, in cores, of every second that was looked at."""
     speed: Speed = Speed()
     rates_tps: tuple[float, ...] = ()
-    """Of every second of the reply."""
     marked_seconds: tuple[int, ...] = ()
-    """Those with a stutter."""
     stutter: tuple[Stutter, str] | None = None
-    """The newest, with its cause."""
     n_stutters: int = 0
     ceiling: Ceiling | None = None
     interface_cost: float | None = None
@@ -59,11 +133,6 @@ class PerformanceView:
     """How much the open model is asked to think; "" while none is open."""
     slowed_by: int = 1
     """Divisor of the interface's refresh rate: 1, 2 or 4."""
-
-    @property
-    def costs_too_much(self) -> bool:
-        """Whether the interface was measured above what it may take; a weak machine is slowed before that."""
-        return self.interface_cost is not None and self.interface_cost > MOST_SHARE
 
 
 class PerformanceWatch:
@@ -111,7 +180,10 @@ class PerformanceWatch:
     def look(self) -> PerformanceView:
         """Return the figures of this moment."""
         status, figures, now_s = self._bridge.status, self._bridge.figures, self._bridge.now_s()
-        self._sample_if_due(now_s, figures)
+        before_s = self._samples[-1].at_s if self._samples else float("-inf")
+        # A little early is due: two timers that drift must not make it every other second.
+        if now_s - before_s >= 0.9 * SAMPLE_PERIOD_S:
+            self._samples.append(self._monitor.sample(now_s, figures.facts, self._interface_share))
         times_s: Sequence[float] = status.meter.token_times_s if status.meter is not None else ()
         self._history.follow(times_s)
         self._stutters.follow(times_s)
@@ -136,12 +208,6 @@ class PerformanceWatch:
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,
         )
-
-    def _sample_if_due(self, now_s: float, figures: EngineFigures) -> None:
-        before_s = self._samples[-1].at_s if self._samples else float("-inf")
-        # A little early is due: two timers that drift must not make it every other second.
-        if now_s - before_s >= 0.9 * SAMPLE_PERIOD_S:
-            self._samples.append(self._monitor.sample(now_s, figures.facts, self._interface_share))
 
     def _measure_memory_if_idle(self, status: EngineStatus, figures: EngineFigures, tps: float, now_s: float) -> None:
         """Have the memory measured where it is unknown, and once more where a reply proved it faster than measured."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -14,6 +15,7 @@ from textual.widget import Widget
 
 from app.text.glyphs import choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, apart, muted, spread_lines, title, width_of
+from app.tui.drawing.panels import word_mark
 
 _STYLES = {
     Role.PLAIN: "",
@@ -25,8 +27,6 @@ _STYLES = {
 }
 """Those of the other roles are the colour of their name."""
 _FAINT = frozenset((Role.MUTED, Role.FRAME, Role.UNFILLED))
-
-
 _DIM = frozenset((*_FAINT, *(role for role in Role if role.value.startswith("area-"))))
 """Dim in a curve or a frame, where colours are few."""
 _COLOURED = [role for role in Role if role is not Role.PLAIN]
@@ -37,7 +37,6 @@ def _style_of(role: Role) -> str:
 
 
 def _rule(role: Role) -> str:
-    """Return the style sheet's rule for a role."""
     words = _style_of(role).split()
     colour = "".join(f"color: {word};" for word in words if word != "bold")
     weight = "text-style: $muted-style;" if role in _DIM else "text-style: bold;" if "bold" in words else ""
@@ -53,7 +52,6 @@ class FigureLines(Widget):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.lines: list[Line] = []
-        """As they stand."""
         self._base = Style.null()
 
     def show(self, lines: Iterable[Line]) -> None:
@@ -67,6 +65,11 @@ class FigureLines(Widget):
             if old != new and width:
                 begin, end = _changed(old, new)
                 self.refresh(Region(begin, y, min(end, width) - begin, 1) if begin < width else Region(0, y, width, 1))
+
+    def fill(self, lines: Sequence[Line], least: int = 0) -> None:
+        """Show these lines, as high as they are, or ``least`` rows."""
+        self.styles.height = max(least, len(lines))  # not measured by Textual, which may be before the width settles
+        self.show(lines)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """As high as there are lines."""
@@ -82,12 +85,10 @@ class FigureLines(Widget):
         width, base = self.size.width, self._base
         if y >= len(self.lines):
             return Strip.blank(width, base)
+        style_of = self.get_component_rich_style
         segments = [
-            Segment(
-                span.text,
-                base if span.role is Role.PLAIN else self.get_component_rich_style(f"figures--{span.role.value}"),
-            )
-            for span in self.lines[y]
+            Segment(text, base if role is Role.PLAIN else style_of(f"figures--{role.value}"))
+            for text, role in self.lines[y]
         ]
         return Strip(segments).adjust_cell_length(width, base)
 
@@ -108,10 +109,18 @@ def _changed(old: Line, new: Line) -> tuple[int, int]:
 
 def content_of(one: Line, is_ansi: bool = False) -> Content:
     """Return a line as a widget of Textual takes it, such as a list; where colours are few, what is faint is dim."""
-    parts = []
-    for span in one:
-        parts.append((span.text, "dim" if is_ansi and span.role in _FAINT else _style_of(span.role)))
-    return Content.assemble(*parts)
+    return Content.assemble(
+        *((span.text, "dim" if is_ansi and span.role in _FAINT else _style_of(span.role)) for span in one)
+    )
+
+
+def welcome(text: str) -> Content:
+    """Return a greeting as it is shown: the name drawn, below it the words, with the keys in their colour."""
+    words = Content(text)
+    for key in re.finditer(r"^  (\S+)(?=  )", text, re.MULTILINE):  # a line that offers something to try
+        words = words.stylize("bold $accent", *key.span(1))
+    name = [content_of(one) for one in word_mark(choose_glyphs())]
+    return Content("\n").join([*name, Content(""), words])
 
 
 Key = tuple[str, str]
@@ -154,8 +163,7 @@ class KeyLine(FigureLines):
         between = choose_glyphs().between
         parts = [(Span(key, Role.ACCENT), muted(f" {words}")) for key, words in self._keys if key]
         lines = spread_lines(parts, self.size.width or self.app.size.width - 2, between)
-        self.styles.height = max(1, len(lines))  # not measured by Textual, which does it before the width has settled
-        self.show(lines)
+        self.fill(lines, least=1)
 
     def on_resize(self) -> None:
         """Break the line anew."""

@@ -1,34 +1,98 @@
-"""One message in the transcript: who speaks, the text, and below a finished reply its figures."""
+"""One message in the transcript: who speaks, the thinking, the text, and below a finished reply its figures."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.css.styles import RulesMap
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Static
 
-from app.conversations.conversation import ChatMessage
-from app.conversations.lines import shortened
+from app.conversations import lines
+from app.conversations.conversation import ChatMessage, Role
 from app.conversations.thinking import Thinking
 from app.tui.bindings import bindings
 from app.tui.messages import MessageLeft
 from app.tui.textual_hacks import call_once
-from app.tui.widgets.thinking_view import ThinkingView
 
 if TYPE_CHECKING:
     from app.tui.widgets.reply_body import ReplyBody
+
+TAIL_CHARS = 240
+TAIL_LINES = 3
+KEPT_BACK_CHARS = 2000
+"""Characters at the end of the thinking that the tail is cut from, however long the thinking is."""
+
+
+def tail_of(text: str) -> str:
+    """Return the last words, few enough for a glance; white space and line breaks are cut down to single ones."""
+    lines = [line.strip() for line in text[-KEPT_BACK_CHARS:].splitlines() if line.strip()]
+    tail = "\n".join(lines[-TAIL_LINES:])
+    return tail if len(tail) <= TAIL_CHARS else "... " + tail[-TAIL_CHARS:].partition(" ")[2]
+
+
+class ThinkingView(Widget):
+    """Plain text, muted; never Markdown. It changes often, and lays the screen out only when its height does."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, classes="thinking")
+        self._content = Content("")
+        self.text = ""
+        self.thinking: Thinking | None = None
+        self.is_unfolded = False
+
+    def append(self, text: str) -> None:
+        """Add text."""
+        self.text += text
+        self._draw()
+
+    def finish(self, thinking: Thinking) -> None:
+        """Fold to one line."""
+        self.text, self.thinking = thinking.text, thinking
+        self._draw()
+
+    def toggle(self) -> None:
+        """Unfold or fold."""
+        self.is_unfolded = not self.is_unfolded
+        self._draw()
+
+    def on_click(self) -> None:
+        """Do the same for the mouse."""
+        self.toggle()
+
+    @property
+    def shown(self) -> str:
+        """The text as it stands on the screen."""
+        if self.thinking is None:
+            return f"thinking\n{self.text.strip() if self.is_unfolded else tail_of(self.text)}".rstrip()
+        if self.is_unfolded:
+            return f"- {lines.thinking_summary(self.thinking)}\n{self.text.strip()}"
+        return f"+ {lines.thinking_summary(self.thinking)}"
+
+    def render(self) -> Content:
+        """Return the text."""
+        return self._content
+
+    def _draw(self) -> None:
+        self._content = Content(self.shown)
+        width, height = self.content_size
+        needed = self._content.get_height(cast(RulesMap, self.styles), width) if width else 0
+        self.refresh(layout=not width or needed != height)
+
 
 HESITATION_S = 0.35
 """Letters of a word follow each other faster."""
 WIDE_COLUMNS = 100
 """From this width on a reply shows all of its figures."""
 _REPLACED = "-replaced"
+_MISSING = "(missing: the file is damaged here)"
 
 
 @dataclass(eq=False, repr=False)
@@ -98,9 +162,11 @@ class MessageView(Horizontal, can_focus=True):
 
     def on_key(self, event: events.Key) -> None:
         """Enter leads back to the prompt; so does a letter without a meaning here, with all that is typed behind it."""
+        bound = self.screen.active_bindings.get(event.key)
+        leads_down = bound is not None and bound.binding.action.rpartition(".")[2] == "focus_newer"
         if self._is_left:
             self._leave(event)
-        elif event.key == "enter" or (self._is_newest and self._means(event, "focus_newer")):
+        elif event.key == "enter" or (self._is_newest and leads_down):
             self._leave(event, is_for_prompt=False)
         elif event.is_printable:
             self._take_letter(event)
@@ -109,10 +175,6 @@ class MessageView(Horizontal, can_focus=True):
     def _is_newest(self) -> bool:
         siblings = self.parent.children if self.parent is not None else ()
         return next((view for view in reversed(siblings) if isinstance(view, MessageView)), None) is self
-
-    def _means(self, event: events.Key, action: str) -> bool:
-        bound = self.screen.active_bindings.get(event.key)
-        return bound is not None and bound.binding.action.rpartition(".")[2] == action
 
     def _take_letter(self, event: events.Key) -> None:
         is_bound = event.key in self.screen.active_bindings
@@ -273,15 +335,17 @@ class ReplyView(MessageView):
         self.thinking.toggle()
         return True
 
-    def finish(self, footer: str, details: str = "", sources: str = "") -> None:
+    def finish(self, message: ChatMessage) -> None:
         """The reply has ended. Details stand behind its footer where the screen is wide or the reply has the focus."""
+        self.message = message
         self.body.finish()
-        self.sources = sources
+        self.sources = lines.sources_line(message.sources)
         has_thought = self.thinking is not None and self.thinking.display
-        calls = ", ".join(call.name for call in self.message.calls) if self.message is not None else ""
+        calls = ", ".join(call.name for call in message.calls)
         missing = "" if self.text else "(no answer yet) " if has_thought else "(empty reply) "
         empty = f"(calls {calls}) " if calls else missing
-        self.show_footer(f"{empty}{footer}".rstrip(), details)
+        footer = lines.reply_footer(message.figures, message.ending, message.is_edited)
+        self.show_footer(f"{empty}{footer}".rstrip(), lines.reply_details(message.figures))
 
     def show_footer(self, footer: str, details: str = "") -> None:
         """Show the line below the text."""
@@ -302,12 +366,32 @@ class ReplyView(MessageView):
         figures = " · ".join(filter(None, (self.footer, self._hint, details)))
         columns = self._body.size.width
         if columns and not self.has_focus:
-            figures = shortened(figures, columns)
+            figures = lines.shortened(figures, columns)
         line = "\n".join(filter(None, (figures, self.sources)))
         if line != self._shown_footer:
             self._shown_footer = line
             self._footer.update(line)
             self._footer.display = bool(line)
+
+
+def saved_view(message: ChatMessage) -> MessageView:
+    """Return the widget of a message that was saved."""
+    if message.role is Role.USER:
+        user = (ToolView if message.results else UserView)(message.text, message.folded)
+        user.message = message
+        if message.is_missing:
+            user.mark(_MISSING)
+        return user
+    view = ReplyView(message.text)
+    view.message = message
+    if message.thinking is not None:
+        view.think(message.thinking.text)
+        view.finish_thinking(message.thinking)
+    if message.is_missing:
+        view.show_footer(_MISSING)
+    else:
+        view.finish(message)
+    return view
 
 
 class Note(Static):
@@ -334,6 +418,6 @@ class Note(Static):
 def _shown(text: str, kind: str) -> Content:
     if kind != "greeting":
         return Content(text)
-    from app.tui.widgets.welcome import welcome  # only a first start needs it
+    from app.tui.widgets.figure_lines import welcome  # only a first start needs it
 
     return welcome(text)

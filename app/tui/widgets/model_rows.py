@@ -9,8 +9,8 @@ from app.library import rows
 from app.library.listing import ModelEntry, Outlook
 from app.text import figures
 from app.text.glyphs import Glyphs, cut
-from app.tui.drawing.gauges import gauge
 from app.tui.drawing.lines import Line, Role, Span, fitted, line, muted, strong
+from app.tui.drawing.panels import gauge
 
 _FITS = {"yes": ("fits", Role.GOOD), "tight": ("tight", Role.CAUTION), "no": ("too large", Role.TROUBLE)}
 _PACES = (

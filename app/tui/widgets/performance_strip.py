@@ -2,34 +2,61 @@
 
 from __future__ import annotations
 
-from app.text.glyphs import BLOCKS, Glyphs
+from textual.timer import Timer
+
+from app.text.glyphs import choose_glyphs
 from app.tui.drawing.graph import Scale
-from app.tui.speed.strip_lines import flat_lines, strip_lines
-from app.tui.speed.watch import PerformanceView
+from app.tui.speed.dashboard import flat_lines, strip_lines
+from app.tui.speed.watch import PerformanceWatch, Refreshes
 from app.tui.widgets.figure_lines import FigureLines
+
+REFRESH_PERIOD_S = 0.5
+FLAT_BELOW_COLUMNS = 76
+"""A narrower screen has no column to spare."""
 
 
 class PerformanceStrip(FigureLines):
-    """Shows what it is given; whoever shows it decides how often."""
+    """Hidden until it is toggled; refreshed only while its screen is on top."""
 
-    def __init__(self, id: str | None = None, glyphs: Glyphs = BLOCKS) -> None:
-        super().__init__(id=id)
+    def __init__(self, watch: PerformanceWatch) -> None:
+        super().__init__("strip")
         self.display = False
-        self._glyphs, self._scale = glyphs, Scale()
-        self._view: PerformanceView | None = None
+        self._watch, self._refreshes = watch, Refreshes(watch.pace)
+        self._glyphs, self._scale = choose_glyphs(), Scale()
+        self._timer: Timer | None = None
 
-    def draw(self, view: PerformanceView) -> None:
-        """Show these figures."""
-        self._view = view
+    def toggle(self) -> None:
+        """Show the strip, or hide it and look at nothing any more."""
+        self.display = not self.display
+        if self.display:
+            self._watch.begin()
+            self.fit(self.screen.size.width)
+            self._timer = self.set_interval(REFRESH_PERIOD_S, self._refresh)
+        elif self._timer is not None:
+            self._watch.end()
+            self._timer.stop()
+
+    def fit(self, columns: int) -> None:
+        """Choose the form that a screen of this width has room for."""
+        self.set_class(columns < FLAT_BELOW_COLUMNS, "-flat")  # three lines in place of a column
+        if self.display:
+            self.screen.call_after_refresh(self.draw)
+
+    def draw(self) -> None:
+        """Show the figures of this moment."""
         width, height = self.size
-        if not width:  # not laid out yet
+        if not width or not self.display:  # not laid out yet
             return
+        view = self._watch.look()
         if self.has_class("-flat"):
             self.show(flat_lines(view, width, self._glyphs))
         else:
             self.show(strip_lines(view, width, height, self._glyphs, self._scale))
 
     def on_resize(self) -> None:
-        """Draw the same figures in the new size."""
-        if self._view is not None:
-            self.draw(self._view)
+        """Draw for the new size."""
+        self.draw()
+
+    def _refresh(self) -> None:
+        if self.screen.is_current and not self._refreshes.is_left_out():
+            self.draw()

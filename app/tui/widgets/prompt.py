@@ -1,4 +1,4 @@
-"""The prompt: several lines of text, sent with Enter; large pastes are folded in it (``app.tui.draft``)."""
+"""The prompt: several lines of text, sent with Enter, large pastes folded (``app.tui.draft``); and completions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.document._document import EditResult, Location, Selection
 from textual.document._edit import Edit
 from textual.strip import Strip
 from textual.style import Style
-from textual.widgets import TextArea
+from textual.widgets import Static, TextArea
 
 from app.documents.passages import FileText
 from app.tui import draft as drafts
@@ -68,7 +68,6 @@ class Prompt(TextArea):
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
         """Does what must be done before the next key: a file stands before what is typed behind its command."""
         self.attach_chosen: Callable[[str], object] = lambda path: None
-        """Attaches a file that was chosen behind an @ sign."""
         self.takes_commands = True
         """Whether text that begins like a command is one; in a reply that is edited it is not."""
         self.offered: Sequence[Offered] = ()
@@ -76,13 +75,12 @@ class Prompt(TextArea):
         self.offered_at = 0
         self._has_chosen = False
         self.show_offered: Callable[[Sequence[Offered], int], object] = lambda offered, at: None
-        """Lists what is offered."""
         self.has_waiting = False
         """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
         self._estimate = self._keys = self._stop = self._below = self._edge = ""
         self._key_of = keymap.first_key
         self._action_of_key = keymap.scope_keys("prompt")
-        drop_bindings(self, keymap.changed_keys())
+        drop_bindings(self, [key for keys in keymap.changed.values() for key in keys])
 
     @property
     def draft(self) -> Draft:
@@ -111,7 +109,7 @@ class Prompt(TextArea):
             self.show_draft(behind)
             if not self.carry_out_at_once(draft):
                 self.unheeded.append(draft)
-                self.post_message(PromptSubmitted(draft.text, draft))
+                self.post_message(PromptSubmitted(draft))
 
     def action_new_line(self) -> None:
         """Break the line at the cursor."""
@@ -328,3 +326,49 @@ class Prompt(TextArea):
         chip = drafts.write_chip(number, text)
         self._folds = {**self._folds, chip: text}
         return chip
+
+
+MOST_ROWS = 12
+_LOW_ROWS = 3
+_LOW_SCREEN_ROWS = 12
+_LEAST_TITLE_COLUMNS = 24
+
+
+def suggestion_lines(offered: Sequence[Offered], columns: int, key: str, at: int, n_rows: int) -> list[str]:
+    """Write what is offered in two columns and ``n_rows`` lines at most, with the key at the one that is chosen."""
+    n_shown = n_rows if len(offered) <= n_rows else n_rows - 1
+    first = min(max(0, at - n_shown + 1), max(0, len(offered) - n_shown))
+    shown = offered[first : first + n_shown]
+    widest = min(max((len(one.usage) for one in shown), default=0), max(1, columns - _LEAST_TITLE_COLUMNS))
+    lines = [f"{one.usage:<{widest}}  {one.title}".rstrip() for one in shown]
+    if lines and key and len(completes := f"{lines[at - first]}  ({key})") <= columns:
+        lines[at - first] = completes
+    if len(offered) > n_shown:
+        lines.append(f"{at + 1} of {len(offered)}: Up and Down choose")
+    return [line if len(line) <= columns else f"{line[: max(0, columns - 3)]}..." for line in lines]
+
+
+class Suggestions(Static):
+    """Shown only while a command is being typed; the marked line is what the key completes to."""
+
+    def __init__(self, key: str, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._key = key
+        self.display = False
+        self._shown: tuple[Sequence[Offered], int] = ((), 0)
+
+    def on_resize(self) -> None:
+        """Write the lines for the new width."""
+        self.show(*self._shown)
+
+    def show(self, offered: Sequence[Offered], at: int) -> None:
+        """List what is offered, the chosen one marked."""
+        self._shown = offered, at
+        self.display = bool(offered)
+        if not offered:
+            return
+        n_rows = _LOW_ROWS if self.app.size.height < _LOW_SCREEN_ROWS else MOST_ROWS
+        lines = suggestion_lines(offered, self.app.size.width - 2, self._key, at, n_rows)
+        marked = next((n for n, line in enumerate(lines) if line.endswith(f"({self._key})")), 0)
+        rows = [Content(f" {line}").stylize("bold" if n == marked else "") for n, line in enumerate(lines)]
+        self.update(Content("\n").join(rows))

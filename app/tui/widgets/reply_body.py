@@ -37,12 +37,9 @@ class ReplyBody(Widget):
     def __init__(self, finished: str | None = None) -> None:
         super().__init__(markup=False)
         self.text = ""
-        """Everything appended so far."""
         self.is_final = finished is not None
-        """Whether nothing more will come."""
         self._markdown = GrowingMarkdown()
         self._held_rows = 0
-        """Room that a growing reply has."""
         self._strips: list[Strip] = []
         """The rows painted so far, from the first on."""
         self._coloured: dict[tuple[str, str], Content] = {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from textual.content import Content
 from textual.widgets import Static
 
 from app.chat.status import Activity, EngineStatus
@@ -13,7 +15,76 @@ from app.text import figures
 from app.text import glyphs as alphabets
 from app.text.record import record
 from app.tui.drawing.lines import level
-from app.tui.widgets.context_bar import ASCII, BLOCKS, coloured, context_parts, context_text
+from app.tui.drawing.panels import cells_of
+
+NEARLY_FULL = 0.9
+BLOCKS = "█▓▒░"
+ASCII = "#=+."
+NAMES = ("system", "old", "new", "free")
+_STYLES = ("$primary", "$secondary", "$success", "$text-muted")
+
+
+class ContextParts(NamedTuple):
+    """Tokens of each part, in the bar's order; together they are the whole context."""
+
+    system: int
+    old: int
+    new: int
+    free: int
+
+    @property
+    def total(self) -> int:
+        """Tokens that the context holds."""
+        return sum(self)
+
+    @property
+    def used_share(self) -> float:
+        """Share that is taken, 0 to 1."""
+        return 1 - self.free / self.total if self.total else 0.0
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether a reply may soon have no room."""
+        return self.used_share >= NEARLY_FULL
+
+
+def context_parts(status: EngineStatus) -> ContextParts:
+    """Divide the context as the engine's thread has counted it."""
+    used = min(status.context_used, status.n_ctx)
+    starts = status.turn_starts or (used,)
+    system, new_from = min(starts[0], used), min(starts[-1], used)
+    return ContextParts(system, new_from - system, used - new_from, status.n_ctx - used)
+
+
+def bar_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS) -> str:
+    """Draw the bar without colour."""
+    return "".join(glyph * cells for glyph, cells in zip(glyphs, cells_of(parts, n_cells), strict=True))
+
+
+def context_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False) -> str:
+    """Write bar, share and warning: "ctx ██▓▓▒░░░ 31 %"."""
+    text = f"ctx {bar_text(parts, n_cells, glyphs)} {100 * parts.used_share:.0f} %"
+    if parts.total and not parts.free:
+        text += " full: the oldest turns go next"
+    elif parts.is_nearly_full:
+        text += f" nearly full: {figures.count(parts.free)} left"
+    return f"{text} ({'·'.join(NAMES)})" if with_names else text
+
+
+def coloured(line: str, context: str, parts: ContextParts, n_cells: int) -> Content:
+    """Colour a line that holds the context's text: each part of the bar, and all of it where it warns."""
+    content = Content(line)
+    at = line.find(context)
+    if at < 0:
+        return content
+    if parts.is_nearly_full:
+        return content.stylize("bold $text-warning", at, at + len(context))
+    start = at + len("ctx ")
+    for style, cells in zip(_STYLES, cells_of(parts, n_cells), strict=True):
+        content = content.stylize(style, start, start + cells)
+        start += cells
+    return content
+
 
 NARROW_COLUMNS = 60
 WIDE_COLUMNS = 100
@@ -145,7 +216,6 @@ class StatusLine(Static):
         self._rates = RateHistory()
         self._shown: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
         self.line = ""
-        """The text as it stands."""
 
     def show(self, status: EngineStatus, rss_bytes: int, download: str = "", disk_bytes_per_s: float = 0.0) -> None:
         """Show these figures, and how far a download is; nothing is drawn when the line stays the same."""

@@ -1,4 +1,4 @@
-"""Results of tuning on the screen: a curve of thread counts, a table of memory modes, reasons; each a panel."""
+"""Tuning on the screen: a curve of thread counts, a table of memory modes, and the steps beside the machine's state."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.text.glyphs import BLOCKS, Glyphs
-from app.tui.drawing.gauges import gauge
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
-from app.tui.drawing.panels import FRAME_COLUMNS, panel
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, fitted, line, muted
+from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
+from app.tui.speed.machine_lines import cores_panel, memory_panel
+from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.figure_lines import FigureLines
-from app.tuning import thread_bars
 from app.tuning.thread_bars import TITLES, BarLine, curve_lines, option_lines
 from app.tuning.thread_bars import Role as BarRole
 
 if TYPE_CHECKING:
-    from app.tuning.thread_bars import Comparison, Curve
+    from app.tuning.thread_bars import Comparison, Curve, TuningReport
 
-_ROLES = {
-    thread_bars.Role.HEADING: Role.MUTED,
-    thread_bars.Role.KIND: Role.MUTED,
-    thread_bars.Role.PLAIN: Role.PLAIN,
-    thread_bars.Role.BEST: Role.GOOD,
-    thread_bars.Role.EQUAL: Role.GOOD,
-    thread_bars.Role.DROPPED: Role.MUTED,
-}
+_ROLES = {BarRole.PLAIN: Role.PLAIN, BarRole.BEST: Role.GOOD, BarRole.EQUAL: Role.GOOD}
+"""Those of the other lines are muted."""
 _NAME_COLUMNS = 10
 _PHASE_ROLES = {"decode": Role.WRITING, "prefill": Role.READING}
+LEAST_ROWS = 9
+"""Fewer rows hold no panel on the search and the machine that is worth looking at."""
+_FINDING_COLUMNS = 8
+_STEPS = (
+    "number of threads that write",
+    "number of threads that read the prompt",
+    "each thread fixed to one core",
+    "weights: file's map or huge pages",
+    "how far ahead the kernels ask memory",
+    "type of the KV cache, if you ask for it",
+)
 
 
 class ThreadCurve(FigureLines):
@@ -63,11 +68,6 @@ class ThreadCurve(FigureLines):
         name = TITLES[self._phase].capitalize()
         self.fill(panel(name, body, width, glyphs, foot=line(muted(chooses)) if chooses else EMPTY, frame=frame))
 
-    def fill(self, lines: Sequence[Line]) -> None:
-        """Show lines, as high as they are."""
-        self.styles.height = len(lines)  # not measured by Textual, which may do it before the width has settled
-        self.show(lines)
-
     def on_resize(self) -> None:
         """Draw the bars in the new width."""
         if self._given is not None:
@@ -86,16 +86,13 @@ def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
     if thickness <= 1:
         return body
     high: list[Line] = []
+    signs = {glyphs.full, glyphs.spread}
     for one in body:
-        bar = _bar_alone(one, glyphs)
+        is_bar = [len(span.text) > 1 and set(span.text) <= signs for span in one]
+        bar = tuple(span if part else Span(" " * len(span.text)) for span, part in zip(one, is_bar, strict=True))
         is_heading = not any(span.text.strip() for span in bar) and len(one) == 1
         high += [*([EMPTY] * bool(high)), one, *([] if is_heading else [bar] * (thickness - 1))]
     return high
-
-
-def _bar_alone(one: Line, glyphs: Glyphs) -> Line:
-    signs = {glyphs.full, glyphs.spread}
-    return tuple(span if len(span.text) > 1 and set(span.text) <= signs else Span(" " * len(span.text)) for span in one)
 
 
 def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:
@@ -106,13 +103,13 @@ def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:
 
 def coloured(one: BarLine, bar: Role, glyphs: Glyphs) -> Line:
     """Return a line of a table with its bar in the colour of the phase, fainter where it is not certain."""
-    role = _ROLES[one.role]
+    role = _ROLES.get(one.role, Role.MUTED)
     parts = re.split(f"([{re.escape(glyphs.full)}]{{2,}}|[{re.escape(glyphs.spread)}]{{2,}})", one.text)
     roles = {glyphs.full: role if role is Role.MUTED else bar, glyphs.spread: Role.MUTED}
     return tuple(Span(part, roles.get(part[0], role) if len(part) > 1 else role) for part in parts if part)
 
 
-def option_panels(comparisons: tuple[tuple[Comparison, str], ...], glyphs: Glyphs, width: int) -> list[Line]:
+def option_panels(comparisons: Sequence[tuple[Comparison, str]], glyphs: Glyphs, width: int) -> list[Line]:
     """Draw comparisons, each with the option in use, in ``width`` columns."""
     columns = max(20, width - FRAME_COLUMNS)
     found: list[Line] = []
@@ -131,3 +128,39 @@ def _wrapped(one: BarLine, columns: int) -> list[BarLine]:
     if not one.text.startswith("   ") or len(one.text) <= columns:
         return [one]
     return [BarLine(text.strip(), one.role) for text in textwrap.wrap(one.text, columns)]
+
+
+def room_lines(
+    view: PerformanceView, report: TuningReport | None, width: int, height: int, glyphs: Glyphs
+) -> list[Line]:
+    """Fill ``height`` rows with the steps of the search, and with what the machine does meanwhile."""
+    steps, widths = step_lines(report, glyphs), divided(width, 2)
+    below = min(len(memory_panel(view, glyphs, widths[1], 0)), height - len(steps) - FRAME_ROWS)
+    memory = memory_panel(view, glyphs, widths[0], below) if below > FRAME_ROWS else []
+    rows = height - len(memory)
+    body = [fitted(one, widths[0] - FRAME_COLUMNS) for one in aired(steps, rows)]
+    searched = panel("What measuring finds out", body, widths[0], glyphs, rows)
+    return beside([[*searched, *memory], cores_panel(view, glyphs, widths[1], height)], widths)
+
+
+def step_lines(report: TuningReport | None, glyphs: Glyphs) -> list[Line]:
+    """Return a line for each thing that is measured: whether it is known, what was found, what it is."""
+    return [
+        line(
+            Span(f"{glyphs.good if found else '-':<3}", Role.GOOD if found else Role.MUTED),
+            Span(f"{found or 'not yet':<{_FINDING_COLUMNS}} ", Role.STRONG if found else Role.MUTED),
+            muted(what),
+        )
+        for what, found in zip(_STEPS, _found(report) if report is not None else [""] * len(_STEPS), strict=True)
+    ]
+
+
+def _found(report: TuningReport) -> list[str]:
+    """Return what each of the steps has found; "" for nothing yet."""
+    threads = [report.curve(phase) for phase in ("decode", "prefill")]
+    options = [report.comparison(part) for part in ("weights", "kv")]
+    writing, reading = (str(one.best) if one is not None and one.best is not None else "" for one in threads)
+    weights, kv_type = (one.best if one is not None and one.is_measured else "" for one in options)
+    pinned = {True: "faster", False: "no gain", None: ""}[report.pinned]
+    asked_ahead = "see Why" if any("GB/s" in reason for reason in report.reasons) else ""
+    return [writing, reading, pinned, weights, asked_ahead, kv_type]

@@ -7,7 +7,7 @@ what they say is kept until the user goes there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from textual.app import ComposeResult
@@ -15,28 +15,18 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from app.conversations.conversation import ChatMessage
-from app.text.record import record
-from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
+from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView, saved_view
 
 MOST_MOUNTED = 40
 """Limit on mounted messages and notes; above it the oldest are put aside, down to ``KEPT_MOUNTED``."""
 KEPT_MOUNTED = 24
 EARLIER_AT_ONCE = 20
-"""Number of those put aside that come back at a time."""
 
 _DROPPED = "-dropped"
 _DIVIDER = "-divider"
 
 Entry = MessageView | Note
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
-
-
-@record
-class Later:
-    """A message that has no widget yet."""
-
-    message: ChatMessage
-    make: Callable[[ChatMessage], MessageView]
 
 
 class Transcript(VerticalScroll, can_focus=False):
@@ -50,8 +40,8 @@ class Transcript(VerticalScroll, can_focus=False):
         """Messages that wait for their turn, at the end: what belongs to earlier ones stands above them."""
         self._seen: list[tuple[Entry, int]] = []
         """The last entries and their heights when the end was in sight."""
-        self._earlier: list[Entry | Later] = []
-        """Messages put aside, oldest first, never mounted."""
+        self._earlier: list[Entry | ChatMessage] = []
+        """What was put aside, oldest first, never mounted; messages of an earlier conversation have no widget yet."""
         self._earlier_line = Static(markup=False, classes="note", id="earlier")
         self._earlier_line.display = False
 
@@ -88,10 +78,10 @@ class Transcript(VerticalScroll, can_focus=False):
         self._messages.mount(entry, before=self.waiting[0] if self.waiting else None)
         return entry
 
-    async def fill(self, messages: Sequence[ChatMessage], make: Callable[[ChatMessage], MessageView]) -> None:
+    async def fill(self, messages: Sequence[ChatMessage]) -> None:
         """Show an earlier conversation where nothing is shown yet: its end, and the rest on demand."""
-        self._earlier += [Later(message, make) for message in messages[:-KEPT_MOUNTED]]
-        shown = [make(message) for message in messages[-KEPT_MOUNTED:]]
+        self._earlier += messages[:-KEPT_MOUNTED]
+        shown = [saved_view(message) for message in messages[-KEPT_MOUNTED:]]
         self._show_earlier_line()
         mounted = self._messages.mount_all(shown)
         self.anchor()
@@ -102,7 +92,7 @@ class Transcript(VerticalScroll, can_focus=False):
         note = Note(text)
         note.add_class(_DIVIDER)
         self.drop([entry for entry in self._entries() if entry.has_class(_DIVIDER)])
-        self._earlier = [entry for entry in self._earlier if isinstance(entry, Later) or not entry.has_class(_DIVIDER)]
+        self._earlier = [one for one in self._earlier if not (isinstance(one, Note) and one.has_class(_DIVIDER))]
         if (at := self._place_of(message)) is not None:
             self._earlier.insert(at, note)
         elif (view := self._mounted(message)) is not None:
@@ -110,7 +100,8 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def _place_of(self, message: ChatMessage) -> int | None:
         """Return where a message lies among those put aside."""
-        return next((i for i, entry in enumerate(self._earlier) if getattr(entry, "message", None) is message), None)
+        places = enumerate(self._earlier)
+        return next((i for i, one in places if one is message or getattr(one, "message", None) is message), None)
 
     def _mounted(self, message: ChatMessage) -> MessageView | None:
         return next((view for view in self.messages() if view.message is message), None)
@@ -197,7 +188,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def _bring_back(self, n_entries: int) -> bool:
         put_aside = self._earlier[-n_entries:]
-        back = [entry.make(entry.message) if isinstance(entry, Later) else entry for entry in put_aside]
+        back = [saved_view(entry) if isinstance(entry, ChatMessage) else entry for entry in put_aside]
         del self._earlier[-n_entries:]
         self._messages.mount_all(back, after=self._earlier_line)
         self._show_earlier_line()
@@ -207,14 +198,14 @@ class Transcript(VerticalScroll, can_focus=False):
         self.scroll_to_widget(entry, animate=False, top=True, immediate=True)
         self._follow_from_end()
 
-    def page_up(self) -> None:
-        """Scroll up by a page; at the top, bring back what was put aside."""
-        if self.scroll_y > 0 or not self.show_earlier():
-            self._scroll_by(-self.scrollable_content_region.height)
-
-    def page_down(self) -> None:
-        """Scroll down by a page."""
-        self._scroll_by(self.scrollable_content_region.height)
+    def go(self, pages: int) -> None:
+        """Scroll by pages, up if negative, or to the end for 0; at the top, bring back what was put aside."""
+        if pages == 0:
+            self.anchor()
+        elif pages > 0 or self.scroll_y > 0 or not self.show_earlier():
+            rows = pages * self.scrollable_content_region.height
+            self.scroll_to(y=self.scroll_y + rows, animate=False, immediate=True)
+            self._follow_from_end()
 
     @property
     def has_unseen(self) -> bool:
@@ -232,10 +223,6 @@ class Transcript(VerticalScroll, can_focus=False):
             self._seen = self._ends()
         super().release_anchor()
 
-    def _scroll_by(self, n_rows: int) -> None:
-        self.scroll_to(y=self.scroll_y + n_rows, animate=False, immediate=True)
-        self._follow_from_end()
-
     def on_mouse_scroll_up(self) -> None:
         """Do the same for the mouse."""
         if self.scroll_y <= 0:
@@ -246,6 +233,6 @@ class Transcript(VerticalScroll, can_focus=False):
         return [entry for entry in entries if not entry.has_class(_DROPPED)]
 
     def _show_earlier_line(self) -> None:
-        n_messages = sum(isinstance(entry, (MessageView, Later)) for entry in self._earlier)
+        n_messages = sum(isinstance(entry, (MessageView, ChatMessage)) for entry in self._earlier)
         self._earlier_line.display = bool(self._earlier)
         self._earlier_line.update(f"{n_messages} earlier messages: Page up shows them")

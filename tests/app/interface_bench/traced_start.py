@@ -25,7 +25,7 @@ def run(events_fd: int, model: str) -> int:
     from app.machine.low_power import prepare_environment
     from app.program import garbage
     from app.program.settings import load_settings
-    from app.tui.textual_import import import_textual
+    from app.tui.start import import_textual
 
     tell("command line")
     settings = load_settings()

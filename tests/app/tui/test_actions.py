@@ -19,12 +19,10 @@ from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.doctor import DoctorScreen
 from app.tui.screens.download import DownloadScreen
 from app.tui.screens.help import HelpScreen
-from app.tui.screens.inspect import InspectScreen
-from app.tui.screens.models import ModelsScreen
+from app.tui.screens.models import InspectScreen, ModelsScreen
 from app.tui.screens.performance import PerformanceScreen
-from app.tui.screens.question import QuestionScreen
+from app.tui.screens.question import QuestionScreen, SwitchModelScreen
 from app.tui.screens.settings import SettingsScreen
-from app.tui.screens.switch_model import SwitchModelScreen
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.screens.threads import ThreadsScreen
 from app.tui.widgets.prompt import Prompt

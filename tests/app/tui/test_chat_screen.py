@@ -594,7 +594,7 @@ async def test_the_desktop_is_told_of_a_long_answer_that_nobody_looks_at(
     async with chatting(Script(replies=[[" word"] * n_tokens]), notify=notify) as driver:
         monkeypatch.setattr(driver.app, "bell", lambda: rung.append(True))
         driver.app.app_focus = has_focus
-        driver.prompt.post_message(PromptSubmitted("hello", Draft("hello")))
+        driver.prompt.post_message(PromptSubmitted(Draft("hello")))
         await driver.last_reply()
         assert bool(rung) is is_told
 

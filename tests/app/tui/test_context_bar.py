@@ -1,16 +1,16 @@
 import pytest
 
 from app.chat.status import Activity, EngineStatus
-from app.tui.drawing.gauges import cells_of
-from app.tui.widgets.context_bar import (
+from app.tui.drawing.panels import cells_of
+from app.tui.widgets.status_line import (
     ASCII,
     ContextParts,
     bar_text,
     coloured,
     context_parts,
     context_text,
+    status_segments,
 )
-from app.tui.widgets.status_line import status_segments
 
 
 def status(used: int, starts: tuple[int, ...], n_ctx: int = 1000) -> EngineStatus:

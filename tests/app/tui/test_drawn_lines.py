@@ -6,17 +6,13 @@ from textual.geometry import Region
 from app.chat.status import Activity, EngineStatus
 from app.machine.records import Ceiling, EngineFigures
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
-from app.tui.drawing.big_digits import big_digits
-from app.tui.drawing.gauges import cells_of, gauge, stacked
 from app.tui.drawing.graph import Graph, Scale, graph_lines, history_lines, next_round
 from app.tui.drawing.lines import LEVELS, Role, Span, apart, level_of, line, muted, text_of, width_of
-from app.tui.drawing.panels import beside, panel
-from app.tui.speed import machine_lines, time_lines, writing_lines
-from app.tui.speed.dashboard import dashboard_lines
-from app.tui.speed.strip_lines import flat_lines, strip_lines
+from app.tui.drawing.panels import beside, big_digits, cells_of, gauge, panel, stacked, word_mark
+from app.tui.speed import machine_lines, writing_lines
+from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
 from app.tui.speed.watch import Speed
-from app.tui.widgets.figure_lines import FigureLines, _changed
-from app.tui.widgets.welcome import welcome, word_mark
+from app.tui.widgets.figure_lines import FigureLines, _changed, welcome
 from tests.app.chat_driver import chatting
 from tests.app.machine.views import FACTS, SAMPLE, SPENT, bare, view
 
@@ -181,27 +177,27 @@ def test_a_cache_of_few_bytes_a_token_is_in_bytes_once():
 
 
 def test_the_screen_says_where_the_time_went():
-    assert texts(time_lines.reply_lines(SPENT, 44, 9, BLOCKS)) == [
+    assert texts(writing_lines.reply_lines(SPENT, 44, 9, BLOCKS)) == [
         "▅" + "▄" * 21 + "▆" * 21 + "▃",
         "▄ reading 840 tokens, 31 from cache   21.6 s",
         "▆ writing 214 tokens                  21.1 s",
         "▃ screen                              0.80 s",
         "▅ disk 212 pages                      0.40 s",
     ]
-    assert texts(time_lines.reply_lines(SPENT, 36, 2, BLOCKS))[1:] == ["▄ reading 840 tokens          21.6 s"]
+    assert texts(writing_lines.reply_lines(SPENT, 36, 2, BLOCKS))[1:] == ["▄ reading 840 tokens          21.6 s"]
 
 
 def test_the_parts_of_the_time_are_told_apart_in_ascii_too():
-    bar = texts(time_lines.reply_lines(SPENT, 60, 9, ASCII))[0]
+    bar = texts(writing_lines.reply_lines(SPENT, 60, 9, ASCII))[0]
     assert set(bar) == {"o", "=", "#", ":"}
     assert len(bar) == 60
 
 
 def test_the_screen_says_where_a_tokens_time_goes():
-    shown = texts(time_lines.token_lines(view(), 60, 9, BLOCKS))
+    shown = texts(writing_lines.token_lines(view(), 60, 9, BLOCKS))
     assert shown[0].split() == ["feed-forward", "━" * 19, "118", "ms", "60", "%", "11.9", "GB/s"]
     assert shown[2].split() == ["attention", "━━", "14.0", "ms", "7", "%"]
-    few = texts(time_lines.token_lines(view(), 36, 2, BLOCKS))
+    few = texts(writing_lines.token_lines(view(), 36, 2, BLOCKS))
     assert [one.split()[0] for one in few] == ["feed-forward", "q"], "the longest"
 
 

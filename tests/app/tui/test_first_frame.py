@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 _FIRST_FRAME = """
 import sys
 from pathlib import Path
-from app.tui.textual_import import import_textual
+from app.tui.start import import_textual
 import_textual()
 import asyncio
 from app.tui.app import JalopyApp

@@ -1,4 +1,4 @@
-from app.tui.speed.interface_pace import SLOWEST, InterfacePace, Refreshes
+from app.tui.speed.watch import SLOWEST, InterfacePace, Refreshes
 
 
 def spend(pace: InterfacePace, share: float, seconds: int, is_engine_busy: bool = True) -> None:

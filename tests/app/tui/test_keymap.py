@@ -8,7 +8,7 @@ from app.program import paths
 from app.tui import app, screens, widgets
 from app.tui.actions import ACTIONS
 from app.tui.keymap import Keymap, KeymapError, default_file, load_keymap, show_key
-from app.tui.screens.notes import busy_line
+from app.tui.screens.chat_parts import busy_line
 from tests.app.chat_driver import chatting
 
 

@@ -56,11 +56,8 @@ class Found:
     def row_line(self, item: str, columns: int) -> Line:
         return line(f"{item} in {columns}")
 
-    def detail_name(self, item: str) -> str:
-        return item
-
-    def detail_lines(self, item: str, columns: int) -> list[Line]:
-        return [line(f"{item} has {len(item)} letters")]
+    def details(self, item: str, columns: int) -> tuple[str, list[Line]]:
+        return item, [line(f"{item} has {len(item)} letters")]
 
     def context_line(self) -> str:
         return self.typed

@@ -1,6 +1,6 @@
 import pytest
 
-from app.tui.markdown.complete import complete_chars
+from app.tui.markdown.growing import complete_chars
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
+from app.tui.markdown.blocks import inline_text
 from app.tui.markdown.growing import SMALL_CHARS, GrowingMarkdown
-from app.tui.markdown.inline import inline_text
 from app.tui.markdown.parser import tree_of
 
 pytestmark = pytest.mark.slow

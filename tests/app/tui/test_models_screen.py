@@ -20,7 +20,7 @@ from app.library.rates import KnownRates, remember_rates
 from app.machine.reply_history import ReplyHistory, history_key, identity_of
 from app.program import paths
 from app.tui.screens.models import ModelsScreen
-from app.tui.screens.switch_model import SwitchModelScreen, price_line
+from app.tui.screens.question import SwitchModelScreen, price_line
 from engine.errors import GGUFError, MemoryPlanError
 from engine.measure.fit import MachineMemory
 from tests.app import chat_driver

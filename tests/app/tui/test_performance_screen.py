@@ -1,11 +1,12 @@
 import re
+from unittest.mock import Mock
 
 import pytest
 
 from app.machine.machine_monitor import MachineMonitor
 from app.text.glyphs import ASCII
 from app.tui.screens.performance import PerformanceScreen
-from app.tui.speed.watch import PerformanceWatch
+from app.tui.speed.watch import InterfacePace, PerformanceWatch
 from app.tui.widgets.figure_lines import FigureLines
 from app.tui.widgets.performance_strip import PerformanceStrip
 from tests.app.chat_driver import chatting
@@ -219,14 +220,15 @@ async def test_an_interface_that_costs_too_much_drains_more_rarely_and_says_so()
 
 
 async def test_the_flat_strip_has_its_figures_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.tui.widgets.strip_display.Refreshes.is_left_out", lambda refreshes: True)
+    monkeypatch.setattr("app.tui.widgets.performance_strip.Refreshes.is_left_out", lambda refreshes: True)
     async with chatting(size=(60, 20)) as driver:
         await driver.pilot.press("ctrl+t")
         await driver.until(lambda: "program" in "\n".join(driver.screen_text().splitlines()[:4]), "it is not empty")
 
 
 def test_a_strip_without_a_size_draws_nothing() -> None:
-    strip = PerformanceStrip()
+    strip = PerformanceStrip(Mock(pace=InterfacePace(), look=view))
+    strip.display = True
     strip.set_class(True, "-flat")
-    strip.draw(view())
+    strip.draw()
     assert strip.lines == []

@@ -1,4 +1,4 @@
-from app.tui.prompt_estimate import Estimate, PromptEstimator, estimate_line
+from app.tui.screens.drafting import Estimate, PromptEstimator, estimate_line
 
 
 def test_without_a_measured_prompt_nothing_is_said_of_time():

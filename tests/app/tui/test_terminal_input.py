@@ -269,9 +269,9 @@ _SCREENS = {
     "conversations": "app.action_show('conversations')",
     "palette": "app.action_command_palette()",
     "themes": "app.action_theme()",
-    "switch": "app.push_screen(__import__('app.tui.screens.switch_model').tui.screens.switch_model.SwitchModelScreen("
+    "switch": "app.push_screen(__import__('app.tui.screens.question').tui.screens.question.SwitchModelScreen("
     "'other', 10, None, app.keymap))",
-    "inspect": "app.push_screen(__import__('app.tui.screens.inspect').tui.screens.inspect.InspectScreen("
+    "inspect": "app.push_screen(__import__('app.tui.screens.models').tui.screens.models.InspectScreen("
     "Path('x.gguf'), 'x', app.keymap))",
 }
 _N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "200"))

@@ -66,7 +66,7 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         await chat.say("/tools")
         await chat.note("own: on, echo, do")
         assert not chat.chat.turns.is_busy
-        monkeypatch.setattr("app.tui.screens.tool_flow.MOST_ROUNDS", 2)
+        monkeypatch.setattr("app.tui.screens.reply_flow.MOST_ROUNDS", 2)
         chat.script.replies = [[call("again")]]
         await chat.say("for ever")  # echo was agreed to
         await chat.note("2 rounds of calls for one message are enough")
@@ -74,7 +74,7 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         assert chat.chat.turns.conversation.n_rounds == 2
         model = chat.chat.turns.model
         assert model is not None
-        chat.chat.tools.note_model(replace(model, server="host:8000"))
+        chat.chat.replies.tell_of_server(replace(model, server="host:8000"))
         await chat.note("tools are off while host:8000 computes the answers")
 
 
