@@ -49,8 +49,8 @@ def keep_inputs(op, before, n_tokens, first, last):
 
 
 @inner
-def convolved(op, before, t, c):
-    """Eight channels of one token."""
+def convolved_with_state(op, t, c, before):
+    """Eight channels of one of the first tokens, some of whose inputs lie in the state."""
     taps, n_channels = load_i64(op + F.taps), load_i64(op + F.n_channels)
     weights = load_i64(op + F.weights) + 4 * c
     found = splat_f32x8(0.0)
@@ -60,12 +60,29 @@ def convolved(op, before, t, c):
     return found
 
 
+@inner
+def convolved(op, taps, n_channels, weights, row, row_bytes, t, c, before):
+    """Eight channels of one token.
+
+    Args:
+        row: address of the token's inputs.
+    """
+    if t < taps - 1:
+        return convolved_with_state(op, t, c, before)
+    inputs, weights = row - (taps - 1) * row_bytes + 4 * c, weights + 4 * c
+    found = splat_f32x8(0.0)
+    for j in range(taps):
+        found = fma(load_f32x8(weights + 4 * j * n_channels), load_f32x8(inputs + j * row_bytes), found)
+    return found
+
+
 @kernel
 def short_convolution(op, thread, n_threads):
     """out = gate * convolution(x * values)."""
     n_tokens, n_channels = load_i64(load_i64(op + F.step) + STEP.n_tokens), load_i64(op + F.n_channels)
     x, values, gate = load_i64(op + F.x), load_i64(op + F.values), load_i64(op + F.gate)
     row_bytes, out, before = 4 * load_i64(op + F.stride), load_i64(op + F.out), state_before(op)
+    taps, weights = load_i64(op + F.taps), load_i64(op + F.weights)
     first, last = share(n_channels, 8, thread, n_threads)
     for t in range(n_tokens):
         for at in range(t * row_bytes + 4 * first, t * row_bytes + 4 * last, 32):
@@ -73,7 +90,8 @@ def short_convolution(op, thread, n_threads):
     keep_inputs(op, before, n_tokens, first, last)
     for t in range(n_tokens - 1, -1, -1):
         for c in range(first, last, 8):
-            gated = fmul(convolved(op, before, t, c), load_f32x8(gate + t * row_bytes + 4 * c))
+            found = convolved(op, taps, n_channels, weights, x + t * row_bytes, row_bytes, t, c, before)
+            gated = fmul(found, load_f32x8(gate + t * row_bytes + 4 * c))
             store_f32x8(out + 4 * (t * n_channels + c), gated)
 
 
@@ -100,12 +118,13 @@ def convolution(op, thread, n_threads):
         state_before(op),
     )
     n_normed, n_scaled, eps = load_i64(op + F.n_normed), load_i64(op + F.n_scaled), load_f64(op + F.eps)
-    first, last = share(load_i64(op + F.n_channels) // head_dim, 1, thread, n_threads)
+    taps, n_channels, weights = load_i64(op + F.taps), load_i64(op + F.n_channels), load_i64(op + F.weights)
+    first, last = share(n_channels // head_dim, 1, thread, n_threads)
     keep_inputs(op, before, n_tokens, first * head_dim, last * head_dim)
     for t in range(n_tokens - 1, -1, -1):
         row = x + t * row_bytes
         for c in range(first * head_dim, last * head_dim, 8):
-            found = convolved(op, before, t, c)
+            found = convolved(op, taps, n_channels, weights, row, row_bytes, t, c, before)
             if bias != 0:
                 found = fadd(found, load_f32x8(bias + 4 * c))
             store_f32x8(row + 4 * c, silu_f32x8(found, splat_f32x8(1.0)))
