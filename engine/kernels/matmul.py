@@ -86,36 +86,46 @@ def eight(tile, y, s):
 
 
 @inner
-def add_total(total, s, scale):
-    """Add scaled products to the i32x8 at an address: registers are taken."""
-    store_i32x8(total, add(load_i32x8(total), maddwd(s, scale)))
+def add_products_of_two(tile, y, s):
+    """``add_products`` with two columns."""
+    a0, a1, b0, b1 = s
+    low, high = load_i8x32(tile), load_i8x32(tile + 32)
+    y0, y1 = broadcast_4_bytes(y), broadcast_4_bytes(y + 4)
+    a0, b0 = add_two(a0, b0, maddubs(low, y0), maddubs(high, y0))
+    a1, b1 = add_two(a1, b1, maddubs(low, y1), maddubs(high, y1))
+    return a0, a1, b0, b1
 
 
 @inner
-def sum_by_words(products, n_products, group, tile, y, totals):
+def sum_two_columns(n_products, group, tile, y, totals):
+    """``sum_by_words`` for two of the columns: beside the sums of four there is no register left for totals."""
+    zero = splat_i16x16(0)
+    t0, t1, u0, u1 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
+    for k in range(0, 256, n_products):
+        s = (zero, zero, zero, zero)
+        for n in range(k, k + n_products, 4):
+            s = add_products_of_two(tile + 16 * n, y + 4 * n, s)
+        a0, a1, b0, b1 = s
+        scale = load_i16x16(tile + _SCALES + 64 * (k // group))
+        t0, t1 = add(t0, maddwd(a0, scale)), add(t1, maddwd(a1, scale))
+        scale = load_i16x16(tile + _SCALES + 64 * (k // group) + 32)
+        u0, u1 = add(u0, maddwd(b0, scale)), add(u1, maddwd(b1, scale))
+    store_i32x8(totals, t0)
+    store_i32x8(totals + 32, u0)
+    store_i32x8(totals + 64, t1)
+    store_i32x8(totals + 96, u1)
+
+
+@inner
+def sum_by_words(n_products, group, tile, y, totals):
     """Exact integer part of one superblock, i32x8 ``[4 columns][2 halves of the rows]`` at ``totals``.
 
     Args:
-        products: ``two``, ``four`` or ``eight``, as many as fit into int16.
-        n_products: weights in it.
+        n_products: as many as fit into int16: 8 of six bits, 16 of five, 32 of four.
         group: weights that share a scale, 16 or 32.
     """
-    zero = splat_i16x16(0)
-    for k in range(8):
-        store_i32x8(totals + 32 * k, splat_i32x8(0))
-    for k in range(0, 256, n_products):
-        s = products(tile + 16 * k, y + 4 * k, (zero, zero, zero, zero, zero, zero, zero, zero))
-        a0, a1, a2, a3, b0, b1, b2, b3 = s
-        scale = load_i16x16(tile + _SCALES + 64 * (k // group))
-        add_total(totals, a0, scale)
-        add_total(totals + 64, a1, scale)
-        add_total(totals + 128, a2, scale)
-        add_total(totals + 192, a3, scale)
-        scale = load_i16x16(tile + _SCALES + 64 * (k // group) + 32)
-        add_total(totals + 32, b0, scale)
-        add_total(totals + 96, b1, scale)
-        add_total(totals + 160, b2, scale)
-        add_total(totals + 224, b3, scale)
+    sum_two_columns(n_products, group, tile, y, totals)
+    sum_two_columns(n_products, group, tile, y + 8, totals + 128)
 
 
 @inner
@@ -129,7 +139,7 @@ def add_four_totals(totals, t, scale):
 
 
 @inner
-def sum_in_halves(products, n_products, group, tile, y, totals):
+def sum_in_halves(n_products, group, tile, y, totals):
     """The same for processors with VNNI; as many products as share a scale fit together."""
     for k in range(8):
         store_i32x8(totals + 32 * k, splat_i32x8(0))
@@ -143,7 +153,7 @@ def sum_in_halves(products, n_products, group, tile, y, totals):
 
 
 @inner
-def sum_whole(products, n_products, group, tile, y, totals):
+def sum_whole(n_products, group, tile, y, totals):
     """The same with sixteen rows in a register."""
     t0, t1, t2, t3 = no_fours()
     for k in range(0, 256, group):

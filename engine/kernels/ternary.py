@@ -1,7 +1,7 @@
 """Parts shared by types with blocks of 256 ternary weights: weights are kept one too large, as unsigned bytes."""
 
 from engine.jit import inner
-from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, add_columns, eight, offsets_of_32, sum_columns
+from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, add_columns, offsets_of_32, sum_columns
 from engine.simd import (
     first_bytes_f32,
     fmul,
@@ -31,7 +31,7 @@ def finish_row(out, d):
 @inner
 def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile."""
-    sum_columns(eight, 32, 32, tile, y, room)
+    sum_columns(32, 32, tile, y, room)
     add_columns(offsets_of_32, room, view, tile, c, i, acc)
 
 

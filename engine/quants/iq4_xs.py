@@ -13,7 +13,7 @@ from engine.jit import inner, kernel
 from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import add_columns, eight, offsets_of_32, sum_by_fours
+from engine.kernels.matmul import add_columns, offsets_of_32, sum_by_fours
 from engine.kernels.matmul_signed import PRODUCTS, ROOM, four_columns_signed
 from engine.kernels.matmul_wide import columns_wide_k
 from engine.kernels.matvec_32 import by_block, nibbles_of_two
@@ -204,7 +204,7 @@ def unpack_row_bytes(block, out, n_live):
 @inner
 def columns_of_bytes(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile."""
-    sum_by_fours(eight, 32, 32, tile, y, room)
+    sum_by_fours(32, 32, tile, y, room)
     add_columns(offsets_of_32, room, view, tile, c, i, acc)
 
 

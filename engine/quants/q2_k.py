@@ -18,7 +18,6 @@ from engine.kernels.matmul import (
     ROW_MINIMA,
     ROW_SCALES,
     add_columns,
-    four,
     minima_of_16,
     sum_columns,
 )
@@ -112,7 +111,7 @@ def unpack_row(block, out, n_live):
 @inner
 def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile: the four products of a sub-block fit into int16."""
-    sum_columns(four, 16, 16, tile, y, room)
+    sum_columns(16, 16, tile, y, room)
     add_columns(minima_of_16, room, view, tile, c, i, acc)
 
 

@@ -12,7 +12,7 @@ A weight is ``d * (scale - 32) * (q - 4)``. Layout: ggml-common.h, block_q3_K.
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, add_columns, four, offsets_of_16, sum_columns
+from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, add_columns, offsets_of_16, sum_columns
 from engine.kernels.matvec_k import few_k, four_groups, matvec_k
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
@@ -143,7 +143,7 @@ def unpack_row(block, out, n_live):
 @inner
 def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile: the four products of a sub-block fit into int16."""
-    sum_columns(four, 16, 16, tile, y, room)
+    sum_columns(16, 16, tile, y, room)
     add_columns(offsets_of_16, room, view, tile, c, i, acc)
 
 

@@ -17,7 +17,6 @@ from engine.kernels.matmul import (
     ROW_MINIMA,
     ROW_SCALES,
     add_columns,
-    eight,
     minima_of_32,
     sum_columns,
 )
@@ -168,7 +167,7 @@ def unpack_row(block, out, n_live):
 @inner
 def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile: eight products of 4 bits by 8 fit into int16."""
-    sum_columns(eight, 32, 32, tile, y, room)
+    sum_columns(32, 32, tile, y, room)
     add_columns(minima_of_32, room, view, tile, c, i, acc)
 
 

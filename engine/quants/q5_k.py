@@ -18,7 +18,6 @@ from engine.kernels.matmul import (
     ROW_MINIMA,
     ROW_SCALES,
     add_columns,
-    four,
     minima_of_32,
     sum_columns,
 )
@@ -185,7 +184,7 @@ def unpack_row(block, out, n_live):
 @inner
 def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile: four products of 5 bits by 8 fit into int16."""
-    sum_columns(four, 16, 32, tile, y, room)
+    sum_columns(16, 32, tile, y, room)
     add_columns(minima_of_32, room, view, tile, c, i, acc)
 
 
