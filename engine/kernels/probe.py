@@ -6,22 +6,25 @@ from engine.kernels.records import PROBE as F
 from engine.kernels.share import share
 from engine.simd import load_i8x32, load_i64, prefetch_l2, splat_i8x32, store_i8x32, store_i64, xor
 
-FAR_BYTES = 8192
+FAR_BYTES, NEAR_BYTES = 8192, 1024
 
 
 @kernel
 def read_all(op, thread, n_threads):
-    """Every thread reads one contiguous share, as a decode kernel does."""
-    address = load_i64(op + F.address)
+    """Every thread reads one contiguous share in one place or four, as a decode kernel does."""
+    n_places = load_i64(op + F.n_places)
+    ahead = FAR_BYTES if n_places == 1 else NEAR_BYTES
     first, last = share(load_i64(op + F.n_bytes), 4096, thread, n_threads)
+    address, each = load_i64(op + F.address) + first, (last - first) // n_places
     a, b, c, d = splat_i8x32(0), splat_i8x32(0), splat_i8x32(0), splat_i8x32(0)
-    for i in range(first, last, 128):
-        at = address + i
-        ask_page(at + PAGE_AHEAD_BYTES, 128)
-        prefetch_l2(at + FAR_BYTES)
-        prefetch_l2(at + FAR_BYTES + 64)
-        a, b = xor(a, load_i8x32(at)), xor(b, load_i8x32(at + 32))
-        c, d = xor(c, load_i8x32(at + 64)), xor(d, load_i8x32(at + 96))
+    for i in range(0, each, 128):
+        for place in range(n_places):
+            at = address + place * each + i
+            ask_page(at + PAGE_AHEAD_BYTES, 128)
+            prefetch_l2(at + ahead)
+            prefetch_l2(at + ahead + 64)
+            a, b = xor(a, load_i8x32(at)), xor(b, load_i8x32(at + 32))
+            c, d = xor(c, load_i8x32(at + 64)), xor(d, load_i8x32(at + 96))
     store_i8x32(load_i64(op + F.out) + 128 * thread, xor(xor(a, b), xor(c, d)))
 
 

@@ -472,11 +472,15 @@ class TakeColumn(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """Read ``n_bytes`` (a multiple of 512) and leave something that depends on all of them, per thread, in ``out``."""
+    """Read ``n_bytes`` (a multiple of 4096) and leave something that depends on all of them, per thread, in ``out``.
+
+    ``n_places``, 1 or 4, that a thread reads in turn.
+    """
 
     address: int = 0
     n_bytes: int = 8
     out: int = 16
+    n_places: int = 24
 
 
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()

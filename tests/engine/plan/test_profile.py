@@ -4,11 +4,15 @@ import math
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine import Model, Sampling
 from engine.errors import Cancelled
+from engine.kernels.records import PROBE
+from engine.plan.compilation import compile_kernels
 from tests.engine import tiny_gguf
+from tests.engine.kernel_call import KERNEL
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +67,18 @@ def test_nothing_is_timed_after_the_end(model: Model) -> None:
 
 def test_the_bandwidth_probe_measures_something(model: Model) -> None:
     assert 0 < model.read_bandwidth_gbps(1) < math.inf
+
+
+@pytest.mark.parametrize("n_places", [1, 4])
+def test_the_bandwidth_probe_reads_every_byte_once(n_places: int) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 5 * 4096, np.uint8)
+    out, record = np.zeros((2, 4, 32), np.uint8), np.zeros(len(PROBE), np.int64)
+    wanted = {"address": data.ctypes.data, "n_bytes": data.size, "out": out.ctypes.data, "n_places": n_places}
+    for name, value in wanted.items():
+        record[getattr(PROBE, name) // 8] = value
+    for thread in range(2):
+        KERNEL(compile_kernels(["probe"])["probe"])(record.ctypes.data, thread, 2)
+    assert (out[:, 0] == [np.bitwise_xor.reduce(half.reshape(-1, 32)) for half in np.split(data, [2 * 4096])]).all()
 
 
 def test_a_reply_times_choosing_and_its_caller_beside_the_walks(model: Model) -> None:
