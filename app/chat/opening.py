@@ -192,7 +192,7 @@ def make_sampling(settings: Settings, model: Model) -> Sampling:
 
     chosen = settings.sampling
     values = {one.name: getattr(chosen, one.name) for one in fields(Sampling)}
-    values |= {name: value for name, value in model.sampling_advice.items() if name not in chosen.given}
+    values |= {name: value for name, value in model.sampling_advice.items() if name not in settings.given_sampling}
     values["seed"] = None if chosen.seed < 0 else chosen.seed
     return Sampling(**values)
 
