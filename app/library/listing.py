@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from app.library.header import HeaderCache, ModelHeader, read_header
 from app.library.places import FoundFile, Place, find_files
 from app.library.rates import load_rates, usual_threads
-from app.machine.reply_history import ReplyHistory, Usual, identity_of
+from app.machine.reply_history import ReplyHistory, Speeds, identity_of
 from app.program import paths
 from app.program.background import in_background
 from app.program.remote_model import ModelPlace, RemoteModel
@@ -141,8 +141,8 @@ class Lister:
         identity = identity_of(header.name, header.quantization, header.needs.weights_bytes, self.weights_mode)
         return self.outlook_of(needs, self.history.usual(identity))
 
-    def outlook_of(self, needs: ModelNeeds, usual: Usual | None = None) -> Outlook:
-        """Compare with the machine what a model needs. ``usual``: speeds of its earlier replies."""
+    def outlook_of(self, needs: ModelNeeds, usual: Speeds | None = None) -> Outlook:
+        """Compare with the machine what a model needs. ``usual``: median speeds of its earlier replies."""
         from engine.measure.fit import fit
 
         found = fit(needs, self.memory, self.rates)
