@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.chat import commands, events
+from app.chat import commands, events, opening
 from app.chat.answer_form import GRAMMAR, REGEX, AnswerForm
 from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
@@ -135,7 +135,7 @@ class RemoteWorker:
             self._begin(command.system, command.turns, command.n_dropped)
         else:
             self._begin(command.system)
-        self._wire.thinking = str(ThinkingMode.parse(self._options.recall_thinking(place)))
+        self._wire.thinking = str(ThinkingMode.parse(opening.recall_thinking(self._options.settings, place)))
         if self._options.generation is not None:
             self._options.generation.recall(place)
         name = clean_line(place.name, 60)
@@ -152,7 +152,7 @@ class RemoteWorker:
             return
         thinking = ThinkingMode.parse(command.mode)
         self._wire.thinking = str(thinking)
-        trouble = self._options.remember_thinking(self._open.model, self._wire.thinking)
+        trouble = opening.remember_thinking(self._open.model, self._wire.thinking)
         if thinking.budget_tokens is not None:
             trouble = "a server is only told to think, not how long"
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
