@@ -13,7 +13,7 @@ from app.program import state
 from app.program.personas import Persona, how_to_add, load_persona, persona_names, save_persona
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
-from app.program.settings import AUTO, SamplingSettings, Settings, SettingsError, Source, as_number, override
+from app.program.settings import AUTO, Settings, SettingsError, Source, as_number, override
 from app.text.clean_text import clean_line
 from engine.prompt.thinking_mode import ThinkingMode
 
@@ -38,16 +38,12 @@ class GenerationChoice:
     @property
     def names(self) -> list[str]:
         """Every parameter there is."""
-        return [one.name for one in fields(self._usual.sampling) if one.name != "given"]
+        return [one.name for one in fields(self._usual.sampling)]
 
     @property
     def max_tokens(self) -> int:
         """Longest reply in tokens; 0 for no limit but the context."""
         return self._now.sampling.max_tokens
-
-    def settings(self) -> SamplingSettings:
-        """Return the values that hold now."""
-        return self._now.sampling
 
     def sampling(self, model: Model) -> Sampling:
         """Return how tokens are chosen now. Called in the engine's thread."""
@@ -57,10 +53,9 @@ class GenerationChoice:
         """Return the value in use, and where it comes from."""
         if name in self.chosen:
             return self.chosen[name], Source.CHOSEN
-        sampling = self._usual.sampling
-        if name in self._advice and name not in sampling.given:
+        if name in self._advice and name not in self._usual.given_sampling:
             return self._advice[name], Source.MODEL
-        return getattr(sampling, name), self._usual.sources.get(f"sampling.{name}", Source.DEFAULT)
+        return getattr(self._usual.sampling, name), self._usual.sources.get(f"sampling.{name}", Source.DEFAULT)
 
     def use(self, settings: Settings) -> None:
         """Take other settings; what was chosen stays."""
@@ -93,8 +88,7 @@ class GenerationChoice:
     @property
     def differing(self) -> Mapping[str, float]:
         """Values chosen here, in the settings or on the command line, by name."""
-        sampling = self._now.sampling
-        return {name: getattr(sampling, name) for name in self.names if name in self.chosen or name in sampling.given}
+        return self._now.given_sampling
 
     def obey(self, wanted: str) -> str:
         """Do what stands behind ``/set``; returns the line to show. Raises Refusal: no such parameter or value."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from app.chat.commands import AnsweredCalls, Ask, Command, Continue, ContinueEdited, Weigh
 from app.chat.context_room import MIN_REPLY_TOKENS, EarlierPart, NoRoomError, TurnPrompt, make_room, reply_room
 from app.chat.events import PromptWeighed
 from app.conversations.conversation import PastTurn
-from app.conversations.edited_reply import edited_ids
-from app.conversations.thinking import Thinking, is_opening_of, tag_ids
+from app.conversations.thinking import Thinking, answer_start, is_opening_of, tag_ids
 from app.program.refusals import Refusal
+from app.text.clean_text import TextCleaner
 from engine.errors import EngineError
 from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thought_markers import opened_by
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -226,3 +227,61 @@ def _text_of(tokenizer: Tokenizer, ids: Sequence[int], tags: Collection[int]) ->
     """Text of a reply's beginning, without a character of which it holds only a part."""
     stream = tokenizer.stream(tags)
     return "".join(stream.push(token_id) for token_id in ids)
+
+
+# ---- a reply that the user has edited
+
+
+class _Boundary(NamedTuple):
+    """A place between two tokens that is no place inside a character."""
+
+    n_ids: int
+    chars: int
+    """Characters of the cleaned text before it."""
+
+
+def edited_ids(
+    tokenizer: Tokenizer, ids: Sequence[int], edited: str, opening: str, spelled: Collection[int] = ()
+) -> list[int]:
+    """Return the ids of a reply, given as it was generated, with its answer or, before any, its thinking edited.
+
+    The exact ids of the beginning that stays, which the cache keeps too, and new ones for what follows.
+
+    ``opening``: the last words of the prompt, which may open a thinking block; ``spelled``: control tokens in the text.
+    """
+    text = reply_text(tokenizer, ids, spelled, is_whole=True)
+    start = answer_start(text, opened_by(opening))
+    if edited == text[start:]:
+        return list(ids)
+    wanted = text[:start] + edited
+    kept = [boundary for boundary in _boundaries(tokenizer, ids, spelled, wanted) if boundary.n_ids]
+    while kept and kept[-1].chars > start and _is_within_word(wanted, kept[-1].chars):
+        kept.pop()
+    n_ids, chars = kept[-1] if kept else _Boundary(0, 0)
+    rest = wanted[chars:]
+    return [*ids[:n_ids], *(tokenizer.encode_text(rest, after_special=False) if rest else ())]
+
+
+def reply_text(tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int] = (), is_whole: bool = False) -> str:
+    """Return the cleaned text of a reply; one that is not whole has no text for a character it only began."""
+    stream, cleaner = tokenizer.stream(spelled), TextCleaner()
+    text = "".join(cleaner.push(stream.push(token_id)) for token_id in ids)
+    return text + cleaner.push(stream.flush()) + cleaner.flush() if is_whole else text
+
+
+def _boundaries(tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int], wanted: str) -> Iterator[_Boundary]:
+    """Yield the places up to which the ids say what is wanted."""
+    stream, cleaner = tokenizer.stream(spelled), TextCleaner()
+    chars = 0
+    for n_ids, token_id in enumerate(ids, start=1):
+        piece = cleaner.push(stream.push(token_id))
+        if not wanted.startswith(piece, chars):
+            return
+        chars += len(piece)
+        if not stream.is_within_character and not cleaner.is_holding:
+            yield _Boundary(n_ids, chars)
+
+
+def _is_within_word(text: str, at: int) -> bool:
+    """Whether a place is one where a tokenizer would hardly cut: between two letters or digits."""
+    return text[at - 1 : at].isalnum() and text[at : at + 1].isalnum()

@@ -112,9 +112,7 @@ def remember_tuned(model: Model, choice: TunedChoice | None, measured: Measured 
 
 def recall_thinking(settings: Settings, path: ModelPlace) -> str:
     """Return how much a model is asked to think: as the settings say, else as was chosen for it."""
-    if settings.thinking != AUTO:
-        return settings.thinking
-    return state.load_state()[0].thinking.get(model_key(path), AUTO)
+    return settings.thinking if settings.thinking != AUTO else state.load_state()[0].thinking.get(model_key(path), AUTO)
 
 
 def remember_thinking(path: ModelPlace, mode: str) -> str | None:
@@ -139,7 +137,7 @@ def _place(model: Model) -> Place:
 
 
 def try_lookahead(
-    model: Model, session: Session, is_unwanted: Callable[[], bool] = lambda: False, anew: bool = False
+    model: Model, session: Session, is_unwanted: Callable[[], bool], anew: bool
 ) -> Mapping[str, Lookahead]:
     """Find out how decode should ask memory ahead, if that is not known. Raises EngineError: it was cancelled."""
     from engine.tuning.lookahead_trials import try_lookahead
@@ -192,7 +190,7 @@ def make_sampling(settings: Settings, model: Model) -> Sampling:
 
     chosen = settings.sampling
     values = {one.name: getattr(chosen, one.name) for one in fields(Sampling)}
-    values |= {name: value for name, value in model.sampling_advice.items() if name not in chosen.given}
+    values |= {name: value for name, value in model.sampling_advice.items() if name not in settings.given_sampling}
     values["seed"] = None if chosen.seed < 0 else chosen.seed
     return Sampling(**values)
 

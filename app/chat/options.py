@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.chat.context_room import MIN_REPLY_TOKENS
 from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import ConditionsWatch
-from app.program.remote_model import ModelPlace
-from app.program.settings import AUTO
-from app.program.state import Measured, TunedChoice
+from app.program.settings import Settings, built_in_settings
 from app.text.record import record
-from app.tuning.remembered import Recalled
 
 if TYPE_CHECKING:
     from app.chat.commands import Worker
@@ -39,23 +37,18 @@ class ChatOptions:
     """Raises where a path leads to no model file; called in a thread of its own before anything is asked about it."""
     check_model: Callable[[Path], object] = str
     """Raises where a file cannot be opened, before the present model is closed for it."""
-    context_size: int | None = None
-    """None for the model's own, as far as memory allows."""
+    settings: Settings = field(default_factory=built_in_settings)
+    """How large the context is, how its cache is kept, and how much the model thinks."""
     size_context: Callable[[Model, ChatPrompt], int | None] = lambda model, chat: None
     """Called in the engine's thread before the session is opened: how large it needs to be. For a single prompt."""
-    kv_type: str = AUTO
-    max_tokens: int = 0
-    """0 for no limit but the context."""
     form: FormChoice | None = None
     """The form of replies; None for any, for good."""
     tools: ToolBox | None = None
     """Tools of the user's servers; None where none are used."""
     generation: GenerationChoice | None = None
-    """Parameters chosen with ``/set``, in place of ``max_tokens``; its ``sampling`` is the one above."""
+    """Parameters chosen with ``/set``, in place of those of the settings; its ``sampling`` is the one above."""
     least_reply_tokens: int = MIN_REPLY_TOKENS
     """Room that must be left for a reply before a prompt is taken."""
-    guesses_ahead: bool = False
-    """Whether tokens that the conversation repeats are computed several at a time."""
     tells_pieces: bool = False
     """Whether every piece of a reply is reported as the model wrote it."""
     on_opened: Callable[[Path], object] = str
@@ -64,17 +57,8 @@ class ChatOptions:
     """Called in the engine's thread, for the speeds of earlier replies."""
     examine: Callable[[Model | None, Session | None, str, Callable[[Any], None]], Any] | None = None
     """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
-    recall_tuned: Callable[[Model], Recalled] = lambda model: Recalled()
-    remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] = lambda *_: None
-    """Both called in the engine's thread; see ``engine_access``."""
-    recall_thinking: Callable[[ModelPlace], str] = lambda path: AUTO
-    """How much a model is asked to think, in the words of the setting."""
-    remember_thinking: Callable[[ModelPlace, str], str | None] = lambda path, mode: None
-    """Keeps the user's choice for a model; returns a line where that failed."""
     watch_conditions: Callable[[], ConditionsWatch] = lambda: ConditionsWatch(None)
     """Makes the watch on the machine during measurements; the default watches nothing."""
-    kernels_version: Callable[[], str] = str
-    """Called in the engine's thread: names the compiled code."""
     try_lookahead: Callable[[Model, Session, Callable[[], bool], bool], Mapping[str, Lookahead]] = lambda *_: {}
     """Called in the engine's thread once a reply is written and nothing is asked, and behind a search for threads
     (anew): tunes the kernels."""
@@ -82,10 +66,8 @@ class ChatOptions:
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
     remote: Callable[[Wire, ChatOptions], Worker] | None = None
     """Called in the engine's thread: makes who talks to servers; None where none are used."""
-    may_pin: bool = True
-    """Whether tuning may find out if pinned threads are faster."""
 
     @property
     def longest_reply_tokens(self) -> int:
         """Longest reply in tokens; 0 for no limit but the context."""
-        return self.generation.max_tokens if self.generation is not None else self.max_tokens
+        return self.generation.max_tokens if self.generation is not None else self.settings.sampling.max_tokens

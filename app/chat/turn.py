@@ -59,7 +59,7 @@ class EngineTurn:
             spelled=spelled,
             limit=limit_of(prompt.chat, tokenizer, spelled, self._earlier.ids),
             turns=prompt.chat.turns() if prompt.chat is not None else (),
-            guess=options.guesses_ahead,
+            guess=options.settings.guess_ahead == "on",
             constraint=constraint,
             on_prompt_progress=self._show_progress,
             clock=wire.now_s,

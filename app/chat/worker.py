@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.chat import commands, events
+from app.chat import commands, events, opening
 from app.chat.context_room import NoRoomError, TurnPrompt
 from app.chat.events import reason_of
 from app.chat.live_conversation import LiveConversation
@@ -28,7 +28,6 @@ from app.program.background import fulfil
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
 from app.text.record import record
-from app.tuning.remembered import kv_type_of
 from engine.errors import Cancelled, EngineError
 from engine.prompt.thinking_mode import ThinkingMode
 
@@ -137,7 +136,7 @@ class EngineWorker:
     def _think(self, opened: Opened, command: commands.Think) -> None:
         opened.live.chat.thinking = ThinkingMode.parse(command.mode)
         self._wire.thinking = str(opened.live.chat.thinking)
-        trouble = self._options.remember_thinking(opened.path, self._wire.thinking)
+        trouble = opening.remember_thinking(opened.path, self._wire.thinking)
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
 
     def _call_tools(self, opened: Opened, command: commands.CallTools) -> None:
@@ -224,13 +223,13 @@ class EngineWorker:
 
     def _begin(self, path: Path, model: Model) -> Opened:
         chat = model.chat()  # before the session: it starts a process, which no thread should precede
-        chat.thinking = ThinkingMode.parse(self._options.recall_thinking(path))
+        chat.thinking = ThinkingMode.parse(opening.recall_thinking(self._options.settings, path))
         self._wire.thinking = str(chat.thinking)
         chat.tools = self._tools.known(model)
         if self._options.generation is not None:
             self._options.generation.recall(path, model.sampling_advice)
         kv_type = self._tuning.note_model(model)
-        n_ctx = self._options.context_size or self._options.size_context(model, chat)
+        n_ctx = self._options.settings.context_size or self._options.size_context(model, chat)
         session = model.session(n_ctx, kv_type)
         return Opened(path, model, session, LiveConversation(model, session, chat, self._options.least_reply_tokens))
 
@@ -415,7 +414,8 @@ class EngineWorker:
         assert self._options.examine is not None
         opened = self._opened
         if opened is None:
-            return self._options.examine(None, None, kv_type_of(self._options.kv_type, None), self._show_progress)
+            kv_type = self._options.settings.kv_type_or_default
+            return self._options.examine(None, None, kv_type, self._show_progress)
         return self._options.examine(opened.model, opened.session, opened.session.kv_type, self._show_progress)
 
     def settle(self, meter: ReplyMeter | None = None) -> None:

@@ -13,6 +13,7 @@ from app.chat.options import ChatOptions
 from app.chat.status import Activity
 from app.chat.wire import Wire
 from app.machine.tuning_conditions import Conditions
+from app.program.settings import AUTO
 from app.program.state import Measured, TunedChoice
 from app.tuning.remembered import Recalled, kv_type_of, measured_of
 from app.tuning.thread_bars import lookahead_lines
@@ -39,8 +40,8 @@ class EngineTuning:
 
     def note_model(self, model: Model) -> str:
         """A model is there, with the threads it begins with; returns the type of its KV cache."""
-        self._model, self._recalled = model, self._options.recall_tuned(model)
-        return kv_type_of(self._options.kv_type, self._recalled.choice)
+        self._model, self._recalled = model, engine_access.recall_tuned(model)
+        return kv_type_of(self._options.settings.kv_type, self._recalled.choice)
 
     def note_opened(self, session: Session) -> None:
         """The model's session is there too."""
@@ -84,11 +85,11 @@ class EngineTuning:
         """Remember a choice; returns why not."""
         report = self._wire.tuning
         if choice is not None and choice not in self._measured and report is not None:
-            kernels = self._options.kernels_version()
+            kernels = engine_access.kernels_version()
             if measured := measured_of(report, choice, self._wire.tuning_conditions, kernels):
                 self._measured[choice] = measured
         found = self._measured.get(choice) if choice is not None else None
-        trouble = self._options.remember_tuned(model, choice, found)
+        trouble = engine_access.remember_tuned(model, choice, found)
         return f"threads not remembered: {trouble}" if trouble else ""
 
     def _move_weights(self, model: Model, mode: str) -> str:
@@ -119,9 +120,8 @@ class EngineTuning:
         model, wire = self._model, self._wire
         assert model is not None
         is_more = "counts" not in command.parts
-        sweep = engine_access.make_sweep(
-            model, session, wire.now_s, self._options.may_pin, command.parts, earlier=wire.tuning if is_more else None
-        )
+        may_pin, earlier = self._options.settings.pin_threads == AUTO, wire.tuning if is_more else None
+        sweep = engine_access.make_sweep(model, session, wire.now_s, may_pin, command.parts, earlier=earlier)
         sweep.on_preparing = self._show_report
         sweep.others_cores = lambda: self._conditions.end().crowding_cores
         self._conditions.begin()

@@ -25,6 +25,7 @@ from app.program import exit_codes, paths
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
+from app.program.version import installed_version
 from app.text.clean_text import clean_line
 from app.text.figures import rate
 from app.text.json_line import json_line
@@ -238,15 +239,8 @@ def _phase_report(phase: Any, n_times: int) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions that decide what code ran."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": platform.python_version()}
-    for package in ("jalopy", "numba", "llvmlite", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+    packages = "jalopy", "numba", "llvmlite", "numpy"
+    return {"python": platform.python_version()} | {one: installed_version(one) for one in packages}
 
 
 _MEMORY_BOUND = 0.85

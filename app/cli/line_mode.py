@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from app.chat.events import ModelFailed
+from app.chat.events import Event
 from app.chat.generation import GenerationChoice
 from app.chat.reply import Clock
 from app.chat.talk import Talk
 from app.cli.line_commands import LineCommands
 from app.cli.line_dialogue import Dialogue, model_line
-from app.cli.output import ProgressLine
+from app.cli.output import ProgressLine, follow_opening
 from app.conversations.journal import conversations_at_hand
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import LogRefusedError
@@ -24,7 +24,7 @@ from app.conversations.store import Opened, Store, model_key
 from app.library.choose_model import remember_opened
 from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, is_starter
-from app.program.refusals import Refusal, say
+from app.program.refusals import say
 from app.program.remote_model import ModelPlace, RemoteModel
 from app.program.settings import Settings
 from app.tui import chat_options
@@ -57,13 +57,8 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
 def _serve(dialogue: Dialogue, place: ModelPlace, store: Store | None, progress: ProgressLine) -> int:
     talk = dialogue.talk
     last = _last_conversation(store, place)
-    events = list(talk.open(place, last))
-    progress.clear()
-    failed = next((event for event in events if isinstance(event, ModelFailed)), None)
-    if failed is not None:
-        raise failed.error or Refusal(f"jalopy: {failed.reason}")
-    model = talk.turns.model
-    assert model is not None
+    events: list[Event] = []
+    model = follow_opening(talk, talk.open(place, last), progress, "jalopy", events.append)
     for line in filter(None, (*model.notices, remember_opened(place) if isinstance(place, Path) else None)):
         say(f"jalopy: {line}")
     if is_starter(str(place)):

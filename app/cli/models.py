@@ -14,12 +14,13 @@ from app.library import rows
 from app.library.known import advice_line, offers
 from app.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
 from app.library.places import Place, places
-from app.library.rates import KnownRates, load_rates, usual_threads
+from app.library.rates import better_rates, load_rates, usual_threads
 from app.program import exit_codes
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.figures import counted, size
 from app.text.json_line import json_line
+from engine.measure.fit import MachineRates
 
 MOST_COLUMNS = 120
 
@@ -39,7 +40,7 @@ def models(settings: Settings, words: Sequence[str] = (), measure: bool = False,
     return exit_codes.OK
 
 
-def rates_for(settings: Settings, anew: bool = False) -> KnownRates:
+def rates_for(settings: Settings, anew: bool = False) -> MachineRates:
     """Return what this machine was measured to do; measure it the first time, which takes a few seconds."""
     known = load_rates(usual_threads(settings))
     if known.read_gbps and not anew:
@@ -51,7 +52,7 @@ def rates_for(settings: Settings, anew: bool = False) -> KnownRates:
     counts = settings.threads, settings.prefill_threads
     _, rates = engine.run(lambda: measure(*counts, [COMMON_TYPE], progress.show_opening))
     progress.clear()
-    return known.joined(rates)
+    return better_rates(known, rates)
 
 
 def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place], words: str = "") -> list[str]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from app.chat.events import Event, GenerationFailed, GenerationFinished, PieceGenerated, PromptRefused, PromptStopped
+from app.chat.events import Event, ModelFailed, ModelLoaded, PieceGenerated
 from app.chat.status import Activity, EngineStatus
+from app.chat.talk import EndOfTurn, Talk
+from app.program.refusals import Refusal
 from app.text.clean_text import TextCleaner, clean_line
 from app.text.figures import size, whole_seconds
 
 _LEAST_INTERVAL_S = 0.1
 _WIDTH = 76
-ENDINGS = (GenerationFinished, GenerationFailed, PromptStopped, PromptRefused)
-"""How a turn ends."""
 
 
 class ProgressLine:
@@ -30,10 +30,8 @@ class ProgressLine:
 
     def show_opening(self, progress: Any) -> None:
         """Show one step of opening a model."""
-        if progress.stage == "compile":
-            self.show(f"compiling for this CPU, once: {progress.done}/{progress.total} {progress.name}")
-        else:
-            self.show(f"loading {progress.name}: {size(progress.done)} of {size(progress.total)}")
+        activity = Activity.COMPILING if progress.stage == "compile" else Activity.LOADING
+        self.show_status(EngineStatus(activity, progress.name, progress.done, progress.total))
 
     def show_status(self, status: EngineStatus) -> None:
         """Show what the engine's thread is doing, as far as it takes long."""
@@ -96,6 +94,24 @@ class AnswerOutput:
             self._stream.flush()
 
 
+def follow_opening(
+    talk: Talk,
+    told: Iterable[Event],
+    progress: ProgressLine,
+    name: str,
+    tell: Callable[[Event], object] = lambda event: None,
+) -> ModelLoaded:
+    """Wait until a model is open and return it. Raises what prevents that; a mere reason as a Refusal of ``name``."""
+    for event in told:
+        if isinstance(event, ModelFailed):
+            progress.clear()
+            raise event.error or Refusal(f"{name}: {event.reason}")
+        tell(event)
+    progress.clear()
+    assert talk.turns.model is not None
+    return talk.turns.model
+
+
 def write_answer(
     events: Iterator[Event],
     output: AnswerOutput | None,
@@ -112,7 +128,7 @@ def write_answer(
             progress.clear()
             if output:
                 output.write(event.text)
-        elif isinstance(event, ENDINGS):
+        elif isinstance(event, EndOfTurn):
             ending = event
             progress.clear()
             if output:

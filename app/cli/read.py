@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from app.chat.events import ConversationReread, Event, ModelFailed
+from app.chat.events import ConversationReread, Event
 from app.chat.reply import Clock
 from app.chat.talk import Talk
 from app.cli.interrupts import interrupt_stops
-from app.cli.output import ProgressLine
-from app.cli.run import session_at_hand
+from app.cli.output import ProgressLine, follow_opening
+from app.conversations.journal import conversations_at_hand
 from app.conversations.log_file import LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Opened, Store
@@ -43,7 +43,8 @@ def read(settings: Settings, model: str, files: Sequence[str], clock: Clock = ti
         raise Refusal('jalopy read: nothing would be kept (set keep_kv_states = "on" in your settings)')
     progress = ProgressLine()
     chosen, store = shell_options(settings, keeps_states=True), Store()
-    talk = Talk(chosen, session_at_hand(settings), settings.system_prompt, clock, progress.show_status)
+    at_hand = conversations_at_hand(settings, is_named=True)
+    talk = Talk(chosen, at_hand, settings.system_prompt, clock, progress.show_status)
     message = Draft().with_files(whole(reading.documents))
     before = _begun_before(store, message.text.strip(), talk.turns.conversation.system)
     try:
@@ -84,13 +85,7 @@ def _read(
     before: Opened | None,
     progress: ProgressLine,
 ) -> int:
-    for event in talk.open(model, before):
-        if isinstance(event, ModelFailed):
-            progress.clear()
-            raise event.error or Refusal(f"jalopy read: {event.reason}")
-    progress.clear()
-    opened = talk.turns.model
-    assert opened is not None
+    opened = follow_opening(talk, talk.open(model, before), progress, "jalopy read")
     if not fit(documents, opened.n_ctx):
         about = f"about {figures.count(n_tokens(documents))} tokens, the context holds {figures.count(opened.n_ctx)}"
         raise Refusal(f"jalopy read: {about}; of so much a chat reads passages only (read less, or try a larger --ctx)")

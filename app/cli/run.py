@@ -21,9 +21,9 @@ from app.chat.status import EngineStatus
 from app.chat.talk import SAVING_PATIENCE_S, Talk
 from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.interrupts import interrupt_stops
-from app.cli.output import AnswerOutput, ProgressLine, write_answer
+from app.cli.output import AnswerOutput, ProgressLine, follow_opening, write_answer
 from app.conversations.conversation import Ending
-from app.conversations.journal import AtHand, Journal
+from app.conversations.journal import AtHand, conversations_at_hand
 from app.conversations.keeper import cause_of
 from app.conversations.lines import whole_footer
 from app.conversations.log_file import IN_USE, NO_LOCKS, LogRefusedError
@@ -118,7 +118,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         raise Refusal('jalopy run: the prompt is empty (jalopy run MODEL "TEXT", or text through a pipe)')
     form = _wanted_form(options)
     progress = ProgressLine()
-    at_hand = session_at_hand(settings) if options.session else AtHand()
+    at_hand = conversations_at_hand(settings, is_named=True) if options.session else AtHand()
     saving = SavingWatch(progress)
 
     def watch(status: EngineStatus) -> None:
@@ -223,13 +223,10 @@ class _Run:
             opened = go_on_with(self._options.session, self._talk) if self._options.session else None
             place = Path(self._options.model) if isinstance(self._options.model, str) else self._options.model
             self.begun_id = "" if opened is not None else self._talk.turns.journal.id
-            for event in self._talk.open(place, opened):
-                self._tell(event)
+            told = self._talk.open(place, opened)
+            model = follow_opening(self._talk, told, self._progress, "jalopy run", self._tell)
         finally:
             garbage.settle()
-        self._progress.clear()
-        model = self._talk.turns.model
-        assert model is not None
         for line in model.notices:
             say(f"jalopy: {line}")
         if self._talk.turns.journal.is_unlocked:
@@ -237,9 +234,6 @@ class _Run:
         return model
 
     def _tell(self, event: events.Event) -> None:
-        if isinstance(event, events.ModelFailed):
-            self._progress.clear()
-            raise event.error or Refusal(f"jalopy run: {event.reason}")
         if isinstance(event, events.ConversationTakenUp):
             if event.trouble:
                 say(f"jalopy run: {event.trouble}")
@@ -283,12 +277,6 @@ class SavingWatch:
         elif self._told:
             say("jalopy run: the conversation is saved after all")
         return bool(trouble)
-
-
-def session_at_hand(settings: Settings) -> AtHand:
-    """Return the saved conversations, whatever the settings say of the chat's: the user names one."""
-    store = Store()
-    return AtHand(Journal(store), store, False, settings.kv_states_quota_bytes)
 
 
 def go_on_with(name: str, talk: Talk) -> Opened | None:

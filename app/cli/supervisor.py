@@ -23,7 +23,7 @@ from app.program.refusals import refuse, say
 
 _Terminal = tuple[int, list[int | list[bytes | int]]]
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
-_ENDING: dict[int, int] = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HANGUP}
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 _WATCHED = frozenset({*_PASSED_ON, signal.SIGCHLD, signal.SIGCONT})
 
 GRACE_S = 4.0
@@ -45,10 +45,8 @@ _DEATHS: dict[int, tuple[int, str]] = {
         exit_codes.NO_MEMORY,
         "killed by the system (SIGKILL), most likely for want of memory: try a smaller model or --ctx",
     ),
-    signal.SIGINT: (exit_codes.INTERRUPTED, ""),
     signal.SIGQUIT: (exit_codes.INTERRUPTED, ""),
-    signal.SIGTERM: (exit_codes.TERMINATED, ""),
-    signal.SIGHUP: (exit_codes.HANGUP, ""),
+    **{number: (code, "") for number, code in exit_codes.BY_SIGNAL.items()},
 }
 
 # Synchronised output off, all kinds of mouse reporting, focus reports, bracketed paste, in-band resize, Kitty keyboard
@@ -271,7 +269,7 @@ def _clean_up(number: int, sent: int | None, terminal: _Terminal | None, uses_sc
     if terminal:
         _restore(terminal, uses_screen)
     if sent is not None:
-        return _ENDING[sent]
+        return _DEATHS[sent][0]
     unknown = f"internal error: the program was ended by {_signal_name(number)}: please report it"
     code, reason = _DEATHS.get(number, (exit_codes.INTERNAL, unknown))
     if reason:

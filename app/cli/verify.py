@@ -7,6 +7,7 @@ the likeliest token.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
 from itertools import groupby, islice
 from pathlib import Path
@@ -63,7 +64,7 @@ def verify(settings: Settings, model: str, sha256: str = "", runs: bool = True, 
 def _checks(settings: Settings, model: str, wanted: str, runs: bool) -> Iterator[Check]:
     engine, progress = EngineThread(), ProgressLine()
     checked = engine.run(lambda: engine_access.validate_model(model))
-    try:
+    with closing(checked.gguf):
         paths = [file.path for file in checked.gguf.files]
         if wanted and len(paths) > 1:
             name, why = clean_line(paths[0].name, 80), f"this model is in {len(paths)} files, and --sha256 is of one"
@@ -72,8 +73,6 @@ def _checks(settings: Settings, model: str, wanted: str, runs: bool) -> Iterator
             yield hash_check(path, wanted, progress)
         yield engine.run(lambda: vocabulary_check(checked))
         yield engine.run(lambda: weights_check(checked, progress))
-    finally:
-        checked.gguf.close()
     if runs:
         yield from engine.run(lambda: list(_running_checks(model, settings, progress)))
 
@@ -131,19 +130,16 @@ def weights_check(checked: Any, progress: ProgressLine) -> Check:
 def _running_checks(path: str, settings: Settings, progress: ProgressLine) -> Iterator[Check]:
     """Open the model, compare its kernels with their references and let it write; runs in the engine's thread."""
     try:
-        model = engine_access.open_model(settings, path, progress.show_opening)
-        try:
+        with closing(engine_access.open_model(settings, path, progress.show_opening)) as model:
             engine_access.check_kernels(model)
             yield Check(OK, "kernels", "compute what their references do, on this processor and these weights")
             yield _reply_check(model, progress)
-        finally:
-            progress.clear()
-            model.close()
     except Exception as error:
         if exit_code_of(error) is None:
             raise
-        progress.clear()
         yield Check(BAD, "run", clean_line(str(error), 200))
+    finally:
+        progress.clear()
 
 
 def _reply_check(model: Any, progress: ProgressLine) -> Check:

@@ -341,10 +341,9 @@ class AtHand:
     """Limit on all saved states together; 0 keeps none."""
 
 
-def conversations_at_hand(settings: Settings) -> AtHand:
-    """Return what the settings want of them."""
-    if settings.save_conversations == "off":
+def conversations_at_hand(settings: Settings, is_named: bool = False) -> AtHand:
+    """Return what the settings want of them; one that the user has named is saved whatever they say."""
+    if settings.save_conversations == "off" and not is_named:
         return AtHand()
     store = Store()
-    resumes, quota_bytes = settings.resume == "last", settings.kv_states_quota_bytes
-    return AtHand(Journal(store), store, resumes, quota_bytes)
+    return AtHand(Journal(store), store, settings.resume == "last", settings.kv_states_quota_bytes)

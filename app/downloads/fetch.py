@@ -169,8 +169,7 @@ class _Download:
 
     def _check(self, done_bytes: int) -> None:
         """Report progress while hashing the part on disk (minutes for a large file)."""
-        if not self._is_wanted():
-            raise Stopped(self._remote.name)
+        self._require_wanted()
         self._show("check", done_bytes)
 
     def _fill(self, part: PartFile) -> None:
@@ -183,8 +182,7 @@ class _Download:
             except (ConnectionCut, StatusError) as error:
                 if not part.left_bytes:
                     return  # it broke when everything had come
-                if not self._is_wanted():
-                    raise Stopped(self._remote.name) from None
+                self._require_wanted()
                 if self._n_restarts > n_restarts:
                     most_bytes = 0
                 if part.size_bytes - most_bytes >= _FRUIT_BYTES:
@@ -211,8 +209,7 @@ class _Download:
             if response.status == 200:
                 self._pass_over(response, part)
             while part.left_bytes:
-                if not self._is_wanted():
-                    raise Stopped(self._remote.name)
+                self._require_wanted()
                 piece = response.read(_PIECE_BYTES)
                 if not piece:
                     raise ConnectionCut(f"{self._remote.name}: the connection ended before the file did")
@@ -244,8 +241,7 @@ class _Download:
         done, name = 0, self._remote.name
         etag = _strong_etag(response.headers.get("ETag", ""))
         while done < part.size_bytes:
-            if not self._is_wanted():
-                raise Stopped(name)
+            self._require_wanted()
             piece = response.read(min(_PIECE_BYTES, part.size_bytes - done))
             if not piece:
                 raise ConnectionCut(f"{name}: the connection ended before the file did")
@@ -270,13 +266,15 @@ class _Download:
             raise DownloadError(f"{self._remote.name}: the hub sends another file than it described: try again",
                                 exit_codes.BAD_DATA)  # fmt: skip
 
+    def _require_wanted(self) -> None:
+        if not self._is_wanted():
+            raise Stopped(self._remote.name) from None
+
     def _wait(self, pause_s: float, part: PartFile, why: str) -> None:
         self._show("wait", part.size_bytes, why)
-        if not self._is_wanted():
-            raise Stopped(self._remote.name)
+        self._require_wanted()
         self._web.pause(pause_s)
-        if not self._is_wanted():
-            raise Stopped(self._remote.name)
+        self._require_wanted()
         self._marks.clear()
 
     def _show(self, stage: str, done_bytes: int, note: str = "") -> None:

@@ -61,7 +61,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
     lister = make_lister(settings)
     repository = hub.read_repository(web, wanted.repository, wanted.revision)
     choice, why = choose(
-        repository, wanted, lister.memory, lister.machine_rates(), lambda one: make_plan(one.files, target).is_begun
+        repository, wanted, lister.memory, lister.rates, lambda one: make_plan(one.files, target).is_begun
     )
     if sha256:
         _require_hash(choice, sha256)

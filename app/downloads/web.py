@@ -80,59 +80,6 @@ class _BoundedReader(io.BufferedReader):
         return piece
 
 
-class Lines:
-    """The open connections of one client, which sends one request at a time; arguments as of ``Web``."""
-
-    def __init__(self, headers_s: float, silence_s: float | None) -> None:
-        self._headers_s, self._silence_s = headers_s, silence_s
-        self._open: socket.socket | None = None
-        self.is_cut = False
-        """Whether no connection may be opened from now on."""
-
-    def handlers(self) -> list[urllib.request.BaseHandler]:
-        """Return what a library's opener takes instead of its own."""
-        lines = self
-
-        class Http(urllib.request.HTTPHandler):
-            def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
-                return super().do_open(lines._connecting(http_class), req, **arguments)
-
-        class Https(urllib.request.HTTPSHandler):
-            def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
-                return super().do_open(lines._connecting(http_class), req, **arguments)
-
-        return [Http(), Https()]
-
-    def cut(self) -> None:
-        """End what is open at once; any thread may call it."""
-        self.is_cut = True
-        if self._open is not None:
-            with suppress(OSError, ValueError):  # it has ended by itself
-                socket.socket.shutdown(self._open, socket.SHUT_RDWR)  # below TLS, which another thread is in
-
-    def hurry(self, timeout_s: float) -> None:
-        """Wait no longer than this for the next byte of the answer."""
-        if self._open is not None:
-            with suppress(OSError, ValueError):
-                self._open.settimeout(timeout_s)
-
-    def _connecting(self, http_class: Callable[..., Any]) -> Any:
-        def connect(*arguments: Any, **named: Any) -> Any:
-            connection = http_class(*arguments, **named)
-            connection.response_class = self._answer
-            return connection
-
-        return connect
-
-    def _answer(self, sock: socket.socket, *arguments: Any, **named: Any) -> _TimedAnswer:
-        self._open = sock
-        if self.is_cut:
-            self.cut()
-        if self._silence_s is not None:
-            sock.settimeout(self._silence_s)
-        return _TimedAnswer(time.monotonic() + self._headers_s, sock, *arguments, **named)
-
-
 class _TimedAnswer(http.client.HTTPResponse):
     """An answer that is given up where its headers are not whole in time: the library's timeout is one of each read."""
 
@@ -265,11 +212,14 @@ class Web:
     ) -> None:
         self.has_token = bool(token)
         self._token, self._token_host, self._timeout_s, self.pause = token, token_host, timeout_s, pause
-        self._lines = lines = Lines(headers_s, silence_s)
-        self._opener = urllib.request.build_opener(_NoRedirects, *lines.handlers())
+        self._headers_s, self._silence_s = headers_s, silence_s
+        self._open: socket.socket | None = None
+        """The connection: one request is sent at a time."""
+        self._has_given_up = False
+        self._opener = urllib.request.build_opener(_NoRedirects, *self._handlers())
         # What is meant for this machine, a token perhaps, is no proxy's business.
         direct = urllib.request.ProxyHandler({})
-        self._direct_opener = urllib.request.build_opener(_NoRedirects, direct, *lines.handlers())
+        self._direct_opener = urllib.request.build_opener(_NoRedirects, direct, *self._handlers())
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
         """Ask for an address, following redirects. Raises StatusError: it says no; or as ``ask`` does."""
@@ -294,11 +244,16 @@ class Web:
 
     def hurry(self, timeout_s: float) -> None:
         """Wait no longer than this for the next byte of the answer."""
-        self._lines.hurry(timeout_s)
+        if self._open is not None:
+            with suppress(OSError, ValueError):
+                self._open.settimeout(timeout_s)
 
     def give_up(self) -> None:
         """Cut what is open and refuse what would be asked next; any thread may call it."""
-        self._lines.cut()
+        self._has_given_up = True
+        if self._open is not None:
+            with suppress(OSError, ValueError):  # it has ended by itself
+                socket.socket.shutdown(self._open, socket.SHUT_RDWR)  # below TLS, which another thread is in
 
     def get_body(self, url: str) -> bytes:
         """Return a whole small answer, trying again where that may help. Raises DownloadError: none, or too large."""
@@ -341,7 +296,7 @@ class Web:
         if self._token and _may_have_token(urlsplit(url), self._token_host):
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         opener = self._direct_opener if urlsplit(url).hostname in THIS_MACHINE else self._opener
-        if self._lines.is_cut:
+        if self._has_given_up:
             raise ConnectionCut(f"{host_of(url)}: nothing is wanted any more")
         try:
             answered = opener.open(request, timeout=self._timeout_s)
@@ -354,6 +309,36 @@ class Web:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise unreachable(url, error) from None
         return Response(answered.status, answered.headers, url, answered)
+
+    def _handlers(self) -> list[urllib.request.BaseHandler]:
+        """Return what a library's opener takes instead of its own."""
+        web = self
+
+        class Http(urllib.request.HTTPHandler):
+            def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
+                return super().do_open(web._connecting(http_class), req, **arguments)
+
+        class Https(urllib.request.HTTPSHandler):
+            def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
+                return super().do_open(web._connecting(http_class), req, **arguments)
+
+        return [Http(), Https()]
+
+    def _connecting(self, http_class: Callable[..., Any]) -> Any:
+        def connect(*arguments: Any, **named: Any) -> Any:
+            connection = http_class(*arguments, **named)
+            connection.response_class = self._answer
+            return connection
+
+        return connect
+
+    def _answer(self, sock: socket.socket, *arguments: Any, **named: Any) -> _TimedAnswer:
+        self._open = sock
+        if self._has_given_up:
+            self.give_up()
+        if self._silence_s is not None:
+            sock.settimeout(self._silence_s)
+        return _TimedAnswer(time.monotonic() + self._headers_s, sock, *arguments, **named)
 
     def _accepted(self, response: Response) -> Response:
         if response.status in (200, 206):

@@ -87,10 +87,10 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
     from app.library import advice
 
     have = {_plain(entry.name) for entry in here} | {_plain(_TYPE.sub("", entry.title)) for entry in here}
-    rates, best = lister.machine_rates(), best_known(lister.memory, lister.machine_rates())
+    best = best_known(lister.memory, lister.rates)
     rows = []
     for model in sorted(known_models(), key=lambda one: (one is not best, one.parameters)):
-        chosen = advice.best_type(model.parameters, lister.memory, rates)
+        chosen = advice.best_type(model.parameters, lister.memory, lister.rates)
         if chosen is None or _plain(model.name) in have:
             continue
         needs = model.needs(chosen, lister.kv_type)
@@ -108,7 +108,7 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
                 repository=model.repository,  # without the type: not every repository has it
                 listed_on=checked_on(),
                 good_at=model.good_at,
-                better=_better(advice.better_quality(model.parameters, lister.memory, rates), chosen),
+                better=_better(advice.better_quality(model.parameters, lister.memory, lister.rates), chosen),
             )
         )
     return rows
@@ -126,7 +126,7 @@ def advice_line(lister: Lister) -> str:
     """Say in a line what suits this machine: "(5.1G free, 12 GB/s): 3B Q4_K_M, about 5.0 tok/s"; "" for nothing."""
     from app.library import advice
 
-    best = advice.best_suggestion(advice.suggestions(lister.memory, lister.machine_rates()))
+    best = advice.best_suggestion(advice.suggestions(lister.memory, lister.rates))
     if best is None:
         return ""
     speed = f", {lister.rates.read_gbps:.0f} GB/s" if lister.rates.read_gbps else ""

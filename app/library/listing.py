@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from app.library.header import HeaderCache, ModelHeader, read_header
 from app.library.places import FoundFile, Place, find_files
-from app.library.rates import KnownRates, load_rates, usual_threads
-from app.machine.reply_history import ReplyHistory, Usual, identity_of
+from app.library.rates import load_rates, usual_threads
+from app.machine.reply_history import ReplyHistory, Speeds, identity_of
 from app.program import paths
 from app.program.background import in_background
 from app.program.remote_model import ModelPlace, RemoteModel
@@ -109,7 +109,7 @@ class Lister:
     """Inputs of every row."""
 
     memory: MachineMemory
-    rates: KnownRates
+    rates: MachineRates
     history: ReplyHistory
     kv_type: str = "f16"
     weights_mode: str = "mmap"
@@ -141,24 +141,18 @@ class Lister:
         identity = identity_of(header.name, header.quantization, header.needs.weights_bytes, self.weights_mode)
         return self.outlook_of(needs, self.history.usual(identity))
 
-    def outlook_of(self, needs: ModelNeeds, usual: Usual | None = None) -> Outlook:
-        """Compare with the machine what a model needs. ``usual``: speeds of its earlier replies."""
+    def outlook_of(self, needs: ModelNeeds, usual: Speeds | None = None) -> Outlook:
+        """Compare with the machine what a model needs. ``usual``: median speeds of its earlier replies."""
         from engine.measure.fit import fit
 
-        found = fit(needs, self.memory, self.machine_rates())
+        found = fit(needs, self.memory, self.rates)
         decode_tps, prefill_tps = found.decode_tps, found.prefill_tps
         if usual is not None:
             decode_tps, prefill_tps = usual.decode_tps, usual.prefill_tps or prefill_tps
         return Outlook(found.verdict, found.needed_bytes, found.largest_ctx, decode_tps, prefill_tps, usual is not None)
 
-    def machine_rates(self) -> MachineRates:
-        """Return the rates as the engine's arithmetic takes them."""
-        from engine.measure.fit import MachineRates
 
-        return MachineRates(self.rates.read_gbps, self.rates.decode_gbps, self.rates.prefill_gops)
-
-
-def make_lister(settings: Settings, rates: KnownRates | None = None) -> Lister:
+def make_lister(settings: Settings, rates: MachineRates | None = None) -> Lister:
     """Look at this machine's memory as it is now, at speeds of earlier replies, and by default at its known rates."""
     from app.library.measure import memory_for_models
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.library.rates import KnownRates, remember_rates
+from app.library.rates import better_rates, remember_rates
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.measure import fit as fitting
@@ -78,7 +78,7 @@ def _measure(
     from engine.measure.speed_probe import measure_rates
 
     threads = threads or min(MOST_THREADS, host.cores().default_threads)
-    rates, known = fitting.MachineRates(), KnownRates()
+    rates = known = fitting.MachineRates()
     if host.available_memory_bytes() >= LEAST_FREE_BYTES:
         used = crew or Crew()
         try:
@@ -100,8 +100,7 @@ def _measure(
         best_gbps=known.read_gbps,
     )
     # Advice goes by the best: it must not change with the load of the moment.
-    best = known.joined(rates)
-    return readings, fitting.MachineRates(best.read_gbps, best.decode_gbps, best.prefill_gops)
+    return readings, better_rates(known, rates)
 
 
 def memory_for_models() -> fitting.MachineMemory:

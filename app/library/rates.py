@@ -7,15 +7,17 @@ The best of all measurements counts: another program can only make one slower. N
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from app.machine.reply_history import ReplyHistory, history_key, identity_of
 from app.program import paths
 from app.program.settings import MOST_THREADS, Settings
 from app.program.small_file import JsonFile
-from app.text.record import record
+
+if TYPE_CHECKING:
+    from engine.measure.fit import MachineRates
 
 TYPICAL_READ_GBPS = 10.0
 """Bandwidth of two memory channels of an old laptop, for estimates before anything was measured."""
@@ -27,21 +29,19 @@ _MOST_KEYS = 32
 _FASTEST = 1e6
 
 
-@record
-class KnownRates:
-    """As ``engine.measure.fit.MachineRates``, whose fields it has: this file imports no engine."""
+def better_rates(one: MachineRates, other: MachineRates) -> MachineRates:
+    """Return the better of both, figure by figure."""
+    return _rates(
+        max(filter(None, (one.read_gbps, other.read_gbps)), default=None),
+        _better_of_each(one.decode_gbps, other.decode_gbps),
+        _better_of_each(one.prefill_gops, other.prefill_gops),
+    )
 
-    read_gbps: float | None = None
-    decode_gbps: Mapping[str, float] = field(default_factory=dict)
-    prefill_gops: Mapping[str, float] = field(default_factory=dict)
 
-    def joined(self, other: Any) -> KnownRates:
-        """Return the better of both, figure by figure."""
-        return KnownRates(
-            _better(self.read_gbps, other.read_gbps),
-            _better_of_each(self.decode_gbps, other.decode_gbps),
-            _better_of_each(self.prefill_gops, other.prefill_gops),
-        )
+def _rates(*figures: Any) -> MachineRates:
+    from engine.measure.fit import MachineRates  # NumPy, which no first frame waits for
+
+    return MachineRates(*figures)
 
 
 def usual_threads(settings: Settings) -> int:
@@ -51,12 +51,12 @@ def usual_threads(settings: Settings) -> int:
     return settings.threads or host.cores().default_threads
 
 
-def load_rates(threads: int, path: Path | None = None) -> KnownRates:
+def load_rates(threads: int, path: Path | None = None) -> MachineRates:
     """Return the rates known for ``threads`` threads, else for the nearest number; empty where none are known."""
     known, identity = _read(path), identity_of("rates")
     nearest_first = sorted(range(1, MOST_THREADS + 1), key=lambda count: abs(count - threads))
     keys = (history_key(identity, count) for count in nearest_first)
-    return next((_checked(known[key]) for key in keys if key in known), KnownRates())
+    return next((_checked(known[key]) for key in keys if key in known), _rates())
 
 
 def known_read_gbps(threads: int) -> float:
@@ -65,11 +65,11 @@ def known_read_gbps(threads: int) -> float:
     return max(in_chat or 0.0, load_rates(threads).read_gbps or 0.0)
 
 
-def remember_rates(threads: int, rates: Any, path: Path | None = None) -> KnownRates:
-    """Keep a measurement (``engine.measure.fit.MachineRates``) and return what is known now."""
+def remember_rates(threads: int, rates: MachineRates, path: Path | None = None) -> MachineRates:
+    """Keep a measurement and return what is known now."""
     known = _read(path)
     key = history_key(identity_of("rates"), threads)
-    joined = _checked(known.pop(key, None)).joined(rates)
+    joined = better_rates(_checked(known.pop(key, None)), rates)
     known[key] = asdict(joined)
     _file(path).write(rates=dict(list(known.items())[-_MOST_KEYS:]))
     return joined
@@ -85,11 +85,10 @@ def _read(path: Path | None) -> dict[str, Any]:
     return rates if isinstance(rates, dict) else {}
 
 
-def _checked(found: Any) -> KnownRates:
-    if not isinstance(found, dict):
-        return KnownRates()
+def _checked(found: Any) -> MachineRates:
+    found = found if isinstance(found, dict) else {}
     read_gbps = found.get("read_gbps")
-    return KnownRates(
+    return _rates(
         float(read_gbps) if _is_rate(read_gbps) else None,
         _checked_by_type(found.get("decode_gbps")),
         _checked_by_type(found.get("prefill_gops")),
@@ -104,10 +103,6 @@ def _checked_by_type(found: Any) -> dict[str, float]:
 
 def _is_rate(value: Any) -> TypeGuard[float]:
     return type(value) in (int, float) and 0 < value < _FASTEST  # NaN is in no range
-
-
-def _better(one: float | None, other: float | None) -> float | None:
-    return max((rate for rate in (one, other) if rate), default=None)
 
 
 def _better_of_each(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:

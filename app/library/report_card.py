@@ -15,7 +15,7 @@ from app.chat.turns import Turns
 from app.conversations.conversation import ChatMessage
 from app.conversations.export import write_new
 from app.library.rates import known_read_gbps
-from app.machine.reply_history import ReplyHistory, identity_of
+from app.machine.reply_history import ReplyHistory, Speeds, identity_of
 from app.program import paths
 from app.program.refusals import Refusal
 from app.program.version import installed_version
@@ -32,14 +32,6 @@ _STYLE = (
     "text{font-family:ui-monospace,monospace;font-size:15px;fill:#e8e2d6}.label{fill:#9a9384}"
     ".big{font-size:30px;font-weight:bold;fill:#e0a458}.name{font-size:18px;font-weight:bold}"
 )
-
-
-@record
-class Speeds:
-    """Tokens a second of one kind of work; 0 for unknown."""
-
-    decode_tps: float = 0.0
-    prefill_tps: float = 0.0
 
 
 @record

@@ -10,7 +10,7 @@ from app.library.header import HeaderCache, ModelHeader
 from app.library.known import advice_line, offers
 from app.library.listing import ModelEntry, in_order, make_lister, read_models
 from app.library.places import file_at, find_files, places
-from app.library.rates import TYPICAL_READ_GBPS, KnownRates, known_read_gbps, load_rates, usual_threads
+from app.library.rates import TYPICAL_READ_GBPS, known_read_gbps, load_rates, usual_threads
 from app.program.background import in_background
 from app.program.refusals import bug_line
 from app.program.settings import Settings
@@ -63,10 +63,12 @@ class Scan:
             self.found = Found(self.found.entries, is_done=True, trouble=clean_line(bug_line(error), 200))
 
     def _look(self) -> None:
+        from engine.measure.fit import MachineRates  # NumPy, which no first frame waits for
+
         settings = self._settings
         threads = usual_threads(settings)
         measured, gbps = load_rates(threads), known_read_gbps(threads)
-        rates = measured if measured.read_gbps else KnownRates(gbps or TYPICAL_READ_GBPS)
+        rates = measured if measured.read_gbps else MachineRates(gbps or TYPICAL_READ_GBPS)
         lister = make_lister(settings, rates)
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)

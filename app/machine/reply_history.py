@@ -47,11 +47,11 @@ class Earlier:
 
 
 @record
-class Usual:
-    """Median speeds of earlier replies; 0 for unknown."""
+class Speeds:
+    """Tokens a second; 0 for unknown."""
 
-    decode_tps: float
-    prefill_tps: float
+    decode_tps: float = 0.0
+    prefill_tps: float = 0.0
 
 
 class ReplyHistory:
@@ -74,12 +74,12 @@ class ReplyHistory:
         median = statistics.median(reply.decode_tps for reply in replies)
         return Earlier(len(replies), median, best.decode_tps, best.finished_unix_s)
 
-    def usual(self, identity: str) -> Usual | None:
+    def usual(self, identity: str) -> Speeds | None:
         """Return the usual speeds of the thread count that wrote fastest; None where there was no reply."""
         import statistics
 
         speeds = [
-            Usual(
+            Speeds(
                 statistics.median(reply.decode_tps for reply in replies),
                 statistics.median(reply.prefill_tps for reply in replies),
             )

@@ -54,7 +54,7 @@ def load_persona(name: str) -> Persona:
         return Persona(text)
     lines = (line.partition(":") for line in head[1].splitlines())
     parameters = {key.strip(): _number(value.strip()) for key, _, value in lines}
-    known = [one.name for one in fields(SamplingSettings) if one.name != "given"]
+    known = [one.name for one in fields(SamplingSettings)]
     for key in parameters:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]

@@ -25,7 +25,6 @@ MOST_THREADS = 128
 """``engine.plan.crew.MOST_THREADS``, which is dear to import; a test compares them."""
 _MAX_COUNT = 2**31 - 1
 _MOST_SHOWN = 10**40
-_GIVEN, _SOURCES = "given", "sources"
 _TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 AUTO = "auto"
 """Leaves a choice to the program."""
@@ -76,8 +75,6 @@ class SamplingSettings:
     """Longest answer in tokens; 0 = until the model ends it or the context is full."""
     seed: int = _setting(least=-1, most=2**63 - 1)
     """The same seed gives the same text again; -1 = another one each time."""
-    given: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """Those that the user has set. What a model's file recommends goes before the others."""
 
 
 @record
@@ -158,6 +155,15 @@ class Settings:
     """Where values come from, by dotted key, that are not the defaults."""
 
     @property
+    def given_sampling(self) -> dict[str, Any]:
+        """Values of ``sampling`` that the user has set; what a model's file recommends goes before the others."""
+        return {
+            one.name: getattr(self.sampling, one.name)
+            for one in fields(self.sampling)
+            if f"sampling.{one.name}" in self.sources
+        }
+
+    @property
     def kv_states_quota_bytes(self) -> int:
         """Limit on all saved states together; 0 where none are kept."""
         return int(self.kv_states_quota_gb * (1 << 30)) if self.keep_kv_states == "on" else 0
@@ -180,7 +186,7 @@ def built_in_settings() -> Settings:
     values = read_toml(path, "settings file", SettingsError)
     settings = _build(Settings, values, str(path))
     assert isinstance(settings, Settings)
-    return dataclasses.replace(settings, sampling=dataclasses.replace(settings.sampling, given=frozenset()))
+    return settings
 
 
 def load_settings(user_file: Path | None = None) -> Settings:
@@ -207,14 +213,11 @@ def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Setting
 def override(settings: Settings, key: str, value: object, source: str) -> Settings:
     """Set one value by its dotted key; ``source``: what the user typed. Raises SettingsError: it is not allowed."""
     table, _, name = key.rpartition(".")
-    holder = getattr(settings, table) if table else settings
     try:
-        changes = {name: _checked(holder, name, value, source)}
+        checked = _checked(getattr(settings, table) if table else settings, name, value, source)
     except SettingsError as error:
         raise SettingsError(str(error), exit_codes.USAGE) from None
-    if table:
-        changes = {table: _changed(holder, changes)}
-    return dataclasses.replace(settings, **changes, sources={**settings.sources, key: Source.COMMAND_LINE})
+    return _with_value(settings, key, checked, {**settings.sources, key: Source.COMMAND_LINE})
 
 
 def value_of(settings: Settings, key: str) -> Any:
@@ -228,11 +231,14 @@ def taken_from(settings: Settings, key: str, other: Settings) -> Settings:
     sources = {name: source for name, source in settings.sources.items() if name != key}
     if key in other.sources:
         sources[key] = other.sources[key]
+    return _with_value(settings, key, value_of(other, key), sources)
+
+
+def _with_value(settings: Settings, key: str, value: Any, sources: Mapping[str, Source]) -> Settings:
     table, _, name = key.rpartition(".")
-    changes: dict[str, Any] = {name: value_of(other, key)}
+    changes = {name: value}
     if table:
-        given = {one for one in settings.sampling.given if one != name} | ({name} & other.sampling.given)
-        changes = {table: dataclasses.replace(settings.sampling, **changes, given=frozenset(given))}
+        changes = {table: dataclasses.replace(getattr(settings, table), **changes)}
     return dataclasses.replace(settings, **changes, sources=sources)
 
 
@@ -318,18 +324,12 @@ def _merge_table(settings: Any, values: Mapping[str, Any], source: str, prefix: 
             changes[name] = _merge_table(current, value, source, f"{prefix}{name}.")
         else:
             raise SettingsError(f"{where} is {_kind(value)}; it must be a table: [{name}]", exit_codes.BAD_DATA)
-    return _changed(settings, changes)
-
-
-def _changed(table: Any, changes: dict[str, Any]) -> Any:
-    """Return the table with other values, and what was set noted where that is asked for."""
-    given = {_GIVEN: getattr(table, _GIVEN) | changes.keys()} if hasattr(table, _GIVEN) else {}
-    return dataclasses.replace(table, **changes, **given)
+    return dataclasses.replace(settings, **changes)
 
 
 def _fields(table: Any) -> list[Any]:
     """Return the fields that stand in the file."""
-    return [one for one in fields(table) if one.name not in (_GIVEN, _SOURCES)]
+    return [one for one in fields(table) if one.name != "sources"]
 
 
 def _nearest(dotted: str, name: str) -> str:

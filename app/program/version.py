@@ -1,11 +1,11 @@
-"""The version of the installed program."""
+"""Versions of the installed program, and of packages that it runs on."""
 
 
-def installed_version() -> str:
-    """Return the version, or "unknown" where the program runs from a folder without being installed."""
+def installed_version(package: str = "jalopy") -> str:
+    """Return a package's version, or "unknown" where it is not installed, as the program in a folder."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("jalopy")
+        return version(package)
     except PackageNotFoundError:
         return "unknown"

@@ -6,11 +6,11 @@ What concerns the engine here (threads, its cache, reading ahead, dropping what 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.chat import commands, events
+from app.chat import commands, events, opening
 from app.chat.answer_form import GRAMMAR, REGEX, AnswerForm
 from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
@@ -21,7 +21,6 @@ from app.conversations.thinking import Thinking
 from app.downloads.refusal import DownloadError
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace, RemoteModel
-from app.program.settings import SamplingSettings
 from app.remote.exchange import Exchange, Listed, find_key
 from app.remote.turn import Begun, RemoteTurn
 from app.text.clean_text import clean_line
@@ -60,7 +59,7 @@ class RemoteWorker:
         self,
         wire: Wire,
         options: ChatOptions,
-        sampling: Callable[[], SamplingSettings],
+        sampling: Callable[[], Mapping[str, float]],
         exchange: Callable[[RemoteModel, str], Exchange] = Exchange,
     ) -> None:
         self._wire, self._options, self._sampling, self._exchange = wire, options, sampling, exchange
@@ -136,7 +135,7 @@ class RemoteWorker:
             self._begin(command.system, command.turns, command.n_dropped)
         else:
             self._begin(command.system)
-        self._wire.thinking = str(ThinkingMode.parse(self._options.recall_thinking(place)))
+        self._wire.thinking = str(ThinkingMode.parse(opening.recall_thinking(self._options.settings, place)))
         if self._options.generation is not None:
             self._options.generation.recall(place)
         name = clean_line(place.name, 60)
@@ -153,7 +152,7 @@ class RemoteWorker:
             return
         thinking = ThinkingMode.parse(command.mode)
         self._wire.thinking = str(thinking)
-        trouble = self._options.remember_thinking(self._open.model, self._wire.thinking)
+        trouble = opening.remember_thinking(self._open.model, self._wire.thinking)
         if thinking.budget_tokens is not None:
             trouble = "a server is only told to think, not how long"
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
@@ -228,8 +227,7 @@ class RemoteWorker:
 
     def _how(self) -> dict[str, Any]:
         """Return what the user has set; the rest is the server's choice."""
-        chosen = self._sampling()
-        given = {_FIELDS.get(name, name): getattr(chosen, name) for name in sorted(chosen.given)}
+        given = {_FIELDS.get(name, name): value for name, value in sorted(self._sampling().items())}
         given = {name: value for name, value in given.items() if not (name == "seed" and value < 0)}
         if not given.get("max_tokens", 1):
             del given["max_tokens"]

@@ -41,11 +41,6 @@ ENDING_S = 0.7
 """How long answers may take to end with the server; then their connections are cut."""
 ENGINE_S = 0.3
 """How long the engine's thread gets after them."""
-_ENDINGS = {
-    signal.SIGINT: exit_codes.INTERRUPTED,
-    signal.SIGTERM: exit_codes.TERMINATED,
-    signal.SIGHUP: exit_codes.HANGUP,
-}
 
 
 class Running:
@@ -97,7 +92,7 @@ class Running:
         loop = self._loop = asyncio.get_running_loop()
         loop.set_exception_handler(_note_fault)
         if threading.current_thread() is threading.main_thread():
-            for number, code in _ENDINGS.items():
+            for number, code in exit_codes.BY_SIGNAL.items():
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     loop.add_signal_handler(number, self._end, code)
         log(f"{self._model_id} at {_url(self._listener)}: opening the model")

@@ -79,12 +79,6 @@ EXIT_PATIENCE_S = 1.5
 SAVING_PATIENCE_S = 1.0
 """Limit on the wait for a slow disk when leaving; a signal's exit code comes within ``EXIT_PATIENCE_S``."""
 
-_SIGNAL_EXITS = {
-    signal.SIGTERM: exit_codes.TERMINATED,
-    signal.SIGHUP: exit_codes.HANGUP,
-    signal.SIGINT: exit_codes.INTERRUPTED,
-}
-
 
 class JalopyApp(App[None], inherit_bindings=False):
     """The terminal application."""
@@ -374,7 +368,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             stop_and_go_on_between_events(self._driver)
         # signal.signal with App.exit does not end Textual; the loop's own handlers do (Textual#5140).
         loop = asyncio.get_running_loop()
-        for number, code in _SIGNAL_EXITS.items():
+        for number, code in exit_codes.BY_SIGNAL.items():
             loop.add_signal_handler(number, self._leave, code)
 
     @contextmanager

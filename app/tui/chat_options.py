@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from app.machine.low_power import is_on_battery
 from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import watch_machine
 from app.program import paths
-from app.program.settings import SamplingSettings, Settings
+from app.program.settings import Settings
 
 
 def chat_options(settings: Settings) -> ChatOptions:
@@ -35,13 +35,10 @@ def chat_options(settings: Settings) -> ChatOptions:
         on_opened=remember_opened,
         open_history=lambda: ReplyHistory(paths.speeds_file()),
         examine=partial(_examine, settings),
-        remember_tuned=engine_access.remember_tuned,
-        kernels_version=engine_access.kernels_version,
         try_lookahead=engine_access.try_lookahead,
         watch_conditions=watch_machine,
         state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
-        remote=partial(_remote_worker, generation.settings),
-        may_pin=settings.pin_threads == "auto",
+        remote=partial(_remote_worker, lambda: generation.differing),
         tells_pieces=False,
     )
 
@@ -58,15 +55,9 @@ def shell_options(settings: Settings, keeps_states: bool, form: AnswerForm | Non
         sampling=partial(engine_access.make_sampling, settings),
         form=FormChoice(form),
         check_model=engine_access.check_model,
-        context_size=settings.context_size or None,
-        kv_type=settings.kv_type,
-        max_tokens=settings.sampling.max_tokens,
-        guesses_ahead=settings.guess_ahead == "on",
-        recall_thinking=partial(engine_access.recall_thinking, settings),
-        remember_thinking=engine_access.remember_thinking,
-        recall_tuned=engine_access.recall_tuned,
+        settings=settings,
         state_files=partial(engine_access.state_files, settings) if keeps_states else None,
-        remote=partial(_remote_worker, lambda: settings.sampling),
+        remote=partial(_remote_worker, lambda: settings.given_sampling),
         tells_pieces=True,
     )
 
@@ -77,7 +68,7 @@ def may_read_ahead(settings: Settings) -> bool:
     return wanted == "on" or (wanted == "auto" and not is_on_battery())
 
 
-def _remote_worker(sampling: Callable[[], SamplingSettings], wire: Wire, options: ChatOptions) -> Worker:
+def _remote_worker(sampling: Callable[[], Mapping[str, float]], wire: Wire, options: ChatOptions) -> Worker:
     from app.remote.worker import RemoteWorker  # imports an HTTP client
 
     return RemoteWorker(wire, options, sampling)

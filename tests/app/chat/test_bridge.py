@@ -22,6 +22,7 @@ from app.chat.status import Activity
 from app.chat.wire import QUEUE_LENGTH, Wire
 from app.conversations.conversation import Ending
 from app.program import paths
+from app.program.settings import built_in_settings, override
 from engine.errors import BrokenModelError, Cancelled, GGUFError
 from tests.app.fake_engine import Gate, Script
 
@@ -139,7 +140,7 @@ def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
 
 
 def test_a_context_that_does_not_fit_names_the_one_that_does(script):
-    engine = Engine(script, context_size=4096)
+    engine = Engine(script, settings=override(built_in_settings(), "context_size", 4096, "--ctx"))
     engine.bridge.send(Load(Path("model.gguf"), None))
     assert "512 fit" in engine.wait_for(ModelFailed).reason
     assert script.opened[-1].is_closed

@@ -9,6 +9,7 @@ from app.chat.bridge import EngineBridge
 from app.chat.commands import Ask, Load, Regenerate
 from app.chat.events import GenerationFinished, ModelLoaded, TurnsDropped
 from app.chat.options import ChatOptions
+from app.program.settings import built_in_settings, override
 from engine import Model, Sampling
 from tests.app.chat.test_bridge import _PATIENCE_S, Engine
 from tests.app.chat.test_bridge_replies import collect
@@ -28,11 +29,11 @@ class RealEngine(Engine):
     patience_s = 250.0
 
     def __init__(self) -> None:
+        settings = built_in_settings()
         options = ChatOptions(
             lambda path, progress=None: Model.open(path, threads=1, progress=progress),
             lambda model: Sampling.greedy(),
-            context_size=1200,
-            max_tokens=30,
+            settings=override(override(settings, "context_size", 1200, "--ctx"), "sampling.max_tokens", 30, "-n"),
         )
         self.bridge, self.messages = EngineBridge(options), []
         self.bridge.start()

@@ -37,12 +37,7 @@ def script() -> Script:
 
 @pytest.fixture
 def engine(script: Script) -> Iterator[Engine]:
-    kept: dict[str, str] = {}
-    engine = Engine(
-        script,
-        recall_thinking=lambda path: kept.get(path.name, "auto"),
-        remember_thinking=lambda path, mode: kept.update({path.name: mode}),
-    )
+    engine = Engine(script)
     yield engine
     assert engine.bridge.close(_PATIENCE_S)
 

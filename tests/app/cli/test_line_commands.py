@@ -91,7 +91,7 @@ def test_generation_is_chosen_by_the_words_of_the_chat(talk: Talk, script: Scrip
     assert "/set temperature: the value is 11; allowed: a number from 0 to 10" in err
     assert script.opened[0].sessions[0].samplings[-1].settings.temperature == 0.3
     assert "temperature 0.3. /set" in talk("/set")  # the next start of this model
-    sampling = replace(built_in_settings().sampling, temperature=1.5, given=frozenset({"temperature"}))
+    sampling = replace(built_in_settings().sampling, temperature=1.5)
     given = {"sampling": sampling, "sources": {"sampling.temperature": Source.COMMAND_LINE}}
     assert "temperature is 1.5 (command line)" in talk("/set temperature", **given)
 

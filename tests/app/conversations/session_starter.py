@@ -11,7 +11,8 @@ import sys
 
 from app.chat.options import ChatOptions
 from app.chat.talk import Talk
-from app.cli.run import go_on_with, session_at_hand
+from app.cli.run import go_on_with
+from app.conversations.journal import conversations_at_hand
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from tests.app.fake_engine import Script
@@ -20,7 +21,7 @@ from tests.app.fake_engine import Script
 def open_session(name: str) -> Talk:
     """Open the conversation of that name, or begin it."""
     options = ChatOptions(open_model=Script().open_model, sampling=lambda model: None)
-    talk = Talk(options, session_at_hand(built_in_settings()))
+    talk = Talk(options, conversations_at_hand(built_in_settings(), is_named=True))
     try:
         opened = go_on_with(name, talk)
     except BaseException:

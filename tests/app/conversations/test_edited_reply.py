@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.conversations.edited_reply import edited_ids, reply_text
+from app.chat.live_conversation import edited_ids, reply_text
 from app.conversations.thinking import tag_ids
 from app.text.clean_text import clean_text
 from engine.tokenizer import Tokenizer

@@ -21,12 +21,11 @@ from app.downloads.source import choices_of, parse_wanted, type_of
 from app.downloads.web import Web
 from app.library import listing
 from app.library.places import Place
-from app.library.rates import KnownRates
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from engine.errors import FileUnreadableError
-from engine.measure.fit import MachineMemory
+from engine.measure.fit import MachineMemory, MachineRates
 from tests.app.downloads import local_hub
 from tests.app.downloads.local_hub import COMMIT, LocalHub, cut, endless, redirect, slow, stalls, status, web_page
 from tests.app.downloads.pulling import GIB, NAME, REPOSITORY, client, content, get, left_over, refusal
@@ -77,7 +76,7 @@ def test_a_type_can_be_named_in_any_case_and_advice_chooses_without_one(
         server.add(REPOSITORY, f"tiny-{quant}.gguf" if quant == "F16" else "tiny-Q4_K_M.gguf", content(quant))
     assert get(target, f"{REPOSITORY}:q4_k_m") == exit_codes.OK
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]
-    monkeypatch.setattr(listing, "load_rates", lambda threads: KnownRates(12.0))
+    monkeypatch.setattr(listing, "load_rates", lambda threads: MachineRates(12.0))
     assert get(target) == exit_codes.OK
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]  # the usual type, which is there already
 
@@ -90,7 +89,7 @@ def test_what_was_begun_goes_on_though_advice_has_changed(
     refusal(target)
     assert (target / "tiny-Q4_K_M.gguf.part").stat().st_size == 70_000
     server.faults.clear()
-    monkeypatch.setattr(listing, "load_rates", lambda threads: KnownRates(12.0))  # now Q8_0 would be advised
+    monkeypatch.setattr(listing, "load_rates", lambda threads: MachineRates(12.0))  # now Q8_0 would be advised
     assert get(target) == exit_codes.OK
     assert "begun earlier" in capsys.readouterr().out
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]

@@ -17,10 +17,9 @@ import numpy as np
 from app.library.header import HeaderCache
 from app.library.listing import Lister, list_models
 from app.library.places import Place, find_files
-from app.library.rates import KnownRates
 from app.machine.reply_history import ReplyHistory
 from engine.gguf.read import read_gguf
-from engine.measure.fit import MachineMemory
+from engine.measure.fit import MachineMemory, MachineRates
 from tests.engine import tiny_gguf
 
 N_TOKENS, N_MERGES = 128_256, 280_147
@@ -48,7 +47,7 @@ def timed(what: str, work: Callable[[], int]) -> None:
 
 def main(n_models: int) -> None:
     """Time the names, the first list and the second, and reading whole headers for comparison."""
-    lister = Lister(MachineMemory(8 << 30, 6 << 30), KnownRates(12.0), ReplyHistory())
+    lister = Lister(MachineMemory(8 << 30, 6 << 30), MachineRates(12.0), ReplyHistory())
     with tempfile.TemporaryDirectory() as directory:
         places = [Place("here", Path(directory))]
         write_models(Path(directory), n_models)

@@ -11,7 +11,6 @@ from app.downloads.source import parse_wanted
 from app.library import advice, rows
 from app.library.known import advice_line, best_known, checked_on, known_models, offers
 from app.library.listing import Lister
-from app.library.rates import KnownRates
 from app.machine.reply_history import ReplyHistory
 from engine.measure.fit import MachineMemory, MachineRates
 from engine.models import ARCHITECTURES
@@ -21,7 +20,7 @@ GIB = 1 << 30
 
 def lister(available: float, read_gbps: float | None = 12.0) -> Lister:
     memory = MachineMemory(8 * GIB, int(available * GIB))
-    return Lister(memory, KnownRates(read_gbps), ReplyHistory())
+    return Lister(memory, MachineRates(read_gbps), ReplyHistory())
 
 
 def test_the_list_is_sound_and_has_a_date() -> None:

@@ -11,13 +11,13 @@ from app.library import rows
 from app.library.header import HeaderCache
 from app.library.listing import Lister, ModelEntry, Outlook, list_models
 from app.library.places import Place, find_files
-from app.library.rates import KnownRates, load_rates, remember_rates
+from app.library.rates import load_rates, remember_rates
 from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
-from engine.measure.fit import MachineMemory
+from engine.measure.fit import MachineMemory, MachineRates
 from tests.engine import tiny_gguf
 
 GIB = 1 << 30
-RATES = KnownRates(12.0, {"Q8_0": 10.0}, {"Q8_0": 40.0})
+RATES = MachineRates(12.0, {"Q8_0": 10.0}, {"Q8_0": 40.0})
 
 
 def lister(**changes: object) -> Lister:
@@ -52,7 +52,7 @@ def test_an_estimate_is_marked_and_a_measurement_is_not(tmp_path: Path) -> None:
 
 def test_without_measurements_no_speed_is_claimed(tmp_path: Path) -> None:
     tiny_gguf.write(tmp_path / "m.gguf")
-    (entry,) = entries(tmp_path, rates=KnownRates())
+    (entry,) = entries(tmp_path, rates=MachineRates())
     assert entry.outlook is not None
     assert entry.outlook.decode_tps is None
     assert rows.row(entry, 80).split()[-2:] == ["-", "-"]
@@ -124,26 +124,26 @@ def test_two_contexts_are_shown_where_not_all_of_it_fits() -> None:
 
 def test_the_best_of_all_measurements_of_a_machine_counts(tmp_path: Path) -> None:
     path = tmp_path / "s" / "rates.json"
-    assert load_rates(2, path) == KnownRates()
-    remember_rates(2, KnownRates(10.0, {"Q4_K": 8.0}, {"Q4_K": 30.0}), path)
-    remember_rates(2, KnownRates(9.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {}), path)
-    assert load_rates(2, path) == KnownRates(10.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {"Q4_K": 30.0})
+    assert load_rates(2, path) == MachineRates()
+    remember_rates(2, MachineRates(10.0, {"Q4_K": 8.0}, {"Q4_K": 30.0}), path)
+    remember_rates(2, MachineRates(9.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {}), path)
+    assert load_rates(2, path) == MachineRates(10.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {"Q4_K": 30.0})
     assert load_rates(1, path) == load_rates(4, path) == load_rates(2, path), "the nearest number that was measured"
-    remember_rates(4, KnownRates(20.0), path)
+    remember_rates(4, MachineRates(20.0), path)
     assert (load_rates(3, path).read_gbps, load_rates(64, path).read_gbps) == (10.0, 20.0)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2, "rates": 3}', b'{"version": 9}', b"[" * 100_000])
 def test_damaged_measurements_are_none(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "rates.json").write_bytes(content)
-    assert load_rates(2, tmp_path / "rates.json") == KnownRates()
+    assert load_rates(2, tmp_path / "rates.json") == MachineRates()
 
 
 def test_a_rate_of_hundreds_of_digits_was_never_measured(tmp_path: Path) -> None:
     path = tmp_path / "s" / "rates.json"
-    remember_rates(2, KnownRates(10.0), path)
+    remember_rates(2, MachineRates(10.0), path)
     path.write_text(path.read_text().replace("10.0", "1" + "0" * 400))
-    assert load_rates(2, path) == KnownRates()
+    assert load_rates(2, path) == MachineRates()
 
 
 def test_a_hundred_models_are_found_and_read_from_the_cache_the_second_time(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from app.cli.dispatch import main
 from app.conversations.conversation import ChatMessage, ReplyFigures, Role
 from app.library.report_card import (
-    Speeds,
     as_svg,
     as_text,
     bench_identity,
@@ -22,7 +21,7 @@ from app.library.report_card import (
     speeds_of,
     write_card,
 )
-from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
+from app.machine.reply_history import PastReply, ReplyHistory, Speeds, history_key, identity_of
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from tests.app.chat_driver import chatting

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from app.chat.events import Event, ModelLoaded, TextGenerated
@@ -12,7 +13,6 @@ from app.chat.options import ChatOptions
 from app.chat.talk import Talk
 from app.conversations.journal import AtHand
 from app.program.remote_model import RemoteModel
-from app.program.settings import SamplingSettings, built_in_settings
 from app.remote.exchange import Exchange, Limits
 from app.remote.worker import RemoteWorker
 from tests.app.fake_engine import Script
@@ -27,7 +27,7 @@ def talking(
     script: Script | None = None,
     at_hand: AtHand | None = None,
     limits: Limits = Limits(),  # noqa: B008 - it does not change
-    sampling: SamplingSettings = built_in_settings().sampling,  # noqa: B008 - the same
+    sampling: Mapping[str, float] = MappingProxyType({}),
     opened: Any = None,
 ) -> Iterator[Talk]:
     """Open a server's model for the length of the block."""

@@ -20,7 +20,6 @@ from app.chat.wire import Wire
 from app.downloads.refusal import DownloadError
 from app.program.refusals import Refusal
 from app.program.remote_model import RemoteModel, server_address
-from app.program.settings import built_in_settings
 from app.remote import exchange as exchanges
 from app.remote.exchange import VARIABLE, Exchange, Listed, find_key
 from app.remote.pieces import Piece, events, piece_of
@@ -266,7 +265,7 @@ def test_plain_http_to_another_machine_is_said_and_has_no_key(monkeypatch: pytes
     far = RemoteModel("http://192.0.2.7:8000/v1")
     options = ChatOptions(open_model=Script().open_model, sampling=lambda model: None)
     wire = Wire(time.monotonic)
-    worker = RemoteWorker(wire, options, lambda: built_in_settings().sampling, Far)
+    worker = RemoteWorker(wire, options, dict, Far)
     worker.obey(Load(far, None))
     (loaded,) = wire.drain()
     assert isinstance(loaded, ModelLoaded)

@@ -189,7 +189,7 @@ def test_what_the_user_set_is_sent_and_nothing_else() -> None:
     with answering(stream("a"), stream("b"), stream("c")) as api:
         with talking(api.url, "small") as talk:
             list(talk.ask("hi"))
-        with talking(api.url, sampling=settings.sampling) as talk:
+        with talking(api.url, sampling=settings.given_sampling) as talk:
             for mode in ("high", "off"):
                 list(talk.think(mode))
                 list(talk.ask("hi"))

@@ -16,13 +16,13 @@ from app.library import listing, scan
 from app.library.header import HeaderCache, ModelHeader, read_header
 from app.library.measure import EngineReadings
 from app.library.places import Place
-from app.library.rates import KnownRates, remember_rates
+from app.library.rates import remember_rates
 from app.machine.reply_history import ReplyHistory, history_key, identity_of
 from app.program import paths
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.question import SwitchModelScreen, price_line
 from engine.errors import GGUFError, MemoryPlanError
-from engine.measure.fit import MachineMemory
+from engine.measure.fit import MachineMemory, MachineRates
 from tests.app import chat_driver
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
@@ -359,7 +359,7 @@ async def test_what_waited_for_another_model_begins_its_new_conversation() -> No
 
 
 async def test_the_price_of_a_typed_path_is_named_with_its_time(directory: Path) -> None:
-    remember_rates(2, KnownRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
+    remember_rates(2, MachineRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
     async with chatting() as driver:
         await driver.ask("what is this")
         await driver.say(f"/model {directory / 'second.gguf'}")
@@ -385,7 +385,7 @@ async def test_a_model_that_fails_to_open_leaves_the_conversation_to_the_next_on
 
 async def test_measuring_asks_the_engine_and_fills_in_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     def examine(*_: Any) -> None:
-        remember_rates(2, KnownRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
+        remember_rates(2, MachineRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
 
     with_options(monkeypatch, examine=examine)
     async with chatting() as driver:

@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from app.chat import opening
 from app.chat.options import ChatOptions
 from app.program.settings import built_in_settings
 from app.program.state import Measured, TunedChoice
@@ -74,21 +76,20 @@ async def tuning(
     options = ChatOptions(
         open_model=script.open_model,
         sampling=lambda model: None,
-        recall_tuned=memory.recall,
-        remember_tuned=memory.remember,
-        kernels_version=lambda: "k1",
         watch_conditions=machine.watch,
         try_lookahead=try_lookahead,
     )
     chosen = dataclasses.replace(built_in_settings(), **settings)
     app = JalopyApp(chosen, Path("model.gguf"), options=options, clock=script.clock)
-    async with app.run_test(size=size) as pilot:
-        driver = Driver(app, pilot, script)
-        await driver.ready()
-        yield driver
-        for gate in (script.prefill_gate, script.token_gate):
-            if gate:
-                gate.open()
+    remembering = {"recall_tuned": memory.recall, "remember_tuned": memory.remember, "kernels_version": lambda: "k1"}
+    with patch.multiple(opening, **remembering):
+        async with app.run_test(size=size) as pilot:
+            driver = Driver(app, pilot, script)
+            await driver.ready()
+            yield driver
+            for gate in (script.prefill_gate, script.token_gate):
+                if gate:
+                    gate.open()
 
 
 async def shown(driver: Driver, part: str) -> str:
