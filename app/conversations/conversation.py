@@ -58,13 +58,15 @@ class ReplyFigures:
 
     def continued_by(self, more: ReplyFigures) -> ReplyFigures:
         """Return the figures of a reply that was stopped with these and went on with ``more``."""
-        timed = [(one.tokens - 1, one.decode_tps) for one in (self, more) if one.decode_tps]
-        seconds = sum(n / tps for n, tps in timed)
-        ranges = [one.range_tps for one in (self, more) if one.range_tps is not None]
+        seconds = [
+            (figures.tokens - 1) / figures.decode_tps for figures in (self, more) if figures.decode_tps is not None
+        ]
+        counted = sum(figures.tokens - 1 for figures in (self, more) if figures.decode_tps is not None)
+        ranges = [figures.range_tps for figures in (self, more) if figures.range_tps is not None]
         return replace(
             self,
             tokens=self.tokens + more.tokens,
-            decode_tps=sum(n for n, _ in timed) / seconds if seconds > 0 else None,
+            decode_tps=counted / sum(seconds) if sum(seconds) > 0 else None,
             range_tps=(min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None,
             guessed_tokens=self.guessed_tokens + more.guessed_tokens,
         )

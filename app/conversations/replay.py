@@ -40,9 +40,9 @@ FORMAT = "jalopy conversation"
 VERSION = 1
 MOST_TITLE_CHARS = 120
 _MOST_NAME_CHARS = 80
-MOST_PATH_CHARS = 4096
+_MOST_PATH_CHARS = 4096
 _MOST_WAITING = 64
-LARGEST = 1 << 53
+_LARGEST = 1 << 53
 NOTHING = 0
 """The number of no messages."""
 _LARGEST_LINK = (1 << 32) - 1
@@ -190,6 +190,19 @@ class Replay:
         self._is_unsure = False
         """Whether something was lost since the last record that says what it was written behind."""
         self._part: _Part | None = None
+        self._takes: dict[str, Callable[[Record, int], None]] = {
+            "head": self._head,
+            "model": self._model,
+            "say": self._say,
+            "part": self._take_part,
+            "reply": self._reply,
+            "keep": self._keep,
+            "try": self._try,
+            "back": self._back,
+            "title": self._title,
+            "drop": self._drop,
+            "wait": self._wait,
+        }
 
     def take(self, record: Record, checksum: int) -> None:
         """Understand a record. Raises UnsoundRecordError: it makes no sense; NewerVersionError: it is a newer one's."""
@@ -197,7 +210,7 @@ class Replay:
         if not self._has_begun and kind != "head":
             self.note_lost()
         self._has_begun = True
-        take: Callable[[Record, int], None] | None = getattr(self, f"_take_{kind}", None)
+        take = self._takes.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise NewerVersionError
         take(record, checksum)
@@ -224,7 +237,7 @@ class Replay:
     def _messages(self) -> list[ChatMessage]:
         return self.saved.conversation.messages
 
-    def _take_head(self, record: Record, _: int) -> None:
+    def _head(self, record: Record, _: int) -> None:
         version = record.get("version")
         # A second one is of a log that had lost its own, and was gone on with.
         if self._has_head or record.get("format") != FORMAT or type(version) is not int or version < 1:
@@ -237,11 +250,11 @@ class Replay:
         self.saved.forked_from = _line(record, "from")
         self._has_head = True
 
-    def _take_model(self, record: Record, _: int) -> None:
-        name, path = _line(record, "name"), _text(record, "path")[:MOST_PATH_CHARS]
+    def _model(self, record: Record, _: int) -> None:
+        name, path = _line(record, "name"), _text(record, "path")[:_MOST_PATH_CHARS]
         self.saved.model, self.saved.model_path = name, path
 
-    def _take_say(self, record: Record, checksum: int) -> None:
+    def _say(self, record: Record, checksum: int) -> None:
         text, folded = clean_text(_text(record, "text")), clean_text(_text(record, "folded"))
         order, at, results = _count(record, "order"), _line(record, "at"), _results(record)
         self._end_part()
@@ -254,7 +267,7 @@ class Replay:
             del self.saved.waiting[0]
         self._note(order, at)
 
-    def _take_reply(self, record: Record, checksum: int) -> None:
+    def _reply(self, record: Record, checksum: int) -> None:
         message = reply_of(record)
         at, on = _line(record, "at"), link_in(record.get("on"))
         if self._part is not None and not self._is_of(self._part, on):
@@ -302,7 +315,7 @@ class Replay:
         """Whether a record that was written behind these messages is of the reply that is being written."""
         return part.on == on and not (on is None and self._is_unsure)
 
-    def _take_keep(self, record: Record, _: int) -> None:
+    def _keep(self, record: Record, _: int) -> None:
         n, on = _count(record, "n"), link_in(record.get("on"))
         self._end_part()
         place = self._place(n, on)
@@ -323,17 +336,17 @@ class Replay:
             return self._linked.place_of(on)
         return n if n == 0 or not (self._is_unsure or self._linked.has_gap) else None
 
-    def _take_try(self, record: Record, _: int) -> None:
+    def _try(self, record: Record, _: int) -> None:
         self.saved.unsent = clean_text(_text(record, "text"))
         self._end_part()
 
-    def _take_back(self, record: Record, _: int) -> None:
+    def _back(self, record: Record, _: int) -> None:
         self.saved.unsent = ""
 
-    def _take_title(self, record: Record, _: int) -> None:
+    def _title(self, record: Record, _: int) -> None:
         self.saved.title = clean_line(_text(record, "text"), MOST_TITLE_CHARS)
 
-    def _take_drop(self, record: Record, _: int) -> None:
+    def _drop(self, record: Record, _: int) -> None:
         n, on = _count(record, "n"), link_in(record.get("on"))
         place = self._place(n, on)
         if place is None:
@@ -342,7 +355,7 @@ class Replay:
             raise UnsoundRecordError
         self.saved.conversation.n_dropped = place
 
-    def _take_wait(self, record: Record, _: int) -> None:
+    def _wait(self, record: Record, _: int) -> None:
         n, order, waiting = _count(record, "n"), _count(record, "order"), self.saved.waiting
         text = clean_text(_text(record, "text"))
         if n > len(waiting) or n >= _MOST_WAITING:
@@ -514,7 +527,7 @@ def _line(values: Record, name: str) -> str:
 
 def _count(values: Record, name: str) -> int:
     value = values.get(name, 0)
-    if type(value) is not int or not 0 <= value <= LARGEST:
+    if type(value) is not int or not 0 <= value <= _LARGEST:
         raise UnsoundRecordError
     return value
 
@@ -529,13 +542,13 @@ def _number(values: Record, name: str) -> float | None:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < LARGEST and math.isfinite(value) and value >= 0
+    return type(value) in (int, float) and abs(value) < _LARGEST and math.isfinite(value) and value >= 0
 
 
 def _ids(values: Record) -> tuple[int, ...]:
     ids = values.get("ids")
     if ids is None:
         return ()
-    if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < LARGEST for one in ids):
+    if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < _LARGEST for one in ids):
         raise UnsoundRecordError
     return tuple(ids)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.conversations.conversation import Conversation
-from app.conversations.replay import LARGEST, MOST_PATH_CHARS, MOST_TITLE_CHARS, Saved
+from app.conversations.replay import MOST_TITLE_CHARS, Saved
 from app.program.small_file import JsonFile
 from app.text.clean_text import clean_line
 from app.text.record import record
@@ -18,6 +18,8 @@ from app.text.record import record
 SUMMARY_NAME = "summary.json"
 VERSION = 1
 _MOST_FILE_BYTES = 64 << 10
+_MOST_PATH_CHARS = 4096
+_LARGEST = 1 << 53
 
 
 @record
@@ -41,8 +43,16 @@ class Summary:
 def summary_of(saved: Saved) -> Summary:
     """Return the row of a conversation that was read."""
     n_messages, tokens = sizes_of(saved.conversation)
-    known = saved.began, saved.changed, saved.model, saved.model_path, saved.order
-    return Summary(saved.shown_title, *known, n_messages + len(saved.waiting), tokens)
+    return Summary(
+        saved.shown_title,
+        saved.began,
+        saved.changed,
+        saved.model,
+        saved.model_path,
+        saved.order,
+        n_messages + len(saved.waiting),
+        tokens,
+    )
 
 
 def sizes_of(conversation: Conversation) -> tuple[int, int]:
@@ -63,13 +73,13 @@ def read_summary(directory: Path, log_bytes: int) -> Summary | None:
         return None
     found: dict[str, Any] = {one.name: values.get(one.name) for one in fields(Summary)}
     counts = ("order", "n_messages", "tokens")
-    if not all(type(found[name]) is int and 0 <= found[name] <= LARGEST for name in counts):
+    if not all(type(found[name]) is int and 0 <= found[name] <= _LARGEST for name in counts):
         return None
     texts = [name for name in found if name not in counts]
     if not all(isinstance(found[name], str) for name in texts):
         return None
     clean = {name: clean_line(found[name], MOST_TITLE_CHARS) for name in texts}
-    return Summary(**{**found, **clean, "model_path": found["model_path"][:MOST_PATH_CHARS]})
+    return Summary(**{**found, **clean, "model_path": found["model_path"][:_MOST_PATH_CHARS]})
 
 
 def remembered_title(directory: Path) -> str:
