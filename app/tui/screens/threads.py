@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 from textual import events
@@ -279,7 +280,7 @@ class ThreadsScreen(Screen[None]):
             return
         if report is None or not _has_findings(report):
             if not self._is_measuring:
-                self._measure(THREADS_AND_WEIGHTS)
+                self.action_measure()
             return
         is_truth = not (report.is_over and self._bridge.tuning_conditions.is_swapping)
         best = choice_to_remember(report, in_use.now, in_use.remembered) if is_truth else in_use.remembered
@@ -302,10 +303,6 @@ class ThreadsScreen(Screen[None]):
             self._bridge.wish_threads(self._undo.pop())
             self.refresh_figures()
 
-    def action_measure(self) -> None:
-        """Measure again."""
-        self._measure(THREADS_AND_WEIGHTS)
-
     def action_measure_kv(self) -> None:
         """Compare types of the KV cache, with the best threads; measure those first if they are not known."""
         has_curves = self._report is not None and bool(self._report.curves)
@@ -314,6 +311,8 @@ class ThreadsScreen(Screen[None]):
     def _measure(self, parts: tuple[str, ...]) -> None:
         self._wants = () if self._is_measuring else parts
         self.refresh_figures()
+
+    action_measure = partialmethod(_measure, THREADS_AND_WEIGHTS)
 
     def action_other_phase(self) -> None:
         """Let digits choose for the other column."""
