@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -42,9 +41,6 @@ _LEAST_COLUMNS, _LEAST_TEXT_COLUMNS = 30, 20
 _TOPIC_COLUMNS = 14
 TWO_COLUMNS_FROM = 100
 _ROLES = {OK: Role.GOOD, WEAK: Role.CAUTION, BAD: Role.TROUBLE}
-
-Card = Callable[[int], list[Line]]
-"""Draws itself in a width."""
 
 
 class DoctorScreen(Screen[None]):
@@ -183,30 +179,18 @@ class DoctorScreen(Screen[None]):
             return [(muted(" looking around ..."),)]
         unfold = self._keymap.hint("doctor.unfold", "shows them")
         kv_type = self._settings.kv_type_or_default
-        what = self._findings(), self._examination, kv_type, self._is_unfolded, unfold, self._glyphs
-        return _in_columns(cards(*what), max(_LEAST_COLUMNS, width))
-
-
-def cards(
-    findings: Sequence[Finding], found: Examination | None, kv_type: str, is_unfolded: bool, unfold: str, glyphs: Glyphs
-) -> tuple[list[Card], list[Card]]:
-    """Return the cards of two columns: ``unfold`` is the key that lists what is well; nothing is found at first."""
-    well = [finding for finding in findings if finding.mark == OK]
-    mends = [partial(_mend_card, finding, glyphs) for finding in findings if finding.mark != OK]
-    fine = partial(_fine_card, well, is_unfolded, unfold, glyphs)
-    if found is None:
-        return [*mends, fine], []
-    suits = [partial(_suits_card, found, glyphs)] if found.suggestions else []
-    model = [partial(_model_card, found, kv_type, glyphs)] if found.needs is not None else []
-    return [*suits, *mends], [*model, fine, partial(_memory_card, found, glyphs)]
-
-
-def _in_columns(columns: tuple[list[Card], list[Card]], width: int) -> list[Line]:
-    if width < TWO_COLUMNS_FROM or not columns[1]:
-        return [one for column in columns for card in column for one in card(width)]
-    widths = divided(width, 2)
-    blocks = [[one for card in column for one in card(each)] for column, each in zip(columns, widths, strict=True)]
-    return beside(blocks, widths)
+        findings, found, glyphs, width = self._findings(), self._examination, self._glyphs, max(_LEAST_COLUMNS, width)
+        has_two_columns = found is not None and width >= TWO_COLUMNS_FROM
+        first, second = divided(width, 2) if has_two_columns else (width, width)
+        mends = [one for finding in findings if finding.mark != OK for one in _mend_card(finding, glyphs, first)]
+        well = [finding for finding in findings if finding.mark == OK]
+        fine = _fine_card(well, self._is_unfolded, unfold, glyphs, second)
+        if found is None:
+            return [*mends, *fine]
+        suits = _suits_card(found, glyphs, first) if found.suggestions else []
+        model = _model_card(found, kv_type, glyphs, second) if found.needs is not None else []
+        left, right = [*suits, *mends], [*model, *fine, *_memory_card(found, glyphs, second)]
+        return beside([left, right], [first, second]) if has_two_columns else [*left, *right]
 
 
 def _sign(finding: Finding, glyphs: Glyphs) -> Span:

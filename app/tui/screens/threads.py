@@ -107,17 +107,10 @@ class ThreadsScreen(Screen[None]):
         self.call_after_refresh(self.refresh_figures)
 
     @property
-    def _report(self) -> TuningReport | None:
-        return self._bridge.tuning
-
-    @property
-    def _in_use(self) -> ThreadsInUse | None:
-        return self._bridge.threads
-
-    @property
     def _is_measuring(self) -> bool:
         """Whether a search runs; the chat learns of its end a moment after the report says so."""
-        return self._turns.is_tuning and (self._report is None or not self._report.is_over)
+        report = self._bridge.tuning
+        return self._turns.is_tuning and (report is None or not report.is_over)
 
     # ---- what is shown
 
@@ -125,7 +118,7 @@ class ThreadsScreen(Screen[None]):
         """Show how things stand; begin to measure once the engine is free."""
         if self._wants and self._turns.tune(self._wants):
             self._wants = ()
-        report, in_use = self._report, self._in_use
+        report, in_use = self._bridge.tuning, self._bridge.threads
         self.set_class(in_use is None, "-no-model")
         width = max(_LEAST_COLUMNS, self.query_one("#thread-curves").size.width or self.size.width)
         options: list[Line] = []
@@ -143,7 +136,7 @@ class ThreadsScreen(Screen[None]):
 
     def _fill_room(self, width: int, taken: int) -> None:
         """Draw the curves, and below all else the machine; both get the rows that are left."""
-        report, in_use = self._report, self._in_use
+        report, in_use = self._bridge.tuning, self._bridge.threads
         is_tall = in_use is not None and self.size.height >= _TALL_ROWS
         most = min(9, in_use.most) if in_use is not None and is_tall else 0
         curves = {phase: report.curve(phase) if report is not None else None for phase in _PHASES}
@@ -177,7 +170,7 @@ class ThreadsScreen(Screen[None]):
         widget.fill(lines)
 
     def _about(self) -> str:
-        model, report = self._turns.model, self._report
+        model, report = self._turns.model, self._bridge.tuning
         parts = [model.name, model.quantization] if model is not None else []
         if report is not None:
             parts.append(f"context {figures.count(report.n_context)}")
@@ -196,10 +189,10 @@ class ThreadsScreen(Screen[None]):
             body = [line(part) for text in texts for part in textwrap.wrap(text, columns)]
             return panel(title, body, width, self._glyphs) if body else []
 
-        if self._in_use is None:
+        if self._bridge.threads is None:
             return told("Computed elsewhere" if self._server else "No model is open", [self._state()])
-        if self._report is not None:
-            why = told("Why", self._reasons(self._report))
+        if (report := self._bridge.tuning) is not None:
+            why = told("Why", self._reasons(report))
         else:
             why = told("What will be measured", [_WHAT_IS_MEASURED]) if self.size.height >= _TALL_ROWS else []
         return [*told("In use", [self._state()]), *why]
@@ -213,7 +206,7 @@ class ThreadsScreen(Screen[None]):
         return found
 
     def _state(self) -> str:
-        in_use, settings = self._in_use, self._around.settings
+        in_use, settings = self._bridge.threads, self._around.settings
         if self._server:
             return f"{self._server} computes: its threads are its own."
         if in_use is None:
@@ -232,7 +225,7 @@ class ThreadsScreen(Screen[None]):
 
     def _progress_lines(self) -> list[Line]:
         """Say how far the measuring is; the gauge follows rounds as well as time, whichever is further."""
-        report, text, width = self._report, self._progress(), max(_LEAST_COLUMNS, self.size.width - 2)
+        report, text, width = self._bridge.tuning, self._progress(), max(_LEAST_COLUMNS, self.size.width - 2)
         found = [line(Span(part, Role.CAUTION)) for part in textwrap.wrap(text, width)]
         if not text or not self._is_measuring or report is None:
             return found
@@ -243,7 +236,7 @@ class ThreadsScreen(Screen[None]):
         return [*found, (*gauge(share, cells, self._glyphs, Role.WRITING), muted(f"  {rest}"))]
 
     def _progress(self) -> str:
-        report, status = self._report, self._bridge.status
+        report, status = self._bridge.tuning, self._bridge.status
         if self._is_measuring and report is None:
             return "measuring begins"
         if not self._is_measuring and self._turns.is_busy and not self._turns.is_tuning:
@@ -253,7 +246,7 @@ class ThreadsScreen(Screen[None]):
         return progress_text(report) if report is not None else ""
 
     def _keys(self) -> list[tuple[str, str]]:
-        key, report, in_use = self._keymap.first_key, self._report, self._in_use
+        key, report, in_use = self._keymap.first_key, self._bridge.tuning, self._bridge.threads
         if in_use is None:
             return [(key("threads.leave"), "back")]
         is_running, keys = self._is_measuring, []
@@ -275,7 +268,7 @@ class ThreadsScreen(Screen[None]):
 
     def action_apply_best(self) -> None:
         """Use and remember the best of what was measured; measure where nothing was."""
-        report, in_use = self._report, self._in_use
+        report, in_use = self._bridge.tuning, self._bridge.threads
         if in_use is None:
             return
         if report is None or not _has_findings(report):
@@ -288,7 +281,7 @@ class ThreadsScreen(Screen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Choose a count by its digit, for the column that is marked."""
-        in_use = self._in_use
+        in_use = self._bridge.threads
         if in_use is not None and event.key in "123456789" and int(event.key) <= in_use.most:
             event.stop()
             chosen: dict[str, Any] = {self._phase: int(event.key)}
@@ -305,7 +298,8 @@ class ThreadsScreen(Screen[None]):
 
     def action_measure_kv(self) -> None:
         """Compare types of the KV cache, with the best threads; measure those first if they are not known."""
-        has_curves = self._report is not None and bool(self._report.curves)
+        report = self._bridge.tuning
+        has_curves = report is not None and bool(report.curves)
         self._measure(KV_TYPES if has_curves else THREADS_AND_WEIGHTS + KV_TYPES)
 
     def _measure(self, parts: tuple[str, ...]) -> None:
@@ -333,7 +327,7 @@ class ThreadsScreen(Screen[None]):
     def _choose(self, choice: TunedChoice, remembered: TunedChoice | None) -> None:
         """Use and remember something else; the engine follows between two steps, and what is shown follows it."""
         self._end_measuring()
-        before = self._in_use
+        before = self._bridge.threads
         if before is None:
             return
         # A cache keeps its type: another one is only remembered.

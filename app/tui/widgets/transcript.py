@@ -125,10 +125,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
     on_resize = _follow_from_end  # a larger terminal or shorter text may have brought the end into sight
 
-    def notes(self) -> list[str]:
-        """Return the program's lines that are shown, oldest first."""
-        return [entry.text for entry in self._entries() if isinstance(entry, Note)]
-
     def messages(self) -> list[MessageView]:
         """Return the messages of both sides that are shown, oldest first."""
         return [entry for entry in self._entries() if isinstance(entry, MessageView)]
