@@ -11,11 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.events import Resize
-from textual.screen import Screen
-
 from app.chat.commands import Examine
 from app.chat.status import Activity
 from app.doctor import report
@@ -30,25 +25,24 @@ from app.text.glyphs import Glyphs, choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, caution, joined, line, muted, strong
 from app.tui.drawing.panels import FRAME_COLUMNS, beside, divided, panel
+from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
-from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
+from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 from app.tui.widgets.model_rows import speed_line
 from app.tui.widgets.status_line import activity_word
 
-LOOK_PERIOD_S = 0.3
-"""How often the screen looks whether the readings and the engine's answer are there."""
 _LEAST_COLUMNS, _LEAST_TEXT_COLUMNS = 30, 20
 _TOPIC_COLUMNS = 14
 TWO_COLUMNS_FROM = 100
 _ROLES = {OK: Role.GOOD, WEAK: Role.CAUTION, BAD: Role.TROUBLE}
 
 
-class DoctorScreen(Screen[None]):
+class DoctorScreen(FigureScreen):
     """Lists findings; examines again on a key."""
 
-    CSS_PATH = "doctor.tcss"
-    AUTO_FOCUS = "#doctor"
     BINDINGS = bindings("doctor")
+    TITLE = "Doctor"
+    PERIOD_S = 0.3
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__()
@@ -64,31 +58,12 @@ class DoctorScreen(Screen[None]):
         self._is_unfolded = False
         self._glyphs = choose_glyphs()
 
-    def compose(self) -> ComposeResult:
-        """Lay out title, findings and keys."""
-        yield ScreenTitle("Doctor", id="doctor-title")
-        with VerticalScroll(id="doctor"):
-            yield FigureLines("doctor-cards")
-        yield KeyLine(id="doctor-keys")
-
-    def on_mount(self) -> None:
-        """Make the timer that waits for the readings and for the engine."""
-        self._timer = self.set_interval(LOOK_PERIOD_S, self._look_for_answers, pause=True)
-
     def on_screen_resume(self) -> None:
         """Look at the machine as it is now, or go on waiting for the engine."""
         if self._answer is None:
             self.action_examine()
         else:
             self._timer.resume()
-
-    def on_screen_suspend(self) -> None:
-        """Ask nothing while nobody looks."""
-        self._timer.pause()
-
-    def on_resize(self, event: Resize) -> None:
-        """Fold the lines anew."""
-        self.call_after_refresh(self._show)
 
     def action_examine(self) -> None:
         """Look again, at everything."""
@@ -101,7 +76,7 @@ class DoctorScreen(Screen[None]):
             self._answer, self._trouble = None, "; ".join(filter(None, ("the engine has too much to do", again)))
         self._reading = in_background(self._read, "doctor")
         self._timer.resume()
-        self._show()
+        self.show_figures()
 
     def _read(self) -> Readings:
         """Read the machine, away from the screen's thread: it watches the load for a moment."""
@@ -115,19 +90,20 @@ class DoctorScreen(Screen[None]):
             wanted_threads=self._settings.threads,
         )
 
-    def _look_for_answers(self) -> None:
+    def look(self) -> None:
+        """Take the readings and the engine's answer once they are there."""
         if self._reading is not None and self._reading.done():
             reading, self._reading = self._reading, None
             if reading.exception() is None:
                 self._readings = reading.result()
-                self._show()
+                self.show_figures()
         if self._answer is not None and self._answer.done():
             answer, self._answer = self._answer, None
             if (error := answer.exception()) is None:
                 self._examination = answer.result()
             else:
                 self._trouble = clean_line(f"not measured: {type(error).__name__}: {error}", 200)
-            self._show()
+            self.show_figures()
         if self._reading is None and self._answer is None:
             self._timer.pause()
         self._show_title()
@@ -135,25 +111,21 @@ class DoctorScreen(Screen[None]):
     def action_unfold(self) -> None:
         """Show or hide what is well."""
         self._wants_unfolded = not self._is_unfolded
-        self._show()
+        self.show_figures()
 
-    def _show(self) -> None:
+    def show_figures(self) -> None:
+        """Show what was found so far."""
         if not self.is_mounted:
             return
         self._show_title()
-        height = self.query_one("#doctor").outer_size.height
         self._is_unfolded = self._wants_unfolded is not False
-        drawn = self._drawn(self.size.width)
-        if self._wants_unfolded is None and len(drawn) > height:
+        if self._wants_unfolded is None and len(self._drawn(self.size.width)) > self.room:
             self._is_unfolded = False
-            drawn = self._drawn(self.size.width)
         key = self._keymap.first_key
         words = "hides what is fine" if self._is_unfolded else "shows what is fine"
         keys = [(key("doctor.unfold"), words), (key("doctor.examine"), "examines again"), ("arrows", "scroll")]
         self.query_one(KeyLine).tell([*keys, (key("doctor.leave"), "back")])
-        # The scroll bar takes a column where there is more than has room.
-        drawn = drawn if len(drawn) <= height else self._drawn(self.size.width - 1)
-        self.query_one("#doctor-cards", FigureLines).show(drawn)
+        self.fill(self._drawn)
 
     def _show_title(self) -> None:
         model = self._turns.model

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
-from textual.screen import Screen
 
 from app.chat.commands import KV_TYPES, THREADS_AND_WEIGHTS
 from app.chat.events import ModelLoaded
@@ -23,6 +22,7 @@ from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, gauge, panel
+from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
@@ -30,7 +30,6 @@ from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text
 from app.tuning.threads_in_use import ThreadsInUse, describe_in_use
 
-REFRESH_S = 0.25
 if TYPE_CHECKING:
     from app.tuning.thread_bars import TuningReport
 
@@ -46,12 +45,13 @@ _WHAT_IS_MEASURED = (
 )
 
 
-class ThreadsScreen(Screen[None]):
+class ThreadsScreen(FigureScreen):
     """Measures when it is asked to; polls a record, and only while it is shown."""
 
     CSS_PATH = "threads.tcss"
     BINDINGS = bindings("threads")
     AUTO_FOCUS = "#threads-body"
+    PERIOD_S = 0.25
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__()
@@ -81,10 +81,6 @@ class ThreadsScreen(Screen[None]):
         yield FigureLines("thread-progress")
         yield KeyLine(id="thread-keys")
 
-    def on_mount(self) -> None:
-        """Begin to watch."""
-        self._timer = self.set_interval(REFRESH_S, self.refresh_figures, pause=True)
-
     def on_screen_resume(self) -> None:
         """Show what is known; measuring begins with a key, since it takes every core for a minute."""
         self._timer.resume()
@@ -94,17 +90,12 @@ class ThreadsScreen(Screen[None]):
         if self._model is not self._turns.model:
             self._model = self._turns.model
             self._undo.clear()
-        self.refresh_figures()
+        self.show_figures()
 
     def on_screen_suspend(self) -> None:
         """Poll nothing while something else is shown."""
         self._is_covered = self.app.current_mode == "threads"
         self._look(False)
-        self._timer.pause()
-
-    def on_resize(self) -> None:
-        """Break the lines anew."""
-        self.call_after_refresh(self.refresh_figures)
 
     @property
     def _is_measuring(self) -> bool:
@@ -114,7 +105,7 @@ class ThreadsScreen(Screen[None]):
 
     # ---- what is shown
 
-    def refresh_figures(self) -> None:
+    def show_figures(self) -> None:
         """Show how things stand; begin to measure once the engine is free."""
         if self._wants and self._turns.tune(self._wants):
             self._wants = ()
@@ -294,7 +285,7 @@ class ThreadsScreen(Screen[None]):
         if self._undo:
             self._end_measuring()
             self._bridge.wish_threads(self._undo.pop())
-            self.refresh_figures()
+            self.show_figures()
 
     def action_measure_kv(self) -> None:
         """Compare types of the KV cache, with the best threads; measure those first if they are not known."""
@@ -304,14 +295,14 @@ class ThreadsScreen(Screen[None]):
 
     def _measure(self, parts: tuple[str, ...]) -> None:
         self._wants = () if self._is_measuring else parts
-        self.refresh_figures()
+        self.show_figures()
 
     action_measure = partialmethod(_measure, THREADS_AND_WEIGHTS)
 
     def action_other_phase(self) -> None:
         """Let digits choose for the other column."""
         self._phase = _PHASES[1 - _PHASES.index(self._phase)]
-        self.refresh_figures()
+        self.show_figures()
 
     def action_leave(self) -> None:
         """Stop what is measured; with nothing to stop, go back."""
