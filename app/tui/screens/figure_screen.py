@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -43,9 +44,9 @@ class FigureScreen(Screen[None]):
         """Time has passed."""
         self.show_figures()
 
+    @abstractmethod
     def show_figures(self) -> None:
         """Show how things stand."""
-        raise NotImplementedError
 
     @property
     def room(self) -> int:
