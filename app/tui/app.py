@@ -39,7 +39,6 @@ from app.text.glyphs import is_console
 from app.tui.actions import ACTIONS, CHAT
 from app.tui.bindings import bindings, scope_of
 from app.tui.chat_options import chat_options
-from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.keymap import Keymap
 from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.screens.chat import ChatScreen
@@ -64,18 +63,13 @@ if TYPE_CHECKING:
     from app.library.listing import Outlook
 
 QUIT_WINDOW_S = 3.0
-
 INTERFACE_COST_PERIOD_S = 1.0
-
 DOWNLOAD_LOOK_S = 1.0
 """Seconds between two looks at a download whose screen is not shown."""
-
 LENT_SIGNALS_S = 0.2
 """Seconds after another program ($EDITOR) returned during which ctrl+c is ignored: it was meant for that program."""
-
 EXIT_PATIENCE_S = 1.5
 """After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""
-
 SAVING_PATIENCE_S = 1.0
 """Limit on the wait for a slow disk when leaving; a signal's exit code comes within ``EXIT_PATIENCE_S``."""
 
@@ -308,16 +302,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.chat.notes.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
 
     @on(PasteRefused)
-    def refuse_paste(self) -> None:
-        """Say why a paste is nowhere."""
-        self.chat.note(f"not pasted: more than {MAX_PASTE_CHARS:,} characters, which no context holds")
-
     @on(PasteUnended)
-    def tell_unended_paste(self) -> None:
-        """Say why keys did nothing."""
-        self.chat.note(
-            "the terminal did not say where the paste ends: press one key, and after half a second keys count again"
-        )
+    def tell_of_paste(self, message: PasteRefused | PasteUnended) -> None:
+        """Say why a paste is nowhere, or why keys did nothing."""
+        self.chat.note(message.line)
 
     # ---- themes
 
@@ -380,10 +368,7 @@ class JalopyApp(App[None], inherit_bindings=False):
                 yield
         finally:
             # The event loop hears of signals that came meanwhile only now.
-            call_once(self, LENT_SIGNALS_S, self._take_terminal_back)
-
-    def _take_terminal_back(self) -> None:
-        self._is_lent = False
+            call_once(self, LENT_SIGNALS_S, partial(setattr, self, "_is_lent", False))
 
     def _leave(self, code: int) -> None:
         """Exit with a code, even if the terminal is gone and Textual waits for it for ever."""

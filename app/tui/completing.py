@@ -54,12 +54,14 @@ def offered_paths(typed: str) -> Future[list[Offered]] | None:
     """Begin to look for the files that a path could become; None where no path is typed."""
     command, argument = _command_of(typed)
     if "\n" not in argument and command in _FILES:
-        return in_background(partial(_single_file, command, argument), "paths")
-    if "\n" not in argument and command == "read" and (word := _READ_WORD.search(argument)):
-        return in_background(partial(_documents, typed.removesuffix(word[0]), word[0]), "paths")
-    if not command and (word := _REFERENCE.search(typed)):
-        return in_background(partial(_references, typed[: word.start()], word[1]), "paths")
-    return None
+        look = partial(_files, f"/{command} ", argument, str, _FILES[command])
+    elif "\n" not in argument and command == "read" and (word := _READ_WORD.search(argument)):
+        look = partial(_files, typed.removesuffix(word[0]), word[0].lstrip("\"'"), _quoted)
+    elif not command and (word := _REFERENCE.search(typed)):
+        look = partial(_references, typed[: word.start()], word[1])
+    else:
+        return None
+    return in_background(look, "paths")
 
 
 def _command_of(typed: str) -> tuple[str, str]:
@@ -71,12 +73,8 @@ def _command_of(typed: str) -> tuple[str, str]:
     return action.command, typed[len(split[0]) + 2 :].lstrip()
 
 
-def _single_file(command: str, argument: str) -> list[Offered]:
-    return [Offered(f"/{command} {path}", clean_line(path, 200)) for path in _paths(argument, _FILES[command])]
-
-
-def _documents(before: str, word: str) -> list[Offered]:
-    return [Offered(before + _quoted(path), clean_line(path, 200)) for path in _paths(word.lstrip("\"'"))]
+def _files(before: str, word: str, write: Callable[[str], str], suffix: str = "") -> list[Offered]:
+    return [Offered(before + write(path), clean_line(path, 200)) for path in _paths(word, suffix)]
 
 
 def _references(before: str, word: str) -> list[Offered]:

@@ -11,24 +11,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
-from app.text.record import record
 from app.tui import draft as drafts
 
 FALLBACKS = ("nano", "vim", "vi")
 _MAX_BYTES = 4 * drafts.MAX_PASTE_CHARS
 _FILE_NAME = "message.md"
 _ENDING_PATIENCE_S = 0.3
-
-
-@record
-class Edited:
-    """Result of one run of the editor."""
-
-    text: str | None
-    """What the user left in the file, cleaned; None where the prompt should stay as it is."""
-    notice: str = ""
-    """A line that says why, or ""."""
 
 
 def find_editor(environ: Mapping[str, str]) -> list[str]:
@@ -43,11 +33,14 @@ def find_editor(environ: Mapping[str, str]) -> list[str]:
     return next(([name] for name in FALLBACKS if shutil.which(name, path=path)), [])
 
 
-async def edit_text(text: str, environ: Mapping[str, str]) -> Edited:
-    """Let the user edit a text until the editor ends; it is ended where this is cancelled. No file is left behind."""
+async def edit_text(text: str, environ: Mapping[str, str]) -> str:
+    """Let the user edit a text until the editor ends; it is ended where this is cancelled. No file is left behind.
+
+    Returns what the user left in the file, cleaned; raises ``Refusal`` where the prompt should stay as it is.
+    """
     command = find_editor(environ)
     if not command:
-        return Edited(None, "no editor was found: set $EDITOR to the one you like")
+        raise Refusal("no editor was found: set $EDITOR to the one you like")
     name = clean_line(command[0], 60)
     try:
         # A directory of mode 0700, because editors leave copies beside a file.
@@ -58,11 +51,11 @@ async def edit_text(text: str, environ: Mapping[str, str]) -> Edited:
             code = await _run([*command, str(path)])
             if code != 0:
                 ending = f"code {code}" if code > 0 else f"signal {-code}"
-                return Edited(None, f"{name} ended with {ending}: the prompt stays as it was")
+                raise Refusal(f"{name} ended with {ending}: the prompt stays as it was")
             return _read_back(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return Edited(None, f"{name}: {clean_line(reason)} (see $VISUAL and $EDITOR)")
+        raise Refusal(f"{name}: {clean_line(reason)} (see $VISUAL and $EDITOR)") from None
 
 
 async def _run(command: list[str]) -> int:
@@ -77,10 +70,10 @@ async def _run(command: list[str]) -> int:
         raise
 
 
-def _read_back(path: Path) -> Edited:
+def _read_back(path: Path) -> str:
     with path.open("rb") as file:
         raw = file.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
-        return Edited(None, f"the text is larger than {_MAX_BYTES // 1_000_000} MB: the prompt stays as it was")
+        raise Refusal(f"the text is larger than {_MAX_BYTES // 1_000_000} MB: the prompt stays as it was")
     text = clean_text(raw.decode("utf-8", "replace").replace("\r\n", "\n"))
-    return Edited(text[:-1] if text.endswith("\n") else text)  # the line break that editors put at the end
+    return text.removesuffix("\n")  # the line break that editors put at the end

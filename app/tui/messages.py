@@ -11,7 +11,7 @@ from textual.events import Key, Paste
 from textual.message import Message
 
 from app.chat.events import Event
-from app.tui.draft import Draft
+from app.tui.draft import MAX_PASTE_CHARS, Draft
 
 
 @dataclass(eq=False, repr=False)
@@ -24,9 +24,13 @@ class PromptSubmitted(Message):
 class PasteRefused(Message):
     """The user pasted more than is taken."""
 
+    line = f"not pasted: more than {MAX_PASTE_CHARS:,} characters, which no context holds"
+
 
 class PasteUnended(Message):
     """The terminal did not say where a paste ends; what came of it is handed over."""
+
+    line = "the terminal did not say where the paste ends: press one key, and after half a second keys count again"
 
 
 class TakeBackRequested(Message):

@@ -19,13 +19,19 @@ from app.chat.tools import ToolBox
 from app.program.settings import built_in_settings, override
 from app.tui.app import JalopyApp
 from app.tui.keymap import Keymap
-from app.tui.widgets.message_view import ReplyView
+from app.tui.widgets.message_view import Note, ReplyView
+from app.tui.widgets.reply_body import ReplyBody
 from tests.app.fake_engine import Script
 from tests.app.settling import settled
 
 _PATIENCE_S = 60.0
 _COMPILING_PATIENCE_S = 250.0
 _LONGEST_PAUSE_S = 0.02
+
+
+def shown_source(body: ReplyBody) -> str:
+    """Return the source of the text that a reply has drawn so far."""
+    return body._markdown.source if body._markdown.width else ""
 
 
 def options_for(script: Script) -> ChatOptions:
@@ -78,13 +84,17 @@ class Driver:
         """Return the newest reply once it has had its final pass."""
         await self.until(lambda: self.transcript.replies() and self.transcript.replies()[-1].body.is_final)
         reply = self.transcript.replies()[-1]
-        await self.until(lambda: reply.body.shown_source == reply.text, "the final pass is done")
+        await self.until(lambda: shown_source(reply.body) == reply.text, "the final pass is done")
         return reply
+
+    def notes(self) -> list[str]:
+        """Return the program's lines that are shown, oldest first."""
+        return [entry.text for entry in self.transcript._entries() if isinstance(entry, Note)]
 
     async def note(self, part: str) -> str:
         """Wait for a line by the program that contains the part."""
-        await self.until(lambda: any(part in note for note in self.transcript.notes()), f"a note: {part}")
-        return next(note for note in reversed(self.transcript.notes()) if part in note)
+        await self.until(lambda: any(part in note for note in self.notes()), f"a note: {part}")
+        return next(note for note in reversed(self.notes()) if part in note)
 
     async def shows(self, text: str) -> None:
         """Wait for the text on the screen: what the program knows it draws a moment later."""

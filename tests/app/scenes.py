@@ -20,7 +20,7 @@ from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.reply_body import ReplyBody
 from engine.prompt.tools.calls import ToolCall
 from tests.app import chat_driver, scripted_models
-from tests.app.chat_driver import Driver, chatting
+from tests.app.chat_driver import Driver, chatting, shown_source
 from tests.app.fake_engine import Gate, Script
 from tests.app.machine.views import bare, view
 from tests.app.scripted_host import examination, stand_in
@@ -167,7 +167,7 @@ async def resumed(driver: Driver) -> None:
     driver.chat.call_later(driver.chat.talks.open_conversation, "000001")
     await driver.note("read with the next message")
     body = driver.transcript.replies()[-1].body
-    await driver.until(lambda: body.shown_source == body.text, "it is shown")
+    await driver.until(lambda: shown_source(body) == body.text, "it is shown")
     await driver.until(lambda: "# Old" not in driver.screen_text())
 
 
@@ -211,7 +211,7 @@ def dealt(message: str, n_tokens: int) -> Play:
 def shown_of_reply(driver: Driver) -> str:
     """The shown part of the newest reply."""
     bodies = driver.app.screen.query(ReplyBody)
-    return bodies.last().shown_source if bodies else ""
+    return shown_source(bodies.last()) if bodies else ""
 
 
 async def read_slowly(driver: Driver) -> None:

@@ -77,10 +77,11 @@ def graph_lines(graph: Graph, width: int, height: int, glyphs: Glyphs, top: floa
     limit_tps, each = graph.limit_tps, _dots_per_cell(glyphs)
     stretched, seconds_per_dot, first_s = _stretched(graph.rates_tps, each * columns)
     colour = (lambda tps: level_of(tps / limit_tps)) if limit_tps > 0 else (lambda tps: Role.WRITING)
+    labels = {0: f"{top:g}"} | ({rows // 2: f"{top / 2:g}"} if rows % 2 == 0 else {})
     found = []
     for row, spans in enumerate(_area(stretched, rows, top, glyphs, colour)):
         rule = _rule_of(graph, rows - 1 - row, rows, top, glyphs)
-        label = Span(f"{_label(row, rows, top):>{LABEL_COLUMNS - 1}} ", Role.MUTED)
+        label = Span(f"{labels.get(row, ''):>{LABEL_COLUMNS - 1}} ", Role.MUTED)
         found.append((label, *_with_rule(spans, rule, columns)))
     return [*found, _base(graph, columns, first_s, seconds_per_dot * each, glyphs)]
 
@@ -143,12 +144,6 @@ def _shape(cell: Sequence[float], below: int, rows: int, top: float, glyphs: Gly
 def _filled(tps: float, below: int, rows: int, top: float, steps: int) -> int:
     filled = min(steps, max(0, round(tps / top * rows * steps) - below * steps))
     return max(1, filled) if below == 0 and tps > 0 else filled  # slow is not nothing
-
-
-def _label(row: int, rows: int, top: float) -> str:
-    if row == 0:
-        return f"{top:g}"
-    return f"{top / 2:g}" if rows % 2 == 0 and row == rows // 2 else ""
 
 
 def _rule_of(graph: Graph, below: int, rows: int, top: float, glyphs: Glyphs) -> tuple[str, str]:

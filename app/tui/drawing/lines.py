@@ -115,11 +115,6 @@ def percent(share: float, width: int = 3) -> str:
     return f"{100 * share:{width}.0f} %"
 
 
-def size(n_bytes: int | None, width: int = 4) -> str:
-    """Write a size in a fixed width; "-" for unknown."""
-    return f"{figures.size(n_bytes) if n_bytes is not None else '-':>{width}}"
-
-
 def spread_lines(parts: Iterable[Line], width: int, between: str = "  ") -> list[Line]:
     """Put short lines beside each other into as few lines as they need, whole."""
     lines: list[Line] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from app.text.glyphs import Glyphs
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, clipped, fitted, joined, title, width_of
@@ -48,14 +49,9 @@ def _edge(first: str, last: str, across: str, left: Line, right: Line, width: in
 
 def beside(blocks: Sequence[Sequence[Line]], widths: Sequence[int]) -> list[Line]:
     """Put blocks of lines side by side, each in its width; they end at the same row."""
-    rows = max((len(block) for block in blocks), default=0)
     return [
-        joined(
-            span
-            for block, width in zip(blocks, widths, strict=True)
-            for span in fitted(block[row] if row < len(block) else EMPTY, width)
-        )
-        for row in range(rows)
+        joined(span for one, width in zip(row, widths, strict=True) for span in fitted(one, width))
+        for row in zip_longest(*blocks, fillvalue=EMPTY)
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from markdown_it.tree import SyntaxTreeNode
 
@@ -108,11 +109,8 @@ class GrowingMarkdown:
         first = self._settled[1]
         self._settle()
         self._show_open()
-        for old, new in zip(before, self.rows[first:], strict=False):
-            if not old.is_same(new):
-                break
-            first += 1
-        return first
+        same = takewhile(lambda rows: rows[0].is_same(rows[1]), zip(before, self.rows[first:], strict=False))
+        return first + len(list(same))
 
     def lay_out(self, width: int, highlight: Highlight | None = None, *, is_whole: bool = False) -> None:
         """Make all rows anew, ``width`` cells wide.
@@ -164,17 +162,14 @@ class GrowingMarkdown:
             self._parse_further(n_items)
             rest = rest[n_items:]
         is_item = self._is_at_item and len(rest) <= SMALL_ITEM_CHARS
-        self._show_from(self._parsed, self._markdown(rest) if is_item else plain_lines(rest) if rest else [])
+        self._show_from(self._parsed, self._lines(tree_of(rest)) if is_item else plain_lines(rest) if rest else [])
 
     def _parse_further(self, n_chars: int) -> None:
         start = self._parsed[0]
-        self._show_from(self._parsed, self._markdown(self.source[start : start + n_chars]))
+        self._show_from(self._parsed, self._lines(tree_of(self.source[start : start + n_chars])))
         self._parsed = (start + n_chars, len(self.rows), len(self._copied))
 
-    def _markdown(self, text: str) -> list[Line]:
-        return self._lines(tree_of(text), None)
-
-    def _lines(self, tree: SyntaxTreeNode, highlight: Highlight | None) -> list[Line]:
+    def _lines(self, tree: SyntaxTreeNode, highlight: Highlight | None = None) -> list[Line]:
         return markdown_lines(tree, Page(self.width, highlight))
 
     def _show_from(self, place: Place, lines: Sequence[Line]) -> None:

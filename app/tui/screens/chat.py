@@ -129,10 +129,6 @@ class ChatScreen(Screen[None]):
             self.note(line)
         self.call_later(self.sending.done)
 
-    def note(self, text: str, is_error: bool = False) -> None:
-        """Say something between the messages; the text is cleaned here."""
-        self.notes.note(text, is_error)
-
     @on(EngineReported)
     async def show_event(self, reported: EngineReported) -> None:
         """Let those who wait for it show what the engine has reported."""
@@ -209,6 +205,7 @@ class ChatScreen(Screen[None]):
             self.query_one("#middle").mount(self._strip)
         self._strip.toggle()
 
+    note = _handed_to(lambda chat: chat.notes.note)
     on_prompt_submitted = _handed_to(lambda chat: chat.sending.take)
     on_message_left = _handed_to(lambda chat: chat.focus_at.leave_message)
     on_message_key_pressed = _handed_to(lambda chat: chat.acting.act_on_message)

@@ -253,3 +253,13 @@ class ChatParts:
     notes: Notes
     focus: MessageFocus
     views: TurnViews
+
+
+class ChatHelper:
+    """Does one thing for the chat, whose parts it names."""
+
+    def __init__(self, parts: ChatParts) -> None:
+        self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
+        self._transcript, self._prompt, self._drafting = parts.transcript, parts.prompt, parts.drafting
+        self._notes, self._note = parts.notes, parts.notes.note
+        self._focus, self._views = parts.focus, parts.views

@@ -22,7 +22,7 @@ from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line, clean_text
 from app.tui.draft import Draft
-from app.tui.screens.chat_parts import GOES_ON, NOT_PART, ChatParts, busy_line
+from app.tui.screens.chat_parts import GOES_ON, NOT_PART, ChatHelper, ChatParts, busy_line
 from app.tui.screens.message_actions import MessageEditing
 from app.tui.widgets.message_view import MessageView, Note
 
@@ -34,13 +34,11 @@ WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""
 
 
-class ConversationFlow:
+class ConversationFlow(ChatHelper):
     """Knows which conversation is live, and tells the user what becomes of it."""
 
     def __init__(self, parts: ChatParts, at_hand: AtHand, editing: MessageEditing) -> None:
-        self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
-        self._transcript, self._prompt, self._views = parts.transcript, parts.prompt, parts.views
-        self._notes, self._focus, self._note = parts.notes, parts.focus, parts.notes.note
+        super().__init__(parts)
         self._at_hand, self._editing = at_hand, editing
         self._told_trouble = self._told_state_trouble = ""
         self._is_announced = self._has_told_no_locks = False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partialmethod
 from pathlib import Path
 from textwrap import wrap
 
@@ -31,16 +32,16 @@ _MOST_ASKED_CHARS = 40
 
 
 class ConversationList(Listing[Hit]):
-    """The conversations that were found, and what is asked about one of them."""
+    """The conversations that were found, and what is asked about one of them; its title is being written."""
+
+    most_new_chars = MOST_TITLE_CHARS
 
     def __init__(self, around: Surroundings) -> None:
         assert around.at_hand.store is not None
         self.store = around.at_hand.store
         self._turns = around.turns
         self._glyphs = choose_glyphs()
-        self.typed = self.said = self.new_title = ""
-        self.renamed: Hit | None = None
-        """Whose title is being written: the rows may be others by its end."""
+        self.typed = self.said = ""
         self.doomed: Hit | None = None
         self._texts = Texts()
         self._look: Look | None = None
@@ -93,8 +94,8 @@ class ConversationList(Listing[Hit]):
 
     def context_line(self) -> str:
         """Write the new title, or the filter."""
-        if self.renamed is not None:
-            return f"New title: {self.new_title}_"
+        if self.edited is not None:
+            return f"New title: {self.new_text}_"
         return f"filter: {self.typed}_" if self.typed else "type to search in titles and texts"
 
     def state_line(self) -> str:
@@ -124,7 +125,7 @@ class ConversationList(Listing[Hit]):
 
     def key_words(self, item: Hit | None) -> dict[str, str]:
         """While a title is written, two keys end that."""
-        if self.renamed is not None:
+        if self.edited is not None:
             return {"open": "keeps the title", "leave": "leaves it as it was"}
         words = {"open": "opens", "rename": "renames", "delete": "deletes"}
         return {**words, "export": "Markdown", "export_json": "JSON", "leave": "back"}
@@ -146,7 +147,7 @@ class ConversationsScreen(ListScreen[Hit]):
     def on_screen_suspend(self) -> None:
         """Below help or palette a question or a title stays as it is."""
         if self.app.current_mode != "conversations":
-            self._list.renamed, self._list.doomed, self._list.said = None, None, ""
+            self._list.edited, self._list.doomed, self._list.said = None, None, ""
 
     def takes_key(self, event: events.Key) -> bool:
         """Take any key as the answer to a question."""
@@ -158,23 +159,15 @@ class ConversationsScreen(ListScreen[Hit]):
         self.show()
         return True
 
-    def text_before(self) -> str:
-        """Return the filter, or the title that is being written."""
-        return self._list.new_title if self._list.renamed is not None else self._list.typed
-
     def take_typed(self, text: str) -> None:
-        """Search, or write the title."""
-        if self._list.renamed is not None:
-            self._list.new_title = text[:MOST_TITLE_CHARS]
-            self.show()
-        else:
-            self._list.doomed, self._list.typed = None, text
-            self.begin()
+        """Search."""
+        self._list.doomed, self._list.typed = None, text
+        self.begin()
 
     def action_open(self) -> None:
         """Go on with the conversation under the cursor; keep the new title, where one is being written."""
-        if self._list.renamed is not None:
-            self._rename(self._list.renamed)
+        if self._list.edited is not None:
+            self._rename(self._list.edited)
         elif (hit := self.highlighted()) is None:
             return
         elif hit.entry.trouble:
@@ -188,12 +181,12 @@ class ConversationsScreen(ListScreen[Hit]):
         """Write another title."""
         hit = self.highlighted()
         if hit is not None:
-            self._list.renamed, self._list.doomed, self._list.new_title = hit, None, hit.entry.summary.title
+            self._list.edited, self._list.doomed, self._list.new_text = hit, None, hit.entry.summary.title
             self.say("")
 
     def _rename(self, hit: Hit) -> None:
-        self._list.renamed = None
-        title, turns = clean_line(" ".join(self._list.new_title.split()), MOST_TITLE_CHARS), self._turns
+        self._list.edited = None
+        title, turns = clean_line(" ".join(self._list.new_text.split()), MOST_TITLE_CHARS), self._turns
         if title and self._list.is_live(hit):
             turns.journal.rename(turns.conversation, title)
             turns.journal.settle(1.0)
@@ -205,7 +198,7 @@ class ConversationsScreen(ListScreen[Hit]):
         """Ask whether to delete the conversation under the cursor."""
         hit = self.highlighted()
         if hit is not None:
-            self._list.doomed, self._list.renamed = hit, None
+            self._list.doomed, self._list.edited = hit, None
             self.say("")
 
     def _delete(self, hit: Hit) -> None:
@@ -220,12 +213,8 @@ class ConversationsScreen(ListScreen[Hit]):
         self._list.said = f"not deleted: {trouble}" if trouble else ""
         self.begin()
 
-    def action_export_json(self) -> None:
-        """Save the conversation as JSON in the present directory."""
-        self.action_export("json")
-
     def action_export(self, kind: str = "md") -> None:
-        """Save the conversation as Markdown in the present directory."""
+        """Save the conversation as Markdown, or as JSON, in the present directory."""
         hit = self.highlighted()
         if hit is None:
             return
@@ -242,6 +231,8 @@ class ConversationsScreen(ListScreen[Hit]):
         self._try(save, "not saved")
         self.show()
 
+    action_export_json = partialmethod(action_export, "json")
+
     def _try(self, work: Callable[[], None], failed: str) -> None:
         try:
             work()
@@ -251,9 +242,9 @@ class ConversationsScreen(ListScreen[Hit]):
             self._list.said = f"{failed}: {cause_of(error)}"
 
     def action_leave(self) -> None:
-        """Leave the title as it was; clear the filter; or go back to the chat."""
-        if self._list.renamed is None and self._list.doomed is None:
+        """Delete nothing; else go one step back."""
+        if self._list.doomed is None:
             super().action_leave()
         else:
-            self._list.renamed = self._list.doomed = None
+            self._list.doomed = None
             self.show()

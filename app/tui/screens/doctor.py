@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
-
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.events import Resize
-from textual.screen import Screen
 
 from app.chat.commands import Examine
 from app.chat.status import Activity
@@ -31,28 +25,24 @@ from app.text.glyphs import Glyphs, choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, caution, joined, line, muted, strong
 from app.tui.drawing.panels import FRAME_COLUMNS, beside, divided, panel
+from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
-from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
+from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 from app.tui.widgets.model_rows import speed_line
 from app.tui.widgets.status_line import activity_word
 
-LOOK_PERIOD_S = 0.3
-"""How often the screen looks whether the readings and the engine's answer are there."""
 _LEAST_COLUMNS, _LEAST_TEXT_COLUMNS = 30, 20
 _TOPIC_COLUMNS = 14
 TWO_COLUMNS_FROM = 100
 _ROLES = {OK: Role.GOOD, WEAK: Role.CAUTION, BAD: Role.TROUBLE}
 
-Card = Callable[[int], list[Line]]
-"""Draws itself in a width."""
 
-
-class DoctorScreen(Screen[None]):
+class DoctorScreen(FigureScreen):
     """Lists findings; examines again on a key."""
 
-    CSS_PATH = "doctor.tcss"
-    AUTO_FOCUS = "#doctor"
     BINDINGS = bindings("doctor")
+    TITLE = "Doctor"
+    PERIOD_S = 0.3
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__()
@@ -68,31 +58,12 @@ class DoctorScreen(Screen[None]):
         self._is_unfolded = False
         self._glyphs = choose_glyphs()
 
-    def compose(self) -> ComposeResult:
-        """Lay out title, findings and keys."""
-        yield ScreenTitle("Doctor", id="doctor-title")
-        with VerticalScroll(id="doctor"):
-            yield FigureLines("doctor-cards")
-        yield KeyLine(id="doctor-keys")
-
-    def on_mount(self) -> None:
-        """Make the timer that waits for the readings and for the engine."""
-        self._timer = self.set_interval(LOOK_PERIOD_S, self._look_for_answers, pause=True)
-
     def on_screen_resume(self) -> None:
         """Look at the machine as it is now, or go on waiting for the engine."""
         if self._answer is None:
             self.action_examine()
         else:
             self._timer.resume()
-
-    def on_screen_suspend(self) -> None:
-        """Ask nothing while nobody looks."""
-        self._timer.pause()
-
-    def on_resize(self, event: Resize) -> None:
-        """Fold the lines anew."""
-        self.call_after_refresh(self._show)
 
     def action_examine(self) -> None:
         """Look again, at everything."""
@@ -105,7 +76,7 @@ class DoctorScreen(Screen[None]):
             self._answer, self._trouble = None, "; ".join(filter(None, ("the engine has too much to do", again)))
         self._reading = in_background(self._read, "doctor")
         self._timer.resume()
-        self._show()
+        self.show_figures()
 
     def _read(self) -> Readings:
         """Read the machine, away from the screen's thread: it watches the load for a moment."""
@@ -119,19 +90,20 @@ class DoctorScreen(Screen[None]):
             wanted_threads=self._settings.threads,
         )
 
-    def _look_for_answers(self) -> None:
+    def look(self) -> None:
+        """Take the readings and the engine's answer once they are there."""
         if self._reading is not None and self._reading.done():
             reading, self._reading = self._reading, None
             if reading.exception() is None:
                 self._readings = reading.result()
-                self._show()
+                self.show_figures()
         if self._answer is not None and self._answer.done():
             answer, self._answer = self._answer, None
             if (error := answer.exception()) is None:
                 self._examination = answer.result()
             else:
                 self._trouble = clean_line(f"not measured: {type(error).__name__}: {error}", 200)
-            self._show()
+            self.show_figures()
         if self._reading is None and self._answer is None:
             self._timer.pause()
         self._show_title()
@@ -139,25 +111,21 @@ class DoctorScreen(Screen[None]):
     def action_unfold(self) -> None:
         """Show or hide what is well."""
         self._wants_unfolded = not self._is_unfolded
-        self._show()
+        self.show_figures()
 
-    def _show(self) -> None:
+    def show_figures(self) -> None:
+        """Show what was found so far."""
         if not self.is_mounted:
             return
         self._show_title()
-        height = self.query_one("#doctor").outer_size.height
         self._is_unfolded = self._wants_unfolded is not False
-        drawn = self._drawn(self.size.width)
-        if self._wants_unfolded is None and len(drawn) > height:
+        if self._wants_unfolded is None and len(self._drawn(self.size.width)) > self.room:
             self._is_unfolded = False
-            drawn = self._drawn(self.size.width)
         key = self._keymap.first_key
         words = "hides what is fine" if self._is_unfolded else "shows what is fine"
         keys = [(key("doctor.unfold"), words), (key("doctor.examine"), "examines again"), ("arrows", "scroll")]
         self.query_one(KeyLine).tell([*keys, (key("doctor.leave"), "back")])
-        # The scroll bar takes a column where there is more than has room.
-        drawn = drawn if len(drawn) <= height else self._drawn(self.size.width - 1)
-        self.query_one("#doctor-cards", FigureLines).show(drawn)
+        self.fill(self._drawn)
 
     def _show_title(self) -> None:
         model = self._turns.model
@@ -183,30 +151,18 @@ class DoctorScreen(Screen[None]):
             return [(muted(" looking around ..."),)]
         unfold = self._keymap.hint("doctor.unfold", "shows them")
         kv_type = self._settings.kv_type_or_default
-        what = self._findings(), self._examination, kv_type, self._is_unfolded, unfold, self._glyphs
-        return _in_columns(cards(*what), max(_LEAST_COLUMNS, width))
-
-
-def cards(
-    findings: Sequence[Finding], found: Examination | None, kv_type: str, is_unfolded: bool, unfold: str, glyphs: Glyphs
-) -> tuple[list[Card], list[Card]]:
-    """Return the cards of two columns: ``unfold`` is the key that lists what is well; nothing is found at first."""
-    well = [finding for finding in findings if finding.mark == OK]
-    mends = [partial(_mend_card, finding, glyphs) for finding in findings if finding.mark != OK]
-    fine = partial(_fine_card, well, is_unfolded, unfold, glyphs)
-    if found is None:
-        return [*mends, fine], []
-    suits = [partial(_suits_card, found, glyphs)] if found.suggestions else []
-    model = [partial(_model_card, found, kv_type, glyphs)] if found.needs is not None else []
-    return [*suits, *mends], [*model, fine, partial(_memory_card, found, glyphs)]
-
-
-def _in_columns(columns: tuple[list[Card], list[Card]], width: int) -> list[Line]:
-    if width < TWO_COLUMNS_FROM or not columns[1]:
-        return [one for column in columns for card in column for one in card(width)]
-    widths = divided(width, 2)
-    blocks = [[one for card in column for one in card(each)] for column, each in zip(columns, widths, strict=True)]
-    return beside(blocks, widths)
+        findings, found, glyphs, width = self._findings(), self._examination, self._glyphs, max(_LEAST_COLUMNS, width)
+        has_two_columns = found is not None and width >= TWO_COLUMNS_FROM
+        first, second = divided(width, 2) if has_two_columns else (width, width)
+        mends = [one for finding in findings if finding.mark != OK for one in _mend_card(finding, glyphs, first)]
+        well = [finding for finding in findings if finding.mark == OK]
+        fine = _fine_card(well, self._is_unfolded, unfold, glyphs, second)
+        if found is None:
+            return [*mends, *fine]
+        suits = _suits_card(found, glyphs, first) if found.suggestions else []
+        model = _model_card(found, kv_type, glyphs, second) if found.needs is not None else []
+        left, right = [*suits, *mends], [*model, *fine, *_memory_card(found, glyphs, second)]
+        return beside([left, right], [first, second]) if has_two_columns else [*left, *right]
 
 
 def _sign(finding: Finding, glyphs: Glyphs) -> Span:

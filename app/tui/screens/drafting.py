@@ -22,6 +22,7 @@ from app.chat.turns import Turns
 from app.program import paths
 from app.program.manual import topics
 from app.program.personas import persona_names
+from app.program.refusals import Refusal
 from app.text import figures
 from app.text.record import record
 from app.tui.chat_options import may_read_ahead
@@ -296,6 +297,8 @@ class Drafting:
                 edited = await edit_text(draft.text, os.environ)
         except SuspendNotSupported:
             return "this terminal cannot be lent to an editor"
-        if edited.text is not None and edited.text != draft.text:
-            self._prompt.show_draft(draft.refold(edited.text))
-        return edited.notice
+        except Refusal as refusal:
+            return str(refusal)
+        if edited != draft.text:
+            self._prompt.show_draft(draft.refold(edited))
+        return ""

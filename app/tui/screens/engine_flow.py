@@ -10,7 +10,7 @@ from collections.abc import Callable
 from app.chat.status import Activity, EngineStatus
 from app.machine.page_faults import DiskRate
 from app.tui.messages import EngineReported
-from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.chat_parts import ChatHelper, ChatParts
 from app.tui.speed.watch import InterfacePace, Refreshes, TypingRhythm
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 
@@ -24,12 +24,12 @@ UNSEEN_PERIOD_S = 0.5
 MEMORY_PERIOD_S = 1.0
 
 
-class EngineFlow:
+class EngineFlow(ChatHelper):
     """Hands events to the screen, and shows the status, with how far a download is, at an affordable pace."""
 
     def __init__(self, parts: ChatParts, pace: InterfacePace, download_word: Callable[[], str]) -> None:
-        self._screen, self._bridge, self._turns, self._prompt = parts.screen, parts.bridge, parts.turns, parts.prompt
-        self._transcript, self._keymap, self._clock = parts.transcript, parts.keymap, parts.bridge.now_s
+        super().__init__(parts)
+        self._clock = parts.bridge.now_s
         self._pace, self._download_word = pace, download_word
         self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
         self._rss_bytes = self._n_drains = 0

@@ -96,17 +96,12 @@ class HelpScreen(ModalScreen[None]):
                                 yield Static(heading, markup=False, classes="help-heading")
                                 yield body
 
-    def on_mount(self) -> None:
-        """Fill in the lines."""
-        self.on_resize()
-
     def on_resize(self) -> None:
-        """Break the lines where the room ends."""
+        """Fill in the lines, broken where the room ends."""
         width = self.app.size.width - _FRAME_COLUMNS
         columns = min(_WIDEST, width // 2 - _GAP_COLUMNS if self.app.size.width >= TWO_COLUMNS_FROM else width)
         for _, entries, body in self._entries:
             body.update("\n".join(write_entry(entry, columns) for entry in entries))
 
-    def action_leave(self) -> None:
-        """Go back to where help was asked for."""
-        dismiss_once(self, None)
+    on_mount = on_resize
+    action_leave = dismiss_once

@@ -42,6 +42,10 @@ class Listing(Protocol[Item]):
     """Text that filters the list."""
     said: str
     """Result of the last key; shown in the foot until something is typed."""
+    edited: Item | None = None
+    """The row for which ``new_text`` is being typed; None while the filter is typed."""
+    new_text: str = ""
+    most_new_chars: int | None = None
 
     def begin(self) -> None:
         """Begin to look for rows: the list is shown now, maybe again."""
@@ -109,10 +113,6 @@ class ListScreen(Screen[None], Generic[Item]):
         """Narrow the list to what has this text."""
         self._listing.typed = text
         self.show()
-
-    def text_before(self) -> str:
-        """Return what a typed letter is appended to."""
-        return self._listing.typed
 
     def takes_key(self, event: events.Key) -> bool:
         """Whether a key means something else here than a letter of the filter; it has been acted on then."""
@@ -219,9 +219,14 @@ class ListScreen(Screen[None], Generic[Item]):
         if widget.content != text:
             widget.update(text)
 
+    @property
+    def _typed_before(self) -> str:
+        """What a typed letter is appended to."""
+        return self._listing.typed if self._listing.edited is None else self._listing.new_text
+
     def on_key(self, event: events.Key) -> None:
-        """Narrow the list by what is typed."""
-        before = self.text_before()
+        """Narrow the list by what is typed, or write the text of a row."""
+        before = self._typed_before
         if not self.takes_key(event):
             if event.key == "backspace":
                 self._type(before[:-1])
@@ -237,14 +242,17 @@ class ListScreen(Screen[None], Generic[Item]):
     def on_paste(self, event: events.Paste) -> None:
         """Take what is pasted as if it were typed: an address to download, words to search for."""
         event.stop()
-        before = self.text_before()
         pasted = " ".join(event.text[: 2 * _MOST_TYPED_CHARS].split())
         if pasted:
-            self._type((before + pasted)[:_MOST_TYPED_CHARS])
+            self._type((self._typed_before + pasted)[:_MOST_TYPED_CHARS])
 
     def _type(self, text: str) -> None:
         self._listing.said = ""
-        self.take_typed(text)
+        if self._listing.edited is None:
+            self.take_typed(text)
+        else:
+            self._listing.new_text = text[: self._listing.most_new_chars]
+            self.show()
 
     @on(OptionList.OptionSelected)
     async def open_selected(self) -> None:
@@ -253,8 +261,11 @@ class ListScreen(Screen[None], Generic[Item]):
             await self.run_action("open")
 
     def action_leave(self) -> None:
-        """Clear the filter, or go back to the chat."""
-        if self._listing.typed:
+        """Leave the text of a row as it was; clear the filter; or go back to the chat."""
+        if self._listing.edited is not None:
+            self._listing.edited = None
+            self.say("")
+        elif self._listing.typed:
             self._type("")
         else:
             self.app.switch_mode(CHAT)

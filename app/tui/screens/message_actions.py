@@ -15,8 +15,8 @@ from app.program import clipboard
 from app.program.refusals import Refusal
 from app.text import figures
 from app.tui.draft import Draft
-from app.tui.markdown.code_blocks import ToCopy, code_blocks, wanted_block, wanted_text
-from app.tui.screens.chat_parts import NOT_PART, ChatParts
+from app.tui.markdown.code_blocks import code_blocks, wanted_block, wanted_text
+from app.tui.screens.chat_parts import NOT_PART, ChatHelper, ChatParts
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyView, ToolView, UserView
 
@@ -24,13 +24,11 @@ WEIGHING_PAUSE_S = 0.5
 _REPLY = "reply"
 
 
-class MessageEditing:
+class MessageEditing(ChatHelper):
     """An earlier message stands in the prompt, to be changed."""
 
     def __init__(self, parts: ChatParts) -> None:
-        self._screen, self._turns, self._keymap = parts.screen, parts.turns, parts.keymap
-        self._transcript, self._prompt, self._drafting = parts.transcript, parts.prompt, parts.drafting
-        self._notes, self._focus, self._views = parts.notes, parts.focus, parts.views
+        super().__init__(parts)
         self._line = parts.screen.query_one("#edit-line", Static)
         self._edited: MessageView | None = None
         self._draft = Draft("")
@@ -172,14 +170,11 @@ class MessageEditing:
         views = self._transcript.messages()
         return views[views.index(view) :] if view in views else []
 
-    def index_of(self, view: MessageView) -> int | None:
+    def index_of(self, view: MessageView | None) -> int | None:
         """Return a message's place in the conversation; None where it is no part of it any more."""
         messages = self._turns.conversation.messages
-        return next((index for index, message in enumerate(messages) if message is view.message), None)
-
-    @property
-    def _index(self) -> int | None:
-        return self.index_of(self._edited) if self._edited is not None else None
+        wanted = view.message if view is not None else None
+        return next((index for index, message in enumerate(messages) if message is wanted), None)
 
     @property
     def _edited_text(self) -> str:
@@ -194,13 +189,13 @@ class MessageEditing:
             self._weighing = call_once(self._screen, WEIGHING_PAUSE_S, self._weigh)
 
     def _weigh(self) -> None:
-        index = self._index
+        index = self.index_of(self._edited)
         if index is not None and self._edited_text.strip():
             self._turns.weigh_edit(self._edited_text, index // 2, self.is_editing_reply)
 
     def show_weight(self, weighed: PromptWeighed) -> None:
         """Say what sending it costs."""
-        index = self._index
+        index = self.index_of(self._edited)
         if index is None or weighed.text != self._edited_text:
             return
         line = self._edit_title(index)
@@ -219,15 +214,14 @@ class MessageEditing:
         self._line.update(text)
 
 
-class MessageActions:
+class MessageActions(ChatHelper):
     """Acts on messages; ``fork`` goes on with a copy of the conversation that ends with one."""
 
     def __init__(
         self, parts: ChatParts, editing: MessageEditing, fork: Callable[[MessageView], Awaitable[None]]
     ) -> None:
-        self._screen, self._turns, self._bridge = parts.screen, parts.turns, parts.bridge
-        self._transcript, self._views, self._focus = parts.transcript, parts.views, parts.focus
-        self._notes, self._editing = parts.notes, editing
+        super().__init__(parts)
+        self._editing = editing
         self.by_name: dict[str, Callable[[MessageView], Awaitable[None] | None]] = {
             "copy_message": self._copy_message,
             "copy_code": self._copy_next_block,
@@ -311,11 +305,8 @@ class MessageActions:
 
     async def copy(self, what: str = "") -> None:
         """Copy the last reply, its n-th code block, or its thinking; with "file" into a file."""
-        await self._copy(lambda: wanted_text(self._turns.conversation.last_reply, what))
-
-    async def _copy(self, find: Callable[[], ToCopy]) -> None:
         try:
-            found = find()
+            found = wanted_text(self._turns.conversation.last_reply, what)
         except Refusal as refusal:
             self._notes.note(str(refusal))
         else:
@@ -347,7 +338,8 @@ class MessageActions:
             self._notes.note("there is no code block in this message")
             return
         view.next_block = view.next_block % n_blocks + 1
-        await self._copy(lambda: wanted_block(view.text, str(view.next_block)))
+        found = wanted_block(view.text, str(view.next_block))
+        await self.copy_out(found.text, found.to_file, found.name)
 
     async def copy_out(self, text: str, to_file: bool = False, what: str = "") -> None:
         """Copy a text and say by which route."""

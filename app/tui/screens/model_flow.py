@@ -23,22 +23,20 @@ from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.keymap import Keymap
-from app.tui.screens.chat_parts import ChatParts, greeting
+from app.tui.screens.chat_parts import ChatHelper, ChatParts, greeting
 from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
 
 
-class ModelFlow:
+class ModelFlow(ChatHelper):
     """Knows which model there is; ``open_model`` opens another after asking what becomes of the conversation."""
 
     def __init__(
         self, parts: ChatParts, conversations: ConversationFlow, replies: ReplyFlow, open_model: Callable[..., bool]
     ) -> None:
-        self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
-        self._prompt, self._drafting, self._focus = parts.prompt, parts.drafting, parts.focus
-        self._notes, self._note = parts.notes, parts.notes.note
+        super().__init__(parts)
         self._conversations, self._replies, self._open = conversations, replies, open_model
         self._is_greeted = self._has_told_machine = False
         self._goes_on = False

@@ -198,9 +198,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         super().__init__(around.keymap, self._models)
         self._around = around
 
-    def action_rescan(self) -> None:
-        """Look again for models."""
-        self.begin()
+    action_rescan = ListScreen.begin
 
     def action_measure(self) -> None:
         """Measure what this machine's memory and kernels do, once the engine is free."""
@@ -314,6 +312,4 @@ class InspectScreen(Screen[None]):
             text = clean_line(str(error) if exit_code_of(error) is not None else bug_line(error), 300)
         self.query_one("#inspect-report", Static).update(text)
 
-    def action_leave(self) -> None:
-        """Go back to the list."""
-        dismiss_once(self)
+    action_leave = dismiss_once

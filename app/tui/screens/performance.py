@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from textual import events
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.screen import Screen
 
 from app.chat.generation import describe_thinking
 from app.chat.status import Activity
@@ -15,16 +12,15 @@ from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.graph import Scale
 from app.tui.drawing.lines import Line, Role, Span, line
+from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.watch import PerformanceView, Refreshes
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
-from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
-
-REFRESH_PERIOD_S = 0.5
+from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 
 
-class PerformanceScreen(Screen[None]):
+class PerformanceScreen(FigureScreen):
     """Shows figures while it is on top, and looks at nothing otherwise.
 
     It is a mode of its own: Textual goes on drawing what lies below a pushed screen, and a streaming reply would redraw
@@ -32,7 +28,8 @@ class PerformanceScreen(Screen[None]):
     """
 
     BINDINGS = bindings("performance")
-    AUTO_FOCUS = "#performance"
+    TITLE = "Speed"
+    PERIOD_S = 0.5
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__()
@@ -43,16 +40,9 @@ class PerformanceScreen(Screen[None]):
         self._is_looking = False
 
     def compose(self) -> ComposeResult:
-        """Lay out title, figures and keys."""
+        """Lay out the screen, in the form for its size."""
         note_breakpoints(self)
-        yield ScreenTitle("Speed", id="performance-title")
-        with VerticalScroll(id="performance"):
-            yield FigureLines("figures")
-        yield KeyLine(id="performance-keys")
-
-    def on_mount(self) -> None:
-        """Prepare to look; it begins when the screen is shown."""
-        self._timer = self.set_interval(REFRESH_PERIOD_S, self._refresh_figures, pause=True)
+        yield from super().compose()
 
     def on_screen_resume(self) -> None:
         """On top: look."""
@@ -67,13 +57,9 @@ class PerformanceScreen(Screen[None]):
         if self._is_looking:
             self._is_looking = False
             self._watch.end()
-        self._timer.pause()
 
-    def on_resize(self, event: events.Resize) -> None:
-        """Lay the figures out for the new width."""
-        self.call_after_refresh(self.show_figures)
-
-    def _refresh_figures(self) -> None:
+    def look(self) -> None:
+        """Show the figures, unless drawing is to be rarer."""
         if not self._refreshes.is_left_out():
             self.show_figures()
 
@@ -84,11 +70,7 @@ class PerformanceScreen(Screen[None]):
     def _show(self, view: PerformanceView) -> None:
         self.query_one(ScreenTitle).tell(self._about(view), _state(view))
         self.query_one(KeyLine).tell([(self._keymap.first_key("performance.leave"), "back"), ("arrows", "scroll")])
-        height, figures = self.query_one("#performance").outer_size.height, self.query_one("#figures", FigureLines)
-        drawn = dashboard_lines(view, max(1, self.size.width), height, self._glyphs, self._scale)
-        if len(drawn) > height:  # the scroll bar takes a column
-            drawn = dashboard_lines(view, max(1, self.size.width - 1), height, self._glyphs, self._scale)
-        figures.show(drawn)
+        self.fill(lambda width: dashboard_lines(view, width, self.room, self._glyphs, self._scale))
 
     def _about(self, view: PerformanceView) -> str:
         model, found = self._turns.model, view.figures

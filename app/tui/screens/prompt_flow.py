@@ -21,7 +21,7 @@ from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
 from app.tui.draft import Draft, files_end
 from app.tui.messages import PromptSubmitted
-from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.chat_parts import ChatHelper, ChatParts
 from app.tui.screens.message_actions import MessageEditing
 from app.tui.screens.model_flow import how_to_load
 
@@ -29,7 +29,7 @@ _WORTH_A_LINE_TOKENS = 500
 """The cost of fewer tokens is said at the prompt's edge alone."""
 
 
-class PromptFlow:
+class PromptFlow(ChatHelper):
     """Takes what is sent; ``carry_out`` does what a command asks for, ``show_edge`` says what it led to."""
 
     def __init__(
@@ -39,9 +39,7 @@ class PromptFlow:
         carry_out: Callable[[Action, str], Awaitable[None]],
         show_edge: Callable[[], None],
     ) -> None:
-        self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
-        self._transcript, self._prompt, self._drafting = parts.transcript, parts.prompt, parts.drafting
-        self._views, self._note = parts.views, parts.notes.note
+        super().__init__(parts)
         self._editing, self._carry_out, self._show_edge = editing, carry_out, show_edge
         self._editor: Worker[None] | None = None
         self._n_awaited = 1

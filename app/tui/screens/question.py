@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Literal
 
 from textual import events
@@ -73,17 +74,9 @@ class QuestionScreen(ModalScreen[Literal["once", "always"] | None]):
             dismiss_once(self, answer)
         self._disturbed_s = now_s
 
-    def action_once(self) -> None:
-        """Run it."""
-        self._agree("once")
-
-    def action_always(self) -> None:
-        """Run it, and ask no more for this tool."""
-        self._agree("always")
-
-    def action_leave(self) -> None:
-        """Do not run it."""
-        dismiss_once(self, None)
+    action_once = partialmethod(_agree, "once")
+    action_always = partialmethod(_agree, "always")
+    action_leave = dismiss_once
 
 
 def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
@@ -116,14 +109,6 @@ class SwitchModelScreen(ModalScreen[Literal["keep", "anew"] | None]):
             answers = {"keep": "go on with it", "anew": "begin a new conversation", "leave": "open nothing"}
             yield _answer_lines(self._keymap, "switch", answers)
 
-    def action_keep(self) -> None:
-        """Go on with the conversation."""
-        dismiss_once(self, "keep")
-
-    def action_anew(self) -> None:
-        """Begin a new one."""
-        dismiss_once(self, "anew")
-
-    def action_leave(self) -> None:
-        """Open nothing."""
-        dismiss_once(self, None)
+    action_keep = partialmethod(dismiss_once, "keep")
+    action_anew = partialmethod(dismiss_once, "anew")
+    action_leave = dismiss_once

@@ -6,7 +6,7 @@ from app.chat import events
 from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
 from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.text import figures
-from app.tui.screens.chat_parts import GOES_ON, ChatParts
+from app.tui.screens.chat_parts import GOES_ON, ChatHelper, ChatParts
 from app.tui.screens.message_actions import MessageEditing
 from app.tui.screens.surroundings import LiveSettings, make_screen
 from app.tui.textual_hacks import tell_desktop
@@ -17,14 +17,12 @@ LONG_REPLY_S = 20.0
 """Whoever waits for longer may look at something else meanwhile."""
 
 
-class ReplyFlow:
+class ReplyFlow(ChatHelper):
     """Listens to a turn."""
 
     def __init__(self, parts: ChatParts, editing: MessageEditing, live: LiveSettings) -> None:
-        self._screen, self._turns, self._keymap, self._bridge = parts.screen, parts.turns, parts.keymap, parts.bridge
-        self._views, self._transcript, self._focus = parts.views, parts.transcript, parts.focus
-        self._prompt, self._drafting, self._editing, self._live = parts.prompt, parts.drafting, editing, live
-        self._notes, self._note = parts.notes, parts.notes.note
+        super().__init__(parts)
+        self._editing, self._live = editing, live
         self._focuses_stopped = False
         self._agreed: set[tuple[str, str]] = set()
         """Servers and tools that are not asked about any more in ``_agreed_in``."""

@@ -53,8 +53,7 @@ class SettingList(Listing[SettingRow]):
 
     def __init__(self, around: Surroundings) -> None:
         self._live, self._bridge, self._keymap = around.live, around.bridge, around.keymap
-        self.typed = self.said = self.new_value = ""
-        self.edited: SettingRow | None = None
+        self.typed = self.said = ""
         self._rows: tuple[SettingRow, ...] = ()
 
     def begin(self) -> None:
@@ -113,7 +112,7 @@ class SettingList(Listing[SettingRow]):
         """Write the value that is typed, or the filter."""
         if self.edited is None:
             return super().context_line()
-        return f"{self.edited.key} = {clean_line(self.new_value)[-_TYPED_CHARS:]}_"
+        return f"{self.edited.key} = {clean_line(self.new_text)[-_TYPED_CHARS:]}_"
 
     def state_line(self) -> str:
         """Write how many differ from their defaults."""
@@ -149,7 +148,7 @@ class SettingList(Listing[SettingRow]):
     def edit(self, row: SettingRow) -> None:
         """Let another value be typed, beginning with the present one."""
         self.edited, self.said = row, ""
-        self.new_value = written(value_of(load_settings(), row.key))
+        self.new_text = written(value_of(load_settings(), row.key))
 
     def change(self, key: str, text: str | None) -> None:
         """Take what a user typed, or None for the default; say what came of it."""
@@ -169,25 +168,13 @@ class SettingsScreen(ListScreen[SettingRow]):
         self._list = SettingList(around)
         super().__init__(around.keymap, self._list)
 
-    def text_before(self) -> str:
-        """Return the filter, or the value that is being typed."""
-        return self._list.new_value if self._list.edited is not None else self._list.typed
-
-    def take_typed(self, text: str) -> None:
-        """Filter, or type a value."""
-        if self._list.edited is None:
-            super().take_typed(text)
-        else:
-            self._list.new_value = text
-            self.show()
-
     def action_open(self) -> None:
         """Take the next value, begin to type one, or keep what is typed."""
         row, edited = self.highlighted(), self._list.edited
         if row is None:
             return
         if edited is not None and edited.key == row.key:
-            self._try(row.key, self._list.new_value)
+            self._try(row.key, self._list.new_text)
             return
         try:
             self._list.edited = None
@@ -215,14 +202,6 @@ class SettingsScreen(ListScreen[SettingRow]):
         said = self._list.said
         self._list.begin()
         self.say(said)
-
-    def action_leave(self) -> None:
-        """Leave the value as it was; clear the filter; or go back to the chat."""
-        if self._list.edited is not None:
-            self._list.edited = None
-            self.say("")
-        else:
-            super().action_leave()
 
 
 @cache

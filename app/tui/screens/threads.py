@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
-from textual.screen import Screen
 
 from app.chat.commands import KV_TYPES, THREADS_AND_WEIGHTS
 from app.chat.events import ModelLoaded
@@ -22,6 +22,7 @@ from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, gauge, panel
+from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
@@ -29,7 +30,6 @@ from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text
 from app.tuning.threads_in_use import ThreadsInUse, describe_in_use
 
-REFRESH_S = 0.25
 if TYPE_CHECKING:
     from app.tuning.thread_bars import TuningReport
 
@@ -45,12 +45,13 @@ _WHAT_IS_MEASURED = (
 )
 
 
-class ThreadsScreen(Screen[None]):
+class ThreadsScreen(FigureScreen):
     """Measures when it is asked to; polls a record, and only while it is shown."""
 
     CSS_PATH = "threads.tcss"
     BINDINGS = bindings("threads")
     AUTO_FOCUS = "#threads-body"
+    PERIOD_S = 0.25
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__()
@@ -80,10 +81,6 @@ class ThreadsScreen(Screen[None]):
         yield FigureLines("thread-progress")
         yield KeyLine(id="thread-keys")
 
-    def on_mount(self) -> None:
-        """Begin to watch."""
-        self._timer = self.set_interval(REFRESH_S, self.refresh_figures, pause=True)
-
     def on_screen_resume(self) -> None:
         """Show what is known; measuring begins with a key, since it takes every core for a minute."""
         self._timer.resume()
@@ -93,38 +90,26 @@ class ThreadsScreen(Screen[None]):
         if self._model is not self._turns.model:
             self._model = self._turns.model
             self._undo.clear()
-        self.refresh_figures()
+        self.show_figures()
 
     def on_screen_suspend(self) -> None:
         """Poll nothing while something else is shown."""
         self._is_covered = self.app.current_mode == "threads"
         self._look(False)
-        self._timer.pause()
-
-    def on_resize(self) -> None:
-        """Break the lines anew."""
-        self.call_after_refresh(self.refresh_figures)
-
-    @property
-    def _report(self) -> TuningReport | None:
-        return self._bridge.tuning
-
-    @property
-    def _in_use(self) -> ThreadsInUse | None:
-        return self._bridge.threads
 
     @property
     def _is_measuring(self) -> bool:
         """Whether a search runs; the chat learns of its end a moment after the report says so."""
-        return self._turns.is_tuning and (self._report is None or not self._report.is_over)
+        report = self._bridge.tuning
+        return self._turns.is_tuning and (report is None or not report.is_over)
 
     # ---- what is shown
 
-    def refresh_figures(self) -> None:
+    def show_figures(self) -> None:
         """Show how things stand; begin to measure once the engine is free."""
         if self._wants and self._turns.tune(self._wants):
             self._wants = ()
-        report, in_use = self._report, self._in_use
+        report, in_use = self._bridge.tuning, self._bridge.threads
         self.set_class(in_use is None, "-no-model")
         width = max(_LEAST_COLUMNS, self.query_one("#thread-curves").size.width or self.size.width)
         options: list[Line] = []
@@ -142,7 +127,7 @@ class ThreadsScreen(Screen[None]):
 
     def _fill_room(self, width: int, taken: int) -> None:
         """Draw the curves, and below all else the machine; both get the rows that are left."""
-        report, in_use = self._report, self._in_use
+        report, in_use = self._bridge.tuning, self._bridge.threads
         is_tall = in_use is not None and self.size.height >= _TALL_ROWS
         most = min(9, in_use.most) if in_use is not None and is_tall else 0
         curves = {phase: report.curve(phase) if report is not None else None for phase in _PHASES}
@@ -176,7 +161,7 @@ class ThreadsScreen(Screen[None]):
         widget.fill(lines)
 
     def _about(self) -> str:
-        model, report = self._turns.model, self._report
+        model, report = self._turns.model, self._bridge.tuning
         parts = [model.name, model.quantization] if model is not None else []
         if report is not None:
             parts.append(f"context {figures.count(report.n_context)}")
@@ -195,10 +180,10 @@ class ThreadsScreen(Screen[None]):
             body = [line(part) for text in texts for part in textwrap.wrap(text, columns)]
             return panel(title, body, width, self._glyphs) if body else []
 
-        if self._in_use is None:
+        if self._bridge.threads is None:
             return told("Computed elsewhere" if self._server else "No model is open", [self._state()])
-        if self._report is not None:
-            why = told("Why", self._reasons(self._report))
+        if (report := self._bridge.tuning) is not None:
+            why = told("Why", self._reasons(report))
         else:
             why = told("What will be measured", [_WHAT_IS_MEASURED]) if self.size.height >= _TALL_ROWS else []
         return [*told("In use", [self._state()]), *why]
@@ -212,7 +197,7 @@ class ThreadsScreen(Screen[None]):
         return found
 
     def _state(self) -> str:
-        in_use, settings = self._in_use, self._around.settings
+        in_use, settings = self._bridge.threads, self._around.settings
         if self._server:
             return f"{self._server} computes: its threads are its own."
         if in_use is None:
@@ -231,7 +216,7 @@ class ThreadsScreen(Screen[None]):
 
     def _progress_lines(self) -> list[Line]:
         """Say how far the measuring is; the gauge follows rounds as well as time, whichever is further."""
-        report, text, width = self._report, self._progress(), max(_LEAST_COLUMNS, self.size.width - 2)
+        report, text, width = self._bridge.tuning, self._progress(), max(_LEAST_COLUMNS, self.size.width - 2)
         found = [line(Span(part, Role.CAUTION)) for part in textwrap.wrap(text, width)]
         if not text or not self._is_measuring or report is None:
             return found
@@ -242,7 +227,7 @@ class ThreadsScreen(Screen[None]):
         return [*found, (*gauge(share, cells, self._glyphs, Role.WRITING), muted(f"  {rest}"))]
 
     def _progress(self) -> str:
-        report, status = self._report, self._bridge.status
+        report, status = self._bridge.tuning, self._bridge.status
         if self._is_measuring and report is None:
             return "measuring begins"
         if not self._is_measuring and self._turns.is_busy and not self._turns.is_tuning:
@@ -252,7 +237,7 @@ class ThreadsScreen(Screen[None]):
         return progress_text(report) if report is not None else ""
 
     def _keys(self) -> list[tuple[str, str]]:
-        key, report, in_use = self._keymap.first_key, self._report, self._in_use
+        key, report, in_use = self._keymap.first_key, self._bridge.tuning, self._bridge.threads
         if in_use is None:
             return [(key("threads.leave"), "back")]
         is_running, keys = self._is_measuring, []
@@ -274,12 +259,12 @@ class ThreadsScreen(Screen[None]):
 
     def action_apply_best(self) -> None:
         """Use and remember the best of what was measured; measure where nothing was."""
-        report, in_use = self._report, self._in_use
+        report, in_use = self._bridge.tuning, self._bridge.threads
         if in_use is None:
             return
         if report is None or not _has_findings(report):
             if not self._is_measuring:
-                self._measure(THREADS_AND_WEIGHTS)
+                self.action_measure()
             return
         is_truth = not (report.is_over and self._bridge.tuning_conditions.is_swapping)
         best = choice_to_remember(report, in_use.now, in_use.remembered) if is_truth else in_use.remembered
@@ -287,7 +272,7 @@ class ThreadsScreen(Screen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Choose a count by its digit, for the column that is marked."""
-        in_use = self._in_use
+        in_use = self._bridge.threads
         if in_use is not None and event.key in "123456789" and int(event.key) <= in_use.most:
             event.stop()
             chosen: dict[str, Any] = {self._phase: int(event.key)}
@@ -300,25 +285,24 @@ class ThreadsScreen(Screen[None]):
         if self._undo:
             self._end_measuring()
             self._bridge.wish_threads(self._undo.pop())
-            self.refresh_figures()
-
-    def action_measure(self) -> None:
-        """Measure again."""
-        self._measure(THREADS_AND_WEIGHTS)
+            self.show_figures()
 
     def action_measure_kv(self) -> None:
         """Compare types of the KV cache, with the best threads; measure those first if they are not known."""
-        has_curves = self._report is not None and bool(self._report.curves)
+        report = self._bridge.tuning
+        has_curves = report is not None and bool(report.curves)
         self._measure(KV_TYPES if has_curves else THREADS_AND_WEIGHTS + KV_TYPES)
 
     def _measure(self, parts: tuple[str, ...]) -> None:
         self._wants = () if self._is_measuring else parts
-        self.refresh_figures()
+        self.show_figures()
+
+    action_measure = partialmethod(_measure, THREADS_AND_WEIGHTS)
 
     def action_other_phase(self) -> None:
         """Let digits choose for the other column."""
         self._phase = _PHASES[1 - _PHASES.index(self._phase)]
-        self.refresh_figures()
+        self.show_figures()
 
     def action_leave(self) -> None:
         """Stop what is measured; with nothing to stop, go back."""
@@ -334,7 +318,7 @@ class ThreadsScreen(Screen[None]):
     def _choose(self, choice: TunedChoice, remembered: TunedChoice | None) -> None:
         """Use and remember something else; the engine follows between two steps, and what is shown follows it."""
         self._end_measuring()
-        before = self._in_use
+        before = self._bridge.threads
         if before is None:
             return
         # A cache keeps its type: another one is only remembered.

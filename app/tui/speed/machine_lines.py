@@ -37,11 +37,12 @@ def memory_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line
 
 def memory_cells(sample: MachineSample, facts: ModelFacts | None, glyphs: Glyphs) -> list[Line]:
     """Return what fills the memory: the sign of each part in the bar, its name and its size."""
-    return [
-        line(Span(part_glyph(number, glyphs), role), muted(f" {name} "), strong(lines.size(n_bytes).strip()), muted(of))
-        for number, (name, n_bytes, role, of) in enumerate(_memory_parts(sample, facts))
-        if facts is not None or name not in ("model", "KV")
-    ]
+    cells = []
+    for number, (name, n_bytes, role, of) in enumerate(_memory_parts(sample, facts)):
+        if facts is not None or name not in ("model", "KV"):
+            size = figures.size(n_bytes) if n_bytes is not None else "-"
+            cells.append(line(Span(part_glyph(number, glyphs), role), muted(f" {name} "), strong(size), muted(of)))
+    return cells
 
 
 def _in_columns(cells: list[Line], width: int) -> list[Line]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -95,16 +96,17 @@ class FigureLines(Widget):
 
 def _changed(old: Line, new: Line) -> tuple[int, int]:
     """Return the columns between which two lines differ."""
-    n_same = 0
-    while n_same < min(len(old), len(new)) and old[n_same] == new[n_same]:
-        n_same += 1
+    n_same = _n_same(old, new)
     longest = max(width_of(old), width_of(new))
     if width_of(old) != width_of(new):
         return width_of(new[:n_same]), longest
-    n_after = 0
-    while n_after < min(len(old), len(new)) - n_same and old[-1 - n_after] == new[-1 - n_after]:
-        n_after += 1
+    n_after = _n_same(reversed(old[n_same:]), reversed(new[n_same:]))
     return width_of(new[:n_same]), longest - width_of(new[len(new) - n_after :])
+
+
+def _n_same(one: Iterable[Span], other: Iterable[Span]) -> int:
+    """Return how many spans two lines begin with alike."""
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
 def content_of(one: Line, is_ansi: bool = False) -> Content:

@@ -63,9 +63,7 @@ class ThinkingView(Widget):
         self.is_unfolded = not self.is_unfolded
         self._draw()
 
-    def on_click(self) -> None:
-        """Do the same for the mouse."""
-        self.toggle()
+    on_click = toggle
 
     @property
     def shown(self) -> str:

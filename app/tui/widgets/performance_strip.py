@@ -53,9 +53,7 @@ class PerformanceStrip(FigureLines):
         else:
             self.show(strip_lines(view, width, height, self._glyphs, self._scale))
 
-    def on_resize(self) -> None:
-        """Draw for the new size."""
-        self.draw()
+    on_resize = draw
 
     def _refresh(self) -> None:
         if self.screen.is_current and not self._refreshes.is_left_out():

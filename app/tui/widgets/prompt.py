@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partialmethod
 
 from textual import events
 from textual.content import Content
@@ -138,17 +139,13 @@ class Prompt(TextArea):
         self._has_chosen = True
         self.show_offered(self.offered, self.offered_at)
 
-    def action_page_up(self) -> None:
-        """Scroll the conversation, not the prompt."""
-        self.post_message(TranscriptScrolled(-1))
+    def _scroll(self, pages: int) -> None:
+        """Scroll the conversation, not the prompt; 0 leads to its newest text."""
+        self.post_message(TranscriptScrolled(pages))
 
-    def action_page_down(self) -> None:
-        """Scroll the conversation, not the prompt."""
-        self.post_message(TranscriptScrolled(1))
-
-    def action_to_end(self) -> None:
-        """Go to the newest text of the conversation."""
-        self.post_message(TranscriptScrolled(0))
+    action_page_up = partialmethod(_scroll, -1)
+    action_page_down = partialmethod(_scroll, 1)
+    action_to_end = partialmethod(_scroll, 0)
 
     def action_cursor_line_end(self, select: bool = False) -> None:
         """Go to the end of the line; from the end of the text, to the newest text of the conversation."""

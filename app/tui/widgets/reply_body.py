@@ -67,11 +67,6 @@ class ReplyBody(Widget):
             self._lay_out(self._markdown.width)
             self.refresh(layout=True)
 
-    @property
-    def shown_source(self) -> str:
-        """Source of the text drawn so far."""
-        return self._markdown.source if self._markdown.width else ""
-
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Return the rows that the text needs; while it grows, with some room for what comes."""
         if width != self._markdown.width:

@@ -118,18 +118,12 @@ class Transcript(VerticalScroll, can_focus=False):
         """Whether its end is out of sight."""
         return self.scroll_y < self.max_scroll_y - 1
 
-    def on_resize(self) -> None:
-        """Follow again where a larger terminal or shorter text brought the end into sight."""
-        self._follow_from_end()
-
     def _follow_from_end(self) -> None:
         """Follow what is added if the end is in sight: Textual notices that only when a scroll moves something."""
         if not self.is_scrolled_up and not isinstance(self.screen.focused, MessageView):
             self.anchor()
 
-    def notes(self) -> list[str]:
-        """Return the program's lines that are shown, oldest first."""
-        return [entry.text for entry in self._entries() if isinstance(entry, Note)]
+    on_resize = _follow_from_end  # a larger terminal or shorter text may have brought the end into sight
 
     def messages(self) -> list[MessageView]:
         """Return the messages of both sides that are shown, oldest first."""

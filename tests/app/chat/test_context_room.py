@@ -61,7 +61,7 @@ async def test_a_full_context_is_announced_then_the_oldest_turns_go_and_are_mark
     async with chatting(script, size=(80, 40), system_prompt="Be brief.") as driver:
         await fill(driver, 14)
         assert "oldest" in await driver.note("The context was full")
-        told = [note for note in driver.transcript.notes() if "% full" in note or "was full" in note]
+        told = [note for note in driver.notes() if "% full" in note or "was full" in note]
         assert "tokens left" in told[0]
         assert "dropped from it" in told[1]
         assert len(texts(driver)) == 28

@@ -207,7 +207,7 @@ async def test_there_is_no_second_doubt_in_a_session() -> None:
         await driver.say("/model other.gguf")
         await driver.until(lambda: driver.chat.turns.model not in (None, model), "the other model is open")
         await driver.ask("hello")
-        assert not any("measures again" in note for note in driver.transcript.notes())  # which begin with the model
+        assert not any("measures again" in note for note in driver.notes())  # which begin with the model
 
 
 async def test_what_was_measured_while_swapping_is_marked_and_used_but_not_remembered() -> None:

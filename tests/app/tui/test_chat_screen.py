@@ -18,7 +18,7 @@ from app.tui.widgets.message_view import ReplyView, UserView
 from engine.errors import BrokenModelError, GGUFError
 from engine.measure.fit import MachineMemory
 from tests.app import chat_driver
-from tests.app.chat_driver import chatting
+from tests.app.chat_driver import chatting, shown_source
 from tests.app.fake_engine import Gate, Script
 
 MARKDOWN = """# Title
@@ -214,7 +214,7 @@ async def test_the_last_tokens_are_never_lost_however_fast_they_come():
     async with chatting(Script(replies=[tokens(text)], n_ctx=8192)) as driver:
         reply = await driver.ask("count")
         assert reply.text == text
-        assert reply.body.shown_source == text
+        assert shown_source(reply.body) == text
 
 
 async def test_a_long_open_block_streams_as_plain_text_and_ends_highlighted():
@@ -225,7 +225,7 @@ async def test_a_long_open_block_streams_as_plain_text_and_ends_highlighted():
         script.token_gate.allow(1000)
         await driver.until(lambda: driver.transcript.replies() and script.token_gate.waiting.is_set())
         body = driver.transcript.replies()[0].body
-        await driver.until(lambda: body.shown_source == body.text)
+        await driver.until(lambda: shown_source(body) == body.text)
         last_line = body.text.rsplit("\n", 1)[-1]
         await driver.until(lambda: last_line in driver.screen_text())
         script.token_gate.open()
@@ -244,7 +244,7 @@ async def test_without_a_model_one_line_says_how_to_load_one_and_the_message_sta
     async with chatting(model=None) as driver:
         await driver.note("No model is loaded: F3 or /models shows")
         await driver.say("anyone there?")
-        await driver.until(lambda: len(driver.transcript.notes()) == 2)
+        await driver.until(lambda: len(driver.notes()) == 2)
         assert driver.prompt.text == "anyone there?"
 
 
@@ -263,7 +263,7 @@ async def test_a_model_that_is_not_there_is_refused_before_anything_is_asked():
         await driver.note("nosuch.gguf: no such file (check the path)")
         assert type(driver.app.screen).__name__ == "ChatScreen"
         assert driver.chat.turns.model is not None
-        assert not any("loading" in note for note in driver.transcript.notes())
+        assert not any("loading" in note for note in driver.notes())
 
 
 async def test_a_model_that_fails_to_load_leaves_a_chat_that_goes_on():
@@ -619,7 +619,7 @@ async def test_whoever_is_greeted_hears_once_what_suits_the_machine(monkeypatch:
         known = await driver.note("This machine reads memory at")
         assert known == line.replace(" at best (machine busy now)", "")
         await driver.ask("hello")
-        assert [note for note in driver.transcript.notes() if "This machine reads" in note] == [known]
+        assert [note for note in driver.notes() if "This machine reads" in note] == [known]
 
 
 async def test_the_edge_names_keys_for_the_new_width_at_once():

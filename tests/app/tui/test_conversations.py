@@ -250,7 +250,7 @@ async def test_a_message_that_no_record_holds_is_given_back_and_nothing_is_lost(
         driver.prompt.post_message(events.Paste(text))
         await driver.until(lambda: "pasted" in driver.prompt.text)
         await driver.pilot.press("enter")
-        await driver.until(lambda: sum("not sent" in note.lower() for note in driver.transcript.notes()) == 2)
+        await driver.until(lambda: sum("not sent" in note.lower() for note in driver.notes()) == 2)
     assert [message.text for message in Store().read("000001").conversation.messages] == ["hello", "Hello there."]
 
 
@@ -363,7 +363,7 @@ async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
         for _ in range(3):
             driver.chat.talks.save_what_comes()
         await driver.note("conversation not saved: the disk is full")
-        assert sum("not saved" in note for note in driver.transcript.notes()) == 1
+        assert sum("not saved" in note for note in driver.notes()) == 1
     assert driver.app.unsaved == "the disk is full"
 
 
@@ -378,14 +378,14 @@ async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
             await saved(driver)
             driver.chat.talks.save_what_comes()
         await driver.note("where files cannot be locked")
-        assert sum("locked" in note for note in driver.transcript.notes()) == 1
+        assert sum("locked" in note for note in driver.notes()) == 1
         await driver.say("/new")
         await driver.note("A new conversation")
         await driver.ask("third")
         await saved(driver)
         driver.chat.talks.save_what_comes()
         await driver.pilot.pause()
-        assert not any("locked" in note for note in driver.transcript.notes())
+        assert not any("locked" in note for note in driver.notes())
     assert Store().ids() == ["000001", "000002"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.program.refusals import Refusal
 from app.tui.external_editor import edit_text, find_editor
 from tests.app.chat_driver import chatting
 
@@ -33,7 +34,7 @@ def leftovers(tmp_path: Path) -> list[Path]:
 
 async def test_what_the_editor_leaves_is_the_text(editor, tmp_path: Path):
     edited = await edit_text("hello", editor("open(path, 'w').write(text + ' world\\x1b[0m\\n')"))
-    assert (edited.text, edited.notice) == ("hello world␛[0m", "")
+    assert edited == "hello world␛[0m"
     assert leftovers(tmp_path) == []
 
 
@@ -54,18 +55,18 @@ async def test_the_file_is_for_the_user_alone_and_copies_of_it_go_too(editor, tm
     ],
 )
 async def test_an_editor_that_fails_changes_nothing(editor, tmp_path: Path, body: str, notice: str):
-    edited = await edit_text("hello", editor(body))
-    assert edited.text is None
-    assert notice in edited.notice
+    with pytest.raises(Refusal) as refusal:
+        await edit_text("hello", editor(body))
+    assert notice in str(refusal.value)
     assert leftovers(tmp_path) == []
 
 
 @pytest.mark.parametrize("command", ["/no/such/editor --wait", "'unclosed", "no-such-editor-here"])
 async def test_an_editor_that_is_not_there_is_named(command: str):
-    edited = await edit_text("hello", {"VISUAL": command, "PATH": os.environ["PATH"]})
-    assert edited.text is None
-    assert command.split()[0] in edited.notice
-    assert "\n" not in edited.notice
+    with pytest.raises(Refusal) as refusal:
+        await edit_text("hello", {"VISUAL": command, "PATH": os.environ["PATH"]})
+    assert command.split()[0] in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 async def test_visual_comes_before_editor_and_common_ones_after_both(tmp_path: Path):
@@ -75,7 +76,8 @@ async def test_visual_comes_before_editor_and_common_ones_after_both(tmp_path: P
     assert find_editor({"PATH": str(tmp_path)}) == ["nano"]
     (tmp_path / "nano").unlink()
     assert find_editor({"PATH": str(tmp_path)}) == []
-    assert "set $EDITOR" in (await edit_text("x", {"PATH": str(tmp_path)})).notice
+    with pytest.raises(Refusal, match=r"set \$EDITOR"):
+        await edit_text("x", {"PATH": str(tmp_path)})
 
 
 async def test_the_prompt_goes_to_the_editor_and_back_with_its_folds(editor, monkeypatch: pytest.MonkeyPatch):

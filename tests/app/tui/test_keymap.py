@@ -115,7 +115,7 @@ async def test_a_key_of_the_chat_is_taken_from_the_editing_keys_of_the_prompt(fi
         assert driver.prompt.text == "hello"
         await driver.pilot.press("ctrl+s")
         await driver.pilot.pause()
-        assert not any("save" in note for note in driver.transcript.notes())
+        assert not any("save" in note for note in driver.notes())
 
 
 async def test_help_and_palette_show_the_real_keys(file: Path):

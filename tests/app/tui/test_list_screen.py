@@ -14,14 +14,14 @@ from app.tui.draft import Draft
 from app.tui.drawing.lines import Line, line
 from app.tui.keymap import Keymap
 from app.tui.screens.help import HelpScreen
-from app.tui.screens.list_screen import ListScreen
+from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.palette import Palette
 from tests.app.chat_driver import Driver, chatting
 
 WORDS = ("apple", "banana", "cherry")
 
 
-class Found:
+class Found(Listing[str]):
     """Finds another word each time."""
 
     def __init__(self) -> None:

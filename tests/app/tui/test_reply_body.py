@@ -9,6 +9,7 @@ from textual.selection import Selection
 from app.tui.messages import LinkChosen
 from app.tui.themes import meanings
 from app.tui.widgets.reply_body import ReplyBody
+from tests.app.chat_driver import shown_source
 from tests.app.interface_bench.reply_text import MARKDOWN
 
 
@@ -59,7 +60,7 @@ async def test_a_streamed_reply_looks_like_one_that_came_at_once(size: tuple[int
         for start in range(0, len(text), n_chars):
             body.append(text[start : start + n_chars])
         await pilot.pause()
-        assert body.shown_source == text
+        assert shown_source(body) == text
         assert shown(app) == expected
         body.finish()
         await pilot.pause()
@@ -159,7 +160,7 @@ async def test_no_text_however_odd_ends_the_application(text: str, size: tuple[i
             await add(pilot, body, text[start : start + 500])
         body.finish()
         await pilot.pause()
-        assert body.shown_source == body.text == text
+        assert shown_source(body) == body.text == text
         assert app.is_running
 
 
