@@ -79,7 +79,7 @@ def delta_net(op, thread, n_threads):
         p0, p1, p2, p3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
         for row in range(n_rows):
             m, known = before + 4 * STRIP * row, splat_f32x8(load_f32(k + 4 * row))
-            to = behind + 4 * STRIP * row
+            to = behind + 4 * STRIP * row  # written below; with one token it was last read a token ago
             prefetch_l1(to)
             prefetch_l1(to + 64)
             p0 = fma(known, load_f32x8(m), p0)
