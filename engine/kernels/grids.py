@@ -23,7 +23,7 @@ import numpy as np
 from engine.jit import inner
 from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
-from engine.kernels.matmul import add_columns, offsets_of_16, sum_by_fours
+from engine.kernels.matmul import add_columns, stored_16, sum_by_fours
 from engine.kernels.matmul_wide import columns_wide_k
 from engine.kernels.matvec import ask_ahead, finish, finish_four
 from engine.kernels.matvec_k import columns_k
@@ -308,7 +308,7 @@ def unpack_bytes(prepare, weights, d_of, signed, block, out):
 def columns_of_bytes(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile."""
     sum_by_fours(16, 16, tile, y, room)
-    add_columns(offsets_of_16, room, view, tile, c, i, acc)
+    add_columns(stored_16, room, view, tile, c, i, acc)
 
 
 unpack_grid = unpack_bytes if SUMS_FOURS else unpack_words

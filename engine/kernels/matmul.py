@@ -6,6 +6,7 @@ sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 
 from engine.jit import inner
 from engine.kernels.matmul_fours import no_fours, sixteen_weights
+from engine.kernels.matmul_sixteens import SUMS_BYTES, product_of_digits, split_tile
 from engine.kernels.rows import (
     add_word_pairs,
     broadcast_4,
@@ -18,6 +19,7 @@ from engine.kernels.rows import (
     store_floats,
     words_of_bytes,
 )
+from engine.kernels.tiles import HIGH_DIGITS, leave_tile
 from engine.simd import (
     add,
     broadcast_4_bytes,
@@ -32,13 +34,15 @@ from engine.simd import (
     maddubs,
     maddwd,
     mul,
+    rolled,
+    shift_lanes_left,
     shift_lanes_right,
     splat_i16x16,
     splat_i32x8,
     store_i32x8,
     store_i32x16,
 )
-from engine.simd.level import SIXTEEN_ROWS, SUMS_FOURS
+from engine.simd.level import FOURS_OFFSET, SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 
 ROW_SCALES, ROW_MINIMA, ROW_D, ROW_DMIN = 256, 320, 352, 356
 """Byte offsets in an unpacked row: 256 + 64 + 32 + 4 + 4 = 360 of the 384."""
@@ -169,8 +173,34 @@ def sum_whole(n_products, group, tile, y, totals):
     store_i32x16(totals + 192, t3)
 
 
-sum_by_fours = sum_whole if SIXTEEN_ROWS else sum_in_halves
+@inner
+def sum_by_sixteens(n_products, group, tile, y, totals):
+    """The same for processors with AMX, of sixteen columns; in two digits, see ``load_digits``."""
+    product_of_digits(y, tile, tile + HIGH_DIGITS, totals)
+
+
+@inner
+def load_digits(at):
+    """What ``sum_by_sixteens`` found for one column."""
+    return add(load_ints(at), shift_lanes_left(load_ints(at + SUMS_BYTES), 7))
+
+
+@inner
+def split_groups_of_16(tile):
+    """Multiply the weights of a tile by their scales."""
+    split_tile(16, tile, tile + _SCALES, tile + HIGH_DIGITS)
+
+
+@inner
+def split_groups_of_32(tile):
+    """The same with eight scales."""
+    split_tile(32, tile, tile + _SCALES, tile + HIGH_DIGITS)
+
+
+finish_16, finish_32 = (split_groups_of_16, split_groups_of_32) if SIXTEEN_COLUMNS else (leave_tile, leave_tile)
+sum_by_fours = sum_by_sixteens if SIXTEEN_COLUMNS else sum_whole if SIXTEEN_ROWS else sum_in_halves
 sum_columns = sum_by_fours if SUMS_FOURS else sum_by_words
+load_total = load_digits if SIXTEEN_COLUMNS else load_ints
 
 
 @inner
@@ -210,6 +240,16 @@ def offsets_of_16(tile, t, sums):
 
 
 @inner
+def products_alone(tile, t, sums):
+    """The same where there are no minima."""
+    return fmul(load_floats(tile + _D), floats_of_ints(t))
+
+
+stored_32, stored_16 = (offsets_of_32, offsets_of_16) if FOURS_OFFSET else (products_alone, products_alone)
+"""One column's value of signed weights as they are stored (``FOURS_OFFSET``)."""
+
+
+@inner
 def add_column(scaled, tile, total, sums, d_y, acc):
     """Scale the integer parts of a register of rows and add them to their f32 in memory; all but ``tile`` of a column.
 
@@ -217,7 +257,7 @@ def add_column(scaled, tile, total, sums, d_y, acc):
         scaled: (tile, t, sums) -> f32 lanes, before the activations' scale.
         d_y: the activations' scale.
     """
-    value = scaled(tile, load_ints(total), sums)
+    value = scaled(tile, load_total(total), sums)
     store_floats(acc, fma(value, splat_floats(d_y), load_floats(acc)))
 
 
@@ -233,12 +273,12 @@ add_rows = add_column if SIXTEEN_ROWS else add_column_by_halves
 
 @inner
 def add_columns(scaled, totals, view, tile, c, i, acc):
-    """``add_column`` for all rows of four columns.
+    """``add_column`` for all rows of the columns from c on.
 
     Args:
         totals: address of what ``sum_columns`` left.
     """
     _, d, sums, _, padded = view
-    for n in range(4):
+    for n in range(rolled(16) if SIXTEEN_COLUMNS else 4):
         at = i * padded + c + n
         add_rows(scaled, tile, totals + 64 * n, sums + 48 * at, load_f32(d + 4 * at), acc + 64 * n)

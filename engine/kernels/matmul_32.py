@@ -7,12 +7,14 @@ that have them, eight f32 minima.
 from engine.jit import inner
 from engine.kernels.matmul import eight, four
 from engine.kernels.matmul_fours import no_fours, sixteen_weights, sum_32
+from engine.kernels.matmul_sixteens import product_32
 from engine.kernels.rows import (
     add_word_pairs,
     broadcast_4,
     broadcast_int,
     floats_of_ints,
     load_floats,
+    load_ints,
     pairs_of_words,
     splat_floats,
     store_floats,
@@ -27,11 +29,12 @@ from engine.simd import (
     load_i8x32,
     maddubs,
     maddwd,
+    rolled,
     splat_i8x32,
     splat_i16x16,
     store_i32x8,
 )
-from engine.simd.level import SIXTEEN_ROWS, SUMS_FOURS
+from engine.simd.level import SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 
 ROW_D, ROW_M = 256, 288
 """Byte offsets in an unpacked row: 256 + 32 + 32 = 320 of the 384."""
@@ -179,7 +182,24 @@ add_tile = add_blocks if SIXTEEN_ROWS else add_by_halves
 
 
 @inner
-def columns_32(sum_block, add_block, view, tile, y, c, i, n_live, acc):
+def add_sixteen(add_block, scales, d_y, sums, acc, totals):
+    """``add_block`` for sixteen columns whose int32 lie at ``totals``."""
+    for n in range(rolled(16)):
+        add_block(scales, load_ints(totals + 64 * n), d_y + 4 * n, sums + 4 * n, acc + 64 * n)
+
+
+@inner
+def columns_32_by_sixteens(sum_block, add_block, view, tile, y, c, i, n_live, acc, room):
+    """``columns_32_by_fours`` for sixteen columns."""
+    _, d, sums, _, padded = view
+    for b in range(n_live // 32):
+        at = 4 * ((8 * i + b) * padded + c)
+        product_32(y + 32 * b, n_live, tile + 512 * b, room)
+        add_sixteen(add_block, tile + _D + 64 * b, d + at, sums + at, acc, room)
+
+
+@inner
+def columns_32_by_fours(sum_block, add_block, view, tile, y, c, i, n_live, acc, room):
     """Add the products of the blocks of a tile with four columns.
 
     Args:
@@ -192,3 +212,7 @@ def columns_32(sum_block, add_block, view, tile, y, c, i, n_live, acc):
         at = 4 * ((8 * i + b) * padded + c)
         t = sum_block(tile + 512 * b, y + 128 * b)
         add_tile(add_block, tile + _D + 64 * b, t, d + at, sums + at, acc)
+
+
+columns_32 = columns_32_by_sixteens if SIXTEEN_COLUMNS else columns_32_by_fours
+"""The products of a tile's blocks, added to the columns from c on."""

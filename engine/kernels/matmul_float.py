@@ -4,6 +4,7 @@ A tile takes 64 weights of a row, widened to f32: 256 bytes.
 """
 
 from engine.jit import inner
+from engine.kernels.tiles import COLUMNS_AT_ONCE
 from engine.simd import (
     bytes_of_f32x8,
     fadd,
@@ -36,7 +37,7 @@ def unpack_floats(load8, load1, item_bytes, source, out, n_live):
 
 
 @inner
-def rows_of_floats(view, c, i, n_live):
+def floats_at(view, c, i, n_live):
     """Address of column c's activations that meet the i-th tile; the next columns follow a row's length apart."""
     q, _, _, n_cols, _ = view
     return q + 4 * (c * n_cols + TILE_COLS * i)
@@ -65,12 +66,13 @@ def add_to(acc, t):
 
 @inner
 def columns_float(view, tile, y, c, i, n_live, acc, room):
-    """Add the products of a tile with four columns."""
+    """Add the products of a tile with the columns from c on, four at a time."""
     _, _, _, n_cols, _ = view
     zero = splat_f32x8(0.0)
-    t = (zero, zero, zero, zero), (zero, zero, zero, zero)
-    for k in range(n_live):
-        t = add_products(tile + 64 * k, y + 4 * k, 4 * n_cols, t)
-    low, high = t
-    add_to(acc, low)
-    add_to(acc + 32, high)
+    for n in range(0, COLUMNS_AT_ONCE, 4):
+        t = (zero, zero, zero, zero), (zero, zero, zero, zero)
+        for k in range(n_live):
+            t = add_products(tile + 64 * k, y + 4 * (n * n_cols + k), 4 * n_cols, t)
+        low, high = t
+        add_to(acc + 64 * n, low)
+        add_to(acc + 64 * n + 32, high)

@@ -8,6 +8,7 @@ from engine.jit import inner, kernel
 from engine.kernels.records import QUANTIZE as F
 from engine.kernels.records import STEP
 from engine.kernels.share import share
+from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 from engine.simd import (
     abs_i32,
     add,
@@ -109,25 +110,25 @@ def put_planes_4(q, n, padded, t, k, low, high):
 
 @inner
 def in_columns(n, padded, t, k):
-    """Place of value k of token t with four tokens side by side (``buffers.in_columns``)."""
-    first = k & ~255
-    return first * padded + (t & ~3) * min(256, n - first) + 4 * (k - first + (t & 3))
+    """Place of value k of token t with ``SIDE_BY_SIDE`` tokens side by side (``buffers.in_columns``)."""
+    first, beside = k & ~255, t & (SIDE_BY_SIDE - 1)
+    return first * padded + (t - beside) * min(256, n - first) + SIDE_BY_SIDE * (k - first) + 4 * beside
 
 
 @inner
 def put_in_columns(q, n, padded, t, k, low, high):
-    """Write values k to k + 15 of token t, four beside those of three other tokens."""
+    """Write values k to k + 15 of token t, each four beside those of other tokens."""
     at = q + in_columns(n, padded, t, k)
-    store_four_i8(at, 16, low)
-    store_four_i8(at + 32, 16, high)
+    store_four_i8(at, 4 * SIDE_BY_SIDE, low)
+    store_four_i8(at + 8 * SIDE_BY_SIDE, 4 * SIDE_BY_SIDE, high)
 
 
 @inner
 def put_in_columns_of_words(q, n, padded, t, k, low, high):
     """The same in two bytes each."""
     at = q + 2 * in_columns(n, padded, t, k)
-    store_four_i16(at, 32, low)
-    store_four_i16(at + 64, 32, high)
+    store_four_i16(at, 8 * SIDE_BY_SIDE, low)
+    store_four_i16(at + 16 * SIDE_BY_SIDE, 8 * SIDE_BY_SIDE, high)
 
 
 @inner
@@ -174,7 +175,7 @@ def quantize_groups(quantize, group, sums_bytes, in_rows, put, op, thread, n_thr
     n, x = load_i64(op + F.n), load_i64(op + F.x)
     q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
-    padded = (n_tokens + 3) & ~3
+    padded = (n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
     first, last = share(n, 256, thread, n_threads)
     for t in range(n_tokens):
         for k in range(first, last, group):

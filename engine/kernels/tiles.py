@@ -22,14 +22,18 @@ from engine.simd import (
     load_i8x32,
     load_i64,
     prefetch_l2,
+    release_tiles,
     rolled,
+    shape_tiles,
     splat_f32x8,
     store_f32,
     store_f32x8,
     transpose_store,
 )
+from engine.simd.level import HAS_AMX, SIXTEEN_COLUMNS
 
-COLUMNS = 4
+COLUMNS_AT_ONCE, SIDE_BY_SIDE = (16, 1) if SIXTEEN_COLUMNS else (4, 4)
+"""Columns that are multiplied at once, and those of them whose activations lie side by side, four of each."""
 ROWS = 16
 MAX_TOKENS = 512
 TILES = 2
@@ -37,39 +41,45 @@ TILES = 2
 32 kB cache beside them."""
 NARROW, WIDE = 384, 544
 """Bytes of an unpacked row: of 256 weights as int8, or as int16."""
+HIGH_DIGITS = ROWS * NARROW
+"""Where a tile of the narrow kind has 4096 bytes for the second digits of its weights (``matmul_sixteens``)."""
+ROOM_BYTES = 2048 if SIXTEEN_COLUMNS else 256
+_TILE_BYTES = HIGH_DIGITS + 4096 if SIXTEEN_COLUMNS else ROWS * WIDE
 _ROOM = 8 * WIDE
-_TILES = _ROOM + 256
-_SUMS = _TILES + TILES * ROWS * WIDE
+_TILES = _ROOM + ROOM_BYTES
+_SUMS = _TILES + TILES * _TILE_BYTES
 _TILE_SUMS = 4 * ROWS * MAX_TOKENS
 SCRATCH_BYTES = _SUMS + TILES * _TILE_SUMS
-"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 4352 + 256 + 2 * 8704 + 2 * 32768 = 87552."""
+"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 4352 + 256 + 2 * 8704 + 2 * 32768 = 87552; with
+AMX 4352 + 2048 + 2 * 10240 + 2 * 32768 = 92416."""
 
 
 @inner
 def load_columns(op):
-    """Where the activations of a step lie: (q, d, sums, n_cols, columns rounded up to fours)."""
+    """Where the activations of a step lie: (q, d, sums, n_cols, columns rounded up to whole ``COLUMNS_AT_ONCE``)."""
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
-    padded = (n_tokens + COLUMNS - 1) // COLUMNS * COLUMNS
+    padded = (n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
     return load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums), load_i64(op + F.n_cols), padded
 
 
 @inner
-def four_columns(view, item_bytes, c, i, n_live):
-    """Address of the activations of columns c to c + 3 that meet the i-th tile: ``[n_live/4][4 columns][4]``."""
+def columns_at(view, item_bytes, c, i, n_live):
+    """Address of the activations of columns c to c + 3 that meet the i-th tile: ``[n_live/4][4 columns][4]``; with
+    ``SIXTEEN_COLUMNS`` of columns c to c + 15, ``[16 columns][n_live]``."""
     q, _, _, _, padded = view
     return q + item_bytes * (256 * i * padded + c * n_live)
 
 
 @inner
-def four_columns_i8(view, c, i, n_live):
+def bytes_at(view, c, i, n_live):
     """Where int8 products find them."""
-    return four_columns(view, 1, c, i, n_live)
+    return columns_at(view, 1, c, i, n_live)
 
 
 @inner
-def four_columns_i16(view, c, i, n_live):
+def words_at(view, c, i, n_live):
     """Where int16 products find them."""
-    return four_columns(view, 2, c, i, n_live)
+    return columns_at(view, 2, c, i, n_live)
 
 
 @inner
@@ -100,16 +110,22 @@ def unpack_half(unpack_row, room_bytes, source, source_bytes, row_bytes, n_rows,
 
 
 @inner
-def matmul_tiles(unpack_row, place, columns, room_bytes, tile_cols, source_bytes, op, thread, n_threads):
+def leave_tile(tile):
+    """The tile is ready as it was unpacked."""
+
+
+@inner
+def matmul_tiles(unpack_row, finish, place, columns, room_bytes, tile_cols, source_bytes, op, thread, n_threads):
     """All rows of a matrix against all columns of the step.
 
     Args:
         unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; of its weights the first
             ``n_live`` exist.
-        place: (view, c, i, n_live) -> address where ``columns`` finds the activations of four columns.
+        finish: (tile) -> None, what a tile of sixteen rows still needs when they lie side by side.
+        place: (view, c, i, n_live) -> address where ``columns`` finds the activations of its columns.
         columns: (view, tile, y, c, i, n_live, acc, room) -> None, adds the products of the i-th tile of sixteen rows
-            with columns c to c + 3, found at y, to f32 ``[4 columns][16 rows]`` at ``acc``. View is what
-            ``load_columns`` returns; room holds 256 bytes.
+            with ``COLUMNS_AT_ONCE`` columns from c on, found at y, to f32 ``[columns][16 rows]`` at ``acc``. View is what
+            ``load_columns`` returns; room holds ``ROOM_BYTES``.
         room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
         tile_cols: weights of a row in one tile.
         source_bytes: what they take in the file.
@@ -119,6 +135,8 @@ def matmul_tiles(unpack_row, place, columns, room_bytes, tile_cols, source_bytes
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     scratch = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
     room, tiles, acc = scratch + _ROOM, scratch + _TILES, scratch + _SUMS
+    if HAS_AMX:
+        shape_tiles()
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, ROWS * TILES, CLAIM_BYTES, thread, n_threads, turn)
@@ -132,21 +150,25 @@ def matmul_tiles(unpack_row, place, columns, room_bytes, tile_cols, source_bytes
                 for half in range((n_rows + 7) // 8):
                     source = weights + (row + 8 * half) * row_bytes + i * source_bytes
                     n_here = min(8, n_rows - 8 * half)
-                    tile = tiles + ROWS * room_bytes * (half >> 1) + 32 * (half & 1)
+                    tile = tiles + _TILE_BYTES * (half >> 1) + 32 * (half & 1)
                     unpack_half(unpack_row, room_bytes, source, source_bytes, row_bytes, n_here, n_live, scratch, tile)
-                for c in range(0, n_tokens, COLUMNS):
+                for n in range(n_tiles):
+                    finish(tiles + _TILE_BYTES * n)
+                for c in range(0, n_tokens, COLUMNS_AT_ONCE):
                     y = rolled(place(view, c, i, n_live))
                     for n in range(n_tiles):
-                        tile = rolled(tiles + ROWS * room_bytes * n)
+                        tile = rolled(tiles + _TILE_BYTES * n)
                         columns(view, tile, y, c, i, n_live, acc + _TILE_SUMS * n + 4 * ROWS * c, room)
             for n in range(n_tiles):
                 store_columns(op, row + ROWS * n, min(ROWS, n_rows - ROWS * n), acc + _TILE_SUMS * n, n_tokens)
+    if HAS_AMX:
+        release_tiles()
 
 
 @inner
 def clear_columns(acc, n_tokens):
-    """Set the accumulators of all columns to zero, the unused ones of the last four too."""
-    for c in range((n_tokens + COLUMNS - 1) // COLUMNS * COLUMNS):
+    """Set the accumulators of all columns to zero, those that pad too."""
+    for c in range((n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE):
         at = acc + 4 * ROWS * rolled(c)
         store_f32x8(at, splat_f32x8(0.0))
         store_f32x8(at + 32, splat_f32x8(0.0))

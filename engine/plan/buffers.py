@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 from engine.machine.memory import Memory
 
-COLUMNS_AT_ONCE = 4
-"""Kernels read several columns four at a time, so every buffer has room for three that do not exist."""
 FEW_COLUMNS = 8
 """Most tokens that pass decode's kernels at once; more are a prefill block."""
 
@@ -101,7 +100,7 @@ def in_rows(part: np.ndarray[Any, Any], n: int, group: int = 1) -> np.ndarray[An
 def in_columns(
     q: np.ndarray[Any, Any], d: np.ndarray[Any, Any], sums: np.ndarray[Any, Any]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """An int8 form of several tokens in the order that prefill kernels read: four columns side by side.
+    """An int8 form of several tokens in the order that prefill kernels read: columns side by side.
 
     Args:
         q: (n_tokens, n) int8.
@@ -109,24 +108,25 @@ def in_columns(
         sums: (n_tokens, n_groups, ...), integers.
 
     Returns:
-        q as ``[n/256][n_tokens/4][256/4][4 tokens][4]``, d and sums as ``[n_groups][n_tokens]``; tokens padded with
-        zeros to a multiple of four, and the last of the 256 shorter where n is no multiple.
+        q as ``[n/256][n_tokens/s][256/4][s tokens][4]``, s being ``SIDE_BY_SIDE``, d and sums as
+        ``[n_groups][n_tokens]``; tokens padded with zeros to a multiple of ``COLUMNS_AT_ONCE``, and the last of the 256
+        shorter where n is no multiple.
     """
     room = -len(q) % COLUMNS_AT_ONCE
     q, d, sums = (np.concatenate([part, np.zeros((room, *part.shape[1:]), part.dtype)]) for part in (q, d, sums))
     tiles = [
-        q[:, at : at + 256].reshape(len(q) // COLUMNS_AT_ONCE, COLUMNS_AT_ONCE, -1, 4).swapaxes(1, 2).ravel()
+        q[:, at : at + 256].reshape(len(q) // SIDE_BY_SIDE, SIDE_BY_SIDE, -1, 4).swapaxes(1, 2).ravel()
         for at in range(0, q.shape[1], 256)
     ]
     return np.concatenate(tiles), d.swapaxes(0, 1).copy(), sums.swapaxes(0, 1).copy()
 
 
 def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int) -> np.ndarray[Any, Any]:
-    """The values of ``in_columns`` as (n_tokens, n); n_tokens is a multiple of four."""
+    """The values of ``in_columns`` as (n_tokens, n); n_tokens is a multiple of ``COLUMNS_AT_ONCE``."""
     tiles = []
     for at in range(0, n, 256):
         width = min(256, n - at)
-        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, COLUMNS_AT_ONCE, 4)
+        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, SIDE_BY_SIDE, 4)
         tiles.append(tile.swapaxes(1, 2).reshape(n_tokens, width))
     return np.concatenate(tiles, axis=1)
 

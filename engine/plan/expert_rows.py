@@ -12,7 +12,8 @@ import numpy as np
 
 from engine.kernels import records
 from engine.kernels.records import COUNTER_BYTES, EACH_BYTES, EXPERT_BYTES, SCORES
-from engine.plan.buffers import COLUMNS_AT_ONCE, FEW_COLUMNS, Quantized
+from engine.kernels.tiles import COLUMNS_AT_ONCE
+from engine.plan.buffers import FEW_COLUMNS, Quantized
 from engine.plan.plan import BLOCK, bits
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class ExpertRows:
         self._products: list[Operation] = []
 
     def _n_columns(self, n_tokens: int) -> int:
-        """Columns of ``n_tokens`` tokens, each expert's rounded up to whole fours."""
+        """Columns of ``n_tokens`` tokens, each expert's rounded up to whole ``COLUMNS_AT_ONCE``."""
         n = n_tokens * self._experts.n_used
         return n + (COLUMNS_AT_ONCE - 1) * min(n, self._experts.n_experts)
 

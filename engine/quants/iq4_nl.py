@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_signed import PRODUCTS, ROOM, ROW_D, columns_signed, four_columns_signed, store_signed
+from engine.kernels.matmul_signed import PRODUCTS, ROOM, ROW_D, columns_signed, signed_at, store_signed
 from engine.kernels.matvec_32 import (
     eight_blocks,
     eight_groups,
@@ -21,7 +21,7 @@ from engine.kernels.matvec_32 import (
     nibbles_of_two,
     one_block_i32,
 )
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.tiles import leave_tile, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     abs_i8,
@@ -126,7 +126,7 @@ def unpack_row(block, out, n_live):
 @inner
 def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile."""
-    columns_signed(view, tile, y, c, i, n_live, acc)
+    columns_signed(view, tile, y, c, i, n_live, acc, room)
 
 
 @inner
@@ -160,7 +160,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, four_columns_signed, columns, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, leave_tile, signed_at, columns, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("IQ4_NL", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, PRODUCTS, "paired")

@@ -13,8 +13,8 @@ from engine.jit import inner, kernel
 from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import add_columns, offsets_of_32, sum_by_fours
-from engine.kernels.matmul_signed import PRODUCTS, ROOM, four_columns_signed
+from engine.kernels.matmul import add_columns, finish_32, stored_32, sum_by_fours
+from engine.kernels.matmul_signed import PRODUCTS, ROOM, signed_at
 from engine.kernels.matmul_wide import columns_wide_k
 from engine.kernels.matvec_32 import by_block, nibbles_of_two
 from engine.kernels.matvec_k import few_k, matvec_k
@@ -205,7 +205,7 @@ def unpack_row_bytes(block, out, n_live):
 def columns_of_bytes(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile."""
     sum_by_fours(32, 32, tile, y, room)
-    add_columns(offsets_of_32, room, view, tile, c, i, acc)
+    add_columns(stored_32, room, view, tile, c, i, acc)
 
 
 unpack_row = unpack_row_bytes if SUMS_FOURS else unpack_row_words
@@ -245,7 +245,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, four_columns_signed, columns, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish_32, signed_at, columns, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, PRODUCTS, "paired")

@@ -16,7 +16,7 @@ from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, add_offset_1, columns_32, sum_eight
 from engine.kernels.matvec_32 import few_32, matvec_32
-from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
+from engine.kernels.tiles import NARROW, bytes_at, leave_tile, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -102,7 +102,7 @@ def unpack_row(block, out, n_live):
 @inner
 def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile."""
-    columns_32(sum_eight, add_offset_1, view, tile, y, c, i, n_live, acc)
+    columns_32(sum_eight, add_offset_1, view, tile, y, c, i, n_live, acc, room)
 
 
 @inner
@@ -134,7 +134,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, leave_tile, bytes_at, columns, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q2_0", 64, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="planes4")

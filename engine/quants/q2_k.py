@@ -18,11 +18,12 @@ from engine.kernels.matmul import (
     ROW_MINIMA,
     ROW_SCALES,
     add_columns,
+    finish_16,
     minima_of_16,
     sum_columns,
 )
 from engine.kernels.matvec_k import few_k, four_groups, matvec_k
-from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
+from engine.kernels.tiles import NARROW, bytes_at, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -148,7 +149,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish_16, bytes_at, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q2_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

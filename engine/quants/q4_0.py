@@ -21,7 +21,7 @@ from engine.kernels.matvec_32 import (
     nibbles_of_two,
     one_block_i16,
 )
-from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
+from engine.kernels.tiles import NARROW, bytes_at, leave_tile, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -110,7 +110,7 @@ def unpack_row(block, out, n_live):
 @inner
 def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile: eight products of 4 bits by 8 fit into int16."""
-    columns_32(sum_eight, add_offset_8, view, tile, y, c, i, n_live, acc)
+    columns_32(sum_eight, add_offset_8, view, tile, y, c, i, n_live, acc, room)
 
 
 @inner
@@ -144,7 +144,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, leave_tile, bytes_at, columns, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q4_0", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="paired")

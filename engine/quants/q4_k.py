@@ -17,6 +17,7 @@ from engine.kernels.matmul import (
     ROW_MINIMA,
     ROW_SCALES,
     add_columns,
+    finish_32,
     minima_of_32,
     sum_columns,
 )
@@ -30,7 +31,7 @@ from engine.kernels.scales_k import (
     scale_of,
     scale_words,
 )
-from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
+from engine.kernels.tiles import NARROW, bytes_at, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -211,7 +212,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish_32, bytes_at, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q4_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

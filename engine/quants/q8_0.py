@@ -11,9 +11,9 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_signed import PRODUCTS, ROOM, ROW_D, columns_signed, four_columns_signed, store_signed
+from engine.kernels.matmul_signed import PRODUCTS, ROOM, ROW_D, columns_signed, signed_at, store_signed
 from engine.kernels.matvec_32 import few_32, fold_i32, matvec_32
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.tiles import leave_tile, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     abs_i8,
@@ -107,7 +107,7 @@ def unpack_row(block, out, n_live):
 @inner
 def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile."""
-    columns_signed(view, tile, y, c, i, n_live, acc)
+    columns_signed(view, tile, y, c, i, n_live, acc, room)
 
 
 @inner
@@ -139,7 +139,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, four_columns_signed, columns, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, leave_tile, signed_at, columns, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q8_0", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, PRODUCTS)

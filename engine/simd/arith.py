@@ -112,7 +112,7 @@ def _splat(v):
 
 
 splat_i8x32, splat_i8x16 = _splat(i8x32), _splat(i8x16)
-splat_i16x16 = _splat(i16x16)
+splat_i16x16, splat_i16x32 = _splat(i16x16), _splat(i16x32)
 splat_i32x8, splat_i32x4 = _splat(i32x8), _splat(i32x4)
 splat_f32x8, splat_f32x4 = _splat(f32x8), _splat(f32x4)
 splat_i32x16, splat_f32x16 = _splat(i32x16), _splat(f32x16)
@@ -415,6 +415,11 @@ def _pick(src, dst, lanes):
     return pick
 
 
+scale_of_first_rows, scale_of_last_rows = (
+    _pick(i16x32, i16x32, [n + 2 * (k // 4) for k in range(32)]) for n in (0, 16)
+)
+"""int16 of eight of sixteen rows, which have it twice, in the four lanes of the row's bytes."""
+
 lane0, lane1, lane2, lane3, lane4, lane5, lane6, lane7 = (_pick(i16x8, i16x16, [k] * 16) for k in range(8))
 """One of eight int16, in all sixteen lanes."""
 
@@ -471,6 +476,7 @@ def _convert(src, dst, operation):
 f32_of_i32x16 = _convert(i32x16, f32x16, "sitofp")
 f32_of_i32x8, f32_of_i32x4 = _convert(i32x8, f32x8, "sitofp"), _convert(i32x4, f32x4, "sitofp")
 widen_i8x16, widen_u8x16 = _convert(i8x16, i16x16, "sext"), _convert(i8x16, i16x16, "zext")
+widen_i8x32, trunc_i16x32 = _convert(i8x32, i16x32, "sext"), _convert(i16x32, i8x32, "trunc")
 i32_of_i16x8 = _convert(i16x8, i32x8, "sext")
 bits_of_f32x8, f32_of_bits = _convert(f32x8, i32x8, "bitcast"), _convert(i32x8, f32x8, "bitcast")
 i16_of_i8x64 = _convert(i8x64, i16x32, "bitcast")

@@ -1,6 +1,8 @@
 """Which instruction set the kernels are compiled for, read once from the features numba will hand to LLVM."""
 
+import ctypes
 import os
+import sys
 
 from llvmlite.binding import get_host_cpu_name, get_process_triple
 from numba import config
@@ -20,6 +22,19 @@ def _features() -> frozenset[str]:
 
 
 FEATURES = _features()
+_AMX = {"amx-tile", "amx-int8"}
+
+
+def _may_use_tiles() -> bool:
+    """Ask Linux for AMX's registers, which a process gets when it asks: Documentation/arch/x86/xstate.rst."""
+    arch_prctl, permission, tile_data = 158, 0x1023, 18
+    return sys.platform == "linux" and ctypes.CDLL(None).syscall(arch_prctl, permission, tile_data) == 0
+
+
+if _AMX <= FEATURES and not _may_use_tiles():
+    # Said to numba as well, which keeps machine code by features: code with AMX must not come back here.
+    FEATURES -= _AMX
+    config.CPU_FEATURES = ",".join(f"+{name}" for name in sorted(FEATURES))
 
 HAS_AVX2 = "avx2" in FEATURES
 HAS_SSSE3 = "ssse3" in FEATURES
@@ -31,6 +46,7 @@ HAS_X86 = "sse2" in FEATURES
 HAS_VNNI = HAS_AVX2 and ("avxvnni" in FEATURES or {"avx512vnni", "avx512vl"} <= FEATURES)
 
 HAS_VNNI_512 = HAS_VNNI and {"avx512vnni", "avx512bw"} <= FEATURES
+HAS_AMX = HAS_VNNI_512 and _AMX <= FEATURES
 
 SUMS_FOURS = HAS_VNNI or HAS_ARM64
 """Whether kernels add four byte products to an int32 in one step. Tests also set it on other processors: the
@@ -40,11 +56,15 @@ SIXTEEN_ROWS = HAS_VNNI_512
 """Whether such kernels keep the sums of sixteen rows in one register of 512 bits, instead of eight. The results are the
 same; tests also set it elsewhere."""
 
-FOURS_OFFSET = 0 if HAS_ARM64 else -128
-"""Added to signed weights, modulo 256, in such kernels: VNNI multiplies unsigned bytes, ARM64 signed ones."""
+SIXTEEN_COLUMNS = HAS_AMX
+"""Whether prefill multiplies sixteen rows by sixteen columns at once. The results are the same; tests also set it
+elsewhere."""
+
+FOURS_OFFSET = 0 if HAS_ARM64 or SIXTEEN_COLUMNS else -128
+"""Added to signed weights, modulo 256, in such kernels: VNNI multiplies unsigned bytes, ARM64 and AMX signed ones."""
 
 _BY_NAME = {
-    "vnni": HAS_VNNI and HAS_FMA, "avx2": HAS_AVX2 and HAS_FMA, "ssse3": HAS_SSSE3,
+    "amx": HAS_AMX and HAS_FMA, "vnni": HAS_VNNI and HAS_FMA, "avx2": HAS_AVX2 and HAS_FMA, "ssse3": HAS_SSSE3,
     "dotprod": HAS_DOTPROD, "neon": HAS_ARM64, "generic": True,
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ import pytest
 
 from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.kernels.records import COUNTER_BYTES, EMBED, MATMUL, STEP
-from engine.kernels.tiles import SCRATCH_BYTES
+from engine.kernels.tiles import COLUMNS_AT_ONCE, SCRATCH_BYTES
 from engine.machine.residency import resident_bytes
 from engine.plan.buffers import FORMS, in_columns, in_pairs, in_rows
 from engine.quants.base import QuantType
@@ -115,14 +115,14 @@ class Columns(NamedTuple):
 
 
 def columns_of(quant: QuantType, q: np.ndarray, d: float | None = None, seed: int = 1) -> Columns:
-    """Activations with the integers ``q`` (n_tokens, n_cols), padded to a multiple of four tokens; or q as floats.
+    """Activations with the integers ``q`` (n_tokens, n_cols), or q as floats; with columns that pad them.
 
     Args:
         d: the scale of all groups; random where it is not given.
     """
     rng = np.random.default_rng(seed)
     n_tokens, n_cols = q.shape
-    padded = np.concatenate([q, rng.integers(-127, 128, (-n_tokens % 4, n_cols))])
+    padded = np.concatenate([q, rng.integers(-127, 128, (-n_tokens % COLUMNS_AT_ONCE, n_cols))])
     if quant.activations in ("f32", "f16", "bf16"):
         y = (padded / 50).astype(np.float32)
         return Columns(y, y, y, y.astype(np.float64))
@@ -156,7 +156,7 @@ def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarra
         return [q, *(in_rows(part, n, form.group) for part in parts[1:])]
     if n_tokens == 0 or not quant.products:
         return parts
-    q, d, sums = in_columns(*(part[: (n_tokens + 3) // 4 * 4] for part in parts))
+    q, d, sums = in_columns(*(part[: -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE] for part in parts))
     return [q.astype(np.int16) if quant.products == "words" else q, d, sums]
 
 

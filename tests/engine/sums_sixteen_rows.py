@@ -4,6 +4,8 @@ from engine.simd import level
 
 level.SUMS_FOURS = True
 level.SIXTEEN_ROWS = True
+level.SIXTEEN_COLUMNS = False
+level.FOURS_OFFSET = 0 if level.HAS_ARM64 else -128
 
 
 def pytest_sessionfinish() -> None:

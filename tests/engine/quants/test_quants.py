@@ -136,8 +136,9 @@ def test_any_bits_are_read_as_the_package_reads_them(quant: QuantType) -> None:
         found = embed(quant, weights, list(range(32)), n_cols)
         assert np.array_equal(found, read, equal_nan=True)
         columns = columns_of(quant, np.random.default_rng(5).integers(-127, 128, (4, n_cols)), d=0.01)
-        largest = (np.abs(columns.values) @ np.abs(read.astype(np.float64)).T).max(0)
-        wanted, sound = columns.values @ read.astype(np.float64).T, largest < 1e37
+        values = columns.values[:4]
+        largest = (np.abs(values) @ np.abs(read.astype(np.float64)).T).max(0)
+        wanted, sound = values @ read.astype(np.float64).T, largest < 1e37
     for product in (multiply(quant, weights, columns, 4), multiply(quant, weights, columns, 4, few=True)):
         assert np.all(np.abs(product - wanted)[:, sound] <= TOLERANCE * largest[sound])
         assert not np.isfinite(product[:, np.isnan(largest)]).any()

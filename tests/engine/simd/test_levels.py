@@ -10,7 +10,7 @@ from pathlib import Path
 import numba.core.codegen
 import pytest
 
-from engine.simd.level import HAS_VNNI, HAS_VNNI_512
+from engine.simd.level import HAS_AMX, HAS_VNNI, HAS_VNNI_512
 
 pytestmark = pytest.mark.slow
 
@@ -81,9 +81,14 @@ def test_integer_results_are_the_same_at_older_levels(level: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("plugin", "is_own"), [("sums_fours", HAS_VNNI and not HAS_VNNI_512), ("sums_sixteen_rows", HAS_VNNI_512)]
+    ("plugin", "is_own"),
+    [
+        ("sums_fours", HAS_VNNI and not HAS_VNNI_512),
+        ("sums_sixteen_rows", HAS_VNNI_512 and not HAS_AMX),
+        ("multiplies_sixteen_columns", False),
+    ],
 )
-def test_the_forms_for_vnni_are_exact_on_any_processor(plugin: str, is_own: bool, tmp_path: Path) -> None:
+def test_the_forms_for_vnni_and_amx_are_exact_on_any_processor(plugin: str, is_own: bool, tmp_path: Path) -> None:
     if is_own:
         pytest.skip("it is this processor's own form, which test_quants.py proves")
     wanted = ("test_integers_are_exact", "test_largest_values_fit_the_integers_on_the_way")

@@ -1,0 +1,136 @@
+"""Tiles of bytes, sixteen rows times sixteen columns at a time: the products of prefill with AMX.
+
+Its registers sum up in int32 and know no scales. Weights of the K types are therefore multiplied by their integer scale
+when their tile is ready, and the product is kept as two digits of base 128: each a signed byte, so that all 256 weights
+of a row are one sum for each digit. Both sums are exact, and so is ``low + 128 * high``.
+"""
+
+from engine.jit import inner
+from engine.simd import (
+    add,
+    clear_tile,
+    load_i8,
+    load_i8x32,
+    load_i16x32,
+    load_tile,
+    mul,
+    multiply_tiles,
+    rolled,
+    scale_of_first_rows,
+    scale_of_last_rows,
+    shift_lanes_left,
+    shift_lanes_right,
+    splat_i16x32,
+    store_i8x32,
+    store_i32,
+    store_tile,
+    sub,
+    trunc_i16x32,
+    widen_i8x32,
+)
+from engine.simd.level import HAS_AMX
+
+SUMS_BYTES = 1024
+"""int32 ``[16 columns][16 rows]``."""
+
+
+@inner
+def product_plain(n_weights, y, stride, tile, out):
+    """Sums of the products of a tile with sixteen columns, int32 ``[16 columns][16 rows]``, one by one.
+
+    Args:
+        n_weights: of a row.
+        y, stride: address of the first column's activations, and bytes to the next column's.
+    """
+    for column in range(16):
+        for row in range(16):
+            total = 0
+            for k in range(n_weights):
+                total += load_i8(y + stride * column + k) * load_i8(tile + 64 * (k >> 2) + 4 * row + (k & 3))
+            store_i32(out + 64 * column + 4 * row, total)
+
+
+@inner
+def product_16_plain(y, stride, tile, out):
+    """``product_plain`` of 16 weights."""
+    product_plain(16, y, stride, tile, out)
+
+
+@inner
+def product_32_plain(y, stride, tile, out):
+    """``product_plain`` of 32 weights."""
+    product_plain(32, y, stride, tile, out)
+
+
+@inner
+def product_of_digits_plain(y, low, high, out):
+    """``product_plain`` of 256 weights in two digits: sums of the low ones, and behind them of the high ones."""
+    product_plain(256, y, 256, low, out)
+    product_plain(256, y, 256, high, out + SUMS_BYTES)
+
+
+@inner
+def product_16_in_tiles(y, stride, tile, out):
+    """The same with AMX."""
+    clear_tile(0)
+    load_tile(6, y, stride)
+    load_tile(7, tile, 64)
+    multiply_tiles(0, 6, 7)
+    store_tile(0, out, 64)
+
+
+@inner
+def product_32_in_tiles(y, stride, tile, out):
+    """The same with AMX."""
+    clear_tile(0)
+    load_tile(4, y, stride)
+    load_tile(5, tile, 64)
+    multiply_tiles(0, 4, 5)
+    store_tile(0, out, 64)
+
+
+@inner
+def product_of_digits_in_tiles(y, low, high, out):
+    """The same with AMX; registers are renamed, so the same few serve all four steps."""
+    clear_tile(0)
+    clear_tile(1)
+    for k in range(4):
+        load_tile(2, y + 64 * k, 256)
+        load_tile(3, low + 1024 * k, 64)
+        multiply_tiles(0, 2, 3)
+        load_tile(3, high + 1024 * k, 64)
+        multiply_tiles(1, 2, 3)
+    store_tile(0, out, 64)
+    store_tile(1, out + SUMS_BYTES, 64)
+
+
+product_16 = product_16_in_tiles if HAS_AMX else product_16_plain
+product_32 = product_32_in_tiles if HAS_AMX else product_32_plain
+product_of_digits = product_of_digits_in_tiles if HAS_AMX else product_of_digits_plain
+
+
+@inner
+def split_half_line(weights, scale, high):
+    """Write the digits of 32 weights times their scales: the low ones where the weights are."""
+    value = mul(widen_i8x32(load_i8x32(weights)), scale)
+    digit = shift_lanes_right(add(value, splat_i16x32(64)), 7)
+    store_i8x32(weights, trunc_i16x32(sub(value, shift_lanes_left(digit, 7))))
+    store_i8x32(high, trunc_i16x32(digit))
+
+
+@inner
+def split_tile(group, tile, scales, high):
+    """Write the digits of a tile of 256 weights, -64 to 63 each, and of products within 16 bits.
+
+    Args:
+        group: weights that share a scale, 16 or 32.
+        scales: address of the tile's scales, two equal int16 for each row and group.
+        high: address of the high digits, 4096 bytes.
+    """
+    for g in range(rolled(256 // group)):
+        words = load_i16x32(scales + 64 * g)
+        first, last = scale_of_first_rows(words), scale_of_last_rows(words)
+        for k in range(0, 16 * group, 64):
+            at = 16 * group * g + k
+            split_half_line(tile + at, first, high + at)
+            split_half_line(tile + at + 32, last, high + at + 32)

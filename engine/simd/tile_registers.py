@@ -1,0 +1,108 @@
+"""Registers of sixteen lines of up to 64 bytes, and their products: AMX of x86-64, for Linux to give (``level``).
+
+The lines of one operand are rows of a matrix; of the other, groups of four rows, sixteen columns side by side: what
+``tiles`` calls ``[group][16 rows][4 bytes]``. Source: Intel's manual of the architecture, volume 1, chapter 18.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from engine.simd.memory import I8
+
+SUMS, MORE_SUMS = 0, 1
+LINES_64, GROUPS_64 = 2, 3
+LINES_32, GROUPS_32 = 4, 5
+LINES_16, GROUPS_16 = 6, 7
+"""Numbers of the registers: sums, int32 ``[16 columns][16 rows]``, and operands of 64, 32 and 16 weights."""
+_SHAPES = ((16, 64), (16, 64), (16, 64), (16, 64), (16, 32), (8, 64), (16, 16), (4, 64))
+"""Their lines, and bytes of a line."""
+
+
+def _configuration() -> bytearray:
+    """Operand of ``ldtilecfg``: palette 1, bytes of a line from byte 16 on, lines from byte 48 on."""
+    found = bytearray(64)
+    found[0] = 1
+    for n, (lines, line_bytes) in enumerate(_SHAPES):
+        found[16 + 2 * n], found[48 + n] = line_bytes, lines
+    return found
+
+
+def _call(builder, name, *args):
+    kind = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
+    builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.{name}"), args)
+
+
+def _number(tile):
+    return ir.Constant(I8, tile.literal_value)
+
+
+@intrinsic
+def shape_tiles(typingctx):
+    """Give the thread's tile registers their shapes."""
+
+    def emit(context, builder, signature, args):
+        value = ir.Constant(ir.ArrayType(I8, 64), _configuration())
+        where = cgutils.global_constant(builder.module, "tile_shapes", value)
+        _call(builder, "ldtilecfg", builder.bitcast(where, I8.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.none(), emit
+
+
+@intrinsic
+def release_tiles(typingctx):
+    """Let the registers go: the system need not save them any more."""
+
+    def emit(context, builder, signature, args):
+        _call(builder, "tilerelease")
+        return context.get_dummy_value()
+
+    return types.none(), emit
+
+
+@intrinsic(prefer_literal=True)
+def clear_tile(typingctx, tile):
+    """Set a register to zero."""
+    if not isinstance(tile, types.IntegerLiteral):
+        return None
+
+    def emit(context, builder, signature, args):
+        _call(builder, "tilezero", _number(tile))
+        return context.get_dummy_value()
+
+    return types.none(tile), emit
+
+
+def _move(name):
+    @intrinsic(prefer_literal=True)
+    def move(typingctx, tile, address, stride):
+        """Load or store a register whose lines lie ``stride`` bytes apart."""
+        if not isinstance(tile, types.IntegerLiteral):
+            return None
+
+        def emit(context, builder, signature, args):
+            _, address, stride = args
+            _call(builder, name, _number(tile), builder.inttoptr(address, I8.as_pointer()), stride)
+            return context.get_dummy_value()
+
+        return types.none(tile, types.int64, types.int64), emit
+
+    return move
+
+
+load_tile, store_tile = _move("tileloadd64"), _move("tilestored64")
+
+
+@intrinsic(prefer_literal=True)
+def multiply_tiles(typingctx, sums, lines, groups):
+    """Signed bytes of lines times signed bytes of groups, four products at a time added to the int32 of sums."""
+    if not all(isinstance(one, types.IntegerLiteral) for one in (sums, lines, groups)):
+        return None
+
+    def emit(context, builder, signature, args):
+        _call(builder, "tdpbssd", *(_number(one) for one in (sums, lines, groups)))
+        return context.get_dummy_value()
+
+    return types.none(sums, lines, groups), emit

@@ -1,0 +1,15 @@
+"""A plugin that gives kernels the form for AMX on any processor, product by product: very slow there, and as right."""
+
+from engine.simd import level
+
+level.SUMS_FOURS = level.SIXTEEN_ROWS = level.SIXTEEN_COLUMNS = True
+level.FOURS_OFFSET = 0
+level.HAS_AMX = False
+
+
+def pytest_sessionfinish() -> None:
+    """Fail where the kernels were imported before this was said."""
+    from engine.kernels import matmul, matmul_sixteens
+
+    assert matmul.sum_columns is matmul.sum_by_sixteens
+    assert matmul_sixteens.product_32 is matmul_sixteens.product_32_plain
