@@ -23,8 +23,8 @@ import numpy as np
 from engine.jit import inner
 from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
-from engine.kernels.matmul import add_columns, stored_16, sum_by_fours
-from engine.kernels.matmul_wide import columns_wide_k
+from engine.kernels.matmul import STORED_OF_16, walk_of_bytes
+from engine.kernels.matmul_wide import walk_wide_k
 from engine.kernels.matvec import ask_ahead, finish, finish_four
 from engine.kernels.matvec_k import columns_k
 from engine.kernels.records import MATMUL as F
@@ -284,12 +284,6 @@ def unpack_words(prepare, weights, d_of, signed, block, out):
 
 
 @inner
-def columns_of_words(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile."""
-    columns_wide_k(view, tile, y, c, i, n_live, acc)
-
-
-@inner
 def unpack_bytes(prepare, weights, d_of, signed, block, out):
     """Write one row's part of a tile, weights 128 too large for VNNI; that becomes minima of -128 scales."""
     room = out + NARROW - ROOM_BYTES
@@ -304,15 +298,8 @@ def unpack_bytes(prepare, weights, d_of, signed, block, out):
     store_f32(out + tiles_of_bytes.ROW_D, first_lane(d_of(block, ONE)))
 
 
-@inner
-def columns_of_bytes(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile."""
-    sum_by_fours(16, 16, tile, y, room)
-    add_columns(stored_16, room, view, tile, c, i, acc)
-
-
 unpack_grid = unpack_bytes if SUMS_FOURS else unpack_words
-columns_grid = columns_of_bytes if SUMS_FOURS else columns_of_words
+walk_grid = walk_of_bytes(16, 16, STORED_OF_16) if SUMS_FOURS else walk_wide_k
 
 
 @inner

@@ -4,9 +4,13 @@ An unpacked row holds 256 bytes of weights, then 16 scales as two equal int16 ea
 sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
 from engine.jit import inner
 from engine.kernels.matmul_fours import no_fours, sixteen_weights
-from engine.kernels.matmul_sixteens import SUMS_BYTES, product_of_digits, split_tile
+from engine.kernels.matmul_sixteens import SUMS_BYTES, multiply_digits, split_tile
 from engine.kernels.rows import (
     add_word_pairs,
     broadcast_4,
@@ -15,11 +19,10 @@ from engine.kernels.rows import (
     load_ints,
     load_words,
     splat_floats,
-    splat_ints,
     store_floats,
     words_of_bytes,
 )
-from engine.kernels.tiles import HIGH_DIGITS, leave_tile
+from engine.kernels.tiles import HIGH_DIGITS, TILE_BYTES, TILE_SUMS, bytes_at, each_columns, leave_tile
 from engine.simd import (
     add,
     broadcast_4_bytes,
@@ -174,18 +177,6 @@ def sum_whole(n_products, group, tile, y, totals):
 
 
 @inner
-def sum_by_sixteens(n_products, group, tile, y, totals):
-    """The same for processors with AMX, of sixteen columns; in two digits, see ``load_digits``."""
-    product_of_digits(y, tile, tile + HIGH_DIGITS, totals)
-
-
-@inner
-def load_digits(at):
-    """What ``sum_by_sixteens`` found for one column."""
-    return add(load_ints(at), shift_lanes_left(load_ints(at + SUMS_BYTES), 7))
-
-
-@inner
 def split_groups_of_16(tile):
     """Multiply the weights of a tile by their scales."""
     split_tile(16, tile, tile + _SCALES, tile + HIGH_DIGITS)
@@ -198,87 +189,209 @@ def split_groups_of_32(tile):
 
 
 finish_16, finish_32 = (split_groups_of_16, split_groups_of_32) if SIXTEEN_COLUMNS else (leave_tile, leave_tile)
-sum_by_fours = sum_by_sixteens if SIXTEEN_COLUMNS else sum_whole if SIXTEEN_ROWS else sum_in_halves
-sum_columns = sum_by_fours if SUMS_FOURS else sum_by_words
-load_total = load_digits if SIXTEEN_COLUMNS else load_ints
+sum_by_fours = sum_whole if SIXTEEN_ROWS else sum_in_halves
+
+
+class Scaling(NamedTuple):
+    """What becomes of a row's sums.
+
+    Attributes:
+        keep: (tile) -> registers that serve all columns of a tile; a lane is a row.
+        scaled: (kept, t, sums) -> f32 lanes of one column before the activations' scale, of its int32 sums and the
+            address of its activations' sums.
+    """
+
+    keep: Callable[..., Any]
+    scaled: Callable[..., Any]
 
 
 @inner
-def minima_total(n_pairs, tile, sums):
-    """Sum over pairs of sub-blocks of minimum times activation sum, for one column."""
-    total = splat_ints(0)
-    for p in range(n_pairs):
-        pair = words_of_bytes(broadcast_4(sums + 4 * p))
-        total = add(total, add_word_pairs(load_words(tile + _MINIMA + 64 * p), pair))
-    return total
+def load_four_minima(tile, p):
+    """Eight minima of each row as pairs, from the p-th pair on."""
+    at = tile + _MINIMA + 64 * p
+    return load_words(at), load_words(at + 64), load_words(at + 128), load_words(at + 192)
 
 
 @inner
-def minima_of_32(tile, t, sums):
-    """One column's value before the activations' scale: d * t + dmin * minima, eight minima."""
-    value = fmul(load_floats(tile + _D), floats_of_ints(t))
-    return fma(load_floats(tile + _DMIN), floats_of_ints(minima_total(4, tile, sums + 32)), value)
+def times_pair(minima, sums):
+    """Two minima times the sums of their activations."""
+    return add_word_pairs(minima, words_of_bytes(broadcast_4(sums)))
 
 
 @inner
-def minima_of_16(tile, t, sums):
+def times_eight(minima, sums):
+    """The same of eight."""
+    m0, m1, m2, m3 = minima
+    t = add(times_pair(m0, sums), times_pair(m1, sums + 4))
+    return add(add(t, times_pair(m2, sums + 8)), times_pair(m3, sums + 12))
+
+
+@inner
+def times_sixteen(minima, sums):
+    """The same of sixteen."""
+    first, last = minima
+    return add(times_eight(first, sums), times_eight(last, sums + 16))
+
+
+@inner
+def keep_minima_of_32(tile):
+    """Scales of products and minima, and eight minima."""
+    return load_floats(tile + _D), load_floats(tile + _DMIN), load_four_minima(tile, 0)
+
+
+@inner
+def with_minima_of_32(kept, t, sums):
+    """d * t + dmin * minima."""
+    d, dmin, minima = kept
+    return fma(dmin, floats_of_ints(times_eight(minima, sums + 32)), fmul(d, floats_of_ints(t)))
+
+
+@inner
+def keep_minima_of_16(tile):
     """The same with sixteen minima."""
-    value = fmul(load_floats(tile + _D), floats_of_ints(t))
-    return fma(load_floats(tile + _DMIN), floats_of_ints(minima_total(8, tile, sums)), value)
+    return load_floats(tile + _D), load_floats(tile + _DMIN), (load_four_minima(tile, 0), load_four_minima(tile, 4))
 
 
 @inner
-def offsets_of_32(tile, t, sums):
-    """One column's value where the minima are multiples of the scales, and so stay integers; eight minima."""
-    return fmul(load_floats(tile + _D), floats_of_ints(add(t, minima_total(4, tile, sums + 32))))
+def with_minima_of_16(kept, t, sums):
+    """d * t + dmin * minima."""
+    d, dmin, minima = kept
+    return fma(dmin, floats_of_ints(times_sixteen(minima, sums)), fmul(d, floats_of_ints(t)))
 
 
 @inner
-def offsets_of_16(tile, t, sums):
+def keep_offsets_of_32(tile):
+    """The scale, and eight minima that are multiples of the scales, and so stay integers."""
+    return load_floats(tile + _D), load_four_minima(tile, 0)
+
+
+@inner
+def with_offsets_of_32(kept, t, sums):
+    """d * (t + minima)."""
+    d, minima = kept
+    return fmul(d, floats_of_ints(add(t, times_eight(minima, sums + 32))))
+
+
+@inner
+def keep_offsets_of_16(tile):
     """The same with sixteen minima."""
-    return fmul(load_floats(tile + _D), floats_of_ints(add(t, minima_total(8, tile, sums))))
+    return load_floats(tile + _D), (load_four_minima(tile, 0), load_four_minima(tile, 4))
 
 
 @inner
-def products_alone(tile, t, sums):
-    """The same where there are no minima."""
-    return fmul(load_floats(tile + _D), floats_of_ints(t))
-
-
-stored_32, stored_16 = (offsets_of_32, offsets_of_16) if FOURS_OFFSET else (products_alone, products_alone)
-"""One column's value of signed weights as they are stored (``FOURS_OFFSET``)."""
+def with_offsets_of_16(kept, t, sums):
+    """d * (t + minima)."""
+    d, minima = kept
+    return fmul(d, floats_of_ints(add(t, times_sixteen(minima, sums))))
 
 
 @inner
-def add_column(scaled, tile, total, sums, d_y, acc):
+def keep_scale(tile):
+    """The scale alone."""
+    return load_floats(tile + _D)
+
+
+@inner
+def with_scale(d, t, sums):
+    """d * t."""
+    return fmul(d, floats_of_ints(t))
+
+
+MINIMA_OF_32 = Scaling(keep_minima_of_32, with_minima_of_32)
+MINIMA_OF_16 = Scaling(keep_minima_of_16, with_minima_of_16)
+OFFSETS_OF_32 = Scaling(keep_offsets_of_32, with_offsets_of_32)
+OFFSETS_OF_16 = Scaling(keep_offsets_of_16, with_offsets_of_16)
+SCALE = Scaling(keep_scale, with_scale)
+STORED_OF_32, STORED_OF_16 = (OFFSETS_OF_32, OFFSETS_OF_16) if FOURS_OFFSET else (SCALE, SCALE)
+"""Of signed weights as they are stored (``FOURS_OFFSET``)."""
+
+
+@inner
+def add_column(keep, scaled, tile, total, sums, d_y, acc):
     """Scale the integer parts of a register of rows and add them to their f32 in memory; all but ``tile`` of a column.
 
     Args:
-        scaled: (tile, t, sums) -> f32 lanes, before the activations' scale.
         d_y: the activations' scale.
     """
-    value = scaled(tile, load_total(total), sums)
+    value = scaled(keep(tile), load_ints(total), sums)
     store_floats(acc, fma(value, splat_floats(d_y), load_floats(acc)))
 
 
 @inner
-def add_column_by_halves(scaled, tile, total, sums, d_y, acc):
+def add_column_by_halves(keep, scaled, tile, total, sums, d_y, acc):
     """The same for sixteen rows, of eight at a time."""
-    add_column(scaled, tile, total, sums, d_y, acc)
-    add_column(scaled, tile + 32, total + 32, sums, d_y, acc + 32)
+    add_column(keep, scaled, tile, total, sums, d_y, acc)
+    add_column(keep, scaled, tile + 32, total + 32, sums, d_y, acc + 32)
 
 
 add_rows = add_column if SIXTEEN_ROWS else add_column_by_halves
 
 
+def four_columns_k(sum_four, n_products, group, scaling):
+    """A walk, four columns at a time, each tile's sums in memory in between."""
+    keep, scaled = scaling
+
+    @inner
+    def columns(view, tile, y, c, i, n_live, acc, room):
+        _, d, sums, _, padded = view
+        sum_four(n_products, group, tile, y, room)
+        for n in range(4):
+            at = i * padded + c + n
+            add_rows(keep, scaled, tile, room + 64 * n, sums + 48 * at, load_f32(d + 4 * at), acc + 64 * n)
+
+    return each_columns(bytes_at, columns)
+
+
 @inner
-def add_columns(scaled, totals, view, tile, c, i, acc):
-    """``add_column`` for all rows of the columns from c on.
+def add_two_columns(scaled, kept, totals, d_y, sums, acc, n):
+    """Add columns n and n + 1 of sixteen, whose sums are in two digits."""
+    for m in range(2):
+        at = totals + 64 * (n + m)
+        t = add(load_ints(at), shift_lanes_left(load_ints(at + SUMS_BYTES), 7))
+        value, out = scaled(kept, t, sums + 48 * (n + m)), acc + 64 * (n + m)
+        store_floats(out, fma(value, splat_floats(load_f32(d_y + 4 * (n + m))), load_floats(out)))
+
+
+def sixteen_columns_k(scaling):
+    """A walk, sixteen columns at a time: while one tile is multiplied, the sums of the one before are added.
+
+    Both take about as long, in different parts of the processor, and it does not look ahead far enough by itself.
+    """
+    keep, scaled = scaling
+
+    @inner
+    def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
+        _, d, sums, _, padded = view
+        turn, before, at, to = 0, tiles, i * padded, room + 4 * SUMS_BYTES  # at first nothing, to where nobody reads
+        for c in range(0, n_tokens, 16):
+            y = bytes_at(view, c, i, n_live)
+            for n in range(n_tiles):
+                tile = tiles + TILE_BYTES * n
+                out, totals = room + 2 * SUMS_BYTES * turn, room + 2 * SUMS_BYTES * (1 - turn)
+                kept = keep(before)
+                multiply_digits(
+                    add_two_columns, scaled, kept, totals, d + 4 * at, sums + 48 * at, to,
+                    y, tile, tile + HIGH_DIGITS, out,
+                )  # fmt: skip
+                turn, before, at, to = 1 - turn, tile, i * padded + c, acc + TILE_SUMS * n + 64 * c
+        kept, totals = keep(before), room + 2 * SUMS_BYTES * (1 - turn)
+        for n in range(0, rolled(16), 2):
+            add_two_columns(scaled, kept, totals, d + 4 * at, sums + 48 * at, to, n)
+
+    return walk
+
+
+def walk_of_bytes(n_products, group, scaling):
+    """``walk_k`` for weights that need four products at a time."""
+    return sixteen_columns_k(scaling) if SIXTEEN_COLUMNS else four_columns_k(sum_by_fours, n_products, group, scaling)
+
+
+def walk_k(n_products, group, scaling):
+    """A walk over columns in q8_k form.
 
     Args:
-        totals: address of what ``sum_columns`` left.
+        n_products: as many as fit into int16: 8 of six bits, 16 of five, 32 of four.
+        group: weights that share a scale, 16 or 32.
+        scaling: what becomes of the sums.
     """
-    _, d, sums, _, padded = view
-    for n in range(rolled(16) if SIXTEEN_COLUMNS else 4):
-        at = i * padded + c + n
-        add_rows(scaled, tile, totals + 64 * n, sums + 48 * at, load_f32(d + 4 * at), acc + 64 * n)
+    return (walk_of_bytes if SUMS_FOURS else partial(four_columns_k, sum_by_words))(n_products, group, scaling)

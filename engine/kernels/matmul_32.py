@@ -7,7 +7,7 @@ that have them, eight f32 minima.
 from engine.jit import inner
 from engine.kernels.matmul import eight, four
 from engine.kernels.matmul_fours import no_fours, sixteen_weights, sum_32
-from engine.kernels.matmul_sixteens import product_32
+from engine.kernels.matmul_sixteens import SUMS_BYTES, multiply_32
 from engine.kernels.rows import (
     add_word_pairs,
     broadcast_4,
@@ -20,6 +20,7 @@ from engine.kernels.rows import (
     store_floats,
     words_of_bytes,
 )
+from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, bytes_at, each_columns
 from engine.simd import (
     add,
     add_halves,
@@ -188,31 +189,50 @@ def add_sixteen(add_block, scales, d_y, sums, acc, totals):
         add_block(scales, load_ints(totals + 64 * n), d_y + 4 * n, sums + 4 * n, acc + 64 * n)
 
 
-@inner
-def columns_32_by_sixteens(sum_block, add_block, view, tile, y, c, i, n_live, acc, room):
-    """``columns_32_by_fours`` for sixteen columns."""
-    _, d, sums, _, padded = view
-    for b in range(n_live // 32):
-        at = 4 * ((8 * i + b) * padded + c)
-        product_32(y + 32 * b, n_live, tile + 512 * b, room)
-        add_sixteen(add_block, tile + _D + 64 * b, d + at, sums + at, acc, room)
+def four_columns_32(sum_block, add_block):
+    """A walk, four columns at a time."""
+
+    @inner
+    def columns(view, tile, y, c, i, n_live, acc, room):
+        _, d, sums, _, padded = view
+        for b in range(n_live // 32):
+            at = 4 * ((8 * i + b) * padded + c)
+            t = sum_block(tile + 512 * b, y + 128 * b)
+            add_tile(add_block, tile + _D + 64 * b, t, d + at, sums + at, acc)
+
+    return each_columns(bytes_at, columns)
 
 
-@inner
-def columns_32_by_fours(sum_block, add_block, view, tile, y, c, i, n_live, acc, room):
-    """Add the products of the blocks of a tile with four columns.
+def sixteen_columns_32(add_block):
+    """A walk, sixteen columns at a time: while one block is multiplied, the sums of the one before are added."""
+
+    @inner
+    def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
+        _, d, sums, _, padded = view
+        turn, scales, at, to = 0, tiles + _D, 32 * i * padded, room + 4 * SUMS_BYTES  # at first to where nobody reads
+        for c in range(0, n_tokens, 16):
+            y = bytes_at(view, c, i, n_live)
+            for n in range(n_tiles):
+                tile = tiles + TILE_BYTES * n
+                for b in range(n_live // 32):
+                    out, totals = room + SUMS_BYTES * turn, room + SUMS_BYTES * (1 - turn)
+                    multiply_32(
+                        add_sixteen, add_block, scales, d + at, sums + at, to, totals,
+                        y + 32 * b, n_live, tile + 512 * b, out,
+                    )  # fmt: skip
+                    turn, scales, at = 1 - turn, tile + _D + 64 * b, 4 * ((8 * i + b) * padded + c)
+                    to = acc + TILE_SUMS * n + 64 * c
+        add_sixteen(add_block, scales, d + at, sums + at, to, room + SUMS_BYTES * (1 - turn))
+
+    return walk
+
+
+def walk_32(sum_block, add_block):
+    """A walk over columns in q8_0 form.
 
     Args:
         sum_block: (tile, y) -> four i32x16, or (four i32x8, four i32x8), the two halves of the rows.
         add_block: (scales, t, d_y, sums, acc) -> None, acc being an address: in registers the accumulators would push
             others out.
     """
-    _, d, sums, _, padded = view
-    for b in range(n_live // 32):
-        at = 4 * ((8 * i + b) * padded + c)
-        t = sum_block(tile + 512 * b, y + 128 * b)
-        add_tile(add_block, tile + _D + 64 * b, t, d + at, sums + at, acc)
-
-
-columns_32 = columns_32_by_sixteens if SIXTEEN_COLUMNS else columns_32_by_fours
-"""The products of a tile's blocks, added to the columns from c on."""
+    return sixteen_columns_32(add_block) if SIXTEEN_COLUMNS else four_columns_32(sum_block, add_block)

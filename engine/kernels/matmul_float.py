@@ -4,7 +4,7 @@ A tile takes 64 weights of a row, widened to f32: 256 bytes.
 """
 
 from engine.jit import inner
-from engine.kernels.tiles import COLUMNS_AT_ONCE
+from engine.kernels.tiles import COLUMNS_AT_ONCE, each_columns
 from engine.simd import (
     bytes_of_f32x8,
     fadd,
@@ -76,3 +76,6 @@ def columns_float(view, tile, y, c, i, n_live, acc, room):
         low, high = t
         add_to(acc + 64 * n, low)
         add_to(acc + 64 * n + 32, high)
+
+
+walk_floats = each_columns(floats_at, columns_float)

@@ -8,10 +8,10 @@ from typing import Literal
 
 from engine.jit import inner
 from engine.kernels import matmul_32, matmul_wide
-from engine.kernels.matmul_32 import add_offset_128, add_scaled, columns_32
+from engine.kernels.matmul_32 import add_offset_128, add_scaled, walk_32
 from engine.kernels.matmul_fours import sum_32
 from engine.kernels.matmul_wide import columns_wide, store_wide
-from engine.kernels.tiles import NARROW, WIDE, bytes_at, words_at
+from engine.kernels.tiles import NARROW, WIDE, each_columns, words_at
 from engine.simd import splat_i8x32, store_i8x32, xor
 from engine.simd.level import FOURS_OFFSET, SUMS_FOURS
 
@@ -31,20 +31,13 @@ def store_words(out, b, w):
 
 
 @inner
-def columns_of_bytes(view, tile, y, c, i, n_live, acc, room):
-    """Add the products of the blocks of a tile with four columns, weights being bytes."""
-    columns_32(sum_32, add_stored, view, tile, y, c, i, n_live, acc, room)
-
-
-@inner
 def columns_of_words(view, tile, y, c, i, n_live, acc, room):
-    """The same with int16."""
+    """Add the products of the blocks of a tile with four columns, weights being int16."""
     columns_wide(add_scaled, view, tile, y, c, i, n_live, acc)
 
 
 store_signed = store_bytes if SUMS_FOURS else store_words
-columns_signed = columns_of_bytes if SUMS_FOURS else columns_of_words
-signed_at = bytes_at if SUMS_FOURS else words_at
+walk_signed = walk_32(sum_32, add_stored) if SUMS_FOURS else each_columns(words_at, columns_of_words)
 ROW_D = matmul_32.ROW_D if SUMS_FOURS else matmul_wide.ROW_D
 """Byte offset of the scales in an unpacked row."""
 ROOM = NARROW if SUMS_FOURS else WIDE

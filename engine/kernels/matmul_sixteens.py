@@ -57,16 +57,29 @@ def product_16_plain(y, stride, tile, out):
 
 
 @inner
-def product_32_plain(y, stride, tile, out):
-    """``product_plain`` of 32 weights."""
+def multiply_32_plain(add_sixteen, add_block, scales, d_y, sums, acc, totals, y, stride, tile, out):
+    """``product_plain`` of 32 weights, and sixteen columns of an earlier product added while the registers multiply.
+
+    Args:
+        add_sixteen: (add_block, scales, d_y, sums, acc, totals) -> None, adds them.
+    """
     product_plain(32, y, stride, tile, out)
+    add_sixteen(add_block, scales, d_y, sums, acc, totals)
 
 
 @inner
-def product_of_digits_plain(y, low, high, out):
-    """``product_plain`` of 256 weights in two digits: sums of the low ones, and behind them of the high ones."""
+def multiply_digits_plain(add_two, scaled, kept, totals, d_y, sums, acc, y, low, high, out):
+    """``product_plain`` of 256 weights in two digits: sums of the low ones, and behind them of the high ones; and
+    sixteen columns of an earlier product added, two at a time, while the registers multiply.
+
+    Args:
+        add_two: (scaled, kept, totals, d_y, sums, acc, n) -> None, adds columns n and n + 1.
+        low, high: addresses of the digits.
+    """
     product_plain(256, y, 256, low, out)
     product_plain(256, y, 256, high, out + SUMS_BYTES)
+    for n in range(0, 16, 2):
+        add_two(scaled, kept, totals, d_y, sums, acc, n)
 
 
 @inner
@@ -80,33 +93,36 @@ def product_16_in_tiles(y, stride, tile, out):
 
 
 @inner
-def product_32_in_tiles(y, stride, tile, out):
+def multiply_32_in_tiles(add_sixteen, add_block, scales, d_y, sums, acc, totals, y, stride, tile, out):
     """The same with AMX."""
     clear_tile(0)
     load_tile(4, y, stride)
     load_tile(5, tile, 64)
     multiply_tiles(0, 4, 5)
+    add_sixteen(add_block, scales, d_y, sums, acc, totals)
     store_tile(0, out, 64)
 
 
 @inner
-def product_of_digits_in_tiles(y, low, high, out):
+def multiply_digits_in_tiles(add_two, scaled, kept, totals, d_y, sums, acc, y, low, high, out):
     """The same with AMX; registers are renamed, so the same few serve all four steps."""
     clear_tile(0)
     clear_tile(1)
-    for k in range(4):
+    for k in range(rolled(4)):
         load_tile(2, y + 64 * k, 256)
         load_tile(3, low + 1024 * k, 64)
         multiply_tiles(0, 2, 3)
+        add_two(scaled, kept, totals, d_y, sums, acc, 4 * k)
         load_tile(3, high + 1024 * k, 64)
         multiply_tiles(1, 2, 3)
+        add_two(scaled, kept, totals, d_y, sums, acc, 4 * k + 2)
     store_tile(0, out, 64)
     store_tile(1, out + SUMS_BYTES, 64)
 
 
 product_16 = product_16_in_tiles if HAS_AMX else product_16_plain
-product_32 = product_32_in_tiles if HAS_AMX else product_32_plain
-product_of_digits = product_of_digits_in_tiles if HAS_AMX else product_of_digits_plain
+multiply_32 = multiply_32_in_tiles if HAS_AMX else multiply_32_plain
+multiply_digits = multiply_digits_in_tiles if HAS_AMX else multiply_digits_plain
 
 
 @inner

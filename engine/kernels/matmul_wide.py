@@ -11,6 +11,7 @@ from engine.jit import inner
 from engine.kernels.matmul import add_two
 from engine.kernels.matmul_32 import add_by_halves, add_scaled
 from engine.kernels.matmul_fours import no_products
+from engine.kernels.tiles import each_columns, words_at
 from engine.simd import (
     broadcast_4_bytes,
     high_half_i8,
@@ -81,7 +82,7 @@ def columns_wide(add_block, view, tile, y, c, i, n_live, acc):
 
 
 @inner
-def columns_wide_k(view, tile, y, c, i, n_live, acc):
+def columns_wide_k(view, tile, y, c, i, n_live, acc, room):
     """The same for 256 weights whose scales were multiplied in, and one scale that was not."""
     _, d, sums, _, padded = view
     t = no_products()
@@ -89,3 +90,6 @@ def columns_wide_k(view, tile, y, c, i, n_live, acc):
         t = add_32(tile + 1024 * k, y + 256 * k, t)
     at = 4 * (i * padded + c)
     add_by_halves(add_scaled, tile + TILE_D, t, d + at, sums + at, acc)
+
+
+walk_wide_k = each_columns(words_at, columns_wide_k)

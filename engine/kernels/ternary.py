@@ -1,7 +1,7 @@
 """Parts shared by types with blocks of 256 ternary weights: weights are kept one too large, as unsigned bytes."""
 
 from engine.jit import inner
-from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, add_columns, offsets_of_32, sum_columns
+from engine.kernels.matmul import OFFSETS_OF_32, ROW_D, ROW_MINIMA, ROW_SCALES, walk_k
 from engine.simd import (
     first_bytes_f32,
     fmul,
@@ -28,11 +28,7 @@ def finish_row(out, d):
     store_f32(out + ROW_D, d)
 
 
-@inner
-def columns(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile."""
-    sum_columns(32, 32, tile, y, room)
-    add_columns(offsets_of_32, room, view, tile, c, i, acc)
+walk = walk_k(32, 32, OFFSETS_OF_32)
 
 
 @inner

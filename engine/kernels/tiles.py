@@ -6,7 +6,7 @@ nothing is summed across lanes, and a column's result does not depend on its nei
 in the same way (``buffers.in_columns``). Both are for the sake of the loads: each broadcast of four activations serves
 sixteen rows, and what is loaded together comes from one line (PERFORMANCE.md).
 
-A type supplies how a row is unpacked, where it finds four columns, and what they do with a tile. A row unpacks to
+A type supplies how a row is unpacked, and a walk that multiplies ready tiles by the columns. A row unpacks to
 ``NARROW`` or ``WIDE`` bytes: weights first, then scales; each 4-byte word of it becomes 64 bytes of the tile.
 """
 
@@ -43,15 +43,16 @@ NARROW, WIDE = 384, 544
 """Bytes of an unpacked row: of 256 weights as int8, or as int16."""
 HIGH_DIGITS = ROWS * NARROW
 """Where a tile of the narrow kind has 4096 bytes for the second digits of its weights (``matmul_sixteens``)."""
-ROOM_BYTES = 2048 if SIXTEEN_COLUMNS else 256
-_TILE_BYTES = HIGH_DIGITS + 4096 if SIXTEEN_COLUMNS else ROWS * WIDE
+ROOM_BYTES = 5120 if SIXTEEN_COLUMNS else 256
+"""Of sums on the way: int32 of four columns; or twice of sixteen in two digits, and f32 that nobody reads."""
+TILE_BYTES = HIGH_DIGITS + 4096 if SIXTEEN_COLUMNS else ROWS * WIDE
 _ROOM = 8 * WIDE
 _TILES = _ROOM + ROOM_BYTES
-_SUMS = _TILES + TILES * _TILE_BYTES
-_TILE_SUMS = 4 * ROWS * MAX_TOKENS
-SCRATCH_BYTES = _SUMS + TILES * _TILE_SUMS
+_SUMS = _TILES + TILES * TILE_BYTES
+TILE_SUMS = 4 * ROWS * MAX_TOKENS
+SCRATCH_BYTES = _SUMS + TILES * TILE_SUMS
 """Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 4352 + 256 + 2 * 8704 + 2 * 32768 = 87552; with
-AMX 4352 + 2048 + 2 * 10240 + 2 * 32768 = 92416."""
+AMX 4352 + 5120 + 2 * 10240 + 2 * 32768 = 95488."""
 
 
 @inner
@@ -114,18 +115,37 @@ def leave_tile(tile):
     """The tile is ready as it was unpacked."""
 
 
+def each_columns(place, columns):
+    """Make a walk: the products of ready tiles with all columns of the step, ``COLUMNS_AT_ONCE`` at a time.
+
+    Args:
+        place: (view, c, i, n_live) -> address where ``columns`` finds the activations of its columns.
+        columns: (view, tile, y, c, i, n_live, acc, room) -> None, adds the products of the i-th tile of sixteen rows
+            with the columns from c on, found at y, to f32 ``[columns][16 rows]`` at ``acc``.
+    """
+
+    @inner
+    def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
+        for c in range(0, n_tokens, COLUMNS_AT_ONCE):
+            y = rolled(place(view, c, i, n_live))
+            for n in range(n_tiles):
+                tile = rolled(tiles + TILE_BYTES * n)
+                columns(view, tile, y, c, i, n_live, acc + TILE_SUMS * n + 4 * ROWS * c, room)
+
+    return walk
+
+
 @inner
-def matmul_tiles(unpack_row, finish, place, columns, room_bytes, tile_cols, source_bytes, op, thread, n_threads):
+def matmul_tiles(unpack_row, finish, walk, room_bytes, tile_cols, source_bytes, op, thread, n_threads):
     """All rows of a matrix against all columns of the step.
 
     Args:
         unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; of its weights the first
             ``n_live`` exist.
         finish: (tile) -> None, what a tile of sixteen rows still needs when they lie side by side.
-        place: (view, c, i, n_live) -> address where ``columns`` finds the activations of its columns.
-        columns: (view, tile, y, c, i, n_live, acc, room) -> None, adds the products of the i-th tile of sixteen rows
-            with ``COLUMNS_AT_ONCE`` columns from c on, found at y, to f32 ``[columns][16 rows]`` at ``acc``. View is what
-            ``load_columns`` returns; room holds ``ROOM_BYTES``.
+        walk: (view, tiles, n_tiles, n_tokens, i, n_live, acc, room) -> None, adds the products of the i-th tiles of
+            ``n_tiles`` times sixteen rows, ``TILE_BYTES`` apart, with all columns to f32 ``[columns][16 rows]`` at
+            ``acc``, ``TILE_SUMS`` apart. View is what ``load_columns`` returns; room holds ``ROOM_BYTES``.
         room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
         tile_cols: weights of a row in one tile.
         source_bytes: what they take in the file.
@@ -144,23 +164,19 @@ def matmul_tiles(unpack_row, finish, place, columns, room_bytes, tile_cols, sour
             n_rows = min(ROWS * TILES, last - row)
             n_tiles = (n_rows + ROWS - 1) // ROWS
             for n in range(n_tiles):
-                clear_columns(acc + _TILE_SUMS * n, n_tokens)
+                clear_columns(acc + TILE_SUMS * n, n_tokens)
             for i in range((n_cols + tile_cols - 1) // tile_cols):
                 n_live = min(tile_cols, n_cols - i * tile_cols)
                 for half in range((n_rows + 7) // 8):
                     source = weights + (row + 8 * half) * row_bytes + i * source_bytes
                     n_here = min(8, n_rows - 8 * half)
-                    tile = tiles + _TILE_BYTES * (half >> 1) + 32 * (half & 1)
+                    tile = tiles + TILE_BYTES * (half >> 1) + 32 * (half & 1)
                     unpack_half(unpack_row, room_bytes, source, source_bytes, row_bytes, n_here, n_live, scratch, tile)
                 for n in range(n_tiles):
-                    finish(tiles + _TILE_BYTES * n)
-                for c in range(0, n_tokens, COLUMNS_AT_ONCE):
-                    y = rolled(place(view, c, i, n_live))
-                    for n in range(n_tiles):
-                        tile = rolled(tiles + _TILE_BYTES * n)
-                        columns(view, tile, y, c, i, n_live, acc + _TILE_SUMS * n + 4 * ROWS * c, room)
+                    finish(tiles + TILE_BYTES * n)
+                walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room)
             for n in range(n_tiles):
-                store_columns(op, row + ROWS * n, min(ROWS, n_rows - ROWS * n), acc + _TILE_SUMS * n, n_tokens)
+                store_columns(op, row + ROWS * n, min(ROWS, n_rows - ROWS * n), acc + TILE_SUMS * n, n_tokens)
     if HAS_AMX:
         release_tiles()
 

@@ -2,7 +2,7 @@
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_float import TILE_COLS, columns_float, floats_at, unpack_floats
+from engine.kernels.matmul_float import TILE_COLS, unpack_floats, walk_floats
 from engine.kernels.matvec import few_float, matvec_float
 from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
 from engine.quants.base import QuantType
@@ -45,7 +45,7 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     tile_bytes = TILE_COLS * ITEM_BYTES
-    matmul_tiles(unpack_row, leave_tile, floats_at, columns_float, NARROW, TILE_COLS, tile_bytes, op, thread, n_threads)
+    matmul_tiles(unpack_row, leave_tile, walk_floats, NARROW, TILE_COLS, tile_bytes, op, thread, n_threads)
 
 
 QUANT = QuantType("F16", 1, ITEM_BYTES, "f16", embed, matvec, few, matmul, "")

@@ -18,7 +18,6 @@ from engine.kernels.grids import (
     EIGHTS,
     SCALES,
     SIGNS,
-    columns_grid,
     dequantize_grid,
     few_grid,
     lowered,
@@ -28,9 +27,10 @@ from engine.kernels.grids import (
     times_raised,
     two_scales,
     unpack_grid,
+    walk_grid,
 )
 from engine.kernels.matmul import finish_16
-from engine.kernels.matmul_signed import PRODUCTS, ROOM, signed_at
+from engine.kernels.matmul_signed import PRODUCTS, ROOM
 from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -136,7 +136,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_16, signed_at, columns_grid, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish_16, walk_grid, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("IQ1_M", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, PRODUCTS)

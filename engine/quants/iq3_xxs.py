@@ -15,7 +15,6 @@ from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.grid_tables import GRIDS
 from engine.kernels.grids import (
-    columns_grid,
     dequantize_grid,
     few_grid,
     matvec_grid,
@@ -27,9 +26,10 @@ from engine.kernels.grids import (
     times_signed,
     turned,
     unpack_grid,
+    walk_grid,
 )
 from engine.kernels.matmul import finish_16
-from engine.kernels.matmul_signed import PRODUCTS, ROOM, signed_at
+from engine.kernels.matmul_signed import PRODUCTS, ROOM
 from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -102,7 +102,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_16, signed_at, columns_grid, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish_16, walk_grid, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("IQ3_XXS", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, PRODUCTS)

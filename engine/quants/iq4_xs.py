@@ -13,9 +13,9 @@ from engine.jit import inner, kernel
 from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import add_columns, finish_32, stored_32, sum_by_fours
-from engine.kernels.matmul_signed import PRODUCTS, ROOM, signed_at
-from engine.kernels.matmul_wide import columns_wide_k
+from engine.kernels.matmul import STORED_OF_32, finish_32, walk_of_bytes
+from engine.kernels.matmul_signed import PRODUCTS, ROOM
+from engine.kernels.matmul_wide import walk_wide_k
 from engine.kernels.matvec_32 import by_block, nibbles_of_two
 from engine.kernels.matvec_k import few_k, matvec_k
 from engine.kernels.tiles import matmul_tiles
@@ -185,12 +185,6 @@ def unpack_row_words(block, out, n_live):
 
 
 @inner
-def columns_of_words(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile."""
-    columns_wide_k(view, tile, y, c, i, n_live, acc)
-
-
-@inner
 def unpack_row_bytes(block, out, n_live):
     """Write one row's part of a tile, weights 128 too large for VNNI; that becomes minima of -128 scales."""
     for j in range(rolled(8)):
@@ -201,15 +195,8 @@ def unpack_row_bytes(block, out, n_live):
     store_f32(out + tiles_of_bytes.ROW_D, load_f16(block))
 
 
-@inner
-def columns_of_bytes(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile."""
-    sum_by_fours(32, 32, tile, y, room)
-    add_columns(stored_32, room, view, tile, c, i, acc)
-
-
 unpack_row = unpack_row_bytes if SUMS_FOURS else unpack_row_words
-columns = columns_of_bytes if SUMS_FOURS else columns_of_words
+walk = walk_of_bytes(32, 32, STORED_OF_32) if SUMS_FOURS else walk_wide_k
 
 
 @inner
@@ -245,7 +232,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_32, signed_at, columns, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish_32, walk, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, PRODUCTS, "paired")

@@ -23,7 +23,7 @@ from engine.kernels.matmul_32 import (
 )
 from engine.kernels.matmul_sixteens import product_16
 from engine.kernels.matvec_32 import few_32, matvec_32
-from engine.kernels.tiles import NARROW, bytes_at, leave_tile, matmul_tiles
+from engine.kernels.tiles import NARROW, bytes_at, each_columns, leave_tile, matmul_tiles
 from engine.quants.base import QuantType
 from engine.quants.mxfp4 import VALUES, raised_values, value_of
 from engine.simd import (
@@ -159,7 +159,7 @@ def columns_by_fours(view, tile, y, c, i, n_live, acc, room):
         add_tile(add_offset_12, scales, t, at, room, acc)
 
 
-columns = columns_by_sixteens if SIXTEEN_COLUMNS else columns_by_fours
+walk = each_columns(bytes_at, columns_by_sixteens if SIXTEEN_COLUMNS else columns_by_fours)
 
 
 @inner
@@ -190,7 +190,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, leave_tile, bytes_at, columns, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, leave_tile, walk, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("NVFP4", 64, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul)

@@ -14,9 +14,9 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, add_offset_1, columns_32, sum_eight
+from engine.kernels.matmul_32 import ROW_D, add_offset_1, sum_eight, walk_32
 from engine.kernels.matvec_32 import few_32, matvec_32
-from engine.kernels.tiles import NARROW, bytes_at, leave_tile, matmul_tiles
+from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -99,10 +99,7 @@ def unpack_row(block, out, n_live):
         store_f32(out + ROW_D + 4 * g, load_f16(block + BLOCK_BYTES * (rolled(g) >> 1)))
 
 
-@inner
-def columns(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile."""
-    columns_32(sum_eight, add_offset_1, view, tile, y, c, i, n_live, acc, room)
+walk = walk_32(sum_eight, add_offset_1)
 
 
 @inner
@@ -134,7 +131,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, leave_tile, bytes_at, columns, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, leave_tile, walk, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q2_0", 64, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="planes4")

@@ -13,17 +13,16 @@ A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q2_
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import (
+    MINIMA_OF_16,
     ROW_D,
     ROW_DMIN,
     ROW_MINIMA,
     ROW_SCALES,
-    add_columns,
     finish_16,
-    minima_of_16,
-    sum_columns,
+    walk_k,
 )
 from engine.kernels.matvec_k import few_k, four_groups, matvec_k
-from engine.kernels.tiles import NARROW, bytes_at, matmul_tiles
+from engine.kernels.tiles import NARROW, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -109,11 +108,7 @@ def unpack_row(block, out, n_live):
     store_f32(out + ROW_DMIN, -load_f16(block + DMIN))
 
 
-@inner
-def columns(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile: the four products of a sub-block fit into int16."""
-    sum_columns(16, 16, tile, y, room)
-    add_columns(minima_of_16, room, view, tile, c, i, acc)
+walk = walk_k(16, 16, MINIMA_OF_16)
 
 
 @inner
@@ -149,7 +144,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_16, bytes_at, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish_16, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q2_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

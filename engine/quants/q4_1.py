@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, ROW_M, add_minimum, columns_32, sum_eight
+from engine.kernels.matmul_32 import ROW_D, ROW_M, add_minimum, sum_eight, walk_32
 from engine.kernels.matvec_32 import (
     eight_blocks,
     eight_groups,
@@ -22,7 +22,7 @@ from engine.kernels.matvec_32 import (
     nibbles_of_two,
     one_block_i16,
 )
-from engine.kernels.tiles import NARROW, bytes_at, leave_tile, matmul_tiles
+from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -110,10 +110,7 @@ def unpack_row(block, out, n_live):
         store_f32(out + ROW_M + 4 * b, load_f16(at + 2))
 
 
-@inner
-def columns(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile: eight products of 4 bits by 8 fit into int16."""
-    columns_32(sum_eight, add_minimum, view, tile, y, c, i, n_live, acc, room)
+walk = walk_32(sum_eight, add_minimum)
 
 
 @inner
@@ -147,7 +144,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, leave_tile, bytes_at, columns, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, leave_tile, walk, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q4_1", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="paired")

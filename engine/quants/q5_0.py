@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, add_offset_16, columns_32, sum_two_fours
+from engine.kernels.matmul_32 import ROW_D, add_offset_16, sum_two_fours, walk_32
 from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i16_soon, matvec_32, one_block_i16
-from engine.kernels.tiles import NARROW, bytes_at, leave_tile, matmul_tiles
+from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -96,10 +96,7 @@ def unpack_row(block, out, n_live):
         store_f32(out + ROW_D + 4 * b, load_f16(at))
 
 
-@inner
-def columns(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile: four products of 5 bits by 8 fit into int16."""
-    columns_32(sum_two_fours, add_offset_16, view, tile, y, c, i, n_live, acc, room)
+walk = walk_32(sum_two_fours, add_offset_16)
 
 
 @inner
@@ -135,7 +132,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, leave_tile, bytes_at, columns, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, leave_tile, walk, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q5_0", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="paired")

@@ -13,14 +13,13 @@ A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q5_
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import (
+    MINIMA_OF_32,
     ROW_D,
     ROW_DMIN,
     ROW_MINIMA,
     ROW_SCALES,
-    add_columns,
     finish_32,
-    minima_of_32,
-    sum_columns,
+    walk_k,
 )
 from engine.kernels.matvec_k import few_k, matvec_in_twos_k, matvec_k, shared_few_k
 from engine.kernels.scales_k import (
@@ -32,7 +31,7 @@ from engine.kernels.scales_k import (
     scale_of,
     scale_words,
 )
-from engine.kernels.tiles import NARROW, bytes_at, matmul_tiles
+from engine.kernels.tiles import NARROW, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -182,11 +181,7 @@ def unpack_row(block, out, n_live):
     store_f32(out + ROW_DMIN, -load_f16(block + 2))
 
 
-@inner
-def columns(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile: four products of 5 bits by 8 fit into int16."""
-    sum_columns(16, 32, tile, y, room)
-    add_columns(minima_of_32, room, view, tile, c, i, acc)
+walk = walk_k(16, 32, MINIMA_OF_32)
 
 
 @inner
@@ -230,7 +225,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_32, bytes_at, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish_32, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q5_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

@@ -12,9 +12,9 @@ A weight is ``d * scale * (q - 32)``. Layout: ggml-common.h, block_q6_K.
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, add_columns, finish_16, offsets_of_16, sum_columns
+from engine.kernels.matmul import OFFSETS_OF_16, ROW_D, ROW_MINIMA, ROW_SCALES, finish_16, walk_k
 from engine.kernels.matvec_k import few_k, four_groups, matvec_k
-from engine.kernels.tiles import NARROW, bytes_at, matmul_tiles
+from engine.kernels.tiles import NARROW, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -146,11 +146,7 @@ def unpack_row(block, out, n_live):
     store_f32(out + ROW_D, load_f16(block + D))
 
 
-@inner
-def columns(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile: two products of 6 bits by 8 fit into int16."""
-    sum_columns(8, 16, tile, y, room)
-    add_columns(offsets_of_16, room, view, tile, c, i, acc)
+walk = walk_k(8, 16, OFFSETS_OF_16)
 
 
 @inner
@@ -186,7 +182,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_16, bytes_at, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish_16, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q6_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

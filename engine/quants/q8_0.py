@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_signed import PRODUCTS, ROOM, ROW_D, columns_signed, signed_at, store_signed
+from engine.kernels.matmul_signed import PRODUCTS, ROOM, ROW_D, store_signed, walk_signed
 from engine.kernels.matvec_32 import few_32, fold_i32, matvec_32
 from engine.kernels.tiles import leave_tile, matmul_tiles
 from engine.quants.base import QuantType
@@ -105,12 +105,6 @@ def unpack_row(block, out, n_live):
 
 
 @inner
-def columns(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile."""
-    columns_signed(view, tile, y, c, i, n_live, acc, room)
-
-
-@inner
 def dequantize(block, out):
     """Write the 32 weights of a block as f32."""
     d = load_f16(block)
@@ -139,7 +133,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, leave_tile, signed_at, columns, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, leave_tile, walk_signed, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q8_0", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, PRODUCTS)

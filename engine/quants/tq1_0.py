@@ -14,8 +14,8 @@ from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import finish_32
 from engine.kernels.matvec_k import few_k, matvec_k
-from engine.kernels.ternary import columns, finish_row, scaled_weights
-from engine.kernels.tiles import NARROW, bytes_at, matmul_tiles
+from engine.kernels.ternary import finish_row, scaled_weights, walk
+from engine.kernels.tiles import NARROW, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -165,7 +165,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_32, bytes_at, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish_32, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("TQ1_0", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)
