@@ -7,7 +7,7 @@ that have them, eight f32 minima.
 from engine.jit import inner
 from engine.kernels.matmul import eight, four
 from engine.kernels.matmul_fours import no_fours, sixteen_weights, sum_32
-from engine.kernels.matmul_sixteens import SUMS_BYTES, multiply_32
+from engine.kernels.matmul_sixteens import SUMS_BYTES, finish_32, start_32
 from engine.kernels.rows import (
     add_word_pairs,
     broadcast_4,
@@ -20,7 +20,7 @@ from engine.kernels.rows import (
     store_floats,
     words_of_bytes,
 )
-from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, bytes_at, each_columns
+from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, bytes_at, each_columns, leave_tile
 from engine.simd import (
     add,
     add_halves,
@@ -33,7 +33,9 @@ from engine.simd import (
     rolled,
     splat_i8x32,
     splat_i16x16,
+    store_i8x32,
     store_i32x8,
+    sub,
 )
 from engine.simd.level import SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 
@@ -99,97 +101,77 @@ sum_two_fours = sum_32 if SUMS_FOURS else words_of_four
 
 
 @inner
-def add_scaled(scales, t, d_y, sums, acc):
-    """Add one block of one column, d * d_y * t, to a register's f32 in memory; lanes are rows.
+def scaled(scales, t, sums):
+    """One block of one column before the activations' scale, d * t; lanes are rows.
 
     Args:
         scales: address of the rows' d in the tile.
-        d_y, sums: addresses of the activations' scale and int32 sum.
+        sums: address of the activations' int32 sum.
     """
-    value = fmul(load_floats(scales), floats_of_ints(t))
-    store_floats(acc, fma(value, splat_floats(load_f32(d_y)), load_floats(acc)))
+    return fmul(load_floats(scales), floats_of_ints(t))
+
+
+def lowered_by(offset):
+    """Make ``finish`` and ``scaled`` of weights that are stored too large by an offset: sixteen columns take it off the
+    tile, four off their products.
+    """
+
+    @inner
+    def lower_tile(tile):
+        for at in range(tile, tile + 16 * ROW_D, 32):
+            store_i8x32(at, sub(load_i8x32(at), splat_i8x32(offset)))
+
+    @inner
+    def value(scales, t, sums):
+        more = add_word_pairs(pairs_of_words(-offset, 0), words_of_bytes(broadcast_4(sums)))
+        return scaled(scales, add(t, more), sums)
+
+    return (lower_tile, scaled) if SIXTEEN_COLUMNS else (leave_tile, value)
 
 
 @inner
-def lowered(t, offset, sums):
-    """Products of weights that are stored too large by an offset, without it."""
-    return add(t, add_word_pairs(pairs_of_words(-offset, 0), words_of_bytes(broadcast_4(sums))))
-
-
-@inner
-def add_offset_1(scales, t, d_y, sums, acc):
-    """The same for weights that are stored 1 too large."""
-    add_scaled(scales, lowered(t, 1, sums), d_y, sums, acc)
-
-
-@inner
-def add_offset_8(scales, t, d_y, sums, acc):
-    """The same for weights that are stored 8 too large."""
-    add_scaled(scales, lowered(t, 8, sums), d_y, sums, acc)
-
-
-@inner
-def add_offset_12(scales, t, d_y, sums, acc):
-    """The same for weights that are stored 12 too large."""
-    add_scaled(
-        scales, add(t, add_word_pairs(pairs_of_words(-12, 0), words_of_bytes(broadcast_4(sums)))), d_y, sums, acc
-    )
-
-
-@inner
-def add_offset_16(scales, t, d_y, sums, acc):
-    """The same for weights that are stored 16 too large."""
-    add_scaled(
-        scales, add(t, add_word_pairs(pairs_of_words(-16, 0), words_of_bytes(broadcast_4(sums)))), d_y, sums, acc
-    )
-
-
-@inner
-def add_offset_128(scales, t, d_y, sums, acc):
-    """The same for weights that are stored 128 too large."""
-    add_scaled(
-        scales, add(t, add_word_pairs(pairs_of_words(-128, 0), words_of_bytes(broadcast_4(sums)))), d_y, sums, acc
-    )
-
-
-@inner
-def add_minimum(scales, t, d_y, sums, acc):
-    """The same for weights with a minimum: d_y * (d * t + m * sum)."""
+def with_minimum(scales, t, sums):
+    """``scaled`` of weights with a minimum: d * t + m * sum."""
     minima = fmul(load_floats(scales + _M - _D), floats_of_ints(broadcast_int(sums)))
-    value = fma(load_floats(scales), floats_of_ints(t), minima)
+    return fma(load_floats(scales), floats_of_ints(t), minima)
+
+
+@inner
+def add_four(value, scales, t, d_y, sums, acc):
+    """Add one block of four columns of a register of rows to f32 in memory, 64 bytes apart."""
+    t0, t1, t2, t3 = t
+    add_one(value(scales, t0, sums), d_y, acc)
+    add_one(value(scales, t1, sums + 4), d_y + 4, acc + 64)
+    add_one(value(scales, t2, sums + 8), d_y + 8, acc + 128)
+    add_one(value(scales, t3, sums + 12), d_y + 12, acc + 192)
+
+
+@inner
+def add_one(value, d_y, acc):
+    """Add one column's values times the activations' scale."""
     store_floats(acc, fma(value, splat_floats(load_f32(d_y)), load_floats(acc)))
 
 
 @inner
-def add_blocks(add_block, scales, t, d_y, sums, acc):
-    """``add_block`` for four columns of a register of rows; columns lie 64 bytes apart in ``acc``."""
-    t0, t1, t2, t3 = t
-    add_block(scales, t0, d_y, sums, acc)
-    add_block(scales, t1, d_y + 4, sums + 4, acc + 64)
-    add_block(scales, t2, d_y + 8, sums + 8, acc + 128)
-    add_block(scales, t3, d_y + 12, sums + 12, acc + 192)
-
-
-@inner
-def add_by_halves(add_block, scales, t, d_y, sums, acc):
+def add_by_halves(value, scales, t, d_y, sums, acc):
     """The same for all sixteen rows, of eight at a time."""
     low, high = t
-    add_blocks(add_block, scales, low, d_y, sums, acc)
-    add_blocks(add_block, scales + 32, high, d_y, sums, acc + 32)
+    add_four(value, scales, low, d_y, sums, acc)
+    add_four(value, scales + 32, high, d_y, sums, acc + 32)
 
 
-add_tile = add_blocks if SIXTEEN_ROWS else add_by_halves
-"""``add_block`` for four columns of a tile."""
+add_tile = add_four if SIXTEEN_ROWS else add_by_halves
+"""Four columns of a tile."""
 
 
 @inner
-def add_sixteen(add_block, scales, d_y, sums, acc, totals):
-    """``add_block`` for sixteen columns whose int32 lie at ``totals``."""
+def add_sixteen(value, scales, totals, d_y, sums, acc):
+    """Add one block of sixteen columns, whose int32 lie at ``totals``."""
     for n in range(rolled(16)):
-        add_block(scales, load_ints(totals + 64 * n), d_y + 4 * n, sums + 4 * n, acc + 64 * n)
+        add_one(value(scales, load_ints(totals + 64 * n), sums + 4 * n), d_y + 4 * n, acc + 64 * n)
 
 
-def four_columns_32(sum_block, add_block):
+def four_columns_32(sum_block, value):
     """A walk, four columns at a time."""
 
     @inner
@@ -198,12 +180,12 @@ def four_columns_32(sum_block, add_block):
         for b in range(n_live // 32):
             at = 4 * ((8 * i + b) * padded + c)
             t = sum_block(tile + 512 * b, y + 128 * b)
-            add_tile(add_block, tile + _D + 64 * b, t, d + at, sums + at, acc)
+            add_tile(value, tile + _D + 64 * b, t, d + at, sums + at, acc)
 
     return each_columns(bytes_at, columns)
 
 
-def sixteen_columns_32(add_block):
+def sixteen_columns_32(value):
     """A walk, sixteen columns at a time: while one block is multiplied, the sums of the one before are added."""
 
     @inner
@@ -215,24 +197,21 @@ def sixteen_columns_32(add_block):
             for n in range(n_tiles):
                 tile = tiles + TILE_BYTES * n
                 for b in range(n_live // 32):
-                    out, totals = room + SUMS_BYTES * turn, room + SUMS_BYTES * (1 - turn)
-                    multiply_32(
-                        add_sixteen, add_block, scales, d + at, sums + at, to, totals,
-                        y + 32 * b, n_live, tile + 512 * b, out,
-                    )  # fmt: skip
+                    start_32(y + 32 * b, n_live, tile + 512 * b)
+                    add_sixteen(value, scales, room + SUMS_BYTES * (1 - turn), d + at, sums + at, to)
+                    finish_32(y + 32 * b, n_live, tile + 512 * b, room + SUMS_BYTES * turn)
                     turn, scales, at = 1 - turn, tile + _D + 64 * b, 4 * ((8 * i + b) * padded + c)
                     to = acc + TILE_SUMS * n + 64 * c
-        add_sixteen(add_block, scales, d + at, sums + at, to, room + SUMS_BYTES * (1 - turn))
+        add_sixteen(value, scales, room + SUMS_BYTES * (1 - turn), d + at, sums + at, to)
 
     return walk
 
 
-def walk_32(sum_block, add_block):
+def walk_32(sum_block, value):
     """A walk over columns in q8_0 form.
 
     Args:
         sum_block: (tile, y) -> four i32x16, or (four i32x8, four i32x8), the two halves of the rows.
-        add_block: (scales, t, d_y, sums, acc) -> None, acc being an address: in registers the accumulators would push
-            others out.
+        value: (scales, t, sums) -> f32 lanes of one column, as ``scaled``.
     """
-    return sixteen_columns_32(add_block) if SIXTEEN_COLUMNS else four_columns_32(sum_block, add_block)
+    return sixteen_columns_32(value) if SIXTEEN_COLUMNS else four_columns_32(sum_block, value)

@@ -8,14 +8,14 @@ from typing import Literal
 
 from engine.jit import inner
 from engine.kernels import matmul_32, matmul_wide
-from engine.kernels.matmul_32 import add_offset_128, add_scaled, walk_32
+from engine.kernels.matmul_32 import lowered_by, scaled, walk_32
 from engine.kernels.matmul_fours import sum_32
 from engine.kernels.matmul_wide import columns_wide, store_wide
 from engine.kernels.tiles import NARROW, WIDE, each_columns, words_at
 from engine.simd import splat_i8x32, store_i8x32, xor
 from engine.simd.level import FOURS_OFFSET, SUMS_FOURS
 
-add_stored = add_offset_128 if FOURS_OFFSET else add_scaled
+_, value = lowered_by(128) if FOURS_OFFSET else (None, scaled)
 
 
 @inner
@@ -33,11 +33,11 @@ def store_words(out, b, w):
 @inner
 def columns_of_words(view, tile, y, c, i, n_live, acc, room):
     """Add the products of the blocks of a tile with four columns, weights being int16."""
-    columns_wide(add_scaled, view, tile, y, c, i, n_live, acc)
+    columns_wide(scaled, view, tile, y, c, i, n_live, acc)
 
 
 store_signed = store_bytes if SUMS_FOURS else store_words
-walk_signed = walk_32(sum_32, add_stored) if SUMS_FOURS else each_columns(words_at, columns_of_words)
+walk_signed = walk_32(sum_32, value) if SUMS_FOURS else each_columns(words_at, columns_of_words)
 ROW_D = matmul_32.ROW_D if SUMS_FOURS else matmul_wide.ROW_D
 """Byte offset of the scales in an unpacked row."""
 ROOM = NARROW if SUMS_FOURS else WIDE

@@ -7,26 +7,26 @@ of a row are one sum for each digit. Both sums are exact, and so is ``low + 128 
 
 from engine.jit import inner
 from engine.simd import (
-    add,
+    and_,
+    bytes_in_turn,
     clear_tile,
+    first_rows_i8,
+    last_rows_i8,
     load_i8,
-    load_i8x32,
+    load_i8x64,
     load_i16x32,
     load_tile,
-    mul,
+    mul_upper,
     multiply_tiles,
     rolled,
-    scale_of_first_rows,
-    scale_of_last_rows,
     shift_lanes_left,
     shift_lanes_right,
-    splat_i16x32,
-    store_i8x32,
+    splat_i8x64,
+    store_i8x64,
     store_i32,
     store_tile,
-    sub,
-    trunc_i16x32,
-    widen_i8x32,
+    words_of_first_rows,
+    words_of_last_rows,
 )
 from engine.simd.level import HAS_AMX
 
@@ -57,14 +57,14 @@ def product_16_plain(y, stride, tile, out):
 
 
 @inner
-def multiply_32_plain(add_sixteen, add_block, scales, d_y, sums, acc, totals, y, stride, tile, out):
-    """``product_plain`` of 32 weights, and sixteen columns of an earlier product added while the registers multiply.
+def start_32_plain(y, stride, tile):
+    """Begin a product of 32 weights: ``finish_32`` ends it, and in between the registers multiply."""
 
-    Args:
-        add_sixteen: (add_block, scales, d_y, sums, acc, totals) -> None, adds them.
-    """
+
+@inner
+def finish_32_plain(y, stride, tile, out):
+    """Write the sums of the product that was begun, as ``product_plain``."""
     product_plain(32, y, stride, tile, out)
-    add_sixteen(add_block, scales, d_y, sums, acc, totals)
 
 
 @inner
@@ -93,13 +93,17 @@ def product_16_in_tiles(y, stride, tile, out):
 
 
 @inner
-def multiply_32_in_tiles(add_sixteen, add_block, scales, d_y, sums, acc, totals, y, stride, tile, out):
+def start_32_in_tiles(y, stride, tile):
     """The same with AMX."""
     clear_tile(0)
     load_tile(4, y, stride)
     load_tile(5, tile, 64)
     multiply_tiles(0, 4, 5)
-    add_sixteen(add_block, scales, d_y, sums, acc, totals)
+
+
+@inner
+def finish_32_in_tiles(y, stride, tile, out):
+    """The same with AMX."""
     store_tile(0, out, 64)
 
 
@@ -121,22 +125,27 @@ def multiply_digits_in_tiles(add_two, scaled, kept, totals, d_y, sums, acc, y, l
 
 
 product_16 = product_16_in_tiles if HAS_AMX else product_16_plain
-multiply_32 = multiply_32_in_tiles if HAS_AMX else multiply_32_plain
+start_32, finish_32 = (start_32_in_tiles, finish_32_in_tiles) if HAS_AMX else (start_32_plain, finish_32_plain)
 multiply_digits = multiply_digits_in_tiles if HAS_AMX else multiply_digits_plain
 
 
 @inner
-def split_half_line(weights, scale, high):
-    """Write the digits of 32 weights times their scales: the low ones where the weights are."""
-    value = mul(widen_i8x32(load_i8x32(weights)), scale)
-    digit = shift_lanes_right(add(value, splat_i16x32(64)), 7)
-    store_i8x32(weights, trunc_i16x32(sub(value, shift_lanes_left(digit, 7))))
-    store_i8x32(high, trunc_i16x32(digit))
+def split_line(weights, first, last, high):
+    """Write the digits of four weights of sixteen rows times their scales: the low ones where the weights are.
+
+    Args:
+        first, last: scales times 256 of the first two and last two of each four rows; so are the weights, and the
+            upper half of such a product is the product.
+    """
+    w = load_i8x64(weights)
+    a, b = mul_upper(first_rows_i8(w), first), mul_upper(last_rows_i8(w), last)
+    store_i8x64(weights, and_(bytes_in_turn(a, b), splat_i8x64(127)))
+    store_i8x64(high, bytes_in_turn(shift_lanes_right(a, 7), shift_lanes_right(b, 7)))
 
 
 @inner
 def split_tile(group, tile, scales, high):
-    """Write the digits of a tile of 256 weights, -64 to 63 each, and of products within 16 bits.
+    """Write the digits of a tile of 256 weights times their scales: 0 to 127, and above them -128 to 127.
 
     Args:
         group: weights that share a scale, 16 or 32.
@@ -144,9 +153,8 @@ def split_tile(group, tile, scales, high):
         high: address of the high digits, 4096 bytes.
     """
     for g in range(rolled(256 // group)):
-        words = load_i16x32(scales + 64 * g)
-        first, last = scale_of_first_rows(words), scale_of_last_rows(words)
+        words = shift_lanes_left(load_i16x32(scales + 64 * g), 8)
+        first, last = words_of_first_rows(words), words_of_last_rows(words)
         for k in range(0, 16 * group, 64):
             at = 16 * group * g + k
-            split_half_line(tile + at, first, high + at)
-            split_half_line(tile + at + 32, last, high + at + 32)
+            split_line(tile + at, first, last, high + at)

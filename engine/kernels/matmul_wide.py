@@ -9,7 +9,7 @@ An unpacked row holds 512 bytes of weights, then up to eight f32 scales.
 
 from engine.jit import inner
 from engine.kernels.matmul import add_two
-from engine.kernels.matmul_32 import add_by_halves, add_scaled
+from engine.kernels.matmul_32 import add_by_halves, scaled
 from engine.kernels.matmul_fours import no_products
 from engine.kernels.tiles import each_columns, words_at
 from engine.simd import (
@@ -72,13 +72,13 @@ def add_32(tile, y, t):
 
 
 @inner
-def columns_wide(add_block, view, tile, y, c, i, n_live, acc):
-    """Add the products of a tile's 32-weight blocks with four columns; ``add_block`` as in ``matmul_32``."""
+def columns_wide(value, view, tile, y, c, i, n_live, acc):
+    """Add the products of a tile's 32-weight blocks with four columns; ``value`` as in ``matmul_32``."""
     _, d, sums, _, padded = view
     for b in range(n_live // 32):
         at = 4 * ((8 * i + b) * padded + c)
         t = add_32(tile + 1024 * b, y + 256 * b, no_products())
-        add_by_halves(add_block, tile + TILE_D + 64 * b, t, d + at, sums + at, acc)
+        add_by_halves(value, tile + TILE_D + 64 * b, t, d + at, sums + at, acc)
 
 
 @inner
@@ -89,7 +89,7 @@ def columns_wide_k(view, tile, y, c, i, n_live, acc, room):
     for k in range(rolled(8)):
         t = add_32(tile + 1024 * k, y + 256 * k, t)
     at = 4 * (i * padded + c)
-    add_by_halves(add_scaled, tile + TILE_D, t, d + at, sums + at, acc)
+    add_by_halves(scaled, tile + TILE_D, t, d + at, sums + at, acc)
 
 
 walk_wide_k = each_columns(words_at, columns_wide_k)

@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, add_offset_12, sum_two_fours, walk_32
+from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_two_fours, walk_32
 from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i16_soon, matvec_32, one_block_i16
-from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
+from engine.kernels.tiles import NARROW, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -99,7 +99,8 @@ def unpack_row(block, out, n_live):
         store_f32(out + ROW_D + 4 * b, load_exponent(at))
 
 
-walk = walk_32(sum_two_fours, add_offset_12)
+finish, value = lowered_by(12)
+walk = walk_32(sum_two_fours, value)
 
 
 @inner
@@ -133,7 +134,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, leave_tile, walk, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish, walk, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("MXFP4", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="paired")

@@ -14,16 +14,15 @@ from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import (
     ROW_D,
-    add_offset_12,
-    add_scaled,
     add_sixteen,
     add_tile,
+    lowered_by,
     sixteen_of_32,
     store_sums_of_16,
 )
 from engine.kernels.matmul_sixteens import product_16
 from engine.kernels.matvec_32 import few_32, matvec_32
-from engine.kernels.tiles import NARROW, bytes_at, each_columns, leave_tile, matmul_tiles
+from engine.kernels.tiles import NARROW, bytes_at, each_columns, matmul_tiles
 from engine.quants.base import QuantType
 from engine.quants.mxfp4 import VALUES, raised_values, value_of
 from engine.simd import (
@@ -63,8 +62,6 @@ from engine.simd.level import SIXTEEN_COLUMNS
 BLOCK_BYTES = 36
 
 values = constant_i8x32(VALUES * 2)
-stored_values = values if SIXTEEN_COLUMNS else raised_values
-"""Of weights in a tile."""
 
 
 @inner
@@ -129,23 +126,26 @@ def dot1(block, y, d_y, sums):
 
 @inner
 def unpack_row(block, out, n_live):
-    """Write one row's part of a tile: weights, 12 too large where four columns want that; a scale for each sixteen."""
+    """Write one row's part of a tile: weights 12 too large, and a scale for each sixteen."""
     for b in range(n_live // 64):
-        even, odd = sixteens_in_lanes(load_i8x32(block + BLOCK_BYTES * rolled(b) + 4), stored_values())
+        even, odd = sixteens_in_lanes(load_i8x32(block + BLOCK_BYTES * rolled(b) + 4), raised_values())
         store_i8x32(out + 64 * b, join_i8(low_half_i8(even), low_half_i8(odd)))
         store_i8x32(out + 64 * b + 32, join_i8(high_half_i8(even), high_half_i8(odd)))
     for g in range(n_live // 16):
         store_f32(out + ROW_D + 4 * g, scale(block + BLOCK_BYTES * (rolled(g) >> 2), g & 3))
 
 
+finish, value = lowered_by(12)
+
+
 @inner
 def columns_by_sixteens(view, tile, y, c, i, n_live, acc, room):
-    """Sixteen columns of one tile; of weights with their sign."""
+    """Sixteen columns of one tile."""
     _, d, _, _, padded = view
     for g in range(n_live // 16):
         product_16(y + 16 * g, n_live, tile + 256 * g, room)
         at = d + 4 * ((8 * i + (g >> 1)) * padded + c)
-        add_sixteen(add_scaled, tile + 16 * ROW_D + 64 * g, at, at, acc, room)
+        add_sixteen(value, tile + 16 * ROW_D + 64 * g, room, at, at, acc)
 
 
 @inner
@@ -156,7 +156,7 @@ def columns_by_fours(view, tile, y, c, i, n_live, acc, room):
         t = sixteen_of_32(tile + 256 * g, y + 64 * g)
         store_sums_of_16(room, y + 64 * g)
         at, scales = d + 4 * ((8 * i + (g >> 1)) * padded + c), tile + 16 * ROW_D + 64 * g
-        add_tile(add_offset_12, scales, t, at, room, acc)
+        add_tile(value, scales, t, at, room, acc)
 
 
 walk = each_columns(bytes_at, columns_by_sixteens if SIXTEEN_COLUMNS else columns_by_fours)
@@ -190,7 +190,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, leave_tile, walk, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish, walk, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("NVFP4", 64, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul)

@@ -14,9 +14,9 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, add_offset_1, sum_eight, walk_32
+from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_eight, walk_32
 from engine.kernels.matvec_32 import few_32, matvec_32
-from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
+from engine.kernels.tiles import NARROW, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -92,7 +92,8 @@ def unpack_row(block, out, n_live):
         store_f32(out + ROW_D + 4 * g, load_f16(at))
 
 
-walk = walk_32(sum_eight, add_offset_1)
+finish, value = lowered_by(1)
+walk = walk_32(sum_eight, value)
 
 
 @inner
@@ -124,7 +125,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, leave_tile, walk, NARROW, 256, 2 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, finish, walk, NARROW, 256, 2 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q1_0", 128, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="planes8")

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, ROW_M, add_minimum, sum_eight, walk_32
+from engine.kernels.matmul_32 import ROW_D, ROW_M, sum_eight, walk_32, with_minimum
 from engine.kernels.matvec_32 import (
     eight_blocks,
     eight_groups,
@@ -110,7 +110,7 @@ def unpack_row(block, out, n_live):
         store_f32(out + ROW_M + 4 * b, load_f16(at + 2))
 
 
-walk = walk_32(sum_eight, add_minimum)
+walk = walk_32(sum_eight, with_minimum)
 
 
 @inner

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, ROW_M, add_minimum, sum_two_fours, walk_32
+from engine.kernels.matmul_32 import ROW_D, ROW_M, sum_two_fours, walk_32, with_minimum
 from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i16_soon, matvec_32, one_block_i16
 from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
 from engine.quants.base import QuantType
@@ -98,7 +98,7 @@ def unpack_row(block, out, n_live):
         store_f32(out + ROW_M + 4 * b, load_f16(at + 2))
 
 
-walk = walk_32(sum_two_fours, add_minimum)
+walk = walk_32(sum_two_fours, with_minimum)
 
 
 @inner

@@ -111,7 +111,7 @@ def _splat(v):
     return splat
 
 
-splat_i8x32, splat_i8x16 = _splat(i8x32), _splat(i8x16)
+splat_i8x64, splat_i8x32, splat_i8x16 = _splat(i8x64), _splat(i8x32), _splat(i8x16)
 splat_i16x16, splat_i16x32 = _splat(i16x16), _splat(i16x32)
 splat_i32x8, splat_i32x4 = _splat(i32x8), _splat(i32x4)
 splat_f32x8, splat_f32x4 = _splat(f32x8), _splat(f32x4)
@@ -415,10 +415,51 @@ def _pick(src, dst, lanes):
     return pick
 
 
-scale_of_first_rows, scale_of_last_rows = (
-    _pick(i16x32, i16x32, [n + 2 * (k // 4) for k in range(32)]) for n in (0, 16)
-)
-"""int16 of eight of sixteen rows, which have it twice, in the four lanes of the row's bytes."""
+_ROWS_IN_TWOS = [[8 * (k // 8) + 4 * half + 2 * (k % 8 // 4) for k in range(32)] for half in range(2)]
+words_of_first_rows, words_of_last_rows = (_pick(i16x32, i16x32, lanes) for lanes in _ROWS_IN_TWOS)
+"""int16 of the first two or last two of each four rows, which have it twice, in the lanes of ``first_rows_i8``."""
+
+
+def _above_zeros(half):
+    @intrinsic
+    def above(typingctx, v):
+        """The lower or upper eight bytes of each sixteen, times 256 as int16."""
+
+        def emit(context, builder, signature, args):
+            lanes = [64 if k % 2 == 0 else 16 * (k // 16) + 8 * half + k % 16 // 2 for k in range(64)]
+            zero = i8x64.constant([0] * 64)
+            return builder.bitcast(shuffle(builder, (args[0], zero), lanes), i16x32.ir)
+
+        return i16x32(i8x64), emit
+
+    return above
+
+
+first_rows_i8, last_rows_i8 = _above_zeros(0), _above_zeros(1)
+
+
+@intrinsic
+def mul_upper(typingctx, a, b):
+    """Upper 16 bits of the products of signed 16-bit lanes."""
+
+    def emit(context, builder, signature, args):
+        wide = ir.VectorType(I32, a.n)
+        product = builder.mul(*(builder.sext(v, wide) for v in args))
+        return builder.trunc(builder.ashr(product, ir.Constant(wide, [16] * a.n)), a.ir)
+
+    return a(a, a), emit
+
+
+@intrinsic
+def bytes_in_turn(typingctx, first, last):
+    """Lower bytes of two registers: eight of the first, eight of the last, and so on."""
+
+    def emit(context, builder, signature, args):
+        lanes = [2 * (8 * lane + k) + 64 * half for lane in range(4) for half in (0, 1) for k in range(8)]
+        return shuffle(builder, tuple(builder.bitcast(v, i8x64.ir) for v in args), lanes)
+
+    return i8x64(i16x32, i16x32), emit
+
 
 lane0, lane1, lane2, lane3, lane4, lane5, lane6, lane7 = (_pick(i16x8, i16x16, [k] * 16) for k in range(8))
 """One of eight int16, in all sixteen lanes."""
@@ -476,7 +517,6 @@ def _convert(src, dst, operation):
 f32_of_i32x16 = _convert(i32x16, f32x16, "sitofp")
 f32_of_i32x8, f32_of_i32x4 = _convert(i32x8, f32x8, "sitofp"), _convert(i32x4, f32x4, "sitofp")
 widen_i8x16, widen_u8x16 = _convert(i8x16, i16x16, "sext"), _convert(i8x16, i16x16, "zext")
-widen_i8x32, trunc_i16x32 = _convert(i8x32, i16x32, "sext"), _convert(i16x32, i8x32, "trunc")
 i32_of_i16x8 = _convert(i16x8, i32x8, "sext")
 bits_of_f32x8, f32_of_bits = _convert(f32x8, i32x8, "bitcast"), _convert(i32x8, f32x8, "bitcast")
 i16_of_i8x64 = _convert(i8x64, i16x32, "bitcast")

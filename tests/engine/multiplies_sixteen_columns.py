@@ -12,4 +12,4 @@ def pytest_sessionfinish() -> None:
     from engine.kernels import matmul, matmul_sixteens
 
     assert matmul.multiply_digits is matmul_sixteens.multiply_digits_plain
-    assert matmul_sixteens.multiply_32 is matmul_sixteens.multiply_32_plain
+    assert matmul_sixteens.start_32 is matmul_sixteens.start_32_plain
