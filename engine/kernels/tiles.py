@@ -193,18 +193,29 @@ def clear_columns(acc, n_tokens):
 @inner
 def store_columns(op, row, n_rows, acc, n_tokens):
     """Write up to sixteen rows of every column, with the bias or residual added where the record names one."""
-    stride, out = load_i64(op + F.out_stride), load_i64(op + F.out)
-    addend, add_stride = load_i64(op + F.add), load_i64(op + F.add_stride)
+    stride, out = 4 * load_i64(op + F.out_stride), load_i64(op + F.out) + 4 * row
+    addend, add_stride = load_i64(op + F.add), 4 * load_i64(op + F.add_stride)
+    if n_rows < ROWS:
+        store_some_rows(out, stride, addend, addend + 4 * row, add_stride, n_rows, acc, n_tokens)
+    elif addend == 0:
+        for c in range(n_tokens):
+            low, high = load_f32x8(acc + 4 * ROWS * c), load_f32x8(acc + 4 * ROWS * c + 32)
+            store_f32x8(out + c * stride, low)
+            store_f32x8(out + c * stride + 32, high)
+    else:
+        addend += 4 * row
+        for c in range(n_tokens):
+            low, high = load_f32x8(acc + 4 * ROWS * c), load_f32x8(acc + 4 * ROWS * c + 32)
+            store_f32x8(out + c * stride, fadd(low, load_f32x8(addend + c * add_stride)))
+            store_f32x8(out + c * stride + 32, fadd(high, load_f32x8(addend + c * add_stride + 32)))
+
+
+@inner
+def store_some_rows(out, stride, has_addend, addend, add_stride, n_rows, acc, n_tokens):
+    """The same of fewer than sixteen."""
     for c in range(n_tokens):
-        at, extra, value = out + 4 * (c * stride + row), addend + 4 * (c * add_stride + row), acc + 4 * ROWS * c
-        eights = n_rows & ~7
-        for r in range(0, eights, 8):
-            eight = load_f32x8(value + 4 * rolled(r))
-            if addend != 0:
-                eight = fadd(eight, load_f32x8(extra + 4 * r))
-            store_f32x8(at + 4 * r, eight)
-        for r in range(eights, n_rows):
-            one = load_f32(value + 4 * rolled(r))
-            if addend != 0:
-                one = one + load_f32(extra + 4 * r)
-            store_f32(at + 4 * r, one)
+        for r in range(n_rows):
+            one = load_f32(acc + 4 * (ROWS * c + r))
+            if has_addend != 0:
+                one = one + load_f32(addend + c * add_stride + 4 * r)
+            store_f32(out + c * stride + 4 * r, one)
