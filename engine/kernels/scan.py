@@ -16,10 +16,10 @@ from engine.jit import inner, kernel
 from engine.kernels.records import RATES, STEP, STRIP
 from engine.kernels.records import SCAN as F
 from engine.kernels.share import share
+from engine.kernels.strips import load_strip, minus, no_strip, plus_times, store_strip, times
 from engine.simd import (
     fma,
     fmul,
-    fsub,
     load_f32,
     load_f32x8,
     load_i64,
@@ -76,47 +76,26 @@ def delta_net(op, thread, n_threads):
         v = load_i64(op + F.v) + 4 * (head * head_dim + strip * STRIP)
         out = load_i64(op + F.out) + 4 * (head * head_dim + strip * STRIP)
         decay, rate = load_i64(op + F.decay) + 4 * head, load_i64(op + F.rate) + 4 * head
-        p0, p1, p2, p3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+        known = no_strip()
         for row in range(n_rows):
-            m, known = before + 4 * STRIP * row, splat_f32x8(load_f32(k + 4 * row))
             to = behind + 4 * STRIP * row  # written below; with one token it was last read a token ago
             prefetch_l1(to)
             prefetch_l1(to + 64)
-            p0 = fma(known, load_f32x8(m), p0)
-            p1 = fma(known, load_f32x8(m + 32), p1)
-            p2 = fma(known, load_f32x8(m + 64), p2)
-            p3 = fma(known, load_f32x8(m + 96), p3)
+            known = plus_times(known, load_f32(k + 4 * row), load_strip(before + 4 * STRIP * row))
         for t in range(n_tokens):
-            fades, learns = splat_f32x8(load_f32(decay)), splat_f32x8(load_f32(rate))
-            d0 = fmul(learns, fsub(load_f32x8(v), fmul(fades, p0)))
-            d1 = fmul(learns, fsub(load_f32x8(v + 32), fmul(fades, p1)))
-            d2 = fmul(learns, fsub(load_f32x8(v + 64), fmul(fades, p2)))
-            d3 = fmul(learns, fsub(load_f32x8(v + 96), fmul(fades, p3)))
+            fades = load_f32(decay)
+            learned = times(load_f32(rate), minus(load_strip(v), times(fades, known)))
             if t + AHEAD < n_tokens:
                 ask_for_token(n_rows, AHEAD * row_bytes, q, k, v, out + AHEAD * out_bytes)
             following = k + row_bytes if t + 1 < n_tokens else k
-            o0, o1, o2, o3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-            p0, p1, p2, p3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+            answer, known = no_strip(), no_strip()
             for row in range(n_rows):
-                m, to = before + 4 * STRIP * row, behind + 4 * STRIP * row
-                known, asked = splat_f32x8(load_f32(k + 4 * row)), splat_f32x8(load_f32(q + 4 * row))
-                ahead = splat_f32x8(load_f32(following + 4 * row))
-                m0 = fma(known, d0, fmul(fades, load_f32x8(m)))
-                m1 = fma(known, d1, fmul(fades, load_f32x8(m + 32)))
-                m2 = fma(known, d2, fmul(fades, load_f32x8(m + 64)))
-                m3 = fma(known, d3, fmul(fades, load_f32x8(m + 96)))
-                store_f32x8(to, m0)
-                store_f32x8(to + 32, m1)
-                store_f32x8(to + 64, m2)
-                store_f32x8(to + 96, m3)
-                o0, p0 = fma(asked, m0, o0), fma(ahead, m0, p0)
-                o1, p1 = fma(asked, m1, o1), fma(ahead, m1, p1)
-                o2, p2 = fma(asked, m2, o2), fma(ahead, m2, p2)
-                o3, p3 = fma(asked, m3, o3), fma(ahead, m3, p3)
-            store_f32x8(out, o0)
-            store_f32x8(out + 32, o1)
-            store_f32x8(out + 64, o2)
-            store_f32x8(out + 96, o3)
+                m = times(fades, load_strip(before + 4 * STRIP * row))
+                m = plus_times(m, load_f32(k + 4 * row), learned)
+                store_strip(behind + 4 * STRIP * row, m)
+                answer = plus_times(answer, load_f32(q + 4 * row), m)
+                known = plus_times(known, load_f32(following + 4 * row), m)
+            store_strip(out, answer)
             before, q, k, v, out = behind, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
             decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
 
@@ -174,26 +153,14 @@ def selective_scan(op, thread, n_threads):
         for t in range(n_tokens):
             if t + AHEAD < n_tokens:
                 ask_for_token(n_rows, AHEAD * row_bytes, q, k, v, out + AHEAD * out_bytes)
-            fades, learns, skips = splat_f32x8(load_f32(decay)), splat_f32x8(load_f32(rate)), splat_f32x8(skip)
-            x0, x1, x2, x3 = load_f32x8(v), load_f32x8(v + 32), load_f32x8(v + 64), load_f32x8(v + 96)
-            d0, d1, d2, d3 = fmul(learns, x0), fmul(learns, x1), fmul(learns, x2), fmul(learns, x3)
-            o0, o1, o2, o3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+            fades, x, answer = load_f32(decay), load_strip(v), no_strip()
+            learned = times(load_f32(rate), x)
             for row in range(n_rows):
-                m, to = before + 4 * STRIP * row, behind + 4 * STRIP * row
-                known, asked = splat_f32x8(load_f32(k + 4 * row)), splat_f32x8(load_f32(q + 4 * row))
-                m0 = fma(known, d0, fmul(fades, load_f32x8(m)))
-                m1 = fma(known, d1, fmul(fades, load_f32x8(m + 32)))
-                m2 = fma(known, d2, fmul(fades, load_f32x8(m + 64)))
-                m3 = fma(known, d3, fmul(fades, load_f32x8(m + 96)))
-                store_f32x8(to, m0)
-                store_f32x8(to + 32, m1)
-                store_f32x8(to + 64, m2)
-                store_f32x8(to + 96, m3)
-                o0, o1, o2, o3 = fma(asked, m0, o0), fma(asked, m1, o1), fma(asked, m2, o2), fma(asked, m3, o3)
-            store_f32x8(out, fma(skips, x0, o0))
-            store_f32x8(out + 32, fma(skips, x1, o1))
-            store_f32x8(out + 64, fma(skips, x2, o2))
-            store_f32x8(out + 96, fma(skips, x3, o3))
+                m = times(fades, load_strip(before + 4 * STRIP * row))
+                m = plus_times(m, load_f32(k + 4 * row), learned)
+                store_strip(behind + 4 * STRIP * row, m)
+                answer = plus_times(answer, load_f32(q + 4 * row), m)
+            store_strip(out, plus_times(answer, skip, x))
             before, q, k, v, out = behind, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
             decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
 
