@@ -1,7 +1,7 @@
 """Functions of a feed-forward that has no gate, applied in place."""
 
 from engine.jit import inner, kernel
-from engine.kernels.geglu import gelu_f32, gelu_f32x8
+from engine.kernels.geglu import gelu_f32, gelu_lanes
 from engine.kernels.records import GATE as F
 from engine.kernels.records import STEP
 from engine.kernels.share import share
@@ -50,4 +50,4 @@ def squared_relu(op, thread, n_threads):
 @kernel
 def gelu(op, thread, n_threads):
     """up = gelu(up)."""
-    applied(gelu_f32x8, gelu_f32, op, thread, n_threads)
+    applied(gelu_lanes, gelu_f32, op, thread, n_threads)

@@ -12,7 +12,7 @@ A cache type (``kv_f16.py`` and its like) supplies three functions and two numbe
 """
 
 from engine.jit import inner
-from engine.kernels.exp import exp_f32x8
+from engine.kernels.exp import exp_lanes
 from engine.kernels.records import ATTENTION_CHUNK as CHUNK
 from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
@@ -117,7 +117,7 @@ def softmax_chunk(scores, n, hidden, partial):
     largest = max_f32x8(top)
     minus, total = splat_f32x8(largest), splat_f32x8(0.0)
     for i in range(0, tiles, 8):
-        weight = exp_f32x8(fsub(load_f32x8(scores + 4 * i), minus))
+        weight = exp_lanes(fsub(load_f32x8(scores + 4 * i), minus))
         store_f32x8(scores + 4 * i, weight)
         total = fadd(total, weight)
     store_f32(partial, largest)
@@ -248,15 +248,15 @@ def join_chunks(partial, n_chunks, head_dim, sink, out):
         top = fmax(splat_f32x8(load_f32(partial + c * step)), top)
     total = splat_f32x8(0.0)
     for c in range(n_chunks):
-        weight = exp_f32x8(fsub(splat_f32x8(load_f32(partial + c * step)), top))
+        weight = exp_lanes(fsub(splat_f32x8(load_f32(partial + c * step)), top))
         total = fma(weight, splat_f32x8(load_f32(partial + c * step + 4)), total)
     if sink != 0:
-        total = fadd(total, exp_f32x8(fsub(splat_f32x8(load_f32(sink)), top)))
+        total = fadd(total, exp_lanes(fsub(splat_f32x8(load_f32(sink)), top)))
     inverse = splat_f32x8(1.0 / max_f32x8(total))
     for i in range(0, head_dim, 8):
         acc = splat_f32x8(0.0)
         for c in range(n_chunks):
-            weight = exp_f32x8(fsub(splat_f32x8(load_f32(partial + c * step)), top))
+            weight = exp_lanes(fsub(splat_f32x8(load_f32(partial + c * step)), top))
             acc = fma(weight, load_f32x8(partial + c * step + 4 * (HEADER + i)), acc)
         store_f32x8(out + 4 * i, fma(acc, inverse, splat_f32x8(0.0)))
 

@@ -3,19 +3,19 @@
 import math
 
 from engine.jit import inner, kernel
-from engine.kernels.exp import exp_f32x8
+from engine.kernels.exp import exp_lanes
 from engine.kernels.swiglu import gated
-from engine.simd import fadd, fdiv, fmax, fmin, fmul, splat_f32x8
+from engine.simd import fadd, fdiv, fmax, fmin, fmul, splat_like
 
 STEEPNESS, LIMIT = 1.702, 7.0
 
 
 @inner
-def clamped_f32x8(gate, up):
+def clamped_lanes(gate, up):
     """g / (1 + exp(-1.702 g)) * (u + 1), g at most 7 and u within [-7, 7]; NaN stays NaN."""
-    gate, one = fmin(splat_f32x8(LIMIT), gate), splat_f32x8(1.0)
-    up = fmax(splat_f32x8(-LIMIT), fmin(splat_f32x8(LIMIT), up))
-    return fmul(fdiv(gate, fadd(one, exp_f32x8(fmul(gate, splat_f32x8(-STEEPNESS))))), fadd(up, one))
+    gate, one = fmin(splat_like(gate, LIMIT), gate), splat_like(gate, 1.0)
+    up = fmax(splat_like(gate, -LIMIT), fmin(splat_like(gate, LIMIT), up))
+    return fmul(fdiv(gate, fadd(one, exp_lanes(fmul(gate, splat_like(gate, -STEEPNESS))))), fadd(up, one))
 
 
 @inner
@@ -28,4 +28,4 @@ def clamped_f32(gate, up):
 @kernel
 def clamped_swiglu(op, thread, n_threads):
     """gate = clamped(gate, up)."""
-    gated(clamped_f32x8, clamped_f32, op, thread, n_threads)
+    gated(clamped_lanes, clamped_f32, op, thread, n_threads)

@@ -8,7 +8,7 @@ from engine.jit import inner, kernel
 from engine.kernels.records import CONVOLUTION as F
 from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.kernels.swiglu import silu_f32x8
+from engine.kernels.swiglu import silu_lanes
 from engine.simd import (
     fadd,
     fma,
@@ -127,7 +127,7 @@ def convolution(op, thread, n_threads):
             found = convolved(op, taps, n_channels, weights, row, row_bytes, t, c, before)
             if bias != 0:
                 found = fadd(found, load_f32x8(bias + 4 * c))
-            store_f32x8(row + 4 * c, silu_f32x8(found, splat_f32x8(1.0)))
+            store_f32x8(row + 4 * c, silu_lanes(found, splat_f32x8(1.0)))
         for head in range(first, min(last, n_normed)):
             length = load_f64(op + F.scale) if head < n_scaled else 1.0
             lengthen(row + 4 * head * head_dim, head_dim, eps, length)

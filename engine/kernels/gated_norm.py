@@ -3,13 +3,13 @@
 import math
 
 from engine.jit import inner, kernel
-from engine.kernels.exp import exp_f32x8
+from engine.kernels.exp import exp_lanes
 from engine.kernels.records import GATED_NORM as F
 from engine.kernels.records import SPLIT, STEP
 from engine.kernels.rmsnorm import inverse_rms
 from engine.kernels.share import share
-from engine.kernels.swiglu import gated, silu_f32x8
-from engine.simd import fadd, fdiv, fmul, fsub, load_f32x8, load_f64, load_i64, splat_f32x8, store_f32x8
+from engine.kernels.swiglu import gated, silu_lanes
+from engine.simd import fadd, fdiv, fmul, fsub, load_f32x8, load_f64, load_i64, splat_f32x8, splat_like, store_f32x8
 
 
 @kernel
@@ -24,20 +24,20 @@ def gated_norm(op, thread, n_threads):
         gate = load_i64(op + F.gate) + 4 * (t * load_i64(op + F.gate_stride) + head * head_dim)
         if is_gated_first:
             for at in range(0, 4 * head_dim, 32):
-                store_f32x8(x + at, silu_f32x8(load_f32x8(gate + at), load_f32x8(x + at)))
+                store_f32x8(x + at, silu_lanes(load_f32x8(gate + at), load_f32x8(x + at)))
         if weights != 0:
             factor = splat_f32x8(inverse_rms(x, head_dim, eps))
             for at in range(0, 4 * head_dim, 32):
                 store_f32x8(x + at, fmul(fmul(load_f32x8(x + at), factor), load_f32x8(weight + at)))
         if not is_gated_first:
             for at in range(0, 4 * head_dim, 32):
-                store_f32x8(x + at, silu_f32x8(load_f32x8(gate + at), load_f32x8(x + at)))
+                store_f32x8(x + at, silu_lanes(load_f32x8(gate + at), load_f32x8(x + at)))
 
 
 @inner
-def sigmoid_f32x8(x, up):
+def sigmoid_lanes(x, up):
     """Up / (1 + exp(-x))."""
-    return fdiv(up, fadd(splat_f32x8(1.0), exp_f32x8(fsub(splat_f32x8(0.0), x))))
+    return fdiv(up, fadd(splat_like(x, 1.0), exp_lanes(fsub(splat_like(x, 0.0), x))))
 
 
 @inner
@@ -49,7 +49,7 @@ def sigmoid_f32(x, up):
 @kernel
 def sigmoid_gate(op, thread, n_threads):
     """gate = sigmoid(gate) * up."""
-    gated(sigmoid_f32x8, sigmoid_f32, op, thread, n_threads)
+    gated(sigmoid_lanes, sigmoid_f32, op, thread, n_threads)
 
 
 @kernel

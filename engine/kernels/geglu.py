@@ -3,19 +3,19 @@
 import math
 
 from engine.jit import inner, kernel
-from engine.kernels.exp import exp_f32x8
+from engine.kernels.exp import exp_lanes
 from engine.kernels.swiglu import gated
-from engine.simd import fadd, fdiv, fma, fmul, splat_f32x8
+from engine.simd import fadd, fdiv, fma, fmul, splat_like
 
 LINEAR, CUBIC = -2 * (2 / math.pi) ** 0.5, -2 * (2 / math.pi) ** 0.5 * 0.044715
 """0.5 (1 + tanh(u)) is 1 / (1 + exp(-2 u)); these are the coefficients of -2 u."""
 
 
 @inner
-def gelu_f32x8(x):
+def gelu_lanes(x):
     """x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
-    u = fmul(x, fma(fmul(x, x), splat_f32x8(CUBIC), splat_f32x8(LINEAR)))
-    return fdiv(x, fadd(splat_f32x8(1.0), exp_f32x8(u)))
+    u = fmul(x, fma(fmul(x, x), splat_like(x, CUBIC), splat_like(x, LINEAR)))
+    return fdiv(x, fadd(splat_like(x, 1.0), exp_lanes(u)))
 
 
 @inner
@@ -25,9 +25,9 @@ def gelu_f32(x):
 
 
 @inner
-def gelu_times_f32x8(x, up):
+def gelu_times_lanes(x, up):
     """gelu(x) * up."""
-    return fmul(gelu_f32x8(x), up)
+    return fmul(gelu_lanes(x), up)
 
 
 @inner
@@ -39,4 +39,4 @@ def gelu_times_f32(x, up):
 @kernel
 def geglu(op, thread, n_threads):
     """gate = gelu(gate) * up."""
-    gated(gelu_times_f32x8, gelu_times_f32, op, thread, n_threads)
+    gated(gelu_times_lanes, gelu_times_f32, op, thread, n_threads)

@@ -3,7 +3,7 @@
 import math
 
 from engine.jit import inner, kernel
-from engine.kernels.exp import exp_f32x8
+from engine.kernels.exp import exp_lanes
 from engine.kernels.records import SCALE as F
 from engine.kernels.records import STEP
 from engine.kernels.share import share
@@ -38,7 +38,7 @@ def scale(op, thread, n_threads):
 def capped(x, cap):
     """cap * tanh(x / cap) of eight numbers, as cap - 2 cap / (1 + exp(2 x / cap))."""
     top = splat_f32x8(cap)
-    power = exp_f32x8(fmul(x, splat_f32x8(2.0 / cap)))
+    power = exp_lanes(fmul(x, splat_f32x8(2.0 / cap)))
     return fsub(top, fdiv(fadd(top, top), fadd(splat_f32x8(1.0), power)))
 
 

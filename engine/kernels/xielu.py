@@ -3,7 +3,7 @@
 import math
 
 from engine.jit import inner, kernel
-from engine.kernels.exp import exp_f32x8
+from engine.kernels.exp import exp_lanes
 from engine.kernels.records import STEP
 from engine.kernels.records import XIELU as F
 from engine.kernels.share import share
@@ -27,12 +27,12 @@ STEEP = -1e38
 
 
 @inner
-def xielu_f32x8(x, above, below, slope, bound):
+def xielu_lanes(x, above, below, slope, bound):
     """The parabola of what is above zero, the exponential of what is below, and the line of both."""
     nought, one = splat_f32x8(0.0), splat_f32x8(1.0)
     positive, negative = fmax(nought, x), fmin(nought, x)
     is_negative = fmin(one, fmax(nought, fmul(x, splat_f32x8(STEEP))))
-    bend = fmul(fsub(fsub(exp_f32x8(fmin(bound, negative)), one), negative), is_negative)
+    bend = fmul(fsub(fsub(exp_lanes(fmin(bound, negative)), one), negative), is_negative)
     return fma(fmul(positive, positive), above, fma(bend, below, fmul(slope, x)))
 
 
@@ -56,7 +56,7 @@ def xielu(op, thread, n_threads):
     for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
         for i in range(first, whole, 8):
             at = up + 4 * (t * n + i)
-            store_f32x8(at, xielu_f32x8(load_f32x8(at), eights[0], eights[1], eights[2], eights[3]))
+            store_f32x8(at, xielu_lanes(load_f32x8(at), eights[0], eights[1], eights[2], eights[3]))
         for i in range(whole, last):
             at = up + 4 * (t * n + i)
             store_f32(at, xielu_f32(load_f32(at), above, below, slope, bound))

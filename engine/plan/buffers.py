@@ -7,11 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 from engine.machine.memory import Memory
 
 FEW_COLUMNS = 8
 """Most tokens that pass decode's kernels at once; more are a prefill block."""
+
+
+def columns_at_once() -> tuple[int, int]:
+    """Columns that prefill multiplies at once, which buffers have room for, and how many of them lie side by side."""
+    from engine.kernels import tiles  # imports numba, which looking at a file does without
+
+    return tiles.COLUMNS_AT_ONCE, tiles.SIDE_BY_SIDE
 
 
 @dataclass(frozen=True)
@@ -108,25 +114,27 @@ def in_columns(
         sums: (n_tokens, n_groups, ...), integers.
 
     Returns:
-        q as ``[n/256][n_tokens/s][256/4][s tokens][4]``, s being ``SIDE_BY_SIDE``, d and sums as
-        ``[n_groups][n_tokens]``; tokens padded with zeros to a multiple of ``COLUMNS_AT_ONCE``, and the last of the 256
+        q as ``[n/256][n_tokens/s][256/4][s tokens][4]``, see ``columns_at_once``, d and sums as
+        ``[n_groups][n_tokens]``; tokens padded with zeros to whole ``columns_at_once``, and the last of the 256
         shorter where n is no multiple.
     """
-    room = -len(q) % COLUMNS_AT_ONCE
+    at_once, beside = columns_at_once()
+    room = -len(q) % at_once
     q, d, sums = (np.concatenate([part, np.zeros((room, *part.shape[1:]), part.dtype)]) for part in (q, d, sums))
     tiles = [
-        q[:, at : at + 256].reshape(len(q) // SIDE_BY_SIDE, SIDE_BY_SIDE, -1, 4).swapaxes(1, 2).ravel()
+        q[:, at : at + 256].reshape(len(q) // beside, beside, -1, 4).swapaxes(1, 2).ravel()
         for at in range(0, q.shape[1], 256)
     ]
     return np.concatenate(tiles), d.swapaxes(0, 1).copy(), sums.swapaxes(0, 1).copy()
 
 
 def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int) -> np.ndarray[Any, Any]:
-    """The values of ``in_columns`` as (n_tokens, n); n_tokens is a multiple of ``COLUMNS_AT_ONCE``."""
+    """The values of ``in_columns`` as (n_tokens, n); n_tokens is a multiple of ``columns_at_once``."""
+    _, beside = columns_at_once()
     tiles = []
     for at in range(0, n, 256):
         width = min(256, n - at)
-        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, SIDE_BY_SIDE, 4)
+        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, beside, 4)
         tiles.append(tile.swapaxes(1, 2).reshape(n_tokens, width))
     return np.concatenate(tiles, axis=1)
 
@@ -164,7 +172,8 @@ class Activations:
         self.name = name
         self.n = n
         self._few = few
-        self._columns = (columns + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
+        at_once, _ = columns_at_once()
+        self._columns = -(-columns // at_once) * at_once
         self._memory = Memory(4 * n * self._columns)
         self.address = self._memory.address
         self._forms: dict[str, tuple[Quantized, list[Memory]]] = {}
@@ -212,7 +221,8 @@ class Activations:
         return decoded
 
     def _out_of_columns(self, form: Form, parts: list[Memory], n_tokens: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-        padded = -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE
+        at_once, _ = columns_at_once()
+        padded = -(-n_tokens // at_once) * at_once
         q = parts[0].array(np.int8 if form.item_bytes == 1 else np.int16, (padded * self.n,)).astype(np.float64)
         scales = parts[1].array(np.float32, (self.n // form.group, padded)).astype(np.float64)
         decoded: np.ndarray[Any, np.dtype[np.float64]] = out_of_columns(q, padded, self.n)

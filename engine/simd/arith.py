@@ -112,10 +112,16 @@ def _splat(v):
 
 
 splat_i8x64, splat_i8x32, splat_i8x16 = _splat(i8x64), _splat(i8x32), _splat(i8x16)
-splat_i16x16, splat_i16x32 = _splat(i16x16), _splat(i16x32)
+splat_i16x16 = _splat(i16x16)
 splat_i32x8, splat_i32x4 = _splat(i32x8), _splat(i32x4)
 splat_f32x8, splat_f32x4 = _splat(f32x8), _splat(f32x4)
 splat_i32x16, splat_f32x16 = _splat(i32x16), _splat(f32x16)
+
+
+@intrinsic
+def splat_like(typingctx, v, x):
+    """The same value in every lane of a register like v."""
+    return v(v, SCALAR[v.lane]), lambda context, builder, signature, args: _splat_ir(builder, args[1], v)
 
 
 def _broadcast_4(v, lanes):
@@ -515,10 +521,9 @@ def _convert(src, dst, operation):
 
 
 f32_of_i32x16 = _convert(i32x16, f32x16, "sitofp")
-f32_of_i32x8, f32_of_i32x4 = _convert(i32x8, f32x8, "sitofp"), _convert(i32x4, f32x4, "sitofp")
+f32_of_i32x8 = _convert(i32x8, f32x8, "sitofp")
 widen_i8x16, widen_u8x16 = _convert(i8x16, i16x16, "sext"), _convert(i8x16, i16x16, "zext")
 i32_of_i16x8 = _convert(i16x8, i32x8, "sext")
-bits_of_f32x8, f32_of_bits = _convert(f32x8, i32x8, "bitcast"), _convert(i32x8, f32x8, "bitcast")
 i16_of_i8x64 = _convert(i8x64, i16x32, "bitcast")
 i16_of_i8 = _convert(i8x32, i16x16, "bitcast")
 
@@ -528,11 +533,35 @@ def round_to_i32(typingctx, v):
     """Nearest integer, halves to even; lanes must lie within 2^22."""
 
     def emit(context, builder, signature, args):
-        magic = f32x8.constant([12582912.0] * 8)  # 1.5 * 2^23: its unit in the last place is one
-        shifted = builder.bitcast(builder.fadd(args[0], magic), i32x8.ir)
-        return builder.sub(shifted, i32x8.constant([0x4B400000] * 8))
+        magic = v.constant([12582912.0] * v.n)  # 1.5 * 2^23: its unit in the last place is one
+        shifted = builder.bitcast(builder.fadd(args[0], magic), ints.ir)
+        return builder.sub(shifted, ints.constant([0x4B400000] * v.n))
 
-    return i32x8(f32x8), emit
+    ints = _ints_like(v)
+    return ints(v), emit
+
+
+def _ints_like(v):
+    return i32x16 if v.n == 16 else i32x8
+
+
+@intrinsic
+def f32_of_i32(typingctx, v):
+    """Lane-wise conversion."""
+    floats = f32x16 if v.n == 16 else f32x8
+    return floats(v), lambda context, builder, signature, args: builder.sitofp(args[0], floats.ir)
+
+
+@intrinsic
+def power_of_two(typingctx, n):
+    """2 to the power of each lane, -126 to 127, as f32."""
+
+    def emit(context, builder, signature, args):
+        bits = builder.shl(builder.add(args[0], n.constant([127] * n.n)), n.constant([23] * n.n))
+        return builder.bitcast(bits, floats.ir)
+
+    floats = f32x16 if n.n == 16 else f32x8
+    return floats(n), emit
 
 
 def _store_fours(bits):

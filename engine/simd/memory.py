@@ -92,6 +92,8 @@ store_i16x8, store_i16x16 = _store(i16x8, i16x8.ir), _store(i16x16, i16x16.ir)
 store_i32x4, store_i32x8 = _store(i32x4, i32x4.ir), _store(i32x8, i32x8.ir)
 store_f32x4, store_f32x8 = _store(f32x4, f32x4.ir), _store(f32x8, f32x8.ir)
 store_i8x64, store_i32x16, store_f32x16 = _store(i8x64, i8x64.ir), _store(i32x16, i32x16.ir), _store(f32x16, f32x16.ir)
+LANES, load_lanes, store_lanes = (16, load_f32x16, store_f32x16) if level.HAS_VNNI_512 else (8, load_f32x8, store_f32x8)
+"""The most float32 of a register, for what works on lanes alone."""
 store_u8, store_i8, store_i16 = _store(types.uint8, I8), _store(types.int8, I8), _store(types.int16, ir.IntType(16))
 store_i32, store_i64 = _store(types.int32, I32), _store(types.int64, I64)
 store_f32 = _store(types.float32, ir.FloatType())
