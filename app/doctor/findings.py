@@ -33,7 +33,7 @@ class Finding:
 
 Look = Callable[[Readings], "Iterable[Finding]"]
 _INSTRUCTIONS = {
-    "vnni": "AVX2, FMA and VNNI", "avx2": "AVX2 and FMA", "ssse3": "SSSE3",
+    "amx": "AVX-512, VNNI and AMX", "vnni": "AVX2, FMA and VNNI", "avx2": "AVX2 and FMA", "ssse3": "SSSE3",
     "dotprod": "ARM64's NEON with sums of four products (dotprod)", "neon": "ARM64's NEON",
 }  # fmt: skip
 """Levels of the kernels, as people know them."""
@@ -49,7 +49,7 @@ def processor(readings: Readings) -> Iterable[Finding]:
         return
     used = _INSTRUCTIONS.get(engine.level, "no vector instructions beyond the common ones")
     found = f"{name}: kernels use {used}"
-    if engine.level in ("vnni", "avx2"):
+    if engine.level in ("amx", "vnni", "avx2"):
         yield Finding(OK, "processor", found, "the fastest kernels there are here")
     elif engine.level in ("dotprod", "neon"):
         yield Finding(OK, "processor", found, "tested in an emulator; their speed was not measured yet")

@@ -29,7 +29,9 @@ PATIENCE_S = 3600
 NEAR_TIE = 0.1
 """Spreads of the logits: what rounding may turn around."""
 _SEED = 0
-_PEER_LEVELS = {"AVX512_VNNI": "vnni", "AVX_VNNI": "vnni", "AVX512": "avx512", "AVX2": "avx2", "SSSE3": "ssse3"}
+_PEER_LEVELS = {
+    "AMX_INT8": "amx", "AVX512_VNNI": "vnni", "AVX_VNNI": "vnni", "AVX512": "avx512", "AVX2": "avx2", "SSSE3": "ssse3",
+}  # fmt: skip
 """Our name for the widest instructions that llama.cpp's system line says it was built with; the first that holds."""
 
 Job = dict[str, Any]

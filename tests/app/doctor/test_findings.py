@@ -126,11 +126,12 @@ def test_a_processor_without_avx2_is_nothing_to_mend_but_a_hidden_one_is() -> No
     assert "-cpu host" in by_topic(replace(GOOD, cores=guest, engine=engine))["processor"].mend
 
 
-def test_a_processor_with_more_than_avx2_is_as_good() -> None:
-    engine = replace(GOOD.engine, level="vnni")  # type: ignore[type-var]
+@pytest.mark.parametrize(("level", "named"), [("vnni", "VNNI"), ("amx", "AMX")])
+def test_a_processor_with_more_than_avx2_is_as_good(level: str, named: str) -> None:
+    engine = replace(GOOD.engine, level=level)  # type: ignore[type-var]
     found = by_topic(replace(GOOD, engine=engine))["processor"]
     assert found.mark == OK
-    assert "VNNI" in found.found
+    assert named in found.found
 
 
 def test_slow_memory_is_not_blamed_on_modules_while_others_read() -> None:
