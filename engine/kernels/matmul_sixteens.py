@@ -21,7 +21,7 @@ from engine.simd import (
     rolled,
     shift_lanes_left,
     shift_lanes_right,
-    splat_i8x64,
+    splat_i16x32,
     store_i8x64,
     store_i32,
     store_tile,
@@ -139,7 +139,8 @@ def split_line(weights, first, last, high):
     """
     w = load_i8x64(weights)
     a, b = mul_upper(first_rows_i8(w), first), mul_upper(last_rows_i8(w), last)
-    store_i8x64(weights, and_(bytes_in_turn(a, b), splat_i8x64(127)))
+    low = splat_i16x32(127)
+    store_i8x64(weights, bytes_in_turn(and_(a, low), and_(b, low)))
     store_i8x64(high, bytes_in_turn(shift_lanes_right(a, 7), shift_lanes_right(b, 7)))
 
 

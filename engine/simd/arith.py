@@ -111,8 +111,8 @@ def _splat(v):
     return splat
 
 
-splat_i8x64, splat_i8x32, splat_i8x16 = _splat(i8x64), _splat(i8x32), _splat(i8x16)
-splat_i16x16 = _splat(i16x16)
+splat_i8x32, splat_i8x16 = _splat(i8x32), _splat(i8x16)
+splat_i16x16, splat_i16x32 = _splat(i16x16), _splat(i16x32)
 splat_i32x8, splat_i32x4 = _splat(i32x8), _splat(i32x4)
 splat_f32x8, splat_f32x4 = _splat(f32x8), _splat(f32x4)
 splat_i32x16, splat_f32x16 = _splat(i32x16), _splat(f32x16)
@@ -458,9 +458,11 @@ def mul_upper(typingctx, a, b):
 
 @intrinsic
 def bytes_in_turn(typingctx, first, last):
-    """Lower bytes of two registers: eight of the first, eight of the last, and so on."""
+    """int16 that fit a signed byte, of two registers: eight of the first, eight of the last, and so on."""
 
     def emit(context, builder, signature, args):
+        if level.HAS_VNNI_512:
+            return call(builder, "llvm.x86.avx512.packsswb.512", i8x64.ir, args)
         lanes = [2 * (8 * lane + k) + 64 * half for lane in range(4) for half in (0, 1) for k in range(8)]
         return shuffle(builder, tuple(builder.bitcast(v, i8x64.ir) for v in args), lanes)
 
