@@ -108,13 +108,15 @@ class PullJob:
             self.state = replace(self.state, stage=Stage.STOPPED)
             return
         self.state = replace(self.state, stage=Stage.DOWNLOADING)
-        path, header = carry_out(prepared, web, self._note, lambda: not self._stopped.is_set())
+        path, header = carry_out(prepared, web, self._note)
         if header.reason:
             self._end(Stage.FAILED, f"it is here, but cannot be opened: {clean_line(header.reason, 200)}")
         else:
             self.state = replace(self.state, stage=Stage.DONE, path=path)
 
     def _note(self, progress: Progress) -> None:
+        if self._stopped.is_set():
+            raise Stopped(progress.name) from None
         self.state = replace(self.state, progress=progress)
 
     def _end(self, stage: Stage, trouble: str) -> None:

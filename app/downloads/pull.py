@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -60,9 +60,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
         return _prepare_address(wanted, web, sha256, target)
     lister = make_lister(settings)
     repository = hub.read_repository(web, wanted.repository, wanted.revision)
-    choice, why = choose(
-        repository, wanted, lister.memory, lister.rates, lambda one: make_plan(one.files, target).is_begun
-    )
+    choice, why = choose(repository, wanted, lister, target)
     if sha256:
         _require_hash(choice, sha256)
     outlook = _outlook(repository, choice, lister)
@@ -83,12 +81,10 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
     )
 
 
-def carry_out(
-    prepared: Prepared, web: Web, report: Report, is_wanted: Callable[[], bool] = lambda: True
-) -> tuple[Path, ModelHeader]:
+def carry_out(prepared: Prepared, web: Web, report: Report) -> tuple[Path, ModelHeader]:
     """Download, as ``fetch.download`` does, and return the first file with what its header says."""
     prepared.plan.refuse_full_disk()
-    first = download(prepared.plan, web, report, is_wanted)[0]
+    first = download(prepared.plan, web, report)[0]
     return first, read_header(first)
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from app.downloads.fetch import make_plan
 from app.downloads.hub import RemoteFile, Repository, is_safe_name
 from app.downloads.refusal import DownloadError
 from app.downloads.web import split_address
+from app.library.listing import Lister
 from app.program import exit_codes
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine import part_name
-
-if TYPE_CHECKING:
-    from engine.measure.fit import MachineMemory, MachineRates
 
 _REPOSITORY = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)(?::(?P<type>[A-Za-z0-9_]+))?"
@@ -113,16 +112,10 @@ def type_of(file_name: str) -> str:
     return found[-1].upper().replace("FP16", "F16") if found else ""
 
 
-def choose(
-    repository: Repository,
-    wanted: Wanted,
-    memory: MachineMemory,
-    rates: MachineRates,
-    is_begun: Callable[[Choice], bool] = lambda choice: False,
-) -> tuple[Choice, str]:
+def choose(repository: Repository, wanted: Wanted, lister: Lister, directory: Path) -> tuple[Choice, str]:
     """Return the model to download and why it is this one.
 
-    ``is_begun``: a part of it is here. Advice follows the memory that is free just now; who goes on with a download
+    Advice follows the memory that is free just now; who goes on with a download, of which a part is in the directory,
     means the same model. Raises DownloadError: no file matches, or none fits into memory.
     """
     choices = choices_of(repository)
@@ -140,10 +133,10 @@ def choose(
         return named[0], "as named"
     if len(choices) == 1:
         return choices[0], "the only one there"
-    begun = [one for one in choices if is_begun(one)]
+    begun = [one for one in choices if make_plan(one.files, directory).is_begun]
     if len(begun) == 1:
         return begun[0], "begun earlier"
-    return _advised(choices, repository, memory, rates)
+    return _advised(choices, repository, lister)
 
 
 def parameters_of(repository: Repository, choice: Choice) -> float:
@@ -155,13 +148,11 @@ def parameters_of(repository: Repository, choice: Choice) -> float:
     return 8 * choice.size_bytes / bits_per_weight().get(choice.quantization, 5.0)
 
 
-def _advised(
-    choices: Sequence[Choice], repository: Repository, memory: MachineMemory, rates: MachineRates
-) -> tuple[Choice, str]:
+def _advised(choices: Sequence[Choice], repository: Repository, lister: Lister) -> tuple[Choice, str]:
     from app.library.advice import best_type
 
     parameters = parameters_of(repository, choices[0])
-    best = best_type(parameters, memory, rates, [one.quantization for one in choices])
+    best = best_type(parameters, lister.memory, lister.rates, [one.quantization for one in choices])
     found = next((one for one in choices if one.quantization == best), None)
     if found is None:
         raise DownloadError(
