@@ -13,10 +13,11 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing
-from dataclasses import asdict, field, fields, replace
+from contextlib import closing, suppress
+from dataclasses import asdict, field, is_dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from app.library.places import FoundFile
 from app.program import paths
@@ -177,52 +178,33 @@ class HeaderCache:
 
 def header_of(values: Any) -> ModelHeader | None:
     """Return a header from what JSON held; None where that is not sound."""
+    with suppress(ValueError):
+        header: ModelHeader = _checked(ModelHeader, values)
+        return header
+    return None
+
+
+def _checked(kind: Any, value: Any) -> Any:
+    """Return a value in its kind: a text, a count, yes or no, or what holds such. Raises ValueError: it is none."""
+    parts, is_record = get_args(kind), is_dataclass(kind)
+    if type(None) in parts:
+        return None if value is None else _checked(parts[0], value)
+    if is_record and isinstance(value, dict) and value.keys() == _kinds_of(kind).keys():
+        return kind(**{name: _checked(one, value[name]) for name, one in _kinds_of(kind).items()})
+    if get_origin(kind) is Mapping and isinstance(value, dict):
+        return {name: _checked(parts[1], one) for name, one in value.items()}
+    if get_origin(kind) is tuple and isinstance(value, list):
+        kinds = [parts[0]] * len(value) if parts[-1] is ... else parts
+        return tuple(_checked(*pair) for pair in zip(kinds, value, strict=True))
+    is_count = kind is int and type(value) is int and 0 <= value < _LARGEST
+    if is_count or (kind in (str, bool) and isinstance(value, kind)):
+        return value
+    raise ValueError(f"not of {kind}")
+
+
+@cache
+def _kinds_of(kind: Any) -> dict[str, Any]:
+    """Return the kinds of a record's fields by their names."""
     from engine.measure.fit import ModelNeeds
 
-    if not isinstance(values, dict):
-        return None
-    values = dict(values)
-    needs, memory = values.pop("needs", None), values.pop("memory", None)
-    if not isinstance(memory, dict):
-        return None
-    sizes = {kv_type: size for kv_type, one in memory.items() if (size := _memory_of(one)) is not None}
-    if needs is not None:
-        needs = {**needs, "memory": _memory_of(needs.get("memory"))} if isinstance(needs, dict) else {}
-        if not _fits(ModelNeeds, needs) or needs["memory"] is None:
-            return None
-        needs = ModelNeeds(**needs)
-    if len(sizes) < len(memory) or not _fits(ModelHeader, {**values, "needs": None, "memory": {}}):
-        return None
-    return ModelHeader(**values, needs=needs, memory=sizes)
-
-
-def _memory_of(values: Any) -> MemoryNeeds | None:
-    """Return the size of a memory as the file holds it; None where that is not sound."""
-    if not isinstance(values, dict) or set(values) != {one.name for one in fields(MemoryNeeds)}:
-        return None
-    rings, counts = values["rings"], {name: one for name, one in values.items() if name != "rings"}
-    if not isinstance(rings, list) or not all(isinstance(one, list) and len(one) == 2 for one in rings):
-        return None
-    if not all(map(_is_count, (*counts.values(), *(n for one in rings for n in one)))):
-        return None
-    return MemoryNeeds(**counts, rings=tuple((most, each) for most, each in rings))
-
-
-def _fits(kind: Any, values: Any) -> bool:
-    """Whether every field is there and of its kind: text, a count, or counts by name."""
-    if not isinstance(values, dict) or set(values) != {one.name for one in fields(kind)}:
-        return False
-    return all(_is_sound(str(one.type), values[one.name]) for one in fields(kind))
-
-
-def _is_sound(kind: str, value: Any) -> bool:
-    plain = {"str": str, "bool": bool, "MemoryNeeds": MemoryNeeds}.get(kind)
-    if plain is not None:
-        return isinstance(value, plain)
-    if kind.startswith("Mapping"):
-        return isinstance(value, Mapping) and all(_is_count(one) for one in value.values())
-    return _is_count(value) if kind == "int" else value is None
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < _LARGEST
+    return get_type_hints(kind, localns={"ModelNeeds": ModelNeeds})
