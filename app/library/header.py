@@ -124,7 +124,6 @@ def _text(value: Any) -> str:
 
 
 VERSION = 2
-FILE_NAME = "models.json"
 MOST_ENTRIES = 2_000
 _MOST_FILE_BYTES = 8 << 20
 _LARGEST = 1 << 62
@@ -134,9 +133,7 @@ class HeaderCache:
     """Answers from the file where that is possible; ``save`` keeps what was read anew."""
 
     def __init__(self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header) -> None:
-        directory = paths.cache_dir()
-        path = path or (directory / FILE_NAME if directory else None)
-        self._file = JsonFile(path, VERSION, _MOST_FILE_BYTES)
+        self._file = JsonFile(path or paths.headers_file(), VERSION, _MOST_FILE_BYTES)
         self._read = read
         self._valid_for = hashlib.sha256(f"{VERSION} {supported_names()}".encode()).hexdigest()[:16]
         self._entries = self._load()

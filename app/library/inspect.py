@@ -19,7 +19,6 @@ from app.program.settings import Settings
 from app.text.clean_text import clean_line, clean_text
 from app.text.figures import count, parameters, size
 from app.text.json_line import json_line, plain_values
-from app.text.record import record
 
 _SHOWN_CHARS = 60
 _JSON_CHARS = 65_536
@@ -30,31 +29,29 @@ _TEMPLATE_LINE_CHARS = 180
 _FIRST_SPECIAL = 12
 
 
-@record
-class InspectOptions:
-    """Arguments of ``inspect``."""
+def inspect(
+    settings: Settings,
+    model: str,
+    tensors: bool = False,
+    plan: bool = False,
+    template: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Check the file and print what it holds. ``template``: with the chat template and the special tokens whole.
 
-    model: str
-    tensors: bool = False
-    plan: bool = False
-    template: bool = False
-    """Show the chat template and the special tokens whole."""
-    as_json: bool = False
-
-
-def inspect(options: InspectOptions, settings: Settings) -> int:
-    """Check the file and print what it holds. Raises EngineError: the file cannot be used."""
-    checked = engine_access.validate_model(options.model)
-    report = describe(checked, _JSON_CHARS if options.as_json else _SHOWN_CHARS)
+    Raises EngineError: the file cannot be used.
+    """
+    checked = engine_access.validate_model(model)
+    report = describe(checked, _JSON_CHARS if as_json else _SHOWN_CHARS)
     checked.gguf.close()
-    if not options.tensors:
+    if not tensors:
         del report["tensors"]
-    if options.plan:
-        report["plan"] = _plan(options.model, settings)
-    if options.as_json:
+    if plan:
+        report["plan"] = _plan(model, settings)
+    if as_json:
         print(json_line(report, indent=1))
     else:
-        print("\n".join(report_lines(report, options.template)))
+        print("\n".join(report_lines(report, template)))
     sys.stdout.flush()
     return exit_codes.OK
 

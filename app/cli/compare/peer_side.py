@@ -114,7 +114,7 @@ def measure(peer: Any, job: dict[str, Any]) -> tuple[list[float], list[float]]:
     return read_tps, write_tps
 
 
-def greedy(peer: Peer, prompt: list[int], n_tokens: int) -> list[int]:
+def greedy(peer: Any, prompt: list[int], n_tokens: int) -> list[int]:
     """Continue a prompt, always with the likeliest token."""
     peer.clear()
     peer.feed(prompt, 0)
