@@ -30,7 +30,7 @@ from app.program.settings import AUTO
 from app.text.clean_text import clean_line, clean_text
 from app.tui.actions import Action, commands, find_command, nearest_name
 from app.tui.markdown.code_blocks import wanted_text
-from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe_in_use, parse_threads
+from app.tuning.threads_in_use import USAGE, describe_in_use, parse_threads
 
 MOST_LISTED = 20
 _COLUMNS = 100
@@ -62,7 +62,8 @@ class LineCommands:
             self._obey(line)
         elif line.strip():
             self._attach(referred(line), only_existing=True)
-            self._dialogue.ask(with_question(self._files_for(line), line))
+            message = with_question(self._files_for(line), line)
+            self._dialogue.turn(lambda: self._talk.ask(message))
 
     def _files_for(self, line: str) -> list[str]:
         """Choose what of the documents goes with a message; those that do not fit stay for the next one."""
@@ -95,7 +96,7 @@ class LineCommands:
             carry_out: Callable[..., None] = getattr(self, action.name)
             try:
                 carry_out(*([argument] if action.argument else []))
-            except (Refusal, ThreadsRefused) as refusal:
+            except Refusal as refusal:
                 say(str(refusal))
 
     # ---- conversations

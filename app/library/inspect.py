@@ -23,7 +23,6 @@ from app.text.json_line import json_line, plain_values
 _SHOWN_CHARS = 60
 _JSON_CHARS = 65_536
 _LONGEST_WHOLE = 16
-_FIRST_ELEMENTS = 4
 _FIRST_TEMPLATE_LINES = 8
 _TEMPLATE_LINE_CHARS = 180
 _FIRST_SPECIAL = 12
@@ -75,15 +74,15 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
         "n_files": len(gguf.files),
         "gguf_version": gguf.version,
         "parameters": parameters_of(tensors),
-        "config": _plain(checked.config.summary(), longest),
+        "config": plain_values(checked.config.summary(), longest, _LONGEST_WHOLE),
         "types": _sum_types(tensors),
         "layers": plain_values(layers_of(tensors), _SHOWN_CHARS),
-        "rope": _plain(rope_of(checked.config, gguf.metadata, gguf.tensors), longest),
+        "rope": plain_values(rope_of(checked.config, gguf.metadata, gguf.tensors), longest, _LONGEST_WHOLE),
         "tokenizer": plain_values(tokenizer_of(checked.tokenizer, gguf.metadata), _SHOWN_CHARS),
         "template": _template(gguf.metadata),
         "n_tensors": len(gguf.tensors),
         "vocab_size": checked.tokenizer.vocab_size,
-        "metadata": {clean_line(key, 120): _plain(value, longest) for key, value in gguf.metadata.items()},
+        "metadata": plain_values(gguf.metadata, longest, _LONGEST_WHOLE),
         "tensors": [
             {
                 "name": clean_line(tensor.name, 120),
@@ -108,7 +107,7 @@ def _template(metadata: Mapping[str, Any]) -> str:
 
 def _plan(path: str, settings: Settings) -> list[dict[str, Any]]:
     model = engine_access.open_model(settings, path)
-    rows = [{key: _plain(value, _SHOWN_CHARS) for key, value in row.items()} for row in model.describe_plan()]
+    rows: list[dict[str, Any]] = plain_values(list(model.describe_plan()), _SHOWN_CHARS)
     model.close()
     return rows
 
@@ -121,28 +120,6 @@ def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
         row["tensors"] += 1
         row["bytes"] += tensor.size_bytes
     return sorted(sums.values(), key=lambda row: -int(row["bytes"]))
-
-
-def _plain(value: Any, longest: int) -> Any:
-    """Return a value that JSON can hold and a terminal can show; long arrays by their first elements."""
-    if isinstance(value, (bool, int, type(None))):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, bytes):
-        return clean_line(value.decode("utf-8", "replace"), longest)
-    if isinstance(value, str):
-        return clean_line(value, longest)
-    if isinstance(value, Mapping):
-        return {clean_line(str(key), 120): _plain(one, longest) for key, one in value.items()}
-    if isinstance(value, (frozenset, set)):
-        value = sorted(value)
-    if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
-        return clean_line(str(value), longest)
-    length = len(value)
-    shown = value if length <= _LONGEST_WHOLE else value[:_FIRST_ELEMENTS]
-    plain = [_plain(one, longest) for one in (shown.tolist() if hasattr(shown, "tolist") else shown)]
-    return plain if length <= _LONGEST_WHOLE else {"first": plain, "length": length}
 
 
 def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Iterable[str]:
