@@ -16,7 +16,7 @@ from typing import Any
 
 from app.library.measure import EngineReadings
 from app.machine.paced import or_none
-from app.machine.processor import CoreLoads
+from app.machine.processor import CoreLoads, number_in
 from app.program.clipboard import has_desktop
 from app.text.record import record
 
@@ -155,7 +155,7 @@ def read_clock(root: Path = ROOT) -> ClockReadings:
         most_mhz=_mhz(policy / "cpuinfo_max_freq"),
         limit_mhz=_mhz(policy / "scaling_max_freq"),
         turbo=_turbo(cpu),
-        throttled=_number(cpu / "cpu0/thermal_throttle/core_throttle_count"),
+        throttled=number_in(cpu / "cpu0/thermal_throttle/core_throttle_count"),
         on_battery=or_none(_on_battery),
     )
 
@@ -274,13 +274,8 @@ def _on_battery() -> bool | None:
 
 
 def _mhz(path: Path) -> float | None:
-    khz = _number(path)
+    khz = number_in(path)
     return khz / 1000 if khz else None
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if text.isdigit() else None
 
 
 def _text(path: Path) -> str:
