@@ -16,7 +16,8 @@ from typing import Any
 
 from app.library.measure import EngineReadings
 from app.machine.paced import or_none
-from app.machine.processor import CoreLoads, number_in
+from app.machine.processor import number_in
+from app.machine.tuning_conditions import ConditionsWatch
 from app.program.clipboard import has_desktop
 from app.text.record import record
 
@@ -140,7 +141,7 @@ def read_cores(root: Path = ROOT, look_s: float = LOOK_S) -> CoreReadings:
         allowed_physical=cores.n_physical if cores else None,
         quota=cores.quota if cores else None,
         flags=flags,
-        others_busy=or_none(lambda: _others_busy(look_s)),
+        others_busy=_others_busy(look_s),
     )
 
 
@@ -234,12 +235,10 @@ def _others_busy(look_s: float) -> float | None:
     """Cores that are busy with anything but this process."""
     import psutil
 
-    loads = CoreLoads(psutil)
-    loads.since_before(0.0)
-    started_s = time.monotonic()
+    watch = ConditionsWatch(psutil, clock=time.monotonic)
+    watch.begin()
     time.sleep(look_s)
-    found = loads.since_before(time.monotonic() - started_s)
-    return found.others_cores if found else None
+    return watch.end().others_cores
 
 
 def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:

@@ -246,16 +246,8 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         settings = override(settings, key, value, key)
     model = engine_access.open_model(settings, job["model"])
     session = _Fed(model.session(job["n_ctx"], "f16"))
-    read_tps, write_tps = peer_side.measure(session, job)  # the peer's own loop, over our session
-    tokens = peer_side.greedy(session, job["greedy_prompt"], job["n_greedy"])
-    return {
-        "prefill_tps": read_tps,
-        "decode_tps": write_tps,
-        "greedy": tokens,
-        "margins": session.margins,
-        "version": versions(),
-        "level": engine_access.cpu_level(),
-    }
+    found = peer_side.done(session, job)
+    return {**found, "margins": session.margins, "version": versions(), "level": engine_access.cpu_level()}
 
 
 class _Fed:
