@@ -16,8 +16,8 @@ import pytest
 from app.downloads import fetch, hub, pull
 from app.downloads.hub import RemoteFile, read_repository
 from app.downloads.part_file import PartFile
+from app.downloads.pull import choices_of, parse_wanted, type_of
 from app.downloads.refusal import DownloadError, StatusError
-from app.downloads.source import choices_of, parse_wanted, type_of
 from app.downloads.web import Web
 from app.library import listing
 from app.library.places import Place

@@ -14,8 +14,8 @@ import pytest
 from app.downloads import part_file, pull
 from app.downloads.hub import RemoteFile, read_repository
 from app.downloads.part_file import PartFile
+from app.downloads.pull import Wanted, choices_of, parse_wanted
 from app.downloads.refusal import DownloadError
-from app.downloads.source import Wanted, choices_of, parse_wanted
 from app.downloads.web import Response
 from app.program import exit_codes
 from app.program.settings import built_in_settings
