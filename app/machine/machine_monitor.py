@@ -37,7 +37,7 @@ class MachineMonitor:
         self._processor = Processor(source, sysfs)
         own = procfs / "self"  # the system's files on this process, which alone tell allocated memory from files
         self._status, self._disk = own / "status", DiskRate(own / "io")
-        self._resident = Paced(self._read_resident, MEMORY_PERIOD_S)
+        self._allocated = Paced(self._read_allocated, MEMORY_PERIOD_S)
         self._set_facts(None)
         self._spent_s: dict[int, float] = {}
         """Processor time of each thread at the last look."""
@@ -58,9 +58,7 @@ class MachineMonitor:
         if facts is not self._facts:
             self._set_facts(facts)
         weights, kv = self._weights.get(now_s), self._kv.get(now_s)
-        rss, allocated = self._resident.get(now_s) or (None, None)
         read_from_disk = self._disk.since_last(now_s)
-        working, threads = self._threads(interval_s)
         return MachineSample(
             at_s=now_s,
             interval_s=interval_s,
@@ -74,13 +72,11 @@ class MachineMonitor:
             battery=processor.battery.get(now_s),
             weights_resident_bytes=weights,
             kv_resident_bytes=kv,
-            own_bytes=self._own_bytes(allocated, weights or 0, kv or 0),
-            rss_bytes=rss,
+            own_bytes=self._own_bytes(self._allocated.get(now_s), weights or 0, kv or 0),
             available_bytes=or_none(self._available),
             swap_used_bytes=or_none(self._swap_used_bytes),
             disk_bytes_per_s=read_from_disk if interval_s > 0 else None,
-            threads_working=working,
-            threads=threads,
+            threads_working=or_none(lambda: self._threads_working(interval_s)),
             interface_share=interface_share,
         )
 
@@ -89,17 +85,14 @@ class MachineMonitor:
         self._before_s = None
         self._processor.forget_throttles()
 
-    def _threads(self, interval_s: float) -> tuple[int | None, int | None]:
-        """Return threads working, by the time they took since the last look, and existing; None for unknown."""
-        threads = or_none(lambda: self._process.threads())
-        if threads is None:
-            return None, None
+    def _threads_working(self, interval_s: float) -> int | None:
+        """Count threads by the time they took since the last look."""
         before = self._spent_s
-        self._spent_s = {thread.id: thread.user_time + thread.system_time for thread in threads}
+        self._spent_s = {one.id: one.user_time + one.system_time for one in self._process.threads()}
         if not before or interval_s <= 0:
-            return None, len(threads)
+            return None
         took_s = (seconds - before.get(number, 0.0) for number, seconds in self._spent_s.items())
-        return sum(seconds >= WORKING_SHARE * interval_s for seconds in took_s), len(threads)
+        return sum(seconds >= WORKING_SHARE * interval_s for seconds in took_s)
 
     def _own_bytes(self, allocated: int | None, weights: int, kv: int) -> int | None:
         """Return what is left of allocated memory without the cache, and without weights that were copied."""
@@ -112,11 +105,8 @@ class MachineMonitor:
         swap = self._source.swap_memory()
         return int(swap.used) if swap.total else None
 
-    def _read_resident(self) -> tuple[int, int | None]:
-        """Return all resident bytes, and those that the program allocated; None where files' are not told from them."""
-        return int(self._process.memory_info().rss), or_none(self._read_allocated)
-
     def _read_allocated(self) -> int | None:
+        """Return what the program allocated; None where that is not told from files in memory."""
         with self._status.open(encoding="ascii", errors="replace") as file:
             lines = file.read(_MAX_STATUS_BYTES).splitlines()
         found = {line.split(":")[0]: line for line in lines if line.startswith(("RssAnon:", "RssShmem:"))}
