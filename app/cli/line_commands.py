@@ -19,7 +19,7 @@ from app.conversations.export import save_as
 from app.conversations.look import Look
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
-from app.documents.passages import announcement, fit, for_message, with_question
+from app.documents.passages import announcement, fit, for_message
 from app.documents.read import Document, read_documents, referred, split_wanted
 from app.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
@@ -62,15 +62,15 @@ class LineCommands:
             self._obey(line)
         elif line.strip():
             self._attach(referred(line), only_existing=True)
-            message = with_question(self._files_for(line), line)
+            message = self._with_files(line)
             self._dialogue.turn(lambda: self._talk.ask(message))
 
-    def _files_for(self, line: str) -> list[str]:
-        """Choose what of the documents goes with a message; those that do not fit stay for the next one."""
+    def _with_files(self, line: str) -> str:
+        """Put what goes of the documents before a message; those that do not fit stay for the next one."""
         conversation, documents = self._talk.turns.conversation, self._earlier
         self.documents, self._asked_in = (() if fit(documents, self._n_ctx) else documents), conversation
         files = for_message(documents, line, self._n_ctx, conversation.asked) if documents else []
-        return [one.in_message for one in files]
+        return " ".join([*(one.in_message for one in files), line])
 
     @property
     def _earlier(self) -> tuple[Document, ...]:

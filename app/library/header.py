@@ -147,10 +147,10 @@ class HeaderCache:
         stamp = [file.size_bytes, file.mtime_ns, file.n_parts]
         entry = self._entries.get(key)
         if isinstance(entry, list) and len(entry) == 2 and entry[0] == stamp:
-            header = header_of(entry[1])
-            if header is not None:
+            with suppress(ValueError):
+                known: ModelHeader = _checked(ModelHeader, entry[1])
                 self._used[key] = entry
-                return header
+                return known
         self.n_read += 1
         header = self._read(file.path)
         if header.architecture:  # what is no model at all is told quickly, and may be a file nobody may read yet
@@ -171,14 +171,6 @@ class HeaderCache:
             return {}
         models = content.get("models")
         return models if isinstance(models, dict) else {}
-
-
-def header_of(values: Any) -> ModelHeader | None:
-    """Return a header from what JSON held; None where that is not sound."""
-    with suppress(ValueError):
-        header: ModelHeader = _checked(ModelHeader, values)
-        return header
-    return None
 
 
 def _checked(kind: Any, value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -149,12 +150,11 @@ def identity_of(*parts: object) -> str:
 
 def machine_name() -> str:
     """Return what tells this processor from another; never shown."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            lines = [line for line in file.read(1 << 16).splitlines() if line.startswith(("model name", "Hardware"))]
-    except OSError:
-        lines = []
-    return lines[0] if lines else f"{platform.machine()} {platform.processor()}"
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        for line in file.read(1 << 16).splitlines():
+            if line.startswith(("model name", "Hardware")):
+                return line
+    return f"{platform.machine()} {platform.processor()}"
 
 
 def _checked_replies(found: object) -> dict[str, list[PastReply]]:
