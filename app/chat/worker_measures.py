@@ -187,8 +187,6 @@ def time_spent(meter: ReplyMeter, figures: EngineFigures, asked_s: float, ended_
         reused_tokens=meter.reused_tokens,
         tokens=meter.tokens,
         disk_pages=figures.faults.total,
-        decode_tps=meter.decode_tps,
-        prefill_tps=meter.prefill_tps,
     )
 
 

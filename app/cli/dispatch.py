@@ -26,7 +26,13 @@ from app.program.remote_model import RemoteModel, server_address
 from app.program.settings import Settings, load_settings, override
 from engine.machine import address_space
 
-_ELSEWHERE = {"inspect": "app.library.inspect", "compare": "app.cli.compare.command", "serve": "app.server.command"}
+_ELSEWHERE = {
+    "compare": "app.cli.compare.command",
+    "help": "app.program.manual",
+    "inspect": "app.library.inspect",
+    "report": "app.library.report_card",
+    "serve": "app.server.command",
+}
 """Modules of commands that are not in ``app.cli``.
 
 A command's module has a function of its name, which is given by name what it takes: options, the settings ``threads``

@@ -20,7 +20,6 @@ from app.program.settings import Settings
 from app.text.json_line import json_line, plain_values
 
 MOST_COLUMNS = 100
-_USUAL_TYPE = "Q4_K_M"
 
 
 def doctor(
@@ -43,9 +42,8 @@ def doctor(
         raise Refusal("jalopy doctor: name a model file or --size, not both")
     if quantization is not None and not size:
         raise Refusal("jalopy doctor: --type is the type of a --size (name that too: --size 8B)")
-    needs, refused = _needs(
-        model, size, _USUAL_TYPE if quantization is None else quantization, settings.kv_type_or_default
-    )
+    kind = advice.USUAL_TYPE if quantization is None else quantization
+    needs, refused = _needs(model, size, kind, settings.kv_type_or_default)
     cores = read_cores()  # before anything of ours computes: it watches the load
     engine, progress = EngineThread(), ProgressLine()
     counts, n_ctx = (settings.threads, settings.prefill_threads), settings.context_size or None

@@ -25,42 +25,40 @@ def told_apart() -> Iterator[None]:
     if not hasattr(signal, "sigwaitinfo"):  # macOS, Windows: each one counts as ctrl+c
         yield
         return
-    listener = _Listener(threading.get_ident())
+    main_id = threading.get_ident()
+    received: signal.struct_siginfo | None = None
+
+    def listen() -> None:
+        nonlocal received
+        while True:
+            received = signal.sigwaitinfo({signal.SIGINT})
+            # Again until it is heard: one that comes just before a system call waits for that call to end.
+            while received is not None:
+                signal.pthread_kill(main_id, signal.SIGUSR1)
+                time.sleep(_AGAIN_S)
+
+    def interrupt(_number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        heard, received = received, None
+        if heard is None:
+            return
+        if heard.si_code <= 0:
+            raise SystemExit(exit_codes.INTERRUPTED)
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler):
+            handler(signal.SIGINT, frame)
+
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    old_handler = signal.signal(signal.SIGUSR1, listener.interrupt)
+    old_handler = signal.signal(signal.SIGUSR1, interrupt)
     try:
         try:
-            threading.Thread(target=listener.listen, name="interrupts", daemon=True).start()
+            threading.Thread(target=listen, name="interrupts", daemon=True).start()
         except (RuntimeError, MemoryError):  # the system refuses another thread
             signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
         yield
     finally:
         signal.signal(signal.SIGUSR1, old_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
-
-
-class _Listener:
-    def __init__(self, main_id: int) -> None:
-        self._main_id = main_id
-        self._received: signal.struct_siginfo | None = None
-
-    def listen(self) -> None:
-        while True:
-            self._received = signal.sigwaitinfo({signal.SIGINT})
-            # Again until it is heard: one that comes just before a system call waits for that call to end.
-            while self._received is not None:
-                signal.pthread_kill(self._main_id, signal.SIGUSR1)
-                time.sleep(_AGAIN_S)
-
-    def interrupt(self, _number: int, frame: FrameType | None) -> None:
-        received, self._received = self._received, None
-        if received is None:
-            return
-        if received.si_code <= 0:
-            raise SystemExit(exit_codes.INTERRUPTED)
-        handler = signal.getsignal(signal.SIGINT)
-        if callable(handler):
-            handler(signal.SIGINT, frame)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from app.conversations.export import save_as
 from app.conversations.look import Look
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
-from app.documents.passages import announcement, fit, for_message, with_question
+from app.documents.passages import announcement, fit, for_message
 from app.documents.read import Document, read_documents, referred, split_wanted
 from app.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
@@ -30,7 +30,7 @@ from app.program.settings import AUTO
 from app.text.clean_text import clean_line, clean_text
 from app.tui.actions import Action, commands, find_command, nearest_name
 from app.tui.markdown.code_blocks import wanted_text
-from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe_in_use, parse_threads
+from app.tuning.threads_in_use import USAGE, describe_in_use, parse_threads
 
 MOST_LISTED = 20
 _COLUMNS = 100
@@ -62,14 +62,15 @@ class LineCommands:
             self._obey(line)
         elif line.strip():
             self._attach(referred(line), only_existing=True)
-            self._dialogue.ask(with_question(self._files_for(line), line))
+            message = self._with_files(line)
+            self._dialogue.turn(lambda: self._talk.ask(message))
 
-    def _files_for(self, line: str) -> list[str]:
-        """Choose what of the documents goes with a message; those that do not fit stay for the next one."""
+    def _with_files(self, line: str) -> str:
+        """Put what goes of the documents before a message; those that do not fit stay for the next one."""
         conversation, documents = self._talk.turns.conversation, self._earlier
         self.documents, self._asked_in = (() if fit(documents, self._n_ctx) else documents), conversation
         files = for_message(documents, line, self._n_ctx, conversation.asked) if documents else []
-        return [one.in_message for one in files]
+        return " ".join([*(one.in_message for one in files), line])
 
     @property
     def _earlier(self) -> tuple[Document, ...]:
@@ -95,7 +96,7 @@ class LineCommands:
             carry_out: Callable[..., None] = getattr(self, action.name)
             try:
                 carry_out(*([argument] if action.argument else []))
-            except (Refusal, ThreadsRefused) as refusal:
+            except Refusal as refusal:
                 say(str(refusal))
 
     # ---- conversations

@@ -93,10 +93,6 @@ class Dialogue:
 
     # ---- turns
 
-    def ask(self, text: str) -> None:
-        """Answer a message."""
-        self.turn(lambda: self.talk.ask(text))
-
     def turn(
         self, begin: Callable[[], Iterator[events.Event]], as_before: str = "the conversation is as it was"
     ) -> None:

@@ -131,7 +131,9 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         code = this_run.answer(prompt)
     except BaseException as error:
         saving.end(talk.close(is_hurried=not isinstance(error, Exception)))
-        drop_unused(talk, this_run.begun_id)
+        if this_run.begun_id and talk.store is not None and talk.turns.conversation.is_empty:
+            with suppress(LogRefusedError, OSError):  # it stays, empty, and the next call goes on with it
+                talk.store.delete(this_run.begun_id)
         raise
     return exit_codes.IO_ERROR if saving.end(talk.close()) else code
 
@@ -302,13 +304,6 @@ def go_on_with(name: str, talk: Talk) -> Opened | None:
     if system and system != opened.saved.conversation.system:
         say("jalopy run: the conversation goes on with the system prompt that it began with")
     return opened
-
-
-def drop_unused(talk: Talk, conversation_id: str) -> None:
-    """Delete a conversation that was begun for a message which did not come to be in it; call it after closing."""
-    if conversation_id and talk.store is not None and talk.turns.conversation.is_empty:
-        with suppress(LogRefusedError, OSError):  # it stays, empty, and the next call goes on with it
-            talk.store.delete(conversation_id)
 
 
 def _tell_unreadable(store: Store) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.conversations.quota import SavedFile, drop, kinds, saved_files
 from app.conversations.segment_notes import model_name
@@ -19,7 +18,6 @@ from app.text.clean_text import clean_line
 from app.text.figures import count, size
 from app.text.glyphs import cut
 from app.text.json_line import json_line
-from app.text.record import record
 
 if TYPE_CHECKING:
     from engine.saved_state import Prefix
@@ -27,16 +25,6 @@ if TYPE_CHECKING:
 _DAY_S = 86400.0
 _MOST_COLUMNS = 120
 _MODEL_COLUMNS, _LEAST_WORDS = 20, 16
-
-
-@record
-class _Row:
-    model: str
-    tokens: int
-    bytes: int
-    shared_bytes: int
-    last_used: str
-    title: str
 
 
 def states(
@@ -57,8 +45,7 @@ def states(
     elif older is not None or to is not None or all:
         raise Refusal("jalopy states: these options say what to delete (jalopy states prune ...)")
     elif as_json:
-        values = [asdict(row) for row in _rows(store)]
-        print(json_line({"states": values, "bytes": n_bytes, "quota_bytes": quota_bytes}, indent=1))
+        print(json_line({"states": _rows(store), "bytes": n_bytes, "quota_bytes": quota_bytes}, indent=1))
     else:
         print("\n".join(_lines(_rows(store), n_bytes, quota_bytes)))
     return exit_codes.OK
@@ -73,7 +60,7 @@ def _prune(files: Sequence[SavedFile], older_days: float | None, kept_bytes: int
     print(f"deleted {size(dropped_bytes)}; {size(n_bytes - dropped_bytes)} of saved states are left")
 
 
-def _rows(store: Store) -> list[_Row]:
+def _rows(store: Store) -> list[dict[str, Any]]:
     from engine.saved_state import prefixes_in  # NumPy
 
     titles = {
@@ -81,11 +68,17 @@ def _rows(store: Store) -> list[_Row]:
     }  # of shared ones any will do: the end belongs to one
     found: list[tuple[str, Prefix]] = [(model_name(place), one) for place in kinds() for one in prefixes_in(place)]
     found.sort(key=lambda pair: -pair[1].used_s)
-    rows = []
-    for model, one in found:
-        title = clean_line(titles.get(one.stored[0].path, ""), 200)
-        rows.append(_Row(model, one.n_tokens, one.n_bytes, one.shared_bytes, _moment(one.used_s), title))
-    return rows
+    return [
+        {
+            "model": model,
+            "tokens": one.n_tokens,
+            "bytes": one.n_bytes,
+            "shared_bytes": one.shared_bytes,
+            "last_used": _moment(one.used_s),
+            "title": clean_line(titles.get(one.stored[0].path, ""), 200),
+        }
+        for model, one in found
+    ]
 
 
 def _moment(used_s: float) -> str:
@@ -95,14 +88,15 @@ def _moment(used_s: float) -> str:
         return ""
 
 
-def _lines(rows: list[_Row], n_bytes: int, quota_bytes: int) -> list[str]:
+def _lines(rows: list[dict[str, Any]], n_bytes: int, quota_bytes: int) -> list[str]:
     if not n_bytes:
         return ["No state is saved."]
     columns = min(_MOST_COLUMNS, shutil.get_terminal_size().columns)
     table = [("tokens", "size", "shared", "last used", "model", "begins with")]
     for row in rows:
-        shared, moment = size(row.shared_bytes) if row.shared_bytes else "", row.last_used[:16].replace("T", " ")
-        table.append((count(row.tokens), size(row.bytes), shared, moment, row.model, row.title))
+        shared = size(row["shared_bytes"]) if row["shared_bytes"] else ""
+        moment = row["last_used"][:16].replace("T", " ")
+        table.append((count(row["tokens"]), size(row["bytes"]), shared, moment, row["model"], row["title"]))
     lines = []
     for tokens, n, shared, moment, model, title in table:
         line = f"{tokens:>8} {n:>6} {shared:>6}  {moment:<16}  {cut(model, _MODEL_COLUMNS):<{_MODEL_COLUMNS}}  "

@@ -147,7 +147,11 @@ class _Watch:
                 status = changed
                 continue
             os.kill(os.getpid(), signal.SIGSTOP)
-            child_id, status = self._status_after_stop()
+            # The shell continues the whole group, but whoever continued this process alone meant the child as well. A
+            # second SIGCONT would make Textual set up its screen twice, so only a child that stays stopped gets one.
+            child_id, status = self._next_change()
+            if child_id == 0:
+                os.kill(self._child_id, signal.SIGCONT)
         return status if child_id and not os.WIFCONTINUED(status) else None
 
     def _next_change(self) -> tuple[int, int]:
@@ -162,17 +166,6 @@ class _Watch:
             if child_id or left_s <= 0:
                 return child_id, status
             signal.sigtimedwait({signal.SIGCHLD}, left_s)
-
-    def _status_after_stop(self) -> tuple[int, int]:
-        """Find out what became of the child; if it still stands, continue it.
-
-        The shell continues the whole group, but whoever continued this process alone meant the child as well. A second
-        SIGCONT would make Textual set up its screen twice, so it is sent only to a child that stays stopped.
-        """
-        child_id, status = self._next_change()
-        if child_id == 0:
-            os.kill(self._child_id, signal.SIGCONT)
-        return child_id, status
 
     def _pass_on(self, received: signal.struct_siginfo) -> None:
         number = received.si_signo

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from app.library import advice
-from app.library.advice import MemoryRow, Suggestion
+from app.library.advice import Suggestion
 from app.library.measure import COMMON_TYPE, EngineReadings, Report, measure, memory_for_models
 from app.text.record import record
 from engine.measure import fit as fitting
@@ -29,10 +29,6 @@ class Examination:
     needs: fitting.ModelNeeds | None
     fit: fitting.Fit | None
     suggestions: tuple[Suggestion, ...]
-    best: Suggestion | None
-    """Of the suggestions, the one to take."""
-    memory_row: MemoryRow | None
-    """Of the table by memory, this machine's."""
 
 
 def examine(
@@ -53,16 +49,13 @@ def examine(
     quants = [COMMON_TYPE, *(needs.products if needs else ())]
     readings, rates = measure(threads, prefill_threads, quants, progress, crew)
     memory = memory_for_models()
-    found = advice.suggestions(memory, rates)
     return Examination(
         engine=readings,
         rates=rates,
         memory=memory,
         needs=needs,
         fit=fitting.fit(needs, memory, rates, n_ctx) if needs else None,
-        suggestions=tuple(found),
-        best=advice.best_suggestion(found),
-        memory_row=advice.row_for(memory.total_bytes),
+        suggestions=tuple(advice.suggestions(memory, rates)),
     )
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from app.library.measure import EngineReadings
 from app.machine.paced import or_none
-from app.machine.processor import CoreLoads
+from app.machine.processor import number_in
+from app.machine.tuning_conditions import ConditionsWatch
 from app.program.clipboard import has_desktop
 from app.text.record import record
 
@@ -140,7 +141,7 @@ def read_cores(root: Path = ROOT, look_s: float = LOOK_S) -> CoreReadings:
         allowed_physical=cores.n_physical if cores else None,
         quota=cores.quota if cores else None,
         flags=flags,
-        others_busy=or_none(lambda: _others_busy(look_s)),
+        others_busy=_others_busy(look_s),
     )
 
 
@@ -155,7 +156,7 @@ def read_clock(root: Path = ROOT) -> ClockReadings:
         most_mhz=_mhz(policy / "cpuinfo_max_freq"),
         limit_mhz=_mhz(policy / "scaling_max_freq"),
         turbo=_turbo(cpu),
-        throttled=_number(cpu / "cpu0/thermal_throttle/core_throttle_count"),
+        throttled=number_in(cpu / "cpu0/thermal_throttle/core_throttle_count"),
         on_battery=or_none(_on_battery),
     )
 
@@ -234,12 +235,10 @@ def _others_busy(look_s: float) -> float | None:
     """Cores that are busy with anything but this process."""
     import psutil
 
-    loads = CoreLoads(psutil)
-    loads.since_before(0.0)
-    started_s = time.monotonic()
+    watch = ConditionsWatch(psutil, clock=time.monotonic)
+    watch.begin()
     time.sleep(look_s)
-    found = loads.since_before(time.monotonic() - started_s)
-    return found.others_cores if found else None
+    return watch.end().others_cores
 
 
 def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:
@@ -274,13 +273,8 @@ def _on_battery() -> bool | None:
 
 
 def _mhz(path: Path) -> float | None:
-    khz = _number(path)
+    khz = number_in(path)
     return khz / 1000 if khz else None
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if text.isdigit() else None
 
 
 def _text(path: Path) -> str:

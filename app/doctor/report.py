@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.doctor.findings import BAD, LOOKS, OK, WEAK, Finding
@@ -102,12 +102,13 @@ def advice_lines(examination: Examination) -> list[str]:
     lines: list[str] = []
     if examination.suggestions:
         lines += ["", "What suits this machine now: estimates for a short conversation, > is the advice"]
-        lines += _suggestion_lines(examination.suggestions, examination.best)
+        lines += _suggestion_lines(examination.suggestions)
         lines += [f"    {one}" for one in known_lines(examination)]
     total = size(examination.memory.total_bytes)
     lines += ["", f"The largest models by memory, > has room in this machine's {total}"]
+    here = advice.row_for(examination.memory.total_bytes)
     for row in advice.memory_rows():
-        mark = " > " if row is examination.memory_row else "   "
+        mark = " > " if row is here else "   "
         lines.append(f"{mark} {row.gib:>2} GB   {', '.join(row.best)}")
     return lines
 
@@ -126,7 +127,8 @@ def known_lines(examination: Examination) -> list[str]:
     ]
 
 
-def _suggestion_lines(found: Iterable[Suggestion], best: Suggestion | None) -> list[str]:
+def _suggestion_lines(found: Sequence[Suggestion]) -> list[str]:
+    best = advice.best_suggestion(found)
     rows = [f"    {'size':<6}{'type':<8}{'file':>6}{'memory':>8}{'writes tok/s':>14}{'reads tok/s':>13}"]
     for one in found:
         mark = " > " if one is best else "   "

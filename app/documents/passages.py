@@ -173,11 +173,6 @@ def for_message(documents: Sequence[Document], question: str, n_ctx: int, in_con
     return [FileText(name, in_message, own)]
 
 
-def with_question(texts: Sequence[str], question: str) -> str:
-    """Return a message: documents, then what is asked about them."""
-    return " ".join([*texts, question])
-
-
 def announcement(documents: Sequence[Document], n_ctx: int, prefill_tps: float) -> str:
     """Say what documents will cost before they are read."""
     n, (most, later) = n_tokens(documents), _passages_tokens(n_ctx)

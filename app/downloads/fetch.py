@@ -64,6 +64,7 @@ class Progress:
 
 
 Report = Callable[[Progress], object]
+"""Told of every piece; raises Stopped where no more is wanted."""
 
 
 @record
@@ -118,12 +119,12 @@ def make_plan(files: tuple[RemoteFile, ...], directory: Path) -> DownloadPlan:
     return DownloadPlan(files, directory, here, _free_bytes(directory))
 
 
-def download(plan: DownloadPlan, web: Web, report: Report, is_wanted: Callable[[], bool] = lambda: True) -> list[Path]:
+def download(plan: DownloadPlan, web: Web, report: Report) -> list[Path]:
     """Download the files one by one; return where they are. Raises Stopped: parts are kept; DownloadError; OSError."""
     plan.directory.mkdir(parents=True, exist_ok=True)
     done, paths = 0, []
     for remote in plan.files:
-        paths.append(_Download(remote, plan, done, web, report, is_wanted).run())
+        paths.append(_Download(remote, plan, done, web, report).run())
         done += remote.size_bytes
     return paths
 
@@ -131,12 +132,9 @@ def download(plan: DownloadPlan, web: Web, report: Report, is_wanted: Callable[[
 class _Download:
     """One file."""
 
-    def __init__(
-        self, remote: RemoteFile, plan: DownloadPlan, before_bytes: int, web: Web, report: Report,
-        is_wanted: Callable[[], bool],
-    ) -> None:  # fmt: skip
+    def __init__(self, remote: RemoteFile, plan: DownloadPlan, before_bytes: int, web: Web, report: Report) -> None:
         self._remote, self._plan, self._web = remote, plan, web
-        self._before_bytes, self._report, self._is_wanted = before_bytes, report, is_wanted
+        self._before_bytes, self._report = before_bytes, report
         self._marks: deque[tuple[float, int]] = deque()
         self._may_resume = True
         """Whether the server is asked for the rest of the file: one that answered wrongly is asked for the whole."""
@@ -149,7 +147,7 @@ class _Download:
             return self._existing(final)
         try:
             with PartFile(self._plan.directory, self._remote) as part:
-                part.hash_existing(self._check)
+                part.hash_existing(lambda done: self._show("check", done))  # minutes for a large file
                 self._fill(part)
                 return part.finish()
         except OSError as error:
@@ -162,15 +160,10 @@ class _Download:
     def _existing(self, final: Path) -> Path:
         """Accept a file of this name that is this very file."""
         if final.is_file() and final.stat().st_size == self._remote.size_bytes:
-            digest = sha256_of(final, lambda done, total, left_s: self._check(done))
+            digest = sha256_of(final, lambda done, total, left_s: self._show("check", done))
             if digest == self._remote.sha256:
                 return final
         raise DownloadError(f"{clean_line(str(final), 200)}: is there already and is another file (move it away)")
-
-    def _check(self, done_bytes: int) -> None:
-        """Report progress while hashing the part on disk (minutes for a large file)."""
-        self._require_wanted()
-        self._show("check", done_bytes)
 
     def _fill(self, part: PartFile) -> None:
         """Ask for what is missing until nothing is; attempts that bring nothing new are counted."""
@@ -182,7 +175,7 @@ class _Download:
             except (ConnectionCut, StatusError) as error:
                 if not part.left_bytes:
                     return  # it broke when everything had come
-                self._require_wanted()
+                self._show("wait", part.size_bytes, str(error))
                 if self._n_restarts > n_restarts:
                     most_bytes = 0
                 if part.size_bytes - most_bytes >= _FRUIT_BYTES:
@@ -196,7 +189,8 @@ class _Download:
                 if pause_s is None:
                     raise
                 waited_s += pause_s
-                self._wait(pause_s, part, str(error))
+                self._web.pause(pause_s)
+                self._marks.clear()
 
     def _ask(self, part: PartFile) -> None:
         headers = {}
@@ -209,7 +203,6 @@ class _Download:
             if response.status == 200:
                 self._pass_over(response, part)
             while part.left_bytes:
-                self._require_wanted()
                 piece = response.read(_PIECE_BYTES)
                 if not piece:
                     raise ConnectionCut(f"{self._remote.name}: the connection ended before the file did")
@@ -241,7 +234,6 @@ class _Download:
         done, name = 0, self._remote.name
         etag = _strong_etag(response.headers.get("ETag", ""))
         while done < part.size_bytes:
-            self._require_wanted()
             piece = response.read(min(_PIECE_BYTES, part.size_bytes - done))
             if not piece:
                 raise ConnectionCut(f"{name}: the connection ended before the file did")
@@ -265,17 +257,6 @@ class _Download:
         if re.fullmatch(r"[0-9a-f]{64}", stated) and stated != self._remote.sha256:
             raise DownloadError(f"{self._remote.name}: the hub sends another file than it described: try again",
                                 exit_codes.BAD_DATA)  # fmt: skip
-
-    def _require_wanted(self) -> None:
-        if not self._is_wanted():
-            raise Stopped(self._remote.name) from None
-
-    def _wait(self, pause_s: float, part: PartFile, why: str) -> None:
-        self._show("wait", part.size_bytes, why)
-        self._require_wanted()
-        self._web.pause(pause_s)
-        self._require_wanted()
-        self._marks.clear()
 
     def _show(self, stage: str, done_bytes: int, note: str = "") -> None:
         now_s = time.monotonic()

@@ -103,7 +103,7 @@ def read_repository(web: Web, name: str, revision: str = "main", base: str | Non
     version = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else revision
     place = f"{base}/{quote(name)}/resolve/{quote(version, safe='')}/"
     files = filter(None, (_remote_file(one, place) for one in siblings[:_MOST_FILES]))
-    gguf, licence = _table(content, "gguf"), _table(content, "cardData").get("license")
+    gguf, licence = table_in(content, "gguf"), table_in(content, "cardData").get("license")
     total, architecture = gguf.get("total"), gguf.get("architecture")
     return Repository(
         name,
@@ -117,7 +117,7 @@ def read_repository(web: Web, name: str, revision: str = "main", base: str | Non
 
 
 def _remote_file(sibling: Any, base: str) -> RemoteFile | None:
-    path, lfs = sibling.get("rfilename") if isinstance(sibling, dict) else None, _table(sibling, "lfs")
+    path, lfs = sibling.get("rfilename") if isinstance(sibling, dict) else None, table_in(sibling, "lfs")
     if not isinstance(path, str):
         return None
     *directories, name = path.split("/")
@@ -138,8 +138,8 @@ def is_safe_name(name: str) -> bool:
     return bool(SAFE_NAME.fullmatch(name)) and not name.startswith(("-", ".")) and len(name) <= MOST_NAME_BYTES
 
 
-def _table(values: Any, name: str) -> dict[str, Any]:
-    """Return what the hub says under a name; {} where that is no table."""
+def table_in(values: Any, name: str) -> dict[str, Any]:
+    """Return the object that an answer has under a name; {} where that is none."""
     found = values.get(name) if isinstance(values, dict) else None
     return found if isinstance(found, dict) else {}
 

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from app.downloads import hub
 from app.downloads.fetch import Progress, Stopped
@@ -92,30 +93,33 @@ class PullJob:
             self._web = hub.connect(pause=self._pause)
             self._pull(self._web)
         except Stopped as error:
-            self._end(Stage.STOPPED, str(error))
+            self._note(stage=Stage.STOPPED, trouble=str(error))
         except Exception as error:
             line = bug_line(error) if exit_code_of(error) is None else str(error)
-            self._end(Stage.FAILED, clean_line(line, 280))
+            self._note(stage=Stage.FAILED, trouble=clean_line(line, 280))
 
     def _pull(self, web: Web) -> None:
         prepared = prepare(self.what, self._settings, web)
         if prepared.here is not None:
-            self.state = JobState(Stage.DONE, prepared, path=prepared.here)
+            self._note(stage=Stage.DONE, prepared=prepared, path=prepared.here)
             return
-        self.state = JobState(Stage.READY, prepared)
+        self._note(stage=Stage.READY, prepared=prepared)
         self._answered.wait()
         if self._stopped.is_set():
-            self.state = replace(self.state, stage=Stage.STOPPED)
+            self._note(stage=Stage.STOPPED)
             return
-        self.state = replace(self.state, stage=Stage.DOWNLOADING)
-        path, header = carry_out(prepared, web, self._note, lambda: not self._stopped.is_set())
+        self._note(stage=Stage.DOWNLOADING)
+        path, header = carry_out(prepared, web, self._report)
         if header.reason:
-            self._end(Stage.FAILED, f"it is here, but cannot be opened: {clean_line(header.reason, 200)}")
+            trouble = f"it is here, but cannot be opened: {clean_line(header.reason, 200)}"
+            self._note(stage=Stage.FAILED, trouble=trouble)
         else:
-            self.state = replace(self.state, stage=Stage.DONE, path=path)
+            self._note(stage=Stage.DONE, path=path)
 
-    def _note(self, progress: Progress) -> None:
-        self.state = replace(self.state, progress=progress)
+    def _report(self, progress: Progress) -> None:
+        if self._stopped.is_set():
+            raise Stopped(progress.name) from None
+        self._note(progress=progress)
 
-    def _end(self, stage: Stage, trouble: str) -> None:
-        self.state = replace(self.state, stage=stage, trouble=trouble)
+    def _note(self, **changes: Any) -> None:
+        self.state = replace(self.state, **changes)

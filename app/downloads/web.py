@@ -16,7 +16,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import field, replace
 from email.message import Message
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -35,7 +34,6 @@ from app.downloads.refusal import (
 from app.program import exit_codes
 from app.program.remote_model import THIS_MACHINE
 from app.program.version import installed_version
-from app.text.record import record
 
 MOST_LINE_BYTES = 1 << 18
 """Of all heads, chunk sizes and trailers: a hundred headers of the longest kind the library takes would be more."""
@@ -141,46 +139,32 @@ _SAFE_URL = re.compile(r"[!-~]+")
 T = TypeVar("T")
 
 
-class _Floor:
-    """Whether a body comes at a pace that leads to an end."""
-
-    def __init__(self) -> None:
-        self._since_s, self._n_bytes = time.monotonic(), 0
-
-    def is_kept(self, n_bytes: int) -> bool:
-        """Count what came; False where a whole window brought too little."""
-        self._n_bytes += n_bytes
-        now_s = time.monotonic()
-        if now_s - self._since_s < FLOOR_WINDOW_S:
-            return True
-        is_kept = self._n_bytes >= FLOOR_BYTES
-        self._since_s, self._n_bytes = now_s, 0
-        return is_kept
-
-
-@record
 class Response:
     """An answer whose body is read in pieces."""
 
-    status: int
-    headers: Message
-    url: str
-    _body: Any
-    linked: Message | None = None
-    """Headers of the last redirect that led here; None for none."""
-    _floor: _Floor | None = field(default_factory=_Floor)
-    """None where a body may come as slowly as it is written."""
+    def __init__(self, answered: http.client.HTTPResponse, url: str) -> None:
+        self._answered, self.url = answered, url
+        self.status, self.headers = answered.status, answered.headers
+        self.linked: Message | None = None
+        """Headers of the last redirect that led here; None for none."""
+        self.may_be_slow = False
+        """Whether a body may come as slowly as it is written."""
+        self._since_s, self._n_bytes = time.monotonic(), 0
 
     def read(self, n_bytes: int) -> bytes:
         """Return the next bytes, b"" at the end. Raises ConnectionCut: hardly any come; DownloadError: no end comes."""
         try:
-            piece: bytes = self._body.read1(n_bytes) if hasattr(self._body, "read1") else self._body.read(n_bytes)
+            piece = self._answered.read1(n_bytes)
         except EndlessLinesError as error:
             raise DownloadError(f"{host_of(self.url)}: {error}") from None
         except (TimeoutError, OSError, http.client.HTTPException, ValueError) as error:
             raise ConnectionCut(f"{host_of(self.url)}: the connection broke off ({said(error)})") from None
-        if piece and self._floor is not None and not self._floor.is_kept(len(piece)):
-            raise ConnectionCut(f"{host_of(self.url)}: sends hardly anything (less than 1 kB/s for two minutes)")
+        self._n_bytes += len(piece)
+        now_s = time.monotonic()
+        if piece and now_s - self._since_s >= FLOOR_WINDOW_S and not self.may_be_slow:
+            if self._n_bytes < FLOOR_BYTES:
+                raise ConnectionCut(f"{host_of(self.url)}: sends hardly anything (less than 1 kB/s for two minutes)")
+            self._since_s, self._n_bytes = now_s, 0
         return piece
 
     @property
@@ -191,7 +175,7 @@ class Response:
 
     def close(self) -> None:
         """Give the connection up."""
-        self._body.close()
+        self._answered.close()
 
 
 class Web:
@@ -216,10 +200,10 @@ class Web:
         self._open: socket.socket | None = None
         """The connection: one request is sent at a time."""
         self._has_given_up = False
-        self._opener = urllib.request.build_opener(_NoRedirects, *self._handlers())
+        self._opener = urllib.request.build_opener(_AnyStatus, _Connecting(self._answer))
         # What is meant for this machine, a token perhaps, is no proxy's business.
         direct = urllib.request.ProxyHandler({})
-        self._direct_opener = urllib.request.build_opener(_NoRedirects, direct, *self._handlers())
+        self._direct_opener = urllib.request.build_opener(_AnyStatus, direct, _Connecting(self._answer))
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
         """Ask for an address, following redirects. Raises StatusError: it says no; or as ``ask`` does."""
@@ -229,7 +213,8 @@ class Web:
             split_address(url)
             response = self.ask(url, headers or {})
             if response.status not in REDIRECTS:
-                return replace(self._accepted(response), linked=linked)
+                response.linked = linked
+                return self._accepted(response)
             response.close()
             seen.append(url)
             linked = response.headers
@@ -240,7 +225,9 @@ class Web:
 
     def post(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
         """Send a body, None for a GET, as ``ask`` does; the answer has any status, and its body any pace."""
-        return replace(self.ask(url, headers, body), _floor=None)
+        response = self.ask(url, headers, body)
+        response.may_be_slow = True
+        return response
 
     def hurry(self, timeout_s: float) -> None:
         """Wait no longer than this for the next byte of the answer."""
@@ -299,38 +286,13 @@ class Web:
         if self._has_given_up:
             raise ConnectionCut(f"{host_of(url)}: nothing is wanted any more")
         try:
-            answered = opener.open(request, timeout=self._timeout_s)
-        except urllib.error.HTTPError as answer:
-            return Response(answer.code, answer.headers, url, answer)
+            return Response(opener.open(request, timeout=self._timeout_s), url)
         except urllib.error.URLError as error:
             raise unreachable(url, error.reason) from None
         except EndlessLinesError as error:
             raise DownloadError(f"{host_of(url)}: {error}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise unreachable(url, error) from None
-        return Response(answered.status, answered.headers, url, answered)
-
-    def _handlers(self) -> list[urllib.request.BaseHandler]:
-        """Return what a library's opener takes instead of its own."""
-        web = self
-
-        class Http(urllib.request.HTTPHandler):
-            def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
-                return super().do_open(web._connecting(http_class), req, **arguments)
-
-        class Https(urllib.request.HTTPSHandler):
-            def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
-                return super().do_open(web._connecting(http_class), req, **arguments)
-
-        return [Http(), Https()]
-
-    def _connecting(self, http_class: Callable[..., Any]) -> Any:
-        def connect(*arguments: Any, **named: Any) -> Any:
-            connection = http_class(*arguments, **named)
-            connection.response_class = self._answer
-            return connection
-
-        return connect
 
     def _answer(self, sock: socket.socket, *arguments: Any, **named: Any) -> _TimedAnswer:
         self._open = sock
@@ -352,13 +314,29 @@ class Web:
         raise refused(response.status, response.headers, response.url, self.has_token, is_hub)
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves every redirect to ``Web.get``, unread: the library would parse what a server sends."""
+class _Connecting(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Makes connections whose answers are read in a way of their own."""
 
-    def http_error_302(self, *_: Any) -> None:
-        return None
+    def __init__(self, response_class: Callable[..., http.client.HTTPResponse]) -> None:
+        super().__init__()
+        self._response_class = response_class
 
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302  # type: ignore[assignment]
+    def do_open(self, http_class: Any, req: Any, **options: Any) -> Any:
+        def connect(*arguments: Any, **named: Any) -> Any:
+            connection = http_class(*arguments, **named)
+            connection.response_class = self._response_class
+            return connection
+
+        return super().do_open(connect, req, **options)
+
+
+class _AnyStatus(urllib.request.HTTPErrorProcessor):
+    """Hands over every answer, redirects too, unread: the library would parse what a server sends."""
+
+    def http_response(self, request: Any, response: Any) -> Any:
+        return response
+
+    https_response = http_response
 
 
 def split_address(url: str) -> SplitResult:

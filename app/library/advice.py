@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from app.program import exit_codes
@@ -147,7 +147,7 @@ def better_quality(parameters: float, memory: MachineMemory, rates: MachineRates
     return None
 
 
-def best_suggestion(found: list[Suggestion]) -> Suggestion | None:
+def best_suggestion(found: Sequence[Suggestion]) -> Suggestion | None:
     """Return the largest size that keeps up with a reader, else the fastest."""
     fast = [one for one in found if (one.fit.decode_tps or 0) >= READING_TPS]
     return fast[0] if fast else found[-1] if found else None

@@ -13,10 +13,11 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing
-from dataclasses import asdict, field, fields, replace
+from contextlib import closing, suppress
+from dataclasses import asdict, field, is_dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from app.library.places import FoundFile
 from app.program import paths
@@ -123,7 +124,6 @@ def _text(value: Any) -> str:
 
 
 VERSION = 2
-FILE_NAME = "models.json"
 MOST_ENTRIES = 2_000
 _MOST_FILE_BYTES = 8 << 20
 _LARGEST = 1 << 62
@@ -133,9 +133,7 @@ class HeaderCache:
     """Answers from the file where that is possible; ``save`` keeps what was read anew."""
 
     def __init__(self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header) -> None:
-        directory = paths.cache_dir()
-        path = path or (directory / FILE_NAME if directory else None)
-        self._file = JsonFile(path, VERSION, _MOST_FILE_BYTES)
+        self._file = JsonFile(path or paths.headers_file(), VERSION, _MOST_FILE_BYTES)
         self._read = read
         self._valid_for = hashlib.sha256(f"{VERSION} {supported_names()}".encode()).hexdigest()[:16]
         self._entries = self._load()
@@ -149,10 +147,10 @@ class HeaderCache:
         stamp = [file.size_bytes, file.mtime_ns, file.n_parts]
         entry = self._entries.get(key)
         if isinstance(entry, list) and len(entry) == 2 and entry[0] == stamp:
-            header = header_of(entry[1])
-            if header is not None:
+            with suppress(ValueError):
+                known: ModelHeader = _checked(ModelHeader, entry[1])
                 self._used[key] = entry
-                return header
+                return known
         self.n_read += 1
         header = self._read(file.path)
         if header.architecture:  # what is no model at all is told quickly, and may be a file nobody may read yet
@@ -175,54 +173,27 @@ class HeaderCache:
         return models if isinstance(models, dict) else {}
 
 
-def header_of(values: Any) -> ModelHeader | None:
-    """Return a header from what JSON held; None where that is not sound."""
+def _checked(kind: Any, value: Any) -> Any:
+    """Return a value in its kind: a text, a count, yes or no, or what holds such. Raises ValueError: it is none."""
+    parts, is_record = get_args(kind), is_dataclass(kind)
+    if type(None) in parts:
+        return None if value is None else _checked(parts[0], value)
+    if is_record and isinstance(value, dict) and value.keys() == _kinds_of(kind).keys():
+        return kind(**{name: _checked(one, value[name]) for name, one in _kinds_of(kind).items()})
+    if get_origin(kind) is Mapping and isinstance(value, dict):
+        return {name: _checked(parts[1], one) for name, one in value.items()}
+    if get_origin(kind) is tuple and isinstance(value, list):
+        kinds = [parts[0]] * len(value) if parts[-1] is ... else parts
+        return tuple(_checked(*pair) for pair in zip(kinds, value, strict=True))
+    is_count = kind is int and type(value) is int and 0 <= value < _LARGEST
+    if is_count or (kind in (str, bool) and isinstance(value, kind)):
+        return value
+    raise ValueError(f"not of {kind}")
+
+
+@cache
+def _kinds_of(kind: Any) -> dict[str, Any]:
+    """Return the kinds of a record's fields by their names."""
     from engine.measure.fit import ModelNeeds
 
-    if not isinstance(values, dict):
-        return None
-    values = dict(values)
-    needs, memory = values.pop("needs", None), values.pop("memory", None)
-    if not isinstance(memory, dict):
-        return None
-    sizes = {kv_type: size for kv_type, one in memory.items() if (size := _memory_of(one)) is not None}
-    if needs is not None:
-        needs = {**needs, "memory": _memory_of(needs.get("memory"))} if isinstance(needs, dict) else {}
-        if not _fits(ModelNeeds, needs) or needs["memory"] is None:
-            return None
-        needs = ModelNeeds(**needs)
-    if len(sizes) < len(memory) or not _fits(ModelHeader, {**values, "needs": None, "memory": {}}):
-        return None
-    return ModelHeader(**values, needs=needs, memory=sizes)
-
-
-def _memory_of(values: Any) -> MemoryNeeds | None:
-    """Return the size of a memory as the file holds it; None where that is not sound."""
-    if not isinstance(values, dict) or set(values) != {one.name for one in fields(MemoryNeeds)}:
-        return None
-    rings, counts = values["rings"], {name: one for name, one in values.items() if name != "rings"}
-    if not isinstance(rings, list) or not all(isinstance(one, list) and len(one) == 2 for one in rings):
-        return None
-    if not all(map(_is_count, (*counts.values(), *(n for one in rings for n in one)))):
-        return None
-    return MemoryNeeds(**counts, rings=tuple((most, each) for most, each in rings))
-
-
-def _fits(kind: Any, values: Any) -> bool:
-    """Whether every field is there and of its kind: text, a count, or counts by name."""
-    if not isinstance(values, dict) or set(values) != {one.name for one in fields(kind)}:
-        return False
-    return all(_is_sound(str(one.type), values[one.name]) for one in fields(kind))
-
-
-def _is_sound(kind: str, value: Any) -> bool:
-    plain = {"str": str, "bool": bool, "MemoryNeeds": MemoryNeeds}.get(kind)
-    if plain is not None:
-        return isinstance(value, plain)
-    if kind.startswith("Mapping"):
-        return isinstance(value, Mapping) and all(_is_count(one) for one in value.values())
-    return _is_count(value) if kind == "int" else value is None
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < _LARGEST
+    return get_type_hints(kind, localns={"ModelNeeds": ModelNeeds})

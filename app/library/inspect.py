@@ -19,42 +19,38 @@ from app.program.settings import Settings
 from app.text.clean_text import clean_line, clean_text
 from app.text.figures import count, parameters, size
 from app.text.json_line import json_line, plain_values
-from app.text.record import record
 
 _SHOWN_CHARS = 60
 _JSON_CHARS = 65_536
 _LONGEST_WHOLE = 16
-_FIRST_ELEMENTS = 4
 _FIRST_TEMPLATE_LINES = 8
 _TEMPLATE_LINE_CHARS = 180
 _FIRST_SPECIAL = 12
 
 
-@record
-class InspectOptions:
-    """Arguments of ``inspect``."""
+def inspect(
+    settings: Settings,
+    model: str,
+    tensors: bool = False,
+    plan: bool = False,
+    template: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Check the file and print what it holds. ``template``: with the chat template and the special tokens whole.
 
-    model: str
-    tensors: bool = False
-    plan: bool = False
-    template: bool = False
-    """Show the chat template and the special tokens whole."""
-    as_json: bool = False
-
-
-def inspect(options: InspectOptions, settings: Settings) -> int:
-    """Check the file and print what it holds. Raises EngineError: the file cannot be used."""
-    checked = engine_access.validate_model(options.model)
-    report = describe(checked, _JSON_CHARS if options.as_json else _SHOWN_CHARS)
+    Raises EngineError: the file cannot be used.
+    """
+    checked = engine_access.validate_model(model)
+    report = describe(checked, _JSON_CHARS if as_json else _SHOWN_CHARS)
     checked.gguf.close()
-    if not options.tensors:
+    if not tensors:
         del report["tensors"]
-    if options.plan:
-        report["plan"] = _plan(options.model, settings)
-    if options.as_json:
+    if plan:
+        report["plan"] = _plan(model, settings)
+    if as_json:
         print(json_line(report, indent=1))
     else:
-        print("\n".join(report_lines(report, options.template)))
+        print("\n".join(report_lines(report, template)))
     sys.stdout.flush()
     return exit_codes.OK
 
@@ -78,15 +74,15 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
         "n_files": len(gguf.files),
         "gguf_version": gguf.version,
         "parameters": parameters_of(tensors),
-        "config": _plain(checked.config.summary(), longest),
+        "config": plain_values(checked.config.summary(), longest, _LONGEST_WHOLE),
         "types": _sum_types(tensors),
         "layers": plain_values(layers_of(tensors), _SHOWN_CHARS),
-        "rope": _plain(rope_of(checked.config, gguf.metadata, gguf.tensors), longest),
+        "rope": plain_values(rope_of(checked.config, gguf.metadata, gguf.tensors), longest, _LONGEST_WHOLE),
         "tokenizer": plain_values(tokenizer_of(checked.tokenizer, gguf.metadata), _SHOWN_CHARS),
         "template": _template(gguf.metadata),
         "n_tensors": len(gguf.tensors),
         "vocab_size": checked.tokenizer.vocab_size,
-        "metadata": {clean_line(key, 120): _plain(value, longest) for key, value in gguf.metadata.items()},
+        "metadata": plain_values(gguf.metadata, longest, _LONGEST_WHOLE),
         "tensors": [
             {
                 "name": clean_line(tensor.name, 120),
@@ -111,7 +107,7 @@ def _template(metadata: Mapping[str, Any]) -> str:
 
 def _plan(path: str, settings: Settings) -> list[dict[str, Any]]:
     model = engine_access.open_model(settings, path)
-    rows = [{key: _plain(value, _SHOWN_CHARS) for key, value in row.items()} for row in model.describe_plan()]
+    rows: list[dict[str, Any]] = plain_values(list(model.describe_plan()), _SHOWN_CHARS)
     model.close()
     return rows
 
@@ -124,28 +120,6 @@ def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
         row["tensors"] += 1
         row["bytes"] += tensor.size_bytes
     return sorted(sums.values(), key=lambda row: -int(row["bytes"]))
-
-
-def _plain(value: Any, longest: int) -> Any:
-    """Return a value that JSON can hold and a terminal can show; long arrays by their first elements."""
-    if isinstance(value, (bool, int, type(None))):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, bytes):
-        return clean_line(value.decode("utf-8", "replace"), longest)
-    if isinstance(value, str):
-        return clean_line(value, longest)
-    if isinstance(value, Mapping):
-        return {clean_line(str(key), 120): _plain(one, longest) for key, one in value.items()}
-    if isinstance(value, (frozenset, set)):
-        value = sorted(value)
-    if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
-        return clean_line(str(value), longest)
-    length = len(value)
-    shown = value if length <= _LONGEST_WHOLE else value[:_FIRST_ELEMENTS]
-    plain = [_plain(one, longest) for one in (shown.tolist() if hasattr(shown, "tolist") else shown)]
-    return plain if length <= _LONGEST_WHOLE else {"first": plain, "length": length}
 
 
 def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Iterable[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,29 +65,19 @@ def measure(
 ) -> tuple[EngineReadings, fitting.MachineRates]:
     """Measure memory and kernels; an engine that cannot run is a reading as well."""
     try:
-        return _measure(threads, prefill_threads, quants, progress, crew)
+        from engine import LEVEL, MOST_THREADS, Crew, jit
+        from engine.machine import host
+        from engine.measure.speed_probe import measure_rates
+
+        threads = threads or min(MOST_THREADS, host.cores().default_threads)
+        rates = known = fitting.MachineRates()
+        if host.available_memory_bytes() >= LEAST_FREE_BYTES:
+            with nullcontext(crew) if crew is not None else closing(Crew()) as used:
+                rates = measure_rates(used, dict.fromkeys(quants), threads, prefill_threads or threads, progress)
+            known = remember_rates(threads, rates)
+        cache_bytes, stale_bytes = _cache_sizes(jit.CACHE_DIRECTORY)
     except Exception as error:  # no compiler, no memory, a processor nobody tried: the doctor reports it
         return EngineReadings(error=clean_line(f"{type(error).__name__}: {error}", 160)), fitting.MachineRates()
-
-
-def _measure(
-    threads: int, prefill_threads: int, quants: Iterable[str], progress: Report | None, crew: Crew | None
-) -> tuple[EngineReadings, fitting.MachineRates]:
-    from engine import LEVEL, MOST_THREADS, Crew, jit
-    from engine.machine import host
-    from engine.measure.speed_probe import measure_rates
-
-    threads = threads or min(MOST_THREADS, host.cores().default_threads)
-    rates = known = fitting.MachineRates()
-    if host.available_memory_bytes() >= LEAST_FREE_BYTES:
-        used = crew or Crew()
-        try:
-            rates = measure_rates(used, dict.fromkeys(quants), threads, prefill_threads or threads, progress)
-        finally:
-            if crew is None:
-                used.close()
-        known = remember_rates(threads, rates)
-    cache_bytes, stale_bytes = _cache_sizes(jit.CACHE_DIRECTORY)
     readings = EngineReadings(
         level=LEVEL,
         threads=threads,

@@ -130,7 +130,7 @@ _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
 def read_store(directory: Path) -> Iterator[tuple[str, Path]]:
     """Yield the names that the store gives to models, each with its file; the file need not exist."""
-    for n, parts in enumerate(_manifests(directory / "manifests", ())):
+    for n, parts in enumerate(_manifests(directory / "manifests")):
         if n >= _MOST_MANIFESTS:
             return
         digest = _model_digest(directory.joinpath("manifests", *parts))
@@ -142,18 +142,13 @@ def read_store(directory: Path) -> Iterator[tuple[str, Path]]:
             yield _short_name(parts), older if is_older else blob
 
 
-def _manifests(directory: Path, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    try:
-        with os.scandir(directory) as entries:
-            names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    except OSError:
-        return
-    for name, is_directory in names:
-        parts = (*above, name)
-        if is_directory and len(parts) < _LEVELS:
-            yield from _manifests(directory / name, parts)
-        elif not is_directory and len(parts) == _LEVELS:
-            yield parts
+def _manifests(store: Path) -> Iterator[tuple[str, ...]]:
+    """Yield host, namespace, name and tag of each manifest in order; links to directories are not followed."""
+    for place, folders, names in os.walk(store):
+        above = Path(place).relative_to(store).parts
+        folders[:] = sorted(folders) if len(above) < _LEVELS - 1 else []
+        if len(above) == _LEVELS - 1:
+            yield from ((*above, name) for name in sorted(names))
 
 
 def _model_digest(manifest: Path) -> str:
@@ -194,35 +189,41 @@ class FoundFile:
     """Files that were found; 1 for a whole model."""
 
 
+_Parts = list[tuple[Path, os.stat_result]]
+"""Files of one model, the first one first."""
+
+
 def find_files(places: Iterable[Place]) -> list[FoundFile]:
     """Return the models of all places, each file once, in the order of the places and by name."""
     found: dict[tuple[int, int], FoundFile] = {}
     for place in places:
-        files = _in_ollama(place) if place.is_ollama else _in_directory(place)
-        for file, identity in sorted(files, key=lambda pair: pair[0].title.lower()):
-            found.setdefault(identity, file)
+        models = _in_ollama(place.path) if place.is_ollama else _in_directory(place)
+        for title, parts in sorted(models, key=lambda model: model[0].lower()):
+            first = parts[0][1]
+            found.setdefault((first.st_dev, first.st_ino), _found(title, parts, place.label))
     return list(found.values())
 
 
 def file_at(path: Path, place: str) -> FoundFile | None:
     """Return the file at a path, wherever it lies; None where there is none."""
     status = _regular(path)
-    return FoundFile(path, path.stem, status.st_size, status.st_mtime_ns, place) if status is not None else None
+    return _found(path.stem, [(path, status)], place) if status is not None else None
 
 
-_Found = tuple[FoundFile, tuple[int, int]]
+def _found(title: str, parts: _Parts, place: str) -> FoundFile:
+    sizes, times_ns = zip(*((status.st_size, status.st_mtime_ns) for _, status in parts), strict=True)
+    return FoundFile(parts[0][0], title, sum(sizes), max(times_ns), place, len(parts))
 
 
-def _in_ollama(place: Place) -> Iterator[_Found]:
-    for name, blob in read_store(place.path):
+def _in_ollama(store: Path) -> Iterator[tuple[str, _Parts]]:
+    for name, blob in read_store(store):
         status = _regular(blob)
         if status is not None:
-            file = FoundFile(blob, name, status.st_size, status.st_mtime_ns, place.label)
-            yield file, (status.st_dev, status.st_ino)
+            yield name, [(blob, status)]
 
 
-def _in_directory(place: Place) -> Iterator[_Found]:
-    models: dict[tuple[Path, str, int], list[tuple[Path, os.stat_result]]] = {}
+def _in_directory(place: Place) -> Iterator[tuple[str, _Parts]]:
+    models: dict[tuple[Path, str, int], _Parts] = {}
     for path in _gguf_files(place.path, place.depth):
         status = _regular(path)
         if status is not None:
@@ -230,13 +231,7 @@ def _in_directory(place: Place) -> Iterator[_Found]:
             key = (path.parent, part.stem, part.count) if part else (path.parent, path.name, 0)
             models.setdefault(key, []).append((path, status))
     for (_, name, count), parts in models.items():
-        parts.sort(key=lambda part: part[0].name)
-        path, status = parts[0]
-        title = name if count else name[: -len(".gguf")] or name
-        size_bytes = sum(part.st_size for _, part in parts)
-        newest_ns = max(part.st_mtime_ns for _, part in parts)
-        file = FoundFile(path, title, size_bytes, newest_ns, place.label, len(parts))
-        yield file, (status.st_dev, status.st_ino)
+        yield name if count else name[: -len(".gguf")] or name, sorted(parts, key=lambda part: part[0].name)
 
 
 def _gguf_files(directory: Path, depth: int) -> Iterator[Path]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from app.machine.reply_history import ReplyHistory, history_key, identity_of
@@ -23,7 +22,6 @@ TYPICAL_READ_GBPS = 10.0
 """Bandwidth of two memory channels of an old laptop, for estimates before anything was measured."""
 VERSION = 2
 """Those of version 1 may hold walks that were cancelled before they began."""
-FILE_NAME = "rates.json"
 _MOST_FILE_BYTES = 1 << 18
 _MOST_KEYS = 32
 _FASTEST = 1e6
@@ -51,9 +49,9 @@ def usual_threads(settings: Settings) -> int:
     return settings.threads or host.cores().default_threads
 
 
-def load_rates(threads: int, path: Path | None = None) -> MachineRates:
+def load_rates(threads: int) -> MachineRates:
     """Return the rates known for ``threads`` threads, else for the nearest number; empty where none are known."""
-    known, identity = _read(path), identity_of("rates")
+    known, identity = _read(), identity_of("rates")
     nearest_first = sorted(range(1, MOST_THREADS + 1), key=lambda count: abs(count - threads))
     keys = (history_key(identity, count) for count in nearest_first)
     return next((_checked(known[key]) for key in keys if key in known), _rates())
@@ -65,23 +63,22 @@ def known_read_gbps(threads: int) -> float:
     return max(in_chat or 0.0, load_rates(threads).read_gbps or 0.0)
 
 
-def remember_rates(threads: int, rates: MachineRates, path: Path | None = None) -> MachineRates:
+def remember_rates(threads: int, rates: MachineRates) -> MachineRates:
     """Keep a measurement and return what is known now."""
-    known = _read(path)
+    known = _read()
     key = history_key(identity_of("rates"), threads)
     joined = better_rates(_checked(known.pop(key, None)), rates)
     known[key] = asdict(joined)
-    _file(path).write(rates=dict(list(known.items())[-_MOST_KEYS:]))
+    _file().write(rates=dict(list(known.items())[-_MOST_KEYS:]))
     return joined
 
 
-def _file(path: Path | None) -> JsonFile:
-    directory = paths.state_dir()
-    return JsonFile(path or (directory / FILE_NAME if directory else None), VERSION, _MOST_FILE_BYTES, oldest=VERSION)
+def _file() -> JsonFile:
+    return JsonFile(paths.rates_file(), VERSION, _MOST_FILE_BYTES, oldest=VERSION)
 
 
-def _read(path: Path | None) -> dict[str, Any]:
-    rates = _file(path).read().get("rates")
+def _read() -> dict[str, Any]:
+    rates = _file().read().get("rates")
     return rates if isinstance(rates, dict) else {}
 
 

@@ -1,6 +1,7 @@
 """A card to show to others: this machine, a model and its speeds. Nothing on it tells whose machine it is.
 
-As text and as SVG. No path, no name of a user or host and no word of a conversation comes near it.
+As text and as SVG, for ``jalopy report``, which opens no model, and for the chat. No path, no name of a user or host,
+and no word of a conversation comes near it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from app.chat.bridge import EngineBridge
 from app.chat.turns import Turns
 from app.conversations.conversation import ChatMessage
 from app.conversations.export import write_new
+from app.library.choose_model import choose_model
+from app.library.header import ModelHeader, read_header
 from app.library.rates import known_read_gbps
 from app.machine.reply_history import ReplyHistory, Speeds, identity_of
-from app.program import paths
-from app.program.refusals import Refusal
+from app.program import exit_codes, paths
+from app.program.refusals import Refusal, say
+from app.program.settings import Settings
 from app.program.version import installed_version
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -54,6 +58,27 @@ class Card:
         model = f"{self.model} · {self.quantization}" if self.model else ""
         found = [("model", model), ("writes", writes if model else ""), ("reads", reads), ("threads", self.threads)]
         return [(label, value) for label, value in (*found, *self.machine) if value]
+
+
+def report(settings: Settings, model: str | None = None, out: str = "") -> int:
+    """Print the card, or write it into a file.
+
+    Raises:
+        EngineError: the model cannot be used.
+        Refusal: the file is not written.
+    """
+    path = choose_model(model, settings)
+    header = read_header(Path(path)) if path else ModelHeader()
+    if header.reason:
+        raise Refusal(f"jalopy report: {header.reason}", exit_codes.BAD_DATA)
+    weights_bytes = header.needs.weights_bytes if header.needs is not None else 0
+    speeds, threads = known_speeds(header.name, header.quantization, weights_bytes)
+    card = card_of(header.name, header.quantization, (threads, 0), speeds)
+    if out:
+        say(write_card(card, out))
+    else:
+        print(as_text(card), end="", flush=True)
+    return exit_codes.OK
 
 
 def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Speeds) -> Card:

@@ -27,19 +27,19 @@ class _Column:
     width: int
     least_columns: int = 0
     """Shown only on rows at least so wide."""
+    align: str = "<"
 
 
 _COLUMNS = (
     _Column("type", 7),
-    _Column("params", 6, 88),
-    _Column("size", 6, 46),
+    _Column("params", 6, 88, ">"),
+    _Column("size", 6, 46, ">"),
     _Column("fits", 5),
-    _Column("context", 9, 66),
-    _Column("writes", 6),
-    _Column("reads", 6, 74),
+    _Column("context", 9, 66, ">"),
+    _Column("writes", 6, 0, ">"),
+    _Column("reads", 6, 74, ">"),
     _Column("from", 14, 100),
 )
-_RIGHT = frozenset(("params", "size", "context", "writes", "reads"))
 
 
 def heading(columns: int) -> str:
@@ -156,6 +156,5 @@ def _line(title: str, cells: dict[str, str], columns: int) -> str:
     parts = [cut(title, width).ljust(width)]
     for column in _COLUMNS:
         if columns >= column.least_columns:
-            text = cut(cells[column.heading], column.width)
-            parts.append(text.rjust(column.width) if column.heading in _RIGHT else text.ljust(column.width))
+            parts.append(f"{cut(cells[column.heading], column.width):{column.align}{column.width}}")
     return "  ".join(parts).rstrip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from app.library.header import HeaderCache, ModelHeader
@@ -75,21 +76,20 @@ class Scan:
         known = {file.path.resolve() for file in files}
         elsewhere = (file_at(path, place) for path, place in self._also.items() if path.resolve() not in known)
         files = [*(file for file in elsewhere if file is not None), *files]
-        labels = tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
         here = [lister.entry(file, ModelHeader()) for file in files]
+
+        found = Found(
+            n_files=len(files),
+            looked_in=tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in)),
+            advice=advice_line(lister),
+            read_gbps=gbps or None,
+            available_bytes=lister.memory.available_bytes,
+        )
 
         def show(n_read: int, is_done: bool = False) -> None:
             rows = in_order(here)
-            self.found = Found(
-                entries=(*rows, *offers(lister, rows)) if is_done else tuple(rows),
-                n_files=len(files),
-                n_read=n_read,
-                looked_in=labels,
-                advice=advice_line(lister),
-                read_gbps=gbps or None,
-                available_bytes=lister.memory.available_bytes,
-                is_done=is_done,
-            )
+            entries = (*rows, *offers(lister, rows)) if is_done else tuple(rows)
+            self.found = replace(found, entries=entries, n_read=n_read, is_done=is_done)
 
         show(0)
         shown_s = time.monotonic()

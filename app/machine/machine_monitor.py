@@ -6,14 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.machine.memory import Memory
-from app.machine.paced import or_none
+from app.machine.paced import Paced, or_none
+from app.machine.page_faults import DiskRate
 from app.machine.processor import CoreLoads, Processor
 from app.machine.records import ModelFacts
 from app.machine.sample import MachineSample
 
 WORKING_SHARE = 0.1
 """Of a core: who takes less has only looked whether there is work."""
+MEMORY_PERIOD_S = 0.9
+_MAX_STATUS_BYTES = 1 << 16
 
 
 class MachineMonitor:
@@ -28,23 +30,35 @@ class MachineMonitor:
     ) -> None:
         if source is None:
             import psutil as source  # not with the module: the first frame would wait for it
-        process = or_none(lambda: source.Process())
+        self._source = source
+        self._process: Any = or_none(lambda: source.Process())
+        self._available = available or (lambda: int(source.virtual_memory().available))
         self._loads = CoreLoads(source)
         self._processor = Processor(source, sysfs)
-        self._memory = Memory(source, process, procfs / "self", available)
-        self._threads = Threads(process)
+        own = procfs / "self"  # the system's files on this process, which alone tell allocated memory from files
+        self._status, self._disk = own / "status", DiskRate(own / "io")
+        self._allocated = Paced(self._read_allocated, MEMORY_PERIOD_S)
+        self._set_facts(None)
+        self._spent_s: dict[int, float] = {}
+        """Processor time of each thread at the last look."""
         self._before_s: float | None = None
+
+    def _set_facts(self, facts: ModelFacts | None) -> None:
+        self._facts = facts
+        self._weights = Paced(facts.resident_weight_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S)
+        self._kv = Paced(facts.resident_kv_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S)
 
     def sample(self, now_s: float, facts: ModelFacts | None, interface_share: float | None) -> MachineSample:
         """Look at everything once; loads and rates speak for the time since the last call."""
         interval_s = now_s - self._before_s if self._before_s is not None else 0.0
         self._before_s = now_s
         loads = or_none(lambda: self._loads.since_before(interval_s))
-        processor, memory = self._processor, self._memory
+        processor = self._processor
         clock_ghz, most_clock_ghz = processor.clock_ghz(now_s, loads.cores if loads else ())
-        weights, kv = memory.of_model(facts, now_s)
-        rss, own = memory.of_program(now_s, weights, kv)
-        working, threads = self._threads.working_of(interval_s)
+        if facts is not self._facts:
+            self._set_facts(facts)
+        weights, kv = self._weights.get(now_s), self._kv.get(now_s)
+        read_from_disk = self._disk.since_last(now_s)
         return MachineSample(
             at_s=now_s,
             interval_s=interval_s,
@@ -58,13 +72,11 @@ class MachineMonitor:
             battery=processor.battery.get(now_s),
             weights_resident_bytes=weights,
             kv_resident_bytes=kv,
-            own_bytes=own,
-            rss_bytes=rss,
-            available_bytes=memory.available_bytes(),
-            swap_used_bytes=memory.swap_used_bytes(),
-            disk_bytes_per_s=memory.disk_bytes_per_s(now_s, interval_s),
-            threads_working=working,
-            threads=threads,
+            own_bytes=self._own_bytes(self._allocated.get(now_s), weights or 0, kv or 0),
+            available_bytes=or_none(self._available),
+            swap_used_bytes=or_none(self._swap_used_bytes),
+            disk_bytes_per_s=read_from_disk if interval_s > 0 else None,
+            threads_working=or_none(lambda: self._threads_working(interval_s)),
             interface_share=interface_share,
         )
 
@@ -73,22 +85,31 @@ class MachineMonitor:
         self._before_s = None
         self._processor.forget_throttles()
 
-
-class Threads:
-    """Counts threads by the processor time they took between two readings."""
-
-    def __init__(self, process: Any) -> None:
-        self._process = process
-        self._before: dict[int, float] = {}
-
-    def working_of(self, interval_s: float) -> tuple[int | None, int | None]:
-        """Return threads working and threads existing; the first is None at the first call."""
-        threads = or_none(lambda: self._process.threads())
-        if threads is None:
-            return None, None
-        spent_s = {thread.id: thread.user_time + thread.system_time for thread in threads}
-        before, self._before = self._before, spent_s
+    def _threads_working(self, interval_s: float) -> int | None:
+        """Count threads by the time they took since the last look."""
+        before = self._spent_s
+        self._spent_s = {one.id: one.user_time + one.system_time for one in self._process.threads()}
         if not before or interval_s <= 0:
-            return None, len(spent_s)
-        took_s = (seconds - before.get(number, 0.0) for number, seconds in spent_s.items())
-        return sum(seconds >= WORKING_SHARE * interval_s for seconds in took_s), len(spent_s)
+            return None
+        took_s = (seconds - before.get(number, 0.0) for number, seconds in self._spent_s.items())
+        return sum(seconds >= WORKING_SHARE * interval_s for seconds in took_s)
+
+    def _own_bytes(self, allocated: int | None, weights: int, kv: int) -> int | None:
+        """Return what is left of allocated memory without the cache, and without weights that were copied."""
+        if allocated is None:
+            return None
+        copied = weights if self._facts is not None and self._facts.weights_mode == "huge" else 0
+        return max(0, allocated - copied - kv)
+
+    def _swap_used_bytes(self) -> int | None:
+        swap = self._source.swap_memory()
+        return int(swap.used) if swap.total else None
+
+    def _read_allocated(self) -> int | None:
+        """Return what the program allocated; None where that is not told from files in memory."""
+        with self._status.open(encoding="ascii", errors="replace") as file:
+            lines = file.read(_MAX_STATUS_BYTES).splitlines()
+        found = {line.split(":")[0]: line for line in lines if line.startswith(("RssAnon:", "RssShmem:"))}
+        if len(found) != 2:
+            return None
+        return sum(1024 * int(line.split()[1]) for line in found.values())

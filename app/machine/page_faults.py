@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from app.machine.paced import Rate
@@ -61,7 +62,7 @@ class FaultLog:
 
     def by_token(self) -> dict[int, int]:
         """Return faults by number of the token, the first token being 0."""
-        found: dict[int, int] = {}
+        found = Counter[int]()
         for token, count in list(self.tokens):  # the last token may be there twice: what came behind it counts too
-            found[token - 1] = found.get(token - 1, 0) + count
+            found[token - 1] += count
         return found

@@ -113,7 +113,7 @@ class Processor:
         return max(sane, default=None)
 
     def _read_throttles(self) -> int | None:
-        counts = [_number(path) for path in self._cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
+        counts = [number_in(path) for path in self._cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
@@ -134,7 +134,8 @@ def _word(path: Path) -> str:
     return clean_line(path.read_text(encoding="utf-8", errors="replace").strip(), 20)
 
 
-def _number(path: Path) -> int | None:
+def number_in(path: Path) -> int | None:
+    """Return the whole number that a file of the system holds; None where it holds none."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -62,8 +62,6 @@ class TimeSpent:
     tokens: int
     disk_pages: int | None
     """Major page faults in all; None where the system does not count them."""
-    decode_tps: float
-    prefill_tps: float
 
     @property
     def total_s(self) -> float:

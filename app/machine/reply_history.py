@@ -9,11 +9,14 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from app.program.small_file import JsonFile
 from app.text.record import record
+
+T = TypeVar("T")
 
 VERSION = 1
 MOST_KEYS = 32
@@ -103,9 +106,8 @@ class ReplyHistory:
             return
         self._load()  # another instance may have written meanwhile
         replies = self._replies.pop(key, [])
-        self._replies[key] = [*replies, reply][-MOST_REPLIES:]  # at the end: the oldest keys go first
-        while len(self._replies) > MOST_KEYS:
-            del self._replies[next(iter(self._replies))]
+        self._replies[key] = [*replies, reply][-MOST_REPLIES:]
+        self._replies = _newest(self._replies)
         self._save()
 
     def read_gbps(self, key: str) -> float | None:
@@ -116,9 +118,7 @@ class ReplyHistory:
         """Remember a measurement; the best of all is what the machine can do, and is returned."""
         self._load()
         best = max(gbps, self._read_gbps.pop(key, 0.0))
-        self._read_gbps[key] = best
-        while len(self._read_gbps) > MOST_KEYS:
-            del self._read_gbps[next(iter(self._read_gbps))]
+        self._read_gbps = _newest({**self._read_gbps, key: best})
         self._save()
         return best
 
@@ -127,7 +127,8 @@ class ReplyHistory:
         if not content:
             return  # what names no version is damaged, and is replaced by the next reply
         self._replies = _checked_replies(content.get("replies"))
-        self._read_gbps = _checked_speeds(content.get("read_gbps"))
+        speeds = _entries(content.get("read_gbps"))
+        self._read_gbps = {key: float(gbps) for key, gbps in speeds.items() if _is_sound(gbps) and gbps > 0}
 
     def _save(self) -> None:
         replies = {key: [list(vars(reply).values()) for reply in replies] for key, replies in self._replies.items()}
@@ -149,31 +150,30 @@ def identity_of(*parts: object) -> str:
 
 def machine_name() -> str:
     """Return what tells this processor from another; never shown."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            lines = [line for line in file.read(1 << 16).splitlines() if line.startswith(("model name", "Hardware"))]
-    except OSError:
-        lines = []
-    return lines[0] if lines else f"{platform.machine()} {platform.processor()}"
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        for line in file.read(1 << 16).splitlines():
+            if line.startswith(("model name", "Hardware")):
+                return line
+    return f"{platform.machine()} {platform.processor()}"
 
 
 def _checked_replies(found: object) -> dict[str, list[PastReply]]:
     checked = {}
-    for key, rows in _entries(found):
+    for key, rows in _entries(found).items():
         replies = [reply for row in rows[-MOST_REPLIES:] if (reply := _past_reply(row))] if type(rows) is list else []
         if replies:
             checked[key] = replies
     return checked
 
 
-def _checked_speeds(found: object) -> dict[str, float]:
-    return {key: float(gbps) for key, gbps in _entries(found) if _is_sound(gbps) and gbps > 0}
-
-
-def _entries(found: object) -> list[tuple[str, Any]]:
+def _entries(found: object) -> dict[str, Any]:
     if not isinstance(found, Mapping):
-        return []
-    return [(key, value) for key, value in found.items() if _KEY.fullmatch(key)][-MOST_KEYS:]
+        return {}
+    return _newest({key: value for key, value in found.items() if _KEY.fullmatch(key)})
+
+
+def _newest(entries: dict[str, T]) -> dict[str, T]:
+    return dict(list(entries.items())[-MOST_KEYS:])
 
 
 def _past_reply(row: object) -> PastReply | None:

@@ -61,12 +61,10 @@ class MachineSample:
     kv_resident_bytes: int | None = None
     own_bytes: int | None = None
     """Memory of this program alone, neither weights nor KV cache."""
-    rss_bytes: int | None = None
     available_bytes: int | None = None
     swap_used_bytes: int | None = None
     disk_bytes_per_s: float | None = None
     """What this process had disks read."""
     threads_working: int | None = None
-    threads: int | None = None
     interface_share: float | None = None
     """Of one core, taken by the thread that draws the screen."""

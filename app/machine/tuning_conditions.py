@@ -72,7 +72,7 @@ class ConditionsWatch:
     ) -> None:
         self._source, self._clock = source, clock
         self._loads = CoreLoads(source, own_cpu)
-        self._began_s = clock()
+        self._began_s = 0.0
         self._swapped: int | None = None
         self._on_battery = False
         self._found: Conditions | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
+from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 
@@ -24,3 +25,12 @@ def page(topic: str) -> str:
         nearest = f" (nearest: {near[0]})" if near else ""
         raise Refusal(f"the manual has no topic {clean_line(topic, 40)!r}{nearest}; it has: {', '.join(names)}")
     return (_FOLDER / f"{topic.lower()}.txt").read_text(encoding="utf-8").rstrip()
+
+
+def help(topic: str | None = None) -> int:
+    """Print a page, or list them."""
+    if topic is not None:
+        print(page(topic), flush=True)
+    else:
+        print(f"jalopy help TOPIC, where TOPIC is: {', '.join(topics())}; jalopy --help lists the commands", flush=True)
+    return exit_codes.OK

@@ -46,6 +46,7 @@ state_dir = _place("state")
 state_file = _place("state", "state.json")
 """What the program learned."""
 speeds_file = _place("state", "speeds.json")
+rates_file = _place("state", "rates.json")
 history_file = _place("state", "prompt-history.jsonl")
 """What was sent from the prompt."""
 unsent_file = _place("state", "unsent.jsonl")
@@ -53,6 +54,7 @@ unsent_file = _place("state", "unsent.jsonl")
 conversations_dir = _place("state", "conversations")
 cache_dir = _place("cache")
 """What can be computed again."""
+headers_file = _place("cache", "models.json")
 states_dir = _place("cache", "states")
 """The KV cache's saved states, one directory below it for each model and type of cache."""
 prefixes_dir = _place("cache", "prefixes")

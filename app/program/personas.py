@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import field, fields
 from pathlib import Path
+from typing import Any
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
-from app.program.settings import SamplingSettings
+from app.program.settings import SamplingSettings, as_number
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 
@@ -53,12 +54,12 @@ def load_persona(name: str) -> Persona:
     if head is None:
         return Persona(text)
     lines = (line.partition(":") for line in head[1].splitlines())
-    parameters = {key.strip(): _number(value.strip()) for key, _, value in lines}
+    parameters: dict[str, Any] = {key.strip(): as_number(value) for key, _, value in lines}
     known = [one.name for one in fields(SamplingSettings)]
     for key in parameters:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-            raise Refusal(f"persona {name}: there is no parameter {clean_line(key, 40)} (nearest: {near})")
+            nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+            raise Refusal(f"persona {name}: there is no parameter {clean_line(key, 40)} (nearest: {nearest})")
     return Persona(text[head.end() :].strip(), parameters)
 
 
@@ -82,10 +83,6 @@ def save_persona(name: str, persona: Persona) -> str:
     except OSError as error:
         raise Refusal(f"{clean_line(str(path), 200)}: {error.strerror} (nothing is kept)") from error
     return f"kept as {path}: /preset {name} begins with it"
-
-
-def _number(text: str) -> float:
-    return float(text) if re.search(r"[.e]", text) else int(text)
 
 
 def how_to_add() -> str:

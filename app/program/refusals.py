@@ -49,11 +49,7 @@ def exit_code_of(error: BaseException) -> int | None:
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):
         return code
-    if isinstance(error, MemoryError) or _is_refused(error):
-        return exit_codes.NO_MEMORY
-    if isinstance(error, OSError) or _unreadable_part(error):
-        return exit_codes.IO_ERROR
-    return None
+    return _of_system(error)[0]
 
 
 def refuse(error: BaseException) -> int:
@@ -70,15 +66,7 @@ def refuse(error: BaseException) -> int:
 
 def line_of(error: BaseException) -> str:
     """Return the line of an error that is meant to be shown."""
-    if not hasattr(error, "exit_code"):
-        if isinstance(error, MemoryError) or _is_refused(error):
-            return f"jalopy: {_refused_words(error)}"
-        if isinstance(error, OSError):
-            file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
-            return f"jalopy: {file}{error.strerror or error}"
-        if part := _unreadable_part(error):
-            return f"jalopy: a part of the program cannot be loaded: {part}"
-    line = str(error)
+    line = str(error) if hasattr(error, "exit_code") else _of_system(error)[1]
     return line if line.startswith(("jalopy: ", "jalopy ")) else f"jalopy: {line}"
 
 
@@ -87,9 +75,16 @@ def shown_line(error: BaseException) -> str:
     return bug_line(error) if exit_code_of(error) is None else line_of(error).removeprefix("jalopy: ")
 
 
-def _is_refused(error: BaseException) -> bool:
-    """Whether the system refused memory or a thread."""
-    return _needs_thread(error) or _needs_memory(error)
+def _of_system(error: BaseException) -> tuple[int | None, str]:
+    """Return exit code and words of what the system refuses; None for another error."""
+    if isinstance(error, MemoryError) or _needs_thread(error) or _needs_memory(error):
+        return exit_codes.NO_MEMORY, _refused_words(error)
+    if isinstance(error, OSError):
+        file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        return exit_codes.IO_ERROR, f"{file}{error.strerror or error}"
+    if part := _unreadable_part(error):
+        return exit_codes.IO_ERROR, f"a part of the program cannot be loaded: {part}"
+    return None, str(error)
 
 
 def _needs_thread(error: BaseException) -> bool:

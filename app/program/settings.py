@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, fields, is_dataclass
+from dataclasses import field, fields
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -183,10 +183,16 @@ class Settings:
 def built_in_settings() -> Settings:
     """Return the defaults of ``config/default.toml``, the only place where they stand."""
     path = paths.bundled("config") / "default.toml"
-    values = read_toml(path, "settings file", SettingsError)
-    settings = _build(Settings, values, str(path))
-    assert isinstance(settings, Settings)
-    return settings
+    checked = dict(_checked_values(read_toml(path, "settings file", SettingsError), str(path)))
+    for key in _rules():
+        if key not in checked:
+            raise SettingsError(f"{path}: {key} is missing", exit_codes.BAD_DATA)
+    tables: dict[str, dict[str, Any]] = {}
+    for key, value in checked.items():
+        table, _, name = key.rpartition(".")
+        tables.setdefault(table, {})[name] = value
+    inner = {name: table(**tables.pop(name)) for name, table in _TABLES.items()}
+    return Settings(**tables[""], **inner)
 
 
 def load_settings(user_file: Path | None = None) -> Settings:
@@ -205,16 +211,15 @@ def settings_of(text: str, source: str) -> Settings:
 
 def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Settings:
     """Lay the values of a TOML table over settings. ``values``: as in the settings file; ``sampling`` is a table."""
-    merged = _merge_table(settings, values, source, prefix="")
-    assert isinstance(merged, Settings)
-    return dataclasses.replace(merged, sources={**settings.sources, **dict.fromkeys(_keys_in(values), Source.FILE)})
+    for key, value in _checked_values(values, source):
+        settings = _with_value(settings, key, value, {**settings.sources, key: Source.FILE})
+    return settings
 
 
 def override(settings: Settings, key: str, value: object, source: str) -> Settings:
     """Set one value by its dotted key; ``source``: what the user typed. Raises SettingsError: it is not allowed."""
-    table, _, name = key.rpartition(".")
     try:
-        checked = _checked(getattr(settings, table) if table else settings, name, value, source)
+        checked = _checked(key, value, source)
     except SettingsError as error:
         raise SettingsError(str(error), exit_codes.USAGE) from None
     return _with_value(settings, key, checked, {**settings.sources, key: Source.COMMAND_LINE})
@@ -270,70 +275,50 @@ def as_number(text: str) -> object:
 
 def choices_of(key: str) -> tuple[str, ...]:
     """Return the words among which a setting chooses; none where it is a number, a text or a list."""
-    choices: tuple[str, ...] = _rules_of(*_table_of(key))[1]["choices"]
+    choices: tuple[str, ...] = _rules()[key][1]["choices"]
     return choices
 
 
 def allowed_of(key: str) -> str:
     """Say which values a setting takes."""
-    return _allowed(*_rules_of(*_table_of(key)))
+    return _allowed(*_rules()[key])
 
 
-def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
-    """Yield every dotted key in order, as ``sampling.top_k``."""
-    types = get_type_hints(table)
-    for one in _fields(table):
-        if is_dataclass(types[one.name]):
-            yield from setting_keys(types[one.name], f"{prefix}{one.name}.")
-        else:
-            yield prefix + one.name
+def setting_keys() -> list[str]:
+    """Return every dotted key in order, as ``sampling.top_k``."""
+    return list(_rules())
 
 
-def _keys_in(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+_TABLES: dict[str, Any] = {"sampling": SamplingSettings, "tools": ToolSettings}
+
+
+@cache
+def _rules() -> dict[str, tuple[Any, Mapping[str, Any]]]:
+    """Return the type of each setting, and what ``_setting`` says of it, by its dotted key."""
+    return {
+        prefix + one.name: (get_type_hints(table)[one.name], one.metadata)
+        for prefix, table in (("", Settings), *((f"{name}.", table) for name, table in _TABLES.items()))
+        for one in fields(table)
+        if one.metadata
+    }
+
+
+def _checked_values(values: Mapping[str, Any], source: str) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a TOML table by their dotted keys."""
     for name, value in values.items():
-        if isinstance(value, Mapping) and prefix + name not in setting_keys():
-            yield from _keys_in(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name
+        if name in _TABLES and not isinstance(value, Mapping):
+            raise SettingsError(
+                f"{source}: {name} is {_kind(value)}; it must be a table: [{name}]", exit_codes.BAD_DATA
+            )
+        inner = {f"{name}.{key}": one for key, one in value.items()} if name in _TABLES else {name: value}
+        for key, one in inner.items():
+            if key not in _rules() or "." in name:
+                raise SettingsError(f"{source}: {key} is not a setting{_nearest(key)}", exit_codes.BAD_DATA)
+            yield key, _checked(key, one, f"{source}: {key}")
 
 
-def _build(table: Any, values: Mapping[str, Any], source: str) -> Any:
-    """Make a dataclass from a complete table: every field must be there."""
-    types = get_type_hints(table)
-    blank = table(**{one.name: None for one in _fields(table)})
-    for one in _fields(table):
-        if one.name not in values:
-            raise SettingsError(f"{source}: {one.name} is missing", exit_codes.BAD_DATA)
-        if is_dataclass(types[one.name]):
-            inner = _build(types[one.name], values[one.name], source)
-            blank = dataclasses.replace(blank, **{one.name: inner})
-    return _merge_table(blank, values, source, prefix="")
-
-
-def _merge_table(settings: Any, values: Mapping[str, Any], source: str, prefix: str) -> Any:
-    changes: dict[str, Any] = {}
-    names = [one.name for one in _fields(settings)]
-    for name, value in values.items():
-        where = f"{source}: {prefix}{name}"
-        if name not in names:
-            raise SettingsError(f"{where} is not a setting{_nearest(prefix + name, name)}", exit_codes.BAD_DATA)
-        current = getattr(settings, name)
-        if not is_dataclass(current):
-            changes[name] = _checked(settings, name, value, where)
-        elif isinstance(value, Mapping):
-            changes[name] = _merge_table(current, value, source, f"{prefix}{name}.")
-        else:
-            raise SettingsError(f"{where} is {_kind(value)}; it must be a table: [{name}]", exit_codes.BAD_DATA)
-    return dataclasses.replace(settings, **changes)
-
-
-def _fields(table: Any) -> list[Any]:
-    """Return the fields that stand in the file."""
-    return [one for one in fields(table) if one.name != "sources"]
-
-
-def _nearest(dotted: str, name: str) -> str:
-    keys = list(setting_keys())
+def _nearest(dotted: str) -> str:
+    keys, name = setting_keys(), dotted.rpartition(".")[2]
     for key in keys:
         if key.rpartition(".")[2] == name:
             return f" (it belongs into its table: {key})" if "." in key else f" (it belongs to the top: {key})"
@@ -343,20 +328,9 @@ def _nearest(dotted: str, name: str) -> str:
     return f" (nearest: {near[0]})" if near else f" (known: {', '.join(keys)})"
 
 
-def _table_of(key: str) -> tuple[Any, str]:
-    """Return the class that a dotted key belongs to, and its name there."""
-    table, _, name = key.rpartition(".")
-    return (get_type_hints(Settings)[table] if table else Settings), name
-
-
-def _rules_of(table: Any, name: str) -> tuple[Any, Mapping[str, Any]]:
-    """Return the type of a setting, and what ``_setting`` says of it."""
-    return get_type_hints(table)[name], next(one.metadata for one in fields(table) if one.name == name)
-
-
-def _checked(table: Any, name: str, value: object, where: str) -> Any:
-    """Return the value in the field's type, or say what is allowed."""
-    wanted, rules = _rules_of(type(table), name)
+def _checked(key: str, value: object, where: str) -> Any:
+    """Return the value in the setting's type, or say what is allowed."""
+    wanted, rules = _rules()[key]
     kind, choices, least, most = rules["kind"], rules["choices"], rules["least"], rules["most"]
     if kind == "tool servers":
         return _tool_servers(value, where)

@@ -70,25 +70,24 @@ class ProgramState:
     """Generation parameters that were chosen for a model and kept, by the path of its file."""
 
 
-def load_state(path: Path | None = None) -> tuple[ProgramState, str | None]:
+def load_state() -> tuple[ProgramState, str | None]:
     """Return what was learned, and a line of notice where a file was there but could not be used."""
-    path = path or paths.state_file()
     try:
-        return _parse(_file(path).load()), None
+        return _parse(_file().load()), None
     except FileNotFoundError:
         return ProgramState(), None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return ProgramState(), f"{path}: {reason}; going on without what was learned earlier"
+        return ProgramState(), f"{paths.state_file()}: {reason}; going on without what was learned earlier"
 
 
-def save_state(state: ProgramState, path: Path | None = None) -> str | None:
+def save_state(state: ProgramState) -> str | None:
     """Replace the file on disk, mode 0600 in a directory of mode 0700; return a line where nothing was saved."""
-    path = path or paths.state_file()
+    path = paths.state_file()
     if path is None:
         return "no directory for the program's state is writable: nothing is remembered"
     try:
-        _file(path).save(**dataclasses.asdict(state))
+        _file().save(**dataclasses.asdict(state))
     except NewerFileError as error:
         return f"{path}: {error}: left as it is"
     except OSError as error:
@@ -96,45 +95,39 @@ def save_state(state: ProgramState, path: Path | None = None) -> str | None:
     return None
 
 
-def remember_model(model_path: Path | str, path: Path | None = None) -> str | None:
+def remember_model(model_path: Path | str) -> str | None:
     """Note which model was opened last; returns a line where that failed."""
-    state, _ = load_state(path)
-    return save_state(dataclasses.replace(state, last_model=os.path.abspath(model_path)), path)
+    return _note(last_model=os.path.abspath(model_path))
 
 
 def remember_theme(name: str) -> str | None:
     """Note which theme was chosen; returns a line where that failed."""
-    state, _ = load_state()
-    return save_state(dataclasses.replace(state, theme=name))
+    return _note(theme=name)
 
 
-def remember_thinking(model_key: str, mode: str, path: Path | None = None) -> str | None:
+def remember_thinking(model_key: str, mode: str) -> str | None:
     """Note how much a model shall think, or forget it where it is left to the model; returns a line on failure."""
-    state, _ = load_state(path)
     kept = mode if ThinkingMode.parse(mode) != ThinkingMode() else None
-    return save_state(dataclasses.replace(state, thinking=_with(state.thinking, model_key, kept)), path)
+    return _note(thinking=_with(load_state()[0].thinking, model_key, kept))
 
 
 def remember_generation(model_key: str, chosen: Mapping[str, float]) -> str | None:
     """Note generation parameters for a model, or forget them where none are chosen; returns a line on failure."""
-    state, _ = load_state()
-    return save_state(dataclasses.replace(state, generation=_with(state.generation, model_key, dict(chosen) or None)))
+    return _note(generation=_with(load_state()[0].generation, model_key, dict(chosen) or None))
 
 
 def remember_tuned(
-    key: str,
-    choice: TunedChoice | None,
-    measured: Measured | None = None,
-    *,
-    without: str = "",
-    path: Path | None = None,
+    key: str, choice: TunedChoice | None, measured: Measured | None = None, without: str = ""
 ) -> str | None:
     """Note what was chosen for one machine and model, or forget it, as ``without``; return a line where that failed."""
-    state, _ = load_state(path)
+    state, _ = load_state()
     kept = _with(_with(state.tuned_threads, without), key, choice)
     when = _with(_with(state.tuned_when, without), key, measured if choice is not None else None)
-    when = {name: value for name, value in when.items() if name in kept}
-    return save_state(dataclasses.replace(state, tuned_threads=kept, tuned_when=when), path)
+    return _note(tuned_threads=kept, tuned_when={name: value for name, value in when.items() if name in kept})
+
+
+def _note(**learned: Any) -> str | None:
+    return save_state(dataclasses.replace(load_state()[0], **learned))
 
 
 def _with(kept: Mapping[str, T], key: str, value: T | None = None) -> dict[str, T]:
@@ -143,8 +136,8 @@ def _with(kept: Mapping[str, T], key: str, value: T | None = None) -> dict[str, 
     return dict(others if value is None else [*others, (key, value)][-_MAX_TUNED:])
 
 
-def _file(path: Path | None) -> JsonFile:
-    return JsonFile(path, VERSION, _MAX_FILE_BYTES)
+def _file() -> JsonFile:
+    return JsonFile(paths.state_file(), VERSION, _MAX_FILE_BYTES)
 
 
 def _parse(content: dict[str, Any]) -> ProgramState:

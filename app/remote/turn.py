@@ -12,8 +12,7 @@ from app.chat.reply_text import GrowingReply, ReplyText, TextEvent
 from app.chat.status import Activity
 from app.chat.wire import Wire
 from app.conversations.thinking import Thinking
-from app.remote.exchange import Exchange
-from app.remote.pieces import Figures, Piece
+from app.remote.exchange import Exchange, Figures, Piece
 from app.text.record import record
 
 _LEAST_ECHO_CHARS = 16

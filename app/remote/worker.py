@@ -17,7 +17,6 @@ from app.chat.reply import ReplyMeter
 from app.chat.status import Activity, EngineStatus
 from app.chat.wire import Wire
 from app.conversations.conversation import PastTurn
-from app.conversations.thinking import Thinking
 from app.downloads.refusal import DownloadError
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace, RemoteModel
@@ -201,7 +200,9 @@ class RemoteWorker:
         if isinstance(command, commands.Continue):
             begun = Begun(last.reply, command.thinking)
         elif isinstance(command, commands.ContinueEdited):
-            begun = _edited(command.text, command.thinking)
+            begun = Begun(command.text, command.thinking)
+            if begun.is_thought and begun.thinking is not None:  # it was the thought that was edited
+                begun = Begun("", replace(begun.thinking, text=command.text))
         return _Asked(last.question, tuple(before), begun)
 
     def _request(self, asked: _Asked) -> dict[str, Any]:
@@ -245,12 +246,6 @@ def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
         return {"response_format": {"type": "regex", "pattern": form.text}}
     schema = {"name": "answer", "schema": json.loads(form.text)}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
-
-
-def _edited(text: str, thinking: Thinking | None) -> Begun:
-    if thinking is not None and not thinking.is_closed:
-        return Begun("", replace(thinking, text=text))
-    return Begun(text, thinking)
 
 
 def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:

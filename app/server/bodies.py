@@ -80,7 +80,7 @@ class ReplyBody:
         wants = self._order.n_logprobs is not None
         logprobs: dict[str, Any] | None = None
         if wants and self._order.is_chat and (chances or reason is not None):
-            logprobs = {"content": [_chat_chance(one) for one in chances], "refusal": None}
+            logprobs = {"content": [_chance(one, with_top=True) for one in chances], "refusal": None}
         elif wants and not self._order.is_chat:
             logprobs = self._text_chances(chances)
         return {"index": 0, **content, "logprobs": logprobs, "finish_reason": reason}
@@ -238,9 +238,6 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _chat_chance(chance: TokenChance) -> dict[str, Any]:
-    return {**_one_chance(chance), "top_logprobs": [_one_chance(other) for other in chance.top]}
-
-
-def _one_chance(chance: TokenChance) -> dict[str, Any]:
-    return {"token": chance.text, "logprob": chance.logprob, "bytes": list(chance.raw) or None}
+def _chance(chance: TokenChance, with_top: bool = False) -> dict[str, Any]:
+    top = {"top_logprobs": [_chance(other) for other in chance.top]} if with_top else {}
+    return {"token": chance.text, "logprob": chance.logprob, "bytes": list(chance.raw) or None, **top}

@@ -46,18 +46,17 @@ class WaitingLine(Generic[T]):
         self._most = most
         self._lock = threading.Lock()
         self._peers: OrderedDict[str, deque[T]] = OrderedDict()
-        self._n = 0
 
     def __len__(self) -> int:
-        return self._n
+        with self._lock:
+            return sum(map(len, self._peers.values()))
 
     def join(self, peer: str, item: T) -> None:
         """Wait behind what this peer has sent before. Raises ApiError: too many wait."""
         with self._lock:
-            if self._n >= self._most:
+            if sum(map(len, self._peers.values())) >= self._most:
                 raise _queue_full()
             self._peers.setdefault(peer, deque()).append(item)
-            self._n += 1
 
     def leave(self, item: T) -> bool:
         """Stop waiting; False where the item no longer waits."""
@@ -65,7 +64,6 @@ class WaitingLine(Generic[T]):
             for peer, items in self._peers.items():
                 if item in items:
                     items.remove(item)
-                    self._n -= 1
                     if not items:
                         del self._peers[peer]
                     return True
@@ -78,7 +76,6 @@ class WaitingLine(Generic[T]):
                 return None
             peer, items = self._peers.popitem(last=False)
             item = items.popleft()
-            self._n -= 1
             if items:
                 self._peers[peer] = items
             return item

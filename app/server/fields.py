@@ -69,47 +69,44 @@ class Fields:
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """Return a string."""
-        value = self._checked(name, "a string", lambda value: isinstance(value, str))
+        value = self._checked(name, str, "a string")
         return default if value is None else value
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return true or false."""
-        value = self._checked(name, "true or false", lambda value: isinstance(value, bool))
+        value = self._checked(name, bool, "true or false")
         return default if value is None else value
 
     def number(self, name: str, least: float, most: float) -> float | None:
         """Return a number within limits."""
-        what = f"a number from {least:g} to {most:g}"
-        value = self._checked(name, what, lambda value: type(value) in (int, float) and least <= value <= most)
+        kind = int if type(self._values.get(name)) is int else float
+        value = self._checked(name, kind, f"a number from {least:g} to {most:g}", lambda it: least <= it <= most)
         return None if value is None else float(value)
 
     def whole(self, name: str, least: int, most: int) -> int | None:
         """Return a whole number within limits."""
-        what = f"a whole number from {least} to {most}"
-        value: int | None = self._checked(name, what, lambda value: type(value) is int and least <= value <= most)
-        return value
+        return self._checked(name, int, f"a whole number from {least} to {most}", lambda it: least <= it <= most)
 
-    def _checked(self, name: str, what: str, is_right: Callable[[Any], bool]) -> Any:
+    def _checked(
+        self, name: str, kind: type[T], what: str, is_right: Callable[[T], bool] = lambda value: True
+    ) -> T | None:
         value = self.any(name)
-        if value is not None and not is_right(value):
+        if value is not None and not (type(value) is kind and is_right(value)):
             raise self.wrong(name, what)
         return value
 
     def word(self, name: str, *words: str) -> str | None:
         """Return one of some words."""
-        value: str | None = self._checked(name, f"one of {', '.join(words)}", lambda value: value in words)
-        return value
+        return self._checked(name, str, f"one of {', '.join(words)}", lambda word: word in words)
 
     def table(self, name: str) -> Fields | None:
         """Return an object within this one."""
-        value = self._checked(name, "an object", lambda value: isinstance(value, dict))
+        value = self._checked(name, dict, "an object")
         return None if value is None else Fields(value, self.place(name))
 
     def items(self, name: str, most: int) -> Sequence[Any] | None:
         """Return a list of limited length."""
-        what = f"a list with at most {most} items"
-        value: list[Any] | None = self._checked(name, what, lambda it: isinstance(it, list) and len(it) <= most)
-        return value
+        return self._checked(name, list, f"a list with at most {most} items", lambda it: len(it) <= most)
 
     def required(self, value: T | None, name: str, wanted: str) -> T:
         """Return the value of a field that must be there. Raises ApiError: it is not."""

@@ -6,8 +6,6 @@ What nobody reads yet waits here; it is never more than one reply, which the con
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import deque
 from contextlib import suppress
 
 from app.chat.wire import Stoppable
@@ -75,9 +73,7 @@ class Job:
     def __init__(self, order: Order, peer: str, loop: asyncio.AbstractEventLoop) -> None:
         self.order, self.peer = order, peer
         self._loop = loop
-        self._came: deque[Happening] = deque()
-        self._arrived = asyncio.Event()
-        self._lock = threading.Lock()
+        self._came: asyncio.Queue[Happening] = asyncio.Queue()
         self._running: Stoppable | None = None
         self.is_cancelled = False
         self.has_begun = False
@@ -87,24 +83,18 @@ class Job:
 
     def start(self, running: Stoppable) -> None:
         """Say what computes, so that it can be ended."""
-        with self._lock:
-            self._running = running
+        self._running = running
         if self.is_cancelled:
             running.cancel()
 
     def tell(self, happening: Happening) -> None:
-        """Hand something to the reader; neighbouring pieces of text become one while nobody reads."""
-        with self._lock:
-            is_first = not self._came
-            self._came.append(happening)
-        if is_first:
-            with suppress(RuntimeError):  # the loop has ended: nobody reads any more
-                self._loop.call_soon_threadsafe(self._arrived.set)
+        """Hand something to the reader."""
+        with suppress(RuntimeError):  # the loop has ended: nobody reads any more
+            self._loop.call_soon_threadsafe(self._came.put_nowait, happening)
 
     def end(self, ended: Ended) -> None:
         """Nothing follows."""
-        with self._lock:
-            self._running = None
+        self._running = None
         self.tell(ended)
 
     # ---- the event loop
@@ -112,22 +102,17 @@ class Job:
     def cancel(self) -> None:
         """The client has left: the computation ends within a token."""
         self.is_cancelled = True
-        with self._lock:
-            running = self._running
+        running = self._running
         if running is not None:
             running.cancel()
 
     async def next(self) -> list[Happening]:
-        """Wait for what comes next."""
-        while True:
-            with self._lock:
-                came = list(self._came)
-                self._came.clear()
-                self._arrived.clear()
-            if came:
-                self.has_begun = self.has_begun or any(isinstance(one, Begun) for one in came)
-                return _joined(came)
-            await self._arrived.wait()
+        """Wait for what comes next; neighbouring pieces of text become one while nobody reads."""
+        came = [await self._came.get()]
+        while not self._came.empty():
+            came.append(self._came.get_nowait())
+        self.has_begun = self.has_begun or any(isinstance(one, Begun) for one in came)
+        return _joined(came)
 
 
 def _joined(came: list[Happening]) -> list[Happening]:

@@ -106,7 +106,8 @@ def _read_message(item: Any, place: str) -> Said:
         raise unsupported(message.place("role"), f"{role} is not supported (allowed: {', '.join(_ROLES)})")
     if role not in _ROLES:
         raise message.wrong("role", f"one of {', '.join(_ROLES)}") if role else message.missing("role", "user")
-    calls = _read_calls(message) if role == ASSISTANT else ()
+    items = (message.items("tool_calls", MOST_TOOLS) if role == ASSISTANT else None) or ()
+    calls = tuple(_call(item, f"{place}.tool_calls[{at}]") for at, item in enumerate(items))
     call_id = _read_id(message, "tool_call_id") if role == TOOL else ""
     if role == TOOL:
         message.text("name")  # the call has it
@@ -208,12 +209,6 @@ def _check_schema(function: Fields, schema: Any) -> None:
         raise function.wrong("parameters", "a JSON schema whose required are names")
     if is_deep(schema):
         raise function.wrong("parameters", f"nested at most {MOST_DEPTH} deep")
-
-
-def _read_calls(message: Fields) -> tuple[ToolCall, ...]:
-    """Read ``tool_calls`` of an assistant's message."""
-    items = message.items("tool_calls", MOST_TOOLS) or ()
-    return tuple(_call(item, f"{message.place('tool_calls')}[{at}]") for at, item in enumerate(items))
 
 
 def _call(item: Any, place: str) -> ToolCall:

@@ -82,7 +82,9 @@ class Running:
 
     def run(self) -> int:
         """Answer until a signal comes; returns the exit code. Raises Exception: the model cannot be opened."""
-        _quiet_logs()
+        for name in ("uvicorn", "asyncio"):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [_FaultLines(logging.ERROR)], False
         asyncio.run(self._run())
         if self._failure is not None:
             raise self._failure
@@ -215,12 +217,6 @@ class _FaultLines(logging.Handler):
         """Write a fault's line without its traceback, which may hold what was said."""
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
         log(f"fault: {record.msg} {kind}".strip())
-
-
-def _quiet_logs() -> None:
-    for name in ("uvicorn", "asyncio"):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [_FaultLines(logging.ERROR)], False
 
 
 def _note_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

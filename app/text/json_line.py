@@ -1,11 +1,14 @@
 """Reports as JSON that is safe to print: pure ASCII without a control character, whatever text they hold."""
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from app.text.clean_text import clean_line
+
+_FIRST_ELEMENTS = 4
 
 
 def json_line(report: Mapping[str, Any], indent: int | None = None) -> str:
@@ -14,14 +17,25 @@ def json_line(report: Mapping[str, Any], indent: int | None = None) -> str:
     return json.dumps(report, indent=indent).replace("\x7f", "\\u007f")
 
 
-def plain_values(value: Any, most_chars: int = 4096) -> Any:
-    """Return dataclasses and sets as what JSON can hold, with foreign text cleaned."""
+def plain_values(value: Any, most_chars: int = 4096, most_items: int | None = None) -> Any:
+    """Return what JSON can hold and a terminal can show, with foreign text cleaned; long arrays by their beginning."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        return clean_line(value, most_chars)
     if hasattr(value, "__dataclass_fields__"):
         value = asdict(value)
-    if isinstance(value, dict):
-        return {str(key): plain_values(one, most_chars) for key, one in value.items()}
+    if isinstance(value, Mapping):
+        return {clean_line(str(key)): plain_values(one, most_chars, most_items) for key, one in value.items()}
     if isinstance(value, (frozenset, set)):
-        return sorted(plain_values(one, most_chars) for one in value)
-    if isinstance(value, (list, tuple)):
-        return [plain_values(one, most_chars) for one in value]
-    return clean_line(value, most_chars) if isinstance(value, str) else value
+        value = sorted(value)
+    if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
+        return clean_line(str(value), most_chars)
+    is_whole = most_items is None or len(value) <= most_items
+    shown = value if is_whole else value[:_FIRST_ELEMENTS]
+    plain = [plain_values(one, most_chars, most_items) for one in getattr(shown, "tolist", lambda: shown)()]
+    return plain if is_whole else {"first": plain, "length": len(value)}

@@ -172,10 +172,9 @@ def _cell(option: Option, phase: str, glyphs: Glyphs) -> str:
 
 def lookahead_lines(found: Mapping[str, Lookahead]) -> list[str]:
     """Return a line for each weight type."""
-    return [f"{quant}: {_line(one)}" for quant, one in found.items()]
-
-
-def _line(found: Lookahead) -> str:
-    if found.gbps <= found.usual_gbps:
-        return f"{found.way}, as usual: {found.gbps:.1f} GB/s"
-    return f"{found.way}: {found.gbps:.1f} instead of {found.usual_gbps:.1f} GB/s"
+    lines = []
+    for quant, one in found.items():
+        is_usual = one.gbps <= one.usual_gbps
+        how = f", as usual: {one.gbps:.1f}" if is_usual else f": {one.gbps:.1f} instead of {one.usual_gbps:.1f}"
+        lines.append(f"{quant}: {one.way}{how} GB/s")
+    return lines

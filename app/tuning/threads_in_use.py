@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.program.refusals import Refusal
 from app.program.state import TunedChoice
 from app.text.figures import counted
 from app.text.record import record
@@ -23,19 +24,15 @@ class ThreadsInUse:
 USAGE = "/threads N sets both, /threads N M writing and reading"
 
 
-class ThreadsRefused(Exception):
-    """The typed text is not a choice of threads; the message is the line to show."""
-
-
 def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
-    """Return the threads of one count for both, or of two: to write and to read. Raises ThreadsRefused."""
+    """Return the threads of one count for both, or of two: to write and to read. Raises Refusal."""
     words = text.split()
     if not 1 <= len(words) <= 2 or not all(word.isascii() and word.isdigit() and len(word) < 5 for word in words):
-        raise ThreadsRefused(f"not a number of threads ({USAGE})")
+        raise Refusal(f"not a number of threads ({USAGE})")
     counts = [int(word) for word in words]
     for count in counts:
         if not 1 <= count <= in_use.most:
-            raise ThreadsRefused(f"{count} threads are not possible here: 1 to {in_use.most} are")
+            raise Refusal(f"{count} threads are not possible here: 1 to {in_use.most} are")
     return replace(in_use.now, decode=counts[0], prefill=counts[-1])
 
 

@@ -52,8 +52,6 @@ def examination() -> Examination:
         needs=needs,
         fit=fit(needs, _MEMORY, _RATES, 4096),
         suggestions=tuple(found),
-        best=advice.best_suggestion(found),
-        memory_row=advice.row_for(_MEMORY.total_bytes),
     )
 
 

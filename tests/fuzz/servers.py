@@ -33,8 +33,8 @@ from typing import Any
 from app.downloads import hub
 from app.downloads.fetch import download, make_plan
 from app.downloads.hub import RemoteFile
+from app.downloads.pull import choices_of
 from app.downloads.refusal import DownloadError
-from app.downloads.source import choices_of
 from app.downloads.web import Web
 from tests.engine import tiny_gguf
 from tests.fuzz.mutation import edge

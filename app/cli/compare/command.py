@@ -248,44 +248,30 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         settings = override(settings, key, value, key)
     model = engine_access.open_model(settings, job["model"])
     session = _Fed(model.session(job["n_ctx"], "f16"))
-    read_tps, write_tps = peer_side.measure(session, job)  # the peer's own loop, over our session
-    tokens, margins = _greedy(session, job["greedy_prompt"], job["n_greedy"])
-    return {
-        "prefill_tps": read_tps,
-        "decode_tps": write_tps,
-        "greedy": tokens,
-        "margins": margins,
-        "version": versions(),
-        "level": engine_access.cpu_level(),
-    }
+    found = peer_side.done(session, job)
+    return {**found, "margins": session.margins, "version": versions(), "level": engine_access.cpu_level()}
 
 
 class _Fed:
-    """A session with the two methods that the measuring loop calls."""
+    """A session with the methods that the peer's loops call."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self.logits: Any = None
+        self._logits: Any = None
+        self.margins: list[float] = []
+        """By how much each likeliest token was ahead of the second, in spreads of the logits."""
 
     def clear(self) -> None:
         self._session.truncate(0)
 
     def feed(self, tokens: list[int], start: int) -> None:
-        self.logits = self._session.feed(tokens)
+        self._logits = self._session.feed(tokens)
 
-
-def _greedy(session: _Fed, prompt: list[int], n_tokens: int) -> tuple[list[int], list[float]]:
-    """Return the tokens, and by how much each was ahead of the second likeliest, in spreads of the logits."""
-    session.clear()
-    session.feed(prompt, 0)
-    tokens: list[int] = []
-    margins: list[float] = []
-    while len(tokens) < n_tokens:
-        second, first = session.logits.argsort()[-2:]
-        tokens.append(int(first))
-        margins.append(float((session.logits[first] - session.logits[second]) / session.logits.std()))
-        session.feed(tokens[-1:], 0)
-    return tokens, margins
+    def likeliest(self) -> int:
+        logits = self._logits
+        second, first = logits.argsort()[-2:]
+        self.margins.append(float((logits[first] - logits[second]) / logits.std()))
+        return int(first)
 
 
 if __name__ == "__main__":

@@ -30,15 +30,8 @@ def main() -> int:
     except ValueError as error:
         sys.stderr.write(str(error))
         return REFUSED
-    read_tps, write_tps = measure(peer, job)
-    answer = {
-        "prefill_tps": read_tps,
-        "decode_tps": write_tps,
-        "greedy": greedy(peer, job["greedy_prompt"], job["n_greedy"]),
-        "version": llama_cpp.__version__,
-        "level": llama_cpp.llama_print_system_info().decode("utf-8", "replace").strip(),
-    }
-    print(json.dumps(answer))
+    level = llama_cpp.llama_print_system_info().decode("utf-8", "replace").strip()
+    print(json.dumps({**done(peer, job), "version": llama_cpp.__version__, "level": level}))
     return 0
 
 
@@ -92,12 +85,15 @@ class Peer:
         return max(range(self._n_vocab), key=logits.__getitem__)
 
 
-def measure(peer: Any, job: dict[str, Any]) -> tuple[list[float], list[float]]:
-    """Read the prompt at once and write token by token; the first time only warms up.
+def done(peer: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Do a job with anything that has ``clear``, ``feed`` and ``likeliest``: both engines are measured by this."""
+    read_tps, write_tps = measure(peer, job)
+    tokens = greedy(peer, job["greedy_prompt"], job["n_greedy"])
+    return {"prefill_tps": read_tps, "decode_tps": write_tps, "greedy": tokens}
 
-    Args:
-        peer: anything with ``clear`` and ``feed``: both engines are measured by this very loop.
-    """
+
+def measure(peer: Any, job: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Read the prompt at once and write token by token; the first time only warms up."""
     prompt, following = job["prompt"], job["following"]
     read_tps, write_tps = [], []
     for n in range(job["repeats"] + 1):
@@ -114,7 +110,7 @@ def measure(peer: Any, job: dict[str, Any]) -> tuple[list[float], list[float]]:
     return read_tps, write_tps
 
 
-def greedy(peer: Peer, prompt: list[int], n_tokens: int) -> list[int]:
+def greedy(peer: Any, prompt: list[int], n_tokens: int) -> list[int]:
     """Continue a prompt, always with the likeliest token."""
     peer.clear()
     peer.feed(prompt, 0)

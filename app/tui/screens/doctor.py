@@ -215,9 +215,9 @@ def _finding_lines(finding: Finding, width: int, glyphs: Glyphs) -> list[Line]:
 def _suits_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
     """Draw the sizes of models that suit this machine, the advised one marked."""
     inner = width - FRAME_COLUMNS
-    body = []
+    body, best = [], advice.best_suggestion(found.suggestions)
     for one in found.suggestions:
-        is_best = one is found.best
+        is_best = one is best
         name = f"{one.size:<6}{one.quantization:<8}"
         sizes = f"{figures.size(one.file_bytes):>6}"
         mark = Span(f"{glyphs.here} " if is_best else "  ", Role.WRITING)
@@ -241,9 +241,9 @@ def _model_card(found: Examination, kv_type: str, glyphs: Glyphs, width: int) ->
 
 def _memory_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
     """Draw the largest models by memory, this machine's row marked."""
-    body = []
+    body, here = [], advice.row_for(found.memory.total_bytes)
     for row in advice.memory_rows():
-        is_here = row is found.memory_row
+        is_here = row is here
         text = f"{row.gib:>2} GB   {', '.join(row.best)}"
         mark = Span(f"{glyphs.here} " if is_here else "  ", Role.WRITING)
         body.append((mark, strong(text) if is_here else muted(text)))

@@ -27,7 +27,7 @@ from app.tui.screens.chat_parts import ChatHelper, ChatParts, greeting
 from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
-from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
+from app.tuning.threads_in_use import USAGE, describe, describe_in_use, parse_threads
 
 
 class ModelFlow(ChatHelper):
@@ -219,7 +219,7 @@ class ModelFlow(ChatHelper):
         else:
             try:
                 self._bridge.wish_threads(replace(in_use, now=parse_threads(wanted, in_use)))
-            except ThreadsRefused as refused:
+            except Refusal as refused:
                 self._note(str(refused), is_error=True)
 
     async def switch_model(self, path: ModelPlace, keeps: bool) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from app.cli.arguments import COMMANDS, parse
 from app.cli.completion import completion
-from app.cli.help import help as help_command
+from app.program.manual import help as help_command
 from app.program.manual import topics
 from app.program.refusals import Refusal
 from tests.app.chat_driver import chatting

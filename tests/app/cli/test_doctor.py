@@ -15,7 +15,7 @@ from app.library.measure import EngineReadings
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings, override
-from engine.measure import fit
+from engine.measure import fit, speed_probe
 from engine.measure.fit import MachineMemory, MachineRates
 from tests.engine import tiny_gguf
 
@@ -135,7 +135,7 @@ def test_an_engine_that_cannot_run_is_a_finding(
     def fail(*_: Any) -> Any:
         raise ImportError("numba needs a processor with SSE2")
 
-    monkeypatch.setattr(measure, "_measure", fail)
+    monkeypatch.setattr(speed_probe, "measure_rates", fail)
     readings, rates = measure.measure(0, 0, ["Q4_K"], None)
     assert readings.error == "ImportError: numba needs a processor with SSE2"
     assert rates == MachineRates()

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from app.documents.passages import FileText, announcement, bm25, fit, fitting, for_message, with_question, words_of
+from app.documents.passages import FileText, announcement, bm25, fit, fitting, for_message, words_of
 from app.documents.read import Document, about_tokens
 from app.documents.text_file import sources_of
 
@@ -69,7 +69,7 @@ def test_later_questions_use_what_the_context_holds_and_add_what_is_new() -> Non
 
 def test_a_document_that_the_context_holds_is_not_sent_again() -> None:
     one, other = document("a.md", "word " * 10), document("b.md", "text")
-    said = with_question([one.in_message], "what is it?")
+    said = f"{one.in_message} what is it?"
     assert [file.name for file in for_message([one, other], "?", 1024, said)] == ["b.md"]
 
 
@@ -86,7 +86,7 @@ def test_the_sources_of_a_message_are_its_passages_and_nothing_that_a_file_or_a_
     pdf = Document("p.pdf", Path("/p.pdf"), "[page 1]\none\n[page 2]\ntwo\nmore")
     texts = [one.in_message for one in fitting([nasty, pdf], "x two", (10_000, 0))]
     question = "d.md, lines 7-8:\n```\nis it?"
-    assert sources_of(with_question(texts, question)) == ("a, lines 1-2.md lines 1-5", "p.pdf pages 1-2")
+    assert sources_of(" ".join([*texts, question])) == ("a, lines 1-2.md lines 1-5", "p.pdf pages 1-2")
     assert sources_of(question) == sources_of(document("a", "b").in_message) == ()
 
 

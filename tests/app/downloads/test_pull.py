@@ -16,8 +16,8 @@ import pytest
 from app.downloads import fetch, hub, pull
 from app.downloads.hub import RemoteFile, read_repository
 from app.downloads.part_file import PartFile
+from app.downloads.pull import choices_of, parse_wanted, type_of
 from app.downloads.refusal import DownloadError, StatusError
-from app.downloads.source import choices_of, parse_wanted, type_of
 from app.downloads.web import Web
 from app.library import listing
 from app.library.places import Place
@@ -599,12 +599,23 @@ def test_stopping_keeps_the_part_and_the_next_time_goes_on(
     assert "78K of it are here already" in capsys.readouterr().out
 
 
+def noting(seen: list[fetch.Progress], most: int) -> fetch.Report:
+    """Want no more of a download after so many reports."""
+
+    def note(progress: fetch.Progress) -> None:
+        seen.append(progress)
+        if len(seen) == most:
+            raise fetch.Stopped(progress.name)
+
+    return note
+
+
 def test_a_screen_can_stop_it_between_two_pieces(server: LocalHub, target: Path) -> None:
     settings = dataclasses.replace(built_in_settings(), model_directories=(str(target),))
     prepared = pull.prepare(REPOSITORY, settings, client())
     seen: list[fetch.Progress] = []
     with pytest.raises(fetch.Stopped):
-        pull.carry_out(prepared, client(), seen.append, lambda: len(seen) < 1)
+        pull.carry_out(prepared, client(), noting(seen, 1))
     assert (target / f"{NAME}.part").stat().st_size > 0
     path, header = pull.carry_out(prepared, client(), seen.append)
     assert path == target / NAME
@@ -625,7 +636,7 @@ def test_a_look_at_what_is_here_can_be_stopped(
     monkeypatch.setattr("app.downloads.part_file._READ_BYTES", 1000)
     seen: list[fetch.Progress] = []
     with pytest.raises(fetch.Stopped):
-        fetch.download(fetch.make_plan((remote,), target), client(), seen.append, lambda: len(seen) < 2)
+        fetch.download(fetch.make_plan((remote,), target), client(), noting(seen, 2))
     assert [one.done_bytes for one in seen] == [1000, 2000]
     assert (target / name).exists()
 

@@ -6,14 +6,16 @@ import hashlib
 import json
 from email.message import Message
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app.downloads import part_file, pull
 from app.downloads.hub import RemoteFile, read_repository
 from app.downloads.part_file import PartFile
+from app.downloads.pull import Wanted, choices_of, parse_wanted
 from app.downloads.refusal import DownloadError
-from app.downloads.source import Wanted, choices_of, parse_wanted
 from app.downloads.web import Response
 from app.program import exit_codes
 from app.program.settings import built_in_settings
@@ -208,7 +210,8 @@ def test_files_of_one_name_in_two_folders_are_two_models(server: LocalHub, targe
 def test_a_length_that_is_no_number_is_not_one(length: str) -> None:
     headers = Message()
     headers["Content-Length"] = length
-    assert Response(200, headers, "http://127.0.0.1/", None).length is None
+    answered: Any = SimpleNamespace(status=200, headers=headers)
+    assert Response(answered, "http://127.0.0.1/").length is None
 
 
 def test_what_is_meant_for_this_machine_passes_no_proxy(

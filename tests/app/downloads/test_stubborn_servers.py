@@ -238,13 +238,16 @@ def test_a_body_that_hardly_comes_is_given_up_after_some_minutes(
     now_s = 0.0
 
     class Body:
-        def read(self, _: int) -> bytes:
+        status, headers = 200, Message()
+
+        def read1(self, _: int) -> bytes:
             nonlocal now_s
             now_s += 29.0  # one more, and the connection would count as dead
             return b"x" * piece_bytes
 
     monkeypatch.setattr(web, "time", SimpleNamespace(monotonic=lambda: now_s))
-    response = web.Response(200, Message(), "http://127.0.0.1/model", Body())
+    body: Any = Body()
+    response = web.Response(body, "http://127.0.0.1/model")
     read = [response.read(1 << 16) for _ in range(4)]
     if is_kept:
         read += [response.read(1 << 16) for _ in range(100)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.chat import opening as engine_access
-from app.library.inspect import InspectOptions, describe, inspect
+from app.library.inspect import describe, inspect
 from app.program import exit_codes
 from app.program.settings import built_in_settings
 from tests.app.fake_engine import Script
@@ -52,7 +52,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def report(capsys: pytest.CaptureFixture[str], **options: Any) -> str:
-    assert inspect(InspectOptions("m.gguf", **options), built_in_settings()) == exit_codes.OK
+    assert inspect(built_in_settings(), "m.gguf", **options) == exit_codes.OK
     return capsys.readouterr().out
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from app.downloads.source import parse_wanted
+from app.downloads.pull import parse_wanted
 from app.library import advice, rows
 from app.library.known import advice_line, best_known, checked_on, known_models, offers
 from app.library.listing import Lister

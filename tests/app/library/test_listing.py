@@ -13,6 +13,7 @@ from app.library.listing import Lister, ModelEntry, Outlook, list_models
 from app.library.places import Place, find_files
 from app.library.rates import load_rates, remember_rates
 from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
+from app.program import paths
 from engine.measure.fit import MachineMemory, MachineRates
 from tests.engine import tiny_gguf
 
@@ -122,28 +123,34 @@ def test_two_contexts_are_shown_where_not_all_of_it_fits() -> None:
     assert rows.context(Outlook("no", 1, 0), 8192) == "-/8k"
 
 
-def test_the_best_of_all_measurements_of_a_machine_counts(tmp_path: Path) -> None:
-    path = tmp_path / "s" / "rates.json"
-    assert load_rates(2, path) == MachineRates()
-    remember_rates(2, MachineRates(10.0, {"Q4_K": 8.0}, {"Q4_K": 30.0}), path)
-    remember_rates(2, MachineRates(9.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {}), path)
-    assert load_rates(2, path) == MachineRates(10.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {"Q4_K": 30.0})
-    assert load_rates(1, path) == load_rates(4, path) == load_rates(2, path), "the nearest number that was measured"
-    remember_rates(4, MachineRates(20.0), path)
-    assert (load_rates(3, path).read_gbps, load_rates(64, path).read_gbps) == (10.0, 20.0)
+def rates_file() -> Path:
+    path = paths.rates_file()
+    assert path is not None
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def test_the_best_of_all_measurements_of_a_machine_counts() -> None:
+    assert load_rates(2) == MachineRates()
+    remember_rates(2, MachineRates(10.0, {"Q4_K": 8.0}, {"Q4_K": 30.0}))
+    remember_rates(2, MachineRates(9.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {}))
+    assert load_rates(2) == MachineRates(10.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {"Q4_K": 30.0})
+    assert load_rates(1) == load_rates(4) == load_rates(2), "the nearest number that was measured"
+    remember_rates(4, MachineRates(20.0))
+    assert (load_rates(3).read_gbps, load_rates(64).read_gbps) == (10.0, 20.0)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2, "rates": 3}', b'{"version": 9}', b"[" * 100_000])
-def test_damaged_measurements_are_none(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "rates.json").write_bytes(content)
-    assert load_rates(2, tmp_path / "rates.json") == MachineRates()
+def test_damaged_measurements_are_none(content: bytes) -> None:
+    rates_file().write_bytes(content)
+    assert load_rates(2) == MachineRates()
 
 
-def test_a_rate_of_hundreds_of_digits_was_never_measured(tmp_path: Path) -> None:
-    path = tmp_path / "s" / "rates.json"
-    remember_rates(2, MachineRates(10.0), path)
+def test_a_rate_of_hundreds_of_digits_was_never_measured() -> None:
+    remember_rates(2, MachineRates(10.0))
+    path = rates_file()
     path.write_text(path.read_text().replace("10.0", "1" + "0" * 400))
-    assert load_rates(2, path) == MachineRates()
+    assert load_rates(2) == MachineRates()
 
 
 def test_a_hundred_models_are_found_and_read_from_the_cache_the_second_time(tmp_path: Path) -> None:

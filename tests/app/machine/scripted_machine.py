@@ -26,7 +26,6 @@ class ScriptedPsutil:
         self.battery: Any = SimpleNamespace(percent=83.0, secsleft=9000, power_plugged=False)
         self.available: Any = 3 << 30
         self.swap: Any = SimpleNamespace(total=2 << 30, used=1 << 20)
-        self.rss: Any = 500 << 20
         self.thread_times: Any = {1: 1.0, 2: 1.0, 3: 1.0}
         self.asked: list[str] = []
 
@@ -60,9 +59,7 @@ class ScriptedPsutil:
         return self._say("swap_memory", self.swap)
 
     def Process(self) -> Any:
-        return SimpleNamespace(
-            memory_info=lambda: SimpleNamespace(rss=self._say("memory_info", self.rss)), threads=self._threads
-        )
+        return SimpleNamespace(threads=self._threads)
 
     def _threads(self) -> Any:
         times = self._say("threads", self.thread_times)

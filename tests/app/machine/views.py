@@ -35,8 +35,6 @@ SPENT = TimeSpent(
     reused_tokens=31,
     tokens=214,
     disk_pages=212,
-    decode_tps=10.0,
-    prefill_tps=39.0,
 )
 SAMPLE = MachineSample(
     at_s=100.0,
@@ -52,12 +50,10 @@ SAMPLE = MachineSample(
     weights_resident_bytes=2 * GIB,
     kv_resident_bytes=118 << 20,
     own_bytes=141 << 20,
-    rss_bytes=3 * GIB,
     available_bytes=int(2.6 * GIB),
     swap_used_bytes=0,
     disk_bytes_per_s=0.0,
     threads_working=2,
-    threads=9,
     interface_share=0.02,
 )
 PHASES = (

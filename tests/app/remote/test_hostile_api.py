@@ -21,8 +21,7 @@ from app.downloads.refusal import DownloadError
 from app.program.refusals import Refusal
 from app.program.remote_model import RemoteModel, server_address
 from app.remote import exchange as exchanges
-from app.remote.exchange import VARIABLE, Exchange, Listed, find_key
-from app.remote.pieces import Piece, events, piece_of
+from app.remote.exchange import VARIABLE, Exchange, Listed, Piece, events, find_key, piece_of
 from app.remote.worker import RemoteWorker
 from app.text.clean_text import clean_line
 from tests.app.fake_engine import Script

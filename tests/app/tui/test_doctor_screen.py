@@ -31,8 +31,6 @@ def examination() -> examine.Examination:
         needs=needs,
         fit=fit(needs, MEMORY, RATES, 4096),
         suggestions=tuple(found),
-        best=advice.best_suggestion(found),
-        memory_row=advice.row_for(MEMORY.total_bytes),
     )
 
 
