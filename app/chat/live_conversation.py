@@ -60,9 +60,8 @@ class LiveConversation:
         self.chat.start(system)
         self.turn_starts, self.n_tokens, self._n_dropped = (), 0, n_dropped
 
-    def take_up(self, turns: Sequence[PastTurn], n_dropped: int) -> list[int]:
-        """Take in what was said behind ``n_dropped`` turns that went; returns what the next prompt begins with."""
-        self._n_dropped = n_dropped
+    def take_up(self, turns: Sequence[PastTurn]) -> list[int]:
+        """Take in what was said since the start; returns what the next prompt begins with."""
         try:
             take_over(self.chat, self._model.tokenizer, turns, self._tags, self._tags_of_calls())
             ids = list(self.chat.opening_ids(""))

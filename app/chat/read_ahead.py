@@ -33,27 +33,24 @@ MAX_COUNT_S = 0.04
 
 
 class ReadAhead:
-    """Counts and reads for one worker, in the engine's thread."""
+    """Counts and reads for one open model. ``bring_back`` fills the cache from a saved state."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(
+        self, wire: Wire, session: Session, chat: ChatPrompt, bring_back: Callable[[Sequence[int]], object]
+    ) -> None:
+        self._wire, self._session, self._chat, self._bring_back = wire, session, chat, bring_back
         self._settled_tokens = 0
         self._slow_chars = MAX_CHARS
-        self._chat: ChatPrompt | None = None
+        self._is_first = True
 
     def settle(self, n_tokens: int) -> None:
         """Note that the cache holds ``n_tokens`` tokens of the conversation itself."""
         self._settled_tokens = n_tokens
         self._slow_chars = MAX_CHARS
 
-    def prepare(
-        self,
-        session: Session,
-        chat: ChatPrompt,
-        command: Prepare,
-        bring_back: Callable[[Sequence[int]], object] = lambda ids: None,
-    ) -> None:
-        """Count the text, and read it ahead if that is wanted; ``bring_back`` fills the cache from a saved state."""
+    def prepare(self, command: Prepare) -> None:
+        """Count the text, and read it ahead if that is wanted."""
+        session, chat = self._session, self._chat
         text = clean_text(command.text)
         if not text:
             if not session.has_lost(session.tokens[: self._settled_tokens + 1]):
@@ -67,18 +64,19 @@ class ReadAhead:
         ids = chat.add_user(text)
         chat.rewind(n_messages)
         # The first one of a model also builds what every later one uses, and what is asked next would pay for that.
-        is_first, self._chat = chat is not self._chat, chat
+        is_first, self._is_first = self._is_first, False
         if self._wire.now_s() - started_s > MAX_COUNT_S and not is_first and not command.is_settled:
             self._slow_chars = len(text)
-        self._report(session, command.text, ids)
+        self._report(command.text, ids)
         is_slow = len(text) >= self._slow_chars and not command.is_settled
         if command.read_ahead and len(ids) < session.n_ctx and not (is_slow or self._wire.idle_work.is_dropped):
             opening = chat.opening_ids(text)
             if command.is_settled:
-                bring_back(opening)
-            self._read(session, command.text, opening, ids)
+                self._bring_back(opening)
+            self._read(command.text, opening, ids)
 
-    def _read(self, session: Session, given: str, opening: list[int], ids: list[int]) -> None:
+    def _read(self, given: str, opening: list[int], ids: list[int]) -> None:
+        session = self._session
         if session.has_lost(opening):  # not worth all that would be computed again for what is still being typed
             return
         shared = session.reusable([*opening, -1])
@@ -90,29 +88,27 @@ class ReadAhead:
             with self._wire.idle_work.computing(session) as is_wanted:
                 if not is_wanted:
                     return
-                done = session.prefill(opening, on_progress=lambda *_: self._note_progress(session))
+                done = session.prefill(opening, on_progress=lambda *_: self._note_progress())
         except Exception as error:
             if exit_code_of(error) != exit_codes.INTERRUPTED:
                 raise
-            self._report(session, given, ids)
+            self._report(given, ids)
         else:
-            self._report(session, given, ids, done.fed, done.seconds)
+            self._report(given, ids, done.fed, done.seconds)
         finally:
             self._wire.update(activity=Activity.READY)
 
-    def _note_progress(self, session: Session) -> None:
+    def _note_progress(self) -> None:
         if self._wire.idle_work.is_dropped:
-            session.cancel()
+            self._session.cancel()
 
-    def _report(self, session: Session, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0) -> None:
-        shared = session.reusable(ids)
+    def _report(self, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0) -> None:
+        shared = self._session.reusable(ids)
         kept = min(shared, self._settled_tokens)
         self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
 
 
-def reread(
-    wire: Wire, session: Session, ids: list[int], save: Callable[[], object] = lambda: None
-) -> ConversationReread:
+def reread(wire: Wire, session: Session, ids: list[int], save: Callable[[], object]) -> ConversationReread:
     """Read what a conversation's next prompt will begin with, with progress, until done or cancelled.
 
     Args:

@@ -88,15 +88,13 @@ class Turns:
 
     def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
         """Open a model with a new conversation, or one that it ``keeps`` and reads first; False while busy."""
-        before, turns = self.conversation, self.conversation.turns()
-        state, n_dropped = self.journal.state_path, before.n_dropped // 2
-        command = commands.Load(path, before.system, turns, keeps, rereads, state, n_dropped)
-        if self.is_busy or not self._bridge.send(command):
+        said = self._said()
+        if self.is_busy or not self._bridge.send(commands.Load(path, said, keeps, rereads)):
             return False
         self._model_before, self.model = self.model, None
         if self._model_before is None and self.conversation.is_empty:  # it is this model's, also where it waits
             self.journal.note_model(path.stem, model_key(path))
-        self.is_loading, self.is_rereading = True, keeps and bool(turns) and rereads
+        self.is_loading, self.is_rereading = True, keeps and bool(said.turns) and rereads
         self.begins_anew = not keeps and not self.conversation.is_empty
         return True
 
@@ -133,9 +131,11 @@ class Turns:
     def _send_conversation(self) -> None:
         self._bridge.state_path = self.journal.state_path
         if self.model is not None:
-            conversation, state = self.conversation, self.journal.state_path
-            n_dropped = conversation.n_dropped // 2
-            self._bridge.send(commands.OpenConversation(conversation.system, conversation.turns(), state, n_dropped))
+            self._bridge.send(self._said())
+
+    def _said(self) -> commands.OpenConversation:
+        said = self.conversation
+        return commands.OpenConversation(said.system, said.turns(), self.journal.state_path, said.n_dropped // 2)
 
     def submit(self, text: str, folded: str = "") -> Admission:
         """Ask now, or wait in line. ``folded``: the text with its large pastes folded; "" where there are none."""

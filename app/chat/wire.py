@@ -121,7 +121,7 @@ class Wire:
         """In use; None while there is no model."""
         self.wishes: deque[ThreadsInUse] = deque(maxlen=1)
         """Other threads, as the screen's thread wishes them; the latest wish is the one that counts."""
-        self.grant_wish: Callable[[], None] = lambda: None
+        self.grant_wish: Callable[[], None] = self.wishes.clear
         """Called by the engine's thread wherever no step is being computed; costs nothing without a wish."""
         self.patience_s = FLUSH_S
         """Seconds that closing waits for the state of the cache to be on disk."""
@@ -132,6 +132,16 @@ class Wire:
     def is_stopped(self) -> bool:
         """Whether what runs is to end."""
         return self.cancelled.is_set() or self.closing.is_set()
+
+    def is_wanted(self) -> bool:
+        """Whether the engine's thread has something better to do than what nobody asked for."""
+        return self.closing.is_set() or not self.commands.empty()
+
+    def forget_model(self) -> None:
+        """No model is open any more."""
+        self.thinking, self.figures, self.grant_wish = "", EngineFigures(), self.wishes.clear
+        self.threads = self.tuning = None
+        self.tuning_conditions = Conditions()
 
     def update(self, **changes: Any) -> None:
         """Replace fields of the status."""

@@ -170,10 +170,8 @@ def test_what_is_asked_comes_before_a_system_prompt(tmp_path):
     is_wanted = threading.Event()
     model = Script().open_model()
     session = model.session()
-    states = SavedStates(
-        SimpleNamespace(state_path=None, state_trouble=""), files(tmp_path, reads_ahead=True), is_wanted.is_set
-    )
-    states.note_opened(model, session)
+    place = SimpleNamespace(state_path=None, state_trouble="")
+    states = SavedStates(place, files(tmp_path, reads_ahead=True), model, session, is_wanted.is_set)
     is_wanted.set()
     states.begin_with(list(range(100)))
     assert session.length == 0
@@ -186,19 +184,17 @@ def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
 
     model = Script().open_model()
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, StateFiles(broken, broken, broken, broken, tmp_path))
-    states.note_opened(model, model.session())
+    states = SavedStates(place, StateFiles(broken, broken, broken, broken, tmp_path), model, model.session())
     states.note_progress()
     assert "internal error" in place.state_trouble
     assert "not used" in states.bring_back([1], tmp_path / "kv.state").trouble
-    states.note_closing()
+    states.close()
 
 
 def test_without_files_nothing_is_kept(tmp_path):
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, None)
     model = Script().open_model()
-    states.note_opened(model, model.session())
+    states = SavedStates(place, None, model, model.session())
     states.note_progress()
     assert states.bring_back([1], tmp_path / "kv.state") == BroughtBack()
     states.begin_with([1] * 100)
@@ -346,8 +342,8 @@ def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path):
     place = SimpleNamespace(state_path=None, state_trouble="")
     newer = tmp_path / "kv.state.newer"
     newer.write_text("x")
-    states = SavedStates(place, dataclasses.replace(files(), restorable=refuse, earlier=lambda kind: [newer]))
-    states.note_opened(model, model.session())
+    refusing = dataclasses.replace(files(), restorable=refuse, earlier=lambda kind: [newer])
+    states = SavedStates(place, refusing, model, model.session())
     assert "another version" in states.bring_back([1], tmp_path / "kv.state").trouble
     assert newer.exists()
 
@@ -356,8 +352,7 @@ def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_p
     model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
     session, fresh = (model.session(n_ctx=2048) for _ in range(2))
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, state_files(built_in_settings()))
-    states.note_opened(model, session)
+    states = SavedStates(place, state_files(built_in_settings()), model, session)
     ids = list(range(3, 203)) * 6
     for at in range(0, len(ids), 100):
         session.feed(ids[at : at + 100])
@@ -372,17 +367,17 @@ def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_p
     fresh.feed(wanted[:500])
     fresh.feed(wanted[500:])
     assert session.feed([9]).tobytes() == fresh.feed([9]).tobytes()
-    states.note_closing(60)
+    states.close(60)
     model.close()
 
 
 def test_typed_text_that_is_dropped_leaves_a_cache_that_cannot_go_back(tmp_path):
     model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
     session = model.session(n_ctx=2048)
-    ahead = ReadAhead(SimpleNamespace())
+    ahead = ReadAhead(SimpleNamespace(), session, None, None)
     for settled, left in ((1150, 1150), (600, 1200)):
         session.prefill(list(range(3, 203)) * 6)
         ahead.settle(settled)
-        ahead.prepare(session, None, Prepare("", True))
+        ahead.prepare(Prepare("", True))
         assert session.length == left
     model.close()
