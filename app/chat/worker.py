@@ -72,9 +72,9 @@ class EngineWorker:
             commands.Prepare: self._read_ahead,
             commands.Read: self._read_opening,
             commands.MeasureBandwidth: self._measure_bandwidth,
-            commands.Tune: self._tune,
+            commands.Tune: self._tune_or_call,
             commands.Think: self._think,
-            commands.CallTools: self._call_tools,
+            commands.CallTools: self._tune_or_call,
         }
 
     @property
@@ -105,10 +105,13 @@ class EngineWorker:
         finally:
             self._wire.idle_work.end()
 
-    def _tune(self, opened: Opened, command: commands.Tune) -> None:
-        meter = self._wire.status.meter
+    def _tune_or_call(self, opened: Opened, command: commands.Tune | commands.CallTools) -> None:
+        meter = self._wire.status.meter  # the last reply's figures stay
         try:
-            opened.tuning.tune(command)
+            if isinstance(command, commands.Tune):
+                opened.tuning.tune(command)
+            else:
+                self._tools.call(command, opened.session)
         finally:
             self.settle(meter)
 
@@ -117,13 +120,6 @@ class EngineWorker:
         self._wire.thinking = str(opened.live.chat.thinking)
         trouble = opening.remember_thinking(opened.path, self._wire.thinking)
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
-
-    def _call_tools(self, opened: Opened, command: commands.CallTools) -> None:
-        meter = self._wire.status.meter
-        try:
-            self._tools.call(command, opened.session)
-        finally:
-            self.settle(meter)
 
     # ---- models
 

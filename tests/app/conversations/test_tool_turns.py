@@ -114,7 +114,7 @@ def test_tools_that_are_known_with_the_first_message_only_cost_no_token(
         chat.start(said.system)
         chat.tools = [TOOL] if knows_tools else []
         live = LiveConversation(model, cast(Any, SimpleNamespace(n_ctx=10_000, length=0)), chat)
-        live.take_up(said.turns(), 0)
+        live.take_up(said.turns())
         assert knows_tools or tools.offer(model, chat)
         begun = live.begin_turn(Ask("And Rome?"))
         assert begun is not None
@@ -152,7 +152,7 @@ def test_a_reply_becomes_a_call_when_its_results_come(process: TemplateProcess) 
     chat.start(said.system)
     model: Any = SimpleNamespace(tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None))
     live = LiveConversation(model, cast(Any, SimpleNamespace(n_ctx=10_000, length=0)), chat)
-    live.take_up(said.turns(), 0)
+    live.take_up(said.turns())
     assert chat.messages[-1].calls == ()
     answered = AnsweredCalls(reply.calls, reply.calls_at, results.results)
     begun = live.begin_turn(Ask(results.text, answered=answered))
