@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.chat.commands import AnsweredCalls, Ask, Command, Continue, ContinueEdited, Weigh
-from app.chat.context_room import MIN_REPLY_TOKENS, EarlierPart, NoRoomError, TurnPrompt, make_room, reply_room
+from app.chat.context_room import MIN_REPLY_TOKENS, EarlierPart, NoRoomError, TurnPrompt, make_room
 from app.chat.events import PromptWeighed
 from app.conversations.conversation import PastTurn
 from app.conversations.thinking import Thinking, answer_start, is_opening_of, tag_ids
@@ -77,7 +77,7 @@ class LiveConversation:
         if not isinstance(command, Ask) and (not chat.messages or chat.messages[-1].role != "assistant"):
             return None
         is_continued = isinstance(command, (Continue, ContinueEdited))
-        least_free = reply_room(n_ctx, is_continued, self._least_reply_tokens)
+        least_free = 1 if is_continued else max(1, min(self._least_reply_tokens, n_ctx // 8))
         prompt, before = make_room(chat, n_ctx, least_free, lambda n: self._build(command, n))
         # What was dropped stays dropped, whatever becomes of the turn that needed its room.
         self._before = before, self.n_tokens - prompt.dropped_tokens

@@ -69,10 +69,8 @@ class Turns:
         """One that the running turn's message did not fit with; it comes back if that does not fit alone either."""
         self._own_text = ""
         """The running turn's message without it."""
-        self._continued: ChatMessage | None = None
-        """The reply that goes on."""
-        self._is_edited = False
-        """Whether the user wrote the beginning of the running reply."""
+        self._asked: commands.Command | None = None
+        """What the running turn was asked with."""
 
     @property
     def is_busy(self) -> bool:
@@ -172,7 +170,6 @@ class Turns:
         if self.is_busy or self.model is None:
             return False
         self._replaced = self.conversation.cut(2 * n_turn + 1)
-        self._is_edited = True
         self._send(commands.ContinueEdited(text, n_turn, self._replaced[0].thinking))
         return True
 
@@ -216,9 +213,9 @@ class Turns:
         """Go on with the last reply; False when it is complete, there is none, or the engine is not free."""
         if self.is_busy or self.model is None or not self.can_continue:
             return False
-        self._continued = self.conversation.drop_reply()
-        self._replaced = [self._continued]
-        self._send(commands.Continue(self._continued.thinking))
+        begun = self.conversation.drop_reply()
+        self._replaced = [begun]
+        self._send(commands.Continue(begun.thinking))
         return True
 
     @property
@@ -293,16 +290,22 @@ class Turns:
             ids, raw = self._bridge.written
             self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
 
+    @property
+    def _is_edited(self) -> bool:
+        """Whether the user wrote the beginning of the running reply."""
+        return isinstance(self._asked, commands.ContinueEdited)
+
     def note_reply(self, done: GenerationFinished) -> ChatMessage:
         """The running reply has ended and counts as a turn."""
         self.is_answering, self.is_calling = False, bool(done.calls)
         figures = done.figures
-        if self._continued is not None and self._continued.figures is not None:
-            figures = self._continued.figures.continued_by(figures)
+        begun = self._replaced[0] if isinstance(self._asked, commands.Continue) else None
+        if begun is not None and begun.figures is not None:
+            figures = begun.figures.continued_by(figures)
         message = self.conversation.add_reply(self.growing.text, done.ending, figures, self.growing.thinking)
-        message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
+        message.is_edited = self._is_edited or (begun is not None and begun.is_edited)
         message.ids, message.raw, message.calls, message.calls_at = done.ids, done.raw, done.calls, done.calls_at
-        self._replaced, self._continued, self._is_edited = [], None, False
+        self._replaced = []
         self.joined = self._left_out = None
         self.journal.note_settled(self.conversation)
         self._wait_for_disk()
@@ -356,7 +359,7 @@ class Turns:
         return text
 
     def _restore(self) -> bool:
-        replaced, self._replaced, self._continued, self._is_edited = self._replaced, [], None, False
+        replaced, self._replaced = self._replaced, []
         if replaced and replaced[0].role is Role.USER:
             self.conversation.take_back_user()
         self.conversation.messages += replaced
@@ -372,6 +375,7 @@ class Turns:
         self._save_queue()
 
     def _send(self, command: commands.Command) -> None:
+        self._asked = command
         self.growing.begin_again()
         self.journal.note_asked(self.conversation, bool(self._replaced))
         self._wait_for_disk()

@@ -76,12 +76,13 @@ def lock(handle: int) -> Held:
     return Held.HERE
 
 
-def unlock(handle: int) -> None:
-    """Let go before the file is closed, where the system may take its time with that."""
+def let_go(handle: int) -> None:
+    """Close a file that may be locked, and unlock it before that, where the system may take its time with closing."""
     if fcntl is None and msvcrt is not None:
         with suppress(OSError):
             os.lseek(handle, _LOCKED_AT, os.SEEK_SET)
             msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+    os.close(handle)
 
 
 def note_holder(directory: Path) -> None:
@@ -185,22 +186,18 @@ class LogFile:
     @classmethod
     def create(cls, path: Path) -> LogFile:
         """Create an empty log in a directory that exists. Raises OSError: it cannot be created, or is there already."""
-        return cls._locked(path, os.open(path, _flags(os.O_CREAT | os.O_EXCL), 0o600))
+        return cls._locked(path, os.O_CREAT | os.O_EXCL)
 
     @classmethod
     def open(cls, path: Path) -> LogFile:
         """Open a log. Raises LogRefusedError: not the user's, no plain file, or in use; OSError: it cannot be."""
-        handle = os.open(path, _flags())
-        try:
-            _require_own_file(handle)
-        except BaseException:
-            os.close(handle)
-            raise
-        return cls._locked(path, handle)
+        return cls._locked(path)
 
     @classmethod
-    def _locked(cls, path: Path, handle: int) -> LogFile:
+    def _locked(cls, path: Path, flags: int = 0) -> LogFile:
+        handle = os.open(path, _flags(flags), 0o600)
         try:
+            _require_own_file(handle)
             held = lock(handle)
             if held is Held.ELSEWHERE:
                 holder = holder_of(path.parent)
@@ -263,8 +260,7 @@ class LogFile:
         """Let go of file and lock."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
-            unlock(handle)
-            os.close(handle)
+            let_go(handle)
 
     def _cut(self, size: int) -> None:
         if os.fstat(self._handle).st_size != size:
@@ -289,12 +285,9 @@ class LogFile:
 
 def read_only(path: Path) -> ReadLog:
     """Read a log without locking or mending it. Raises LogRefusedError: it cannot be used; OSError: nor be read."""
-    handle = os.open(path, safe_flags(os.O_RDONLY))
-    try:
-        _require_own_file(handle)
-        return read_log(_read_all(handle))
-    finally:
-        os.close(handle)
+    with os.fdopen(os.open(path, safe_flags(os.O_RDONLY)), "rb") as file:
+        _require_own_file(file.fileno())
+        return read_log(_read_all(file.fileno()))
 
 
 def is_in_use(path: Path) -> bool:
@@ -308,8 +301,7 @@ def is_in_use(path: Path) -> bool:
     except OSError:
         return False
     finally:
-        unlock(handle)
-        os.close(handle)
+        let_go(handle)
 
 
 def _flags(more: int = 0) -> int:

@@ -101,7 +101,7 @@ async def test_what_an_earlier_version_left_and_cannot_be_used_costs_a_line(cont
     place, _ = kept_states()
     for path in place.glob("*.kv"):
         path.unlink()
-    earlier = Store().state_path("000001").with_name(f"kv.state.{place.name}")
+    earlier = Store().root.joinpath("000001", f"kv.state.{place.name}")
     earlier.write_text(content)
     async with chatting() as driver:
         note = await driver.note("the saved state is not used")
@@ -120,7 +120,7 @@ async def test_a_state_of_an_earlier_version_comes_back_and_moves_into_the_tree(
     place, _ = kept_states()
     for path in place.glob("*.kv"):
         path.unlink()
-    earlier = Store().state_path("000001").with_name(f"kv.state.{place.name}")
+    earlier = Store().root.joinpath("000001", f"kv.state.{place.name}")
     earlier.write_text(json.dumps(tokens))
     async with chatting(script) as driver:
         await driver.note("tokens back in")
@@ -206,7 +206,7 @@ def test_the_state_used_longest_ago_goes_first_and_texts_stay(tmp_path):
     for _ in range(3):
         saved_talk(root, 1)
     store = Store(root)
-    files = [store.state_path(one).with_name("kv.state.m-f16") for one in store.ids()]
+    files = [store.root.joinpath(one, "kv.state.m-f16") for one in store.ids()]
     for directory, name in ((paths.prefixes_dir(), "a.state"), (paths.states_dir() / "m-f16", f"{0:032}-9-{1:032}.kv")):
         directory.mkdir(parents=True)
         files.append(directory / name)
@@ -233,14 +233,14 @@ def test_a_deleted_conversation_takes_along_what_it_alone_needed(tmp_path):
         (place / name).write_bytes(b"x")
     for own in (names[:2], names[1:]):
         saved_talk(root, 1)
-        notes = SegmentNotes(Store(root).state_path(Store(root).ids()[-1]), "m-f16")
+        notes = SegmentNotes(Store(root).root.joinpath(Store(root).ids()[-1], "kv.state"), "m-f16")
         for name in own * 2:
             notes.note(name)
     assert [entry.state_bytes for entry in Store(root).entries()] == [2, 2]
     assert Store(root).state_bytes(Store(root).ids()) == 3
     Store(root).delete("000001")
     assert [(place / name).exists() for name in names] == [False, True, True]
-    assert SegmentNotes(Store(root).state_path("000002"), "m-f16")._known == set(names[1:])
+    assert SegmentNotes(Store(root).root.joinpath("000002", "kv.state"), "m-f16")._known == set(names[1:])
 
 
 def test_what_a_deletion_left_goes_and_nothing_else(tmp_path):
@@ -283,7 +283,7 @@ def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
             go_on(monkeypatch, name)
     finally:
         journal.close(60)
-    assert Path(Store().state_path("000001")).parent.is_dir()
+    assert Store().root.joinpath("000001").is_dir()
 
 
 def test_a_session_that_cannot_be_written_is_refused_without_naming_another_program(monkeypatch):
