@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.wire import FLUSH_S
+from app.conversations.quota import earlier_states
 from app.conversations.segment_notes import SegmentNotes, note_model_name
+from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
@@ -57,14 +59,8 @@ class StateFiles:
     """Says how many tokens of those wanted a place would bring back."""
     writer: Callable[[Any, Path, Callable[[str], object]], StateWriter]
     """Begins to keep a session's state in a directory, and hands over the names of its segments."""
-    fingerprint: Callable[[Any], str]
-    """Names a model by its contents."""
-    root: Path | None
-    """Where the directories of all models are; None where the platform has no place."""
     may_read_prefix: Callable[[], bool] = bool
     """Whether the engine may work before anything was asked."""
-    earlier: Callable[[str], Iterable[Path]] = lambda kind: ()
-    """Lists files of earlier versions for one model and type of cache; some may not exist."""
 
 
 @record
@@ -158,7 +154,7 @@ class SavedStates:
             restored = files.restore(session, place, ids)
         except Exception as error:
             return BroughtBack(trouble=_put_aside(place, error))
-        if path is not None and place == path.with_name(f"{path.name}.{self._kind(files)}"):
+        if path is not None and place == path.with_name(f"{path.name}.{self._kind}"):
             self._replaced = place
         return BroughtBack(restored.tokens, restored.seconds)
 
@@ -170,7 +166,7 @@ class SavedStates:
         if files is None or len(ids) < least:
             return None, 0, ""
         try:
-            for place in self._places(files):
+            for place in self._places():
                 try:
                     n = files.restorable(self._session, place, ids)
                 except EngineError as error:
@@ -182,14 +178,14 @@ class SavedStates:
             trouble = f"the saved state is not used: {reason_in_a_line(error)}"
         return (best, most, trouble) if most >= least else (None, 0, trouble)
 
-    def _places(self, files: StateFiles) -> list[Path]:
+    def _places(self) -> list[Path]:
         """The directory, and files of earlier versions, those changed last first."""
         changed_s = {}
-        for path in files.earlier(self._kind(files)):
+        for path in earlier_states(Store(), self._kind):
             with suppress(OSError):
                 changed_s[path] = path.lstat().st_mtime
         newest = sorted(changed_s, key=lambda path: changed_s[path], reverse=True)
-        directory = self._directory(files)
+        directory = self._directory()
         return [*([directory] if directory is not None else []), *newest[:MOST_LOOKED_THROUGH]]
 
     def begin_with(self, ids: Sequence[int]) -> None:
@@ -201,9 +197,9 @@ class SavedStates:
         if session.reusable([*ids, -1]) == len(ids):
             return
         try:
-            if files.restorable(session, self._kept_in(files), ids) > session.reusable(ids):
+            if files.restorable(session, self._kept_in(), ids) > session.reusable(ids):
                 session.truncate(0)
-                files.restore(session, self._kept_in(files), ids)
+                files.restore(session, self._kept_in(), ids)
             if session.reusable([*ids, -1]) < len(ids) and files.may_read_prefix():
                 self._read_and_keep(files, session, ids)
         except Exception as error:
@@ -218,25 +214,26 @@ class SavedStates:
         if self._is_wanted():
             return
         session.prefill(ids, on_progress=give_way)
-        writer = files.writer(session, self._kept_in(files), str)
+        writer = files.writer(session, self._kept_in(), str)
         try:
             writer.note()
             writer.flush(NEW_PREFIX_FLUSH_S)
         finally:
             writer.close()
 
-    def _kind(self, files: StateFiles) -> str:
+    @property
+    def _kind(self) -> str:
         """Name of the model and the type of its cache: states of another kind cannot be restored."""
-        return f"{files.fingerprint(self._model)[:16]}-{self._session.kv_type}"
+        return f"{self._model.fingerprint[:16]}-{self._session.kv_type}"
 
-    def _directory(self, files: StateFiles) -> Path | None:
+    def _directory(self) -> Path | None:
         """The directory of this model and type of cache; None where it cannot be created."""
-        root = paths.private_directory(files.root)
-        return paths.private_directory(root / self._kind(files)) if root is not None else None
+        root = paths.private_directory(paths.states_dir())
+        return paths.private_directory(root / self._kind) if root is not None else None
 
-    def _kept_in(self, files: StateFiles) -> Path:
+    def _kept_in(self) -> Path:
         """The same, with the model's name beside the segments. Raises OSError: it cannot be created."""
-        directory = self._directory(files)
+        directory = self._directory()
         if directory is None:
             raise PermissionError(errno.EACCES, "the directory for saved states is not writable")
         note_model_name(directory, str(self._model.name))
@@ -246,8 +243,8 @@ class SavedStates:
         self._drop_writer()
         self._path = path
         if path is not None:
-            on_segment = SegmentNotes(path, self._kind(files)).note if self._notes else str
-            self._writer = files.writer(self._session, self._kept_in(files), on_segment)
+            on_segment = SegmentNotes(path, self._kind).note if self._notes else str
+            self._writer = files.writer(self._session, self._kept_in(), on_segment)
 
     def _drop_writer(self) -> None:
         writer, self._writer, self._path = self._writer, None, None

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.chat import saved_states
 from app.chat.commands import Prepare
 from app.chat.opening import state_files
 from app.chat.read_ahead import ReadAhead
@@ -171,11 +172,11 @@ def test_what_is_asked_comes_before_a_system_prompt(tmp_path):
     model = Script().open_model()
     session = model.session()
     place = SimpleNamespace(state_path=None, state_trouble="")
-    states = SavedStates(place, files(tmp_path, reads_ahead=True), model, session, is_wanted.is_set)
+    states = SavedStates(place, files(reads_ahead=True), model, session, is_wanted.is_set)
     is_wanted.set()
     states.begin_with(list(range(100)))
     assert session.length == 0
-    assert not list(tmp_path.rglob("*.kv"))
+    assert not list(paths.states_dir().rglob("*.kv"))
 
 
 def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
@@ -184,7 +185,7 @@ def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
 
     model = Script().open_model()
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, StateFiles(broken, broken, broken, broken, tmp_path), model, model.session())
+    states = SavedStates(place, StateFiles(broken, broken, broken), model, model.session())
     states.note_progress()
     assert "internal error" in place.state_trouble
     assert "not used" in states.bring_back([1], tmp_path / "kv.state").trouble
@@ -331,7 +332,7 @@ async def test_a_model_that_comes_back_because_the_next_failed_finds_its_state()
         assert note.startswith(f"resumed {n_before} of ")
 
 
-def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path):
+def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path, monkeypatch):
     class NewerError(EngineError):
         is_newer = True
 
@@ -342,8 +343,8 @@ def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path):
     place = SimpleNamespace(state_path=None, state_trouble="")
     newer = tmp_path / "kv.state.newer"
     newer.write_text("x")
-    refusing = dataclasses.replace(files(), restorable=refuse, earlier=lambda kind: [newer])
-    states = SavedStates(place, refusing, model, model.session())
+    monkeypatch.setattr(saved_states, "earlier_states", lambda store, kind: [newer])
+    states = SavedStates(place, dataclasses.replace(files(), restorable=refuse), model, model.session())
     assert "another version" in states.bring_back([1], tmp_path / "kv.state").trouble
     assert newer.exists()
 
