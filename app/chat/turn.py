@@ -97,7 +97,8 @@ class EngineTurn:
             if not self.reply.ids:
                 raise
             self._keep_reply()
-            self._wire.emit(GenerationFailed(reason_of(error), self.meter.figures(), self.ids(), self.text(), error))
+            broken_off = GenerationFinished(Ending.FAILED, self.meter.figures(), self.ids(), self.text())
+            self._wire.emit(GenerationFailed(reason_of(error), broken_off, error))
             return True
         ending = self.meter.ending
         if ending is Ending.STOPPED and not self.reply.ids:

@@ -129,7 +129,8 @@ class RemoteTurn:
         if not self._pieces:
             raise error
         self._text.finish()
-        self._emit(events.GenerationFailed(events.reason_of(error), self.meter.figures(), (), self.text(), error))
+        broken_off = events.GenerationFinished(self.meter.ending, self.meter.figures(), (), self.text())
+        self._emit(events.GenerationFailed(events.reason_of(error), broken_off, error))
         return True
 
     def _take(self, piece: Piece) -> None:

@@ -326,7 +326,7 @@ def test_a_broken_model_becomes_a_message_and_the_turn_does_not_count(engine, sc
     engine.bridge.send(Ask("hi"))
     failed = engine.wait_for(GenerationFailed)
     assert failed.reason == "model.gguf: the model computed NaN"
-    assert failed.figures is None
+    assert failed.broken_off is None
     script.fail_after_tokens = None
     assert engine.ask("hi").ending is Ending.COMPLETE
 
@@ -336,7 +336,7 @@ def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
     script.fail_after_tokens, script.generate_error = 2, BrokenModelError("NaN")
     engine.bridge.send(Ask("hi"))
     failed = engine.wait_for(GenerationFailed)
-    assert failed.figures.tokens == 2
+    assert failed.broken_off.figures.tokens == 2
 
 
 def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
