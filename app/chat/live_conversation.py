@@ -248,7 +248,9 @@ def edited_ids(
 
     ``opening``: the last words of the prompt, which may open a thinking block; ``spelled``: control tokens in the text.
     """
-    text = reply_text(tokenizer, ids, spelled, is_whole=True)
+    stream, cleaner = tokenizer.stream(spelled), TextCleaner()
+    pieces = [cleaner.push(stream.push(token_id)) for token_id in ids]
+    text = "".join([*pieces, cleaner.push(stream.flush()), cleaner.flush()])
     start = answer_start(text, opened_by(opening))
     if edited == text[start:]:
         return list(ids)
@@ -259,13 +261,6 @@ def edited_ids(
     n_ids, chars = kept[-1] if kept else _Boundary(0, 0)
     rest = wanted[chars:]
     return [*ids[:n_ids], *(tokenizer.encode_text(rest, after_special=False) if rest else ())]
-
-
-def reply_text(tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int] = (), is_whole: bool = False) -> str:
-    """Return the cleaned text of a reply; one that is not whole has no text for a character it only began."""
-    stream, cleaner = tokenizer.stream(spelled), TextCleaner()
-    text = "".join(cleaner.push(stream.push(token_id)) for token_id in ids)
-    return text + cleaner.push(stream.flush()) + cleaner.flush() if is_whole else text
 
 
 def _boundaries(tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int], wanted: str) -> Iterator[_Boundary]:

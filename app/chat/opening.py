@@ -203,11 +203,6 @@ def check_kernels(model: Model) -> None:
     check_model(model)
 
 
-def has_chat_template(model: Model) -> bool:
-    """Whether the file brings a template that works: without one it is hardly a chat model."""
-    return model.chat_template.source is not None and model.chat_template.notice is None
-
-
 def cpu_level() -> str:
     """Return the name of the instruction level that the kernels are compiled for."""
     from engine import LEVEL

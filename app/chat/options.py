@@ -66,8 +66,3 @@ class ChatOptions:
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
     remote: Callable[[Wire, ChatOptions], Worker] | None = None
     """Called in the engine's thread: makes who talks to servers; None where none are used."""
-
-    @property
-    def longest_reply_tokens(self) -> int:
-        """Longest reply in tokens; 0 for no limit but the context."""
-        return self.generation.max_tokens if self.generation is not None else self.settings.sampling.max_tokens

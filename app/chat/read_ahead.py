@@ -6,7 +6,8 @@ cache. With another model the whole conversation is read again, since its vocabu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat.context_room import MIN_REPLY_TOKENS
@@ -20,6 +21,7 @@ from app.text.figures import count
 
 if TYPE_CHECKING:
     from app.chat.commands import Prepare
+    from app.chat.saved_states import SavedStates
     from app.chat.wire import Wire
     from engine import Session
     from engine.prompt.chat_prompt import ChatPrompt
@@ -33,12 +35,10 @@ MAX_COUNT_S = 0.04
 
 
 class ReadAhead:
-    """Counts and reads for one open model. ``bring_back`` fills the cache from a saved state."""
+    """Counts and reads for one open model."""
 
-    def __init__(
-        self, wire: Wire, session: Session, chat: ChatPrompt, bring_back: Callable[[Sequence[int]], object]
-    ) -> None:
-        self._wire, self._session, self._chat, self._bring_back = wire, session, chat, bring_back
+    def __init__(self, wire: Wire, session: Session, chat: ChatPrompt, states: SavedStates) -> None:
+        self._wire, self._session, self._chat, self._states = wire, session, chat, states
         self._settled_tokens = 0
         self._slow_chars = MAX_CHARS
         self._is_first = True
@@ -72,7 +72,7 @@ class ReadAhead:
         if command.read_ahead and len(ids) < session.n_ctx and not (is_slow or self._wire.idle_work.is_dropped):
             opening = chat.opening_ids(text)
             if command.is_settled:
-                self._bring_back(opening)
+                self._states.bring_back(opening)
             self._read(command.text, opening, ids)
 
     def _read(self, given: str, opening: list[int], ids: list[int]) -> None:
@@ -107,33 +107,35 @@ class ReadAhead:
         kept = min(shared, self._settled_tokens)
         self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
 
+    def reread(self, ids: list[int], state: Path | None = None) -> ConversationReread:
+        """Read what a conversation's next prompt will begin with, with progress, until done or cancelled, and keep it.
 
-def reread(wire: Wire, session: Session, ids: list[int], save: Callable[[], object]) -> ConversationReread:
-    """Read what a conversation's next prompt will begin with, with progress, until done or cancelled.
+        Args:
+            ids: the cache or the disk may hold some of it; without room for a reply behind it, nothing is read.
+            state: as of ``SavedStates.bring_back``.
+        """
+        wire, session = self._wire, self._session
+        back = self._states.bring_back(ids, state)  # this model may have had the conversation before
+        n_ready = session.reusable([*ids, -1])
+        done = ConversationReread(0, len(ids), 0.0, back.trouble, min(back.tokens, n_ready))
+        if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:
+            sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {session.n_ctx:,}"
+            return replace(done, trouble=f"{sizes}: the oldest turns go with the next message")
+        meter, unread = ReplyMeter(len(ids), wire.now_s), len(ids) - n_ready
 
-    Args:
-        ids: the cache may hold some of it; without room for a reply behind it, nothing is read.
-        save: called between two steps, where what is read is kept.
-    """
-    n_ready = session.reusable([*ids, -1])
-    if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:
-        sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {session.n_ctx:,}"
-        return ConversationReread(0, len(ids), 0.0, f"{sizes}: the oldest turns go with the next message")
-    meter, unread = ReplyMeter(len(ids), wire.now_s), len(ids) - n_ready
+        def note_progress(done: int, total: int) -> None:
+            if wire.cancelled.is_set():
+                session.cancel()
+            self._states.note_progress()
+            meter.note_read(done)
+            wire.step(done=done, total=total, context_used=session.length)
 
-    def note_progress(done: int, total: int) -> None:
-        if wire.cancelled.is_set():
-            session.cancel()
-        save()
-        meter.note_read(done)
-        wire.step(done=done, total=total, context_used=session.length)
-
-    wire.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=unread)
-    try:
-        with wire.running(session):
-            if unread and not wire.cancelled.is_set():
-                session.prefill(ids, on_progress=note_progress)
-    except Exception as error:
-        if exit_code_of(error) != exit_codes.INTERRUPTED:
-            raise
-    return ConversationReread(min(session.length, len(ids)), len(ids), wire.now_s() - meter.started_s)
+        wire.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=unread)
+        try:
+            with wire.running(session):
+                if unread and not wire.cancelled.is_set():
+                    session.prefill(ids, on_progress=note_progress)
+        except Exception as error:
+            if exit_code_of(error) != exit_codes.INTERRUPTED:
+                raise
+        return replace(done, read_tokens=min(session.length, len(ids)), read_s=wire.now_s() - meter.started_s)

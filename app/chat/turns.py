@@ -287,7 +287,7 @@ class Turns:
             # Of a new conversation it is known only by now.
             self._bridge.state_path = self.journal.state_path
         if self.is_answering and (text or thought):
-            ids, raw = self._bridge.written
+            ids, raw = self._bridge.written()
             self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
 
     @property

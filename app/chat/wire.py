@@ -79,14 +79,12 @@ class Stoppable(Protocol):
         """End it; any thread may ask."""
 
 
-class Written(Protocol):
-    """The reply that is being written, with the beginning that it goes on from."""
+Written = tuple[tuple[int, ...], str]
+"""Tokens of a reply so far, with the beginning that it goes on from, and their text, uncleaned."""
 
-    def ids(self) -> tuple[int, ...]:
-        """Its tokens so far."""
 
-    def text(self) -> str:
-        """Their text, uncleaned."""
+def _nothing() -> Written:
+    return (), ""
 
 
 class Wire:
@@ -103,8 +101,8 @@ class Wire:
         self.closing = threading.Event()
         self.work: Stoppable | None = None
         """What runs and may be stopped."""
-        self.turn: Written | None = None
-        """The running reply as far as it is written."""
+        self.written: Callable[[], Written] = _nothing
+        """Returns the running reply as far as it is written."""
         self.thinking = ""
         """How much the open model is asked to think; "" while none is open."""
         self.idle_work = IdleWork()
@@ -153,21 +151,15 @@ class Wire:
         self.update(**changes)
 
     @contextmanager
-    def running(self, work: Stoppable, turn: Written | None = None) -> Iterator[None]:
+    def running(self, work: Stoppable, written: Callable[[], Written] = _nothing) -> Iterator[None]:
         """Let work be stopped meanwhile, and a reply be read."""
-        self.work, self.turn = work, turn
+        self.work, self.written = work, written
         if self.cancelled.is_set():  # asked for in the moment before the work could be seen
             work.cancel()
         try:
             yield
         finally:
-            self.work = self.turn = None
-
-    @property
-    def written(self) -> tuple[tuple[int, ...], str]:
-        """Tokens of the running reply, and what they say, uncleaned; nothing while none runs."""
-        turn = self.turn
-        return (turn.ids(), turn.text()) if turn is not None else ((), "")
+            self.work, self.written = None, _nothing
 
     def emit(self, event: Event) -> None:
         """Hand an event to the screen."""

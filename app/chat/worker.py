@@ -13,7 +13,7 @@ from app.chat.context_room import NoRoomError, TurnPrompt
 from app.chat.events import reason_of
 from app.chat.live_conversation import LiveConversation
 from app.chat.options import ChatOptions
-from app.chat.read_ahead import ReadAhead, reread
+from app.chat.read_ahead import ReadAhead
 from app.chat.reply import ReplyMeter
 from app.chat.saved_states import SavedStates
 from app.chat.status import Activity, EngineStatus
@@ -200,7 +200,7 @@ class EngineWorker:
         measures = EngineMeasures(wire, self._history, model, session)
         tuning = EngineTuning(wire, options, model, session, measures.note_weights)
         states = SavedStates(wire, self._state_files, model, session, wire.is_wanted)
-        ahead = ReadAhead(wire, session, chat, states.bring_back)
+        ahead = ReadAhead(wire, session, chat, states)
         return Opened(path, model, session, live, measures, tuning, states, ahead)
 
     def _open_conversation(self, opened: Opened, said: commands.OpenConversation, rereads: bool = False) -> None:
@@ -238,11 +238,7 @@ class EngineWorker:
     def _read(self, opened: Opened, begin: Callable[[], list[int]], state: Path | None = None) -> None:
         """Read what a prompt will ``begin`` with, and keep that; what goes wrong does not cost the model."""
         try:
-            ids = begin()
-            back = opened.states.bring_back(ids, state)  # this model may have had the conversation before
-            restored = min(back.tokens, opened.session.reusable([*ids, -1]))
-            done = reread(self._wire, opened.session, ids, opened.states.note_progress)
-            done = replace(done, restored_tokens=restored, trouble=done.trouble or back.trouble)
+            done = opened.ahead.reread(begin(), state)
         except BaseException as error:
             done = events.ConversationReread(0, 0, 0.0, reason_of(error))
         opened.live.n_tokens = opened.session.length
@@ -345,7 +341,7 @@ class EngineWorker:
 
     def _answer(self, opened: Opened, turn: EngineTurn, asked_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
-        with opened.measures.of_reply(turn.meter, asked_s), self._wire.running(turn.reply, turn):
+        with opened.measures.of_reply(turn.meter, asked_s), self._wire.running(turn.reply, turn.written):
             is_kept = turn.run()
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
             self._prefill_tps = turn.meter.prefill_tps

@@ -42,7 +42,7 @@ class Journal:
     """Saves one conversation at a time; without a store nothing. ``clock_text``: the wall time, for display."""
 
     def __init__(self, store: Store | None = None, clock_text: Callable[[], str] = now_text) -> None:
-        self._store, self._clock_text = store, clock_text
+        self._store, self.clock_text = store, clock_text
         self._keeper: Keeper | None = None
         self._former: list[Keeper] = []
         """Of conversations that were left, until all of them is saved: they go on trying."""
@@ -81,14 +81,9 @@ class Journal:
         self._saved = replace(saved, title=saved.shown_title, conversation=written, waiting=list(saved.waiting))
         self._keeper = Keeper(lambda: log, log)
         if not saved.has_head:
-            self._keeper.add(head_record(saved.conversation.system, self._clock_text()), is_durable=False)
+            self._keeper.add(head_record(saved.conversation.system, self.clock_text()), is_durable=False)
         if saved.is_end_lost:  # or what comes next would stand behind this as if nothing had been between them
             self._keeper.add({**self._first(len(written.messages), "keep"), "lost": True}, is_durable=False)
-
-    @property
-    def now_text(self) -> str:
-        """The wall time, for display."""
-        return self._clock_text()
 
     def note_model(self, name: str, path: str) -> None:
         """Note the name and path of the model that answers from now on."""
@@ -269,7 +264,7 @@ class Journal:
             if message.role is Role.USER and message.text in saved.waiting[:1]:
                 del saved.waiting[0]
             order = self._count_use() if message is messages[-1] and conversation.awaits_reply else 0
-            record = {**message_record(message, order, self._clock_text()), "on": saved.links[-1]}
+            record = {**message_record(message, order, self.clock_text()), "on": saved.links[-1]}
             saved.links.append(linked(saved.links[-1], checksum_of(self._add(conversation, record))))
         self.note_dropped(conversation)
 
@@ -293,7 +288,7 @@ class Journal:
         saved, self._is_new = self._saved, True
         first = title_of(next((message.folded or message.text for message in conversation.messages), waiting))
         renamed = saved.title or (f"{first} (copy)" if saved.forked_from else "")
-        saved.title, saved.began = renamed or first, self._clock_text()
+        saved.title, saved.began = renamed or first, self.clock_text()
         self._add(conversation, head_record(conversation.system, saved.began, saved.forked_from), is_durable=False)
         if renamed:
             self._add(conversation, {"k": "title", "text": renamed}, is_durable=False)
@@ -311,7 +306,7 @@ class Journal:
     def _add(self, conversation: Conversation, record: Record, is_durable: bool = True) -> bytes:
         assert self._keeper is not None
         model, model_path = self._model if any(self._model) else (self._saved.model, self._saved.model_path)
-        told = replace(self._saved, conversation=conversation, changed=self._clock_text())
+        told = replace(self._saved, conversation=conversation, changed=self.clock_text())
         self._keeper.summary = summary_of(replace(told, model=model, model_path=model_path))
         return self._keeper.add(record, is_durable)
 

@@ -118,12 +118,13 @@ class ReadLog:
     saved: Saved
     good_bytes: int
     """Behind these nothing was read."""
-    is_torn: bool = False
-    """What follows is a last record that was not finished."""
-    is_damaged: bool = False
-    """What follows is lost."""
     n_damaged_lines: int = 0
-    """Lines before that which say nothing, or nothing that can be so."""
+    """Lines which say nothing, or nothing that can be so."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it can hardly be a log, and reading stopped."""
+        return self.n_damaged_lines > MOST_DAMAGED_LINES
 
     @property
     def damage(self) -> str:
@@ -154,10 +155,7 @@ class ReadLog:
 def read_log(content: bytes) -> ReadLog:
     """Read every sound line, but what cannot stand without others. Raises LogRefusedError: a newer version's."""
     replay, pos, good_bytes, n_damaged = Replay(), 0, 0, 0
-    while pos < len(content):
-        end = content.find(b"\n", pos)
-        if end < 0:
-            return ReadLog(replay.finish(), pos, is_torn=True, n_damaged_lines=n_damaged)
+    while n_damaged <= MOST_DAMAGED_LINES and (end := content.find(b"\n", pos)) >= 0:
         line, pos = content[pos:end], end + 1
         try:
             record = read_record(line)
@@ -168,11 +166,9 @@ def read_log(content: bytes) -> ReadLog:
         except UnsoundRecordError:
             replay.note_lost()
             n_damaged += 1
-            if n_damaged > MOST_DAMAGED_LINES:
-                return ReadLog(replay.finish(), good_bytes, is_damaged=True, n_damaged_lines=n_damaged)
         except NewerVersionError:
             raise LogRefusedError("written by a newer version of the program: left as it is") from None
-    return ReadLog(replay.finish(), pos, n_damaged_lines=n_damaged)
+    return ReadLog(replay.finish(), good_bytes if n_damaged > MOST_DAMAGED_LINES else pos, n_damaged)
 
 
 class LogFile:
@@ -220,8 +216,7 @@ class LogFile:
             copy = self._set_aside(content)
             self._cut(found.good_bytes)
             return found, f"{self.path.parent.name}: damaged from byte {found.good_bytes} on; a copy is in {copy.name}"
-        if found.is_torn:
-            self._cut(found.good_bytes)
+        self._cut(found.good_bytes)  # a last record that was not finished goes
         return found, found.damage
 
     def append(self, lines: Sequence[bytes]) -> None:

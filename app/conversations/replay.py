@@ -184,9 +184,9 @@ class Replay:
     """Takes records in order; what it has understood so far is always whole."""
 
     def __init__(self) -> None:
-        self.saved = Saved()
+        self.saved = Saved(has_head=False)
         self._linked = LinkedMessages(self.saved.conversation)
-        self._has_begun = self._has_head = False
+        self._has_begun = False
         self._is_unsure = False
         """Whether something was lost since the last record that says what it was written behind."""
         self._part: _Part | None = None
@@ -229,7 +229,7 @@ class Replay:
         conversation.drop_gaps()
         conversation.note_sources()
         conversation.is_cut_off = conversation.awaits_reply
-        saved.links, saved.has_head, saved.is_end_lost = self._linked.links, self._has_head, self._is_unsure
+        saved.links, saved.is_end_lost = self._linked.links, self._is_unsure
         saved.lost_behind = [n for n in saved.lost_behind if n <= len(self._messages)]
         return saved
 
@@ -240,18 +240,17 @@ class Replay:
     def _head(self, record: Record, _: int) -> None:
         version: int = record.get("version", 0)
         # A second one is of a log that had lost its own, and was gone on with.
-        _require(not self._has_head and record.get("format") == FORMAT and type(version) is int and version >= 1)
+        _require(not self.saved.has_head and record.get("format") == FORMAT and type(version) is int and version >= 1)
         if version > VERSION:
             raise NewerVersionError
         system = record.get("system")
         self.saved.conversation.system = clean_text(_text(record, "system")) if system is not None else None
         self.saved.began = self.saved.changed = _line(record, "at")
         self.saved.forked_from = _line(record, "from")
-        self._has_head = True
+        self.saved.has_head = True
 
     def _model(self, record: Record, _: int) -> None:
-        name, path = _line(record, "name"), _text(record, "path")[:_MOST_PATH_CHARS]
-        self.saved.model, self.saved.model_path = name, path
+        self.saved.model, self.saved.model_path = _line(record, "name"), _text(record, "path")[:_MOST_PATH_CHARS]
 
     def _say(self, record: Record, checksum: int) -> None:
         text, folded = clean_text(_text(record, "text")), clean_text(_text(record, "folded"))

@@ -173,7 +173,7 @@ class RemoteWorker:
         request = {"model": opened.model.name, **request, **self._how()}
         turn = RemoteTurn(self._wire, exchange, path, request, asked.begun, self._options.tells_pieces)
         try:
-            with self._wire.running(exchange, turn):
+            with self._wire.running(exchange, turn.written):
                 is_answered = turn.run()
             if is_answered and not isinstance(command, commands.Complete):
                 self._turns = (*asked.before, PastTurn(asked.question, turn.answer))
