@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -180,13 +180,8 @@ class SavedStates:
 
     def _places(self) -> list[Path]:
         """The directory, and files of earlier versions, those changed last first."""
-        changed_s = {}
-        for path in earlier_states(Store(), self._kind):
-            with suppress(OSError):
-                changed_s[path] = path.lstat().st_mtime
-        newest = sorted(changed_s, key=lambda path: changed_s[path], reverse=True)
-        directory = self._directory()
-        return [*([directory] if directory is not None else []), *newest[:MOST_LOOKED_THROUGH]]
+        directory, earlier = self._directory(), earlier_states(Store(), self._kind)
+        return [*([directory] if directory is not None else []), *earlier[:MOST_LOOKED_THROUGH]]
 
     def begin_with(self, ids: Sequence[int]) -> None:
         """A conversation begins with these tokens: bring them back, or read and keep them while nothing is asked."""
@@ -214,12 +209,9 @@ class SavedStates:
         if self._is_wanted():
             return
         session.prefill(ids, on_progress=give_way)
-        writer = files.writer(session, self._kept_in(), str)
-        try:
+        with closing(files.writer(session, self._kept_in(), str)) as writer:
             writer.note()
             writer.flush(NEW_PREFIX_FLUSH_S)
-        finally:
-            writer.close()
 
     @property
     def _kind(self) -> str:

@@ -100,8 +100,7 @@ class EngineWorker:
     def _read_ahead(self, opened: Opened, command: commands.Prepare) -> None:
         try:
             reads = command.read_ahead and not self._tools.may_change(opened.model)
-            command = replace(command, read_ahead=reads)
-            opened.ahead.prepare(command)
+            opened.ahead.prepare(replace(command, read_ahead=reads))
         finally:
             self._wire.idle_work.end()
 

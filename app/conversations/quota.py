@@ -37,14 +37,18 @@ def saved_files(store: Store) -> list[SavedFile]:
     from engine.saved_state import stored_in  # NumPy, which no first frame waits for
 
     earlier = [file for one in store.ids() for file in store.state_files(one) if not file.name.endswith(SUFFIX)]
+    segments = [[SavedFile(one.used_s, one.path, one.n_bytes) for one in stored_in(place)] for place in kinds()]
+    return list(heapq.merge(_existing([*earlier, *_prefixes()]), *segments, key=lambda one: one.used_s))
+
+
+def _existing(paths: Iterable[Path]) -> list[SavedFile]:
+    """Return the files that exist, used longest ago first."""
     found = []
-    for path in [*earlier, *_prefixes()]:
+    for path in paths:
         with suppress(OSError):
             about = path.lstat()
             found.append(SavedFile(about.st_mtime, path, about.st_size))
-    found.sort(key=lambda one: one.used_s)
-    segments = [[SavedFile(one.used_s, one.path, one.n_bytes) for one in stored_in(place)] for place in kinds()]
-    return list(heapq.merge(found, *segments, key=lambda one: one.used_s))
+    return sorted(found, key=lambda one: one.used_s)
 
 
 def drop(files: Iterable[SavedFile], excess_bytes: int) -> int:
@@ -66,9 +70,9 @@ def kinds() -> list[Path]:
 
 
 def earlier_states(store: Store, kind: str) -> list[Path]:
-    """Return files that earlier versions kept for a model and type of cache; some may not exist."""
+    """Return files that earlier versions kept for a model and type of cache, those changed last first."""
     prefixes = [path for path in _prefixes() if path.name.startswith(f"{kind}-")]
-    return [*store.states_of_kind(kind), *prefixes]
+    return [one.path for one in reversed(_existing([*store.states_of_kind(kind), *prefixes]))]
 
 
 def _prefixes() -> list[Path]:

@@ -57,6 +57,8 @@ class Entry:
     """Sizes of the conversation and of the saved states of its cache, shared ones included."""
     trouble: str = ""
     """Why it cannot be opened; "" if it can."""
+    snippet: str = ""
+    """Words that were searched, in their place in the text, clean and of one line; "" where the title has them."""
 
     @property
     def last_use(self) -> tuple[int, str]:

@@ -487,7 +487,7 @@ async def listed(driver: Driver, *questions: str) -> ConversationsScreen:
     assert isinstance(screen, ConversationsScreen)
     await driver.until(lambda: len(screen._list.items()) == len(questions))
     await driver.pilot.press("down")
-    await driver.until(lambda: screen.highlighted().entry.id == f"{len(questions) - 1:06}")
+    await driver.until(lambda: screen.highlighted().id == f"{len(questions) - 1:06}")
     return screen
 
 
@@ -497,10 +497,10 @@ async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_t
         screen = await listed(driver, "first", "second", "third")
         await driver.pilot.press(*keys[:-1])
         screen._list._found = Found(
-            tuple(hit for hit in screen._list.items() if hit.entry.id == "000001")
+            tuple(hit for hit in screen._list.items() if hit.id == "000001")
         )  # a search goes on
         screen.show()
-        assert screen.highlighted().entry.id == "000001"
+        assert screen.highlighted().id == "000001"
         if keys[-1] == "y":
             await driver.until(lambda: "Delete second?" in driver.screen_text())
         await driver.pilot.press(keys[-1])
