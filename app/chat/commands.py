@@ -154,11 +154,9 @@ class ContinueEdited(Command):
 
 @record
 class Weigh(Command):
-    """Compute the cost of ``Ask``, or of ``ContinueEdited``, with the same values; changes nothing."""
+    """Compute what a turn would cost; changes nothing."""
 
-    text: str
-    n_turn: int
-    is_reply: bool = False
+    turn: Ask | ContinueEdited
 
 
 @record

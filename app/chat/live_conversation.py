@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.chat.commands import AnsweredCalls, Ask, Command, Continue, ContinueEdited, Weigh
+from app.chat.commands import AnsweredCalls, Ask, Command, Continue, ContinueEdited
 from app.chat.context_room import MIN_REPLY_TOKENS, EarlierPart, NoRoomError, TurnPrompt, make_room
 from app.chat.events import PromptWeighed
 from app.conversations.conversation import PastTurn
@@ -61,9 +61,23 @@ class LiveConversation:
         self.turn_starts, self.n_tokens, self._n_dropped = (), 0, n_dropped
 
     def take_up(self, turns: Sequence[PastTurn]) -> list[int]:
-        """Take in what was said since the start; returns what the next prompt begins with."""
+        """Take in what was said since the start, in this model's tokens; returns what the next prompt begins with.
+
+        What the template refuses stands there all the same: turns count here as on the screen, and it is the next
+        prompt that is refused, until the user changes the message.
+        """
+        chat, tokenizer, is_refused = self.chat, self._model.tokenizer, False
         try:
-            take_over(self.chat, self._model.tokenizer, turns, self._tags, self._tags_of_calls())
+            for turn in turns:
+                if turn.results:
+                    chat.add_results(turn.results)
+                else:
+                    chat.add_unrendered(turn.question)
+                is_refused = is_refused or not _renders(chat)
+                if _says(tokenizer, turn, self._tags) or _says(tokenizer, turn, self._tags_of_calls()):
+                    chat.add_reply(list(turn.ids), turn.raw, turn.calls, turn.raw[: turn.calls_at].rstrip())
+                else:
+                    chat.add_reply(tokenizer.encode(turn.reply, bos=False, special=False), turn.reply, turn.calls)
             ids = list(self.chat.opening_ids(""))
             self.n_tokens = len(ids)
         finally:
@@ -104,19 +118,15 @@ class LiveConversation:
             self.n_tokens = before[1]
         self.turn_starts = tuple(self.chat.turn_starts())
 
-    def weigh(self, command: Weigh, reusable: Callable[[Sequence[int]], int]) -> PromptWeighed:
+    def weigh(self, turn: Ask | ContinueEdited, reusable: Callable[[Sequence[int]], int]) -> PromptWeighed:
         """Find out what a turn would cost; ``reusable``: how many tokens of a prompt need not be computed."""
         saved = self.chat.save()
         try:
-            if command.is_reply:
-                ids = self._edit_reply(command.text, command.n_turn, self._n_dropped, None).all_ids
-            else:
-                self._rewind(command.n_turn - self._n_dropped)
-                ids = self.chat.add_user(command.text)
+            ids = self._build(turn, 0).all_ids
         finally:
             self.chat.restore(saved)
         kept = reusable(ids)
-        return PromptWeighed(command.text, kept, self._session.length - kept, len(ids) - kept)
+        return PromptWeighed(turn.text, kept, self._session.length - kept, len(ids) - kept)
 
     def _build(self, command: Command, dropped_turns: int) -> TurnPrompt:
         chat, n_dropped = self.chat, self._n_dropped + dropped_turns
@@ -174,31 +184,6 @@ class LiveConversation:
         """Keep the first turns, and the system message."""
         messages = self.chat.messages
         self.chat.rewind(2 * n_turns + (bool(messages) and messages[0].role == "system"))
-
-
-def take_over(
-    chat: ChatPrompt,
-    tokenizer: Tokenizer,
-    turns: Sequence[PastTurn],
-    tags: Collection[int] = (),
-    tags_of_calls: Collection[int] = (),
-) -> None:
-    """Put questions and replies into a conversation that has none yet, in this model's tokens.
-
-    What the template refuses stands there all the same: turns count here as on the screen, and it is the next prompt
-    that is refused, until the user changes the message. ``tags_of_calls``: ``tags`` where tools were known.
-    """
-    is_refused = False
-    for turn in turns:
-        if turn.results:
-            chat.add_results(turn.results)
-        else:
-            chat.add_unrendered(turn.question)
-        is_refused = is_refused or not _renders(chat)
-        if _says(tokenizer, turn, tags) or _says(tokenizer, turn, tags_of_calls):
-            chat.add_reply(list(turn.ids), turn.raw, turn.calls, turn.raw[: turn.calls_at].rstrip())
-        else:
-            chat.add_reply(tokenizer.encode(turn.reply, bos=False, special=False), turn.reply, turn.calls)
 
 
 def _renders(chat: ChatPrompt) -> bool:

@@ -175,7 +175,8 @@ class Turns:
 
     def weigh_edit(self, text: str, n_turn: int, is_reply: bool = False) -> bool:
         """Ask the engine what that would cost; the answer is a ``PromptWeighed``."""
-        return not self.is_busy and self.model is not None and self._bridge.send(commands.Weigh(text, n_turn, is_reply))
+        turn = commands.ContinueEdited(text, n_turn) if is_reply else commands.Ask(text, keep_turns=n_turn)
+        return not self.is_busy and self.model is not None and self._bridge.send(commands.Weigh(turn))
 
     def ask_next(self) -> bool:
         """Ask what has waited longest; False when nothing waits or the engine is not free."""

@@ -347,7 +347,7 @@ class EngineWorker:
         return is_kept
 
     def _weigh(self, opened: Opened, command: commands.Weigh) -> None:
-        weighed = opened.live.weigh(command, opened.states.reusable)
+        weighed = opened.live.weigh(command.turn, opened.states.reusable)
         self._wire.emit(replace(weighed, read_s=self._seconds_to_read(weighed.read_tokens)))
 
     def _examine(self, command: commands.Examine) -> None:

@@ -28,12 +28,7 @@ class EngineTuning:
     """Tuning of an open model. ``on_weights_moved``: called when its weights lie elsewhere in memory."""
 
     def __init__(
-        self,
-        wire: Wire,
-        options: ChatOptions,
-        model: Model,
-        session: Session,
-        on_weights_moved: Callable[[], None],
+        self, wire: Wire, options: ChatOptions, model: Model, session: Session, on_weights_moved: Callable[[], None]
     ) -> None:
         self._wire, self._options, self._model, self._session = wire, options, model, session
         self._on_weights_moved = on_weights_moved

@@ -108,7 +108,7 @@ def test_kernels_are_tuned_behind_a_reply_until_that_was_finished_once(script):
 def test_what_nobody_waits_for_leaves_room_for_a_message(script):
     bridge = EngineBridge(ChatOptions(script.open_model, lambda model: "sampling"), script.clock)
     for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
-        bridge.send(Weigh(f"text {n}", 0))
+        bridge.send(Weigh(Ask(f"text {n}", keep_turns=0)))
         bridge.send(GrantThreads())
     assert bridge.send(Ask("a message"))
 

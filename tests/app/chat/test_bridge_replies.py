@@ -223,7 +223,7 @@ def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> 
     for text in ("one", "two", "three"):
         engine.ask(text)
     before = engine.session.tokens
-    engine.bridge.send(Weigh("zwei und mehr", n_turn=1))
+    engine.bridge.send(Weigh(Ask("zwei und mehr", keep_turns=1)))
     weighed = engine.wait_for(PromptWeighed)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
@@ -377,7 +377,7 @@ def test_weighing_an_edited_reply_counts_exactly_and_changes_nothing(engine: Eng
     for text in ("one", "two"):
         engine.ask(text)
     before = engine.session.tokens
-    engine.bridge.send(Weigh(" 0 1 two three", 0, is_reply=True))
+    engine.bridge.send(Weigh(ContinueEdited(" 0 1 two three", 0)))
     weighed = engine.wait_for(PromptWeighed)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)

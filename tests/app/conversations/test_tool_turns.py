@@ -12,7 +12,7 @@ import pytest
 
 from app.chat.commands import AnsweredCalls, Ask
 from app.chat.context_room import drop_turns
-from app.chat.live_conversation import LiveConversation, take_over
+from app.chat.live_conversation import LiveConversation
 from app.chat.options import ChatOptions
 from app.chat.wire import Wire
 from app.chat.worker_tools import EngineTools
@@ -68,7 +68,8 @@ def prompt_of(conversation: Conversation, process: TemplateProcess) -> tuple[Cha
     chat = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
     chat.start(conversation.system)
     chat.tools = [TOOL]
-    take_over(chat, BYTES, conversation.turns())
+    model: Any = SimpleNamespace(tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None))
+    LiveConversation(model, cast(Any, None), chat).take_up(conversation.turns())
     return chat, chat.add_user("And Rome?")
 
 
