@@ -14,8 +14,8 @@ from app.program.settings import Settings, built_in_settings
 from app.text.record import record
 
 if TYPE_CHECKING:
-    from app.chat.answer_form import FormChoice
     from app.chat.commands import Worker
+    from app.chat.form_choice import FormChoice
     from app.chat.generation import GenerationChoice
     from app.chat.saved_states import StateFiles
     from app.chat.tools import ToolBox

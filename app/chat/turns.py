@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
+from pathlib import Path
 
 from app.chat import commands
 from app.chat.bridge import EngineBridge
@@ -86,7 +87,7 @@ class Turns:
 
     def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
         """Open a model with a new conversation, or one that it ``keeps`` and reads first; False while busy."""
-        said = self._said()
+        said = _said(self.conversation, self.journal.state_path)
         if self.is_busy or not self._bridge.send(commands.Load(path, said, keeps, rereads)):
             return False
         self._model_before, self.model = self.model, None
@@ -129,11 +130,7 @@ class Turns:
     def _send_conversation(self) -> None:
         self._bridge.state_path = self.journal.state_path
         if self.model is not None:
-            self._bridge.send(self._said())
-
-    def _said(self) -> commands.OpenConversation:
-        said = self.conversation
-        return commands.OpenConversation(said.system, said.turns(), self.journal.state_path, said.n_dropped // 2)
+            self._bridge.send(_said(self.conversation, self.journal.state_path))
 
     def submit(self, text: str, folded: str = "") -> Admission:
         """Ask now, or wait in line. ``folded``: the text with its large pastes folded; "" where there are none."""
@@ -289,12 +286,8 @@ class Turns:
             self._bridge.state_path = self.journal.state_path
         if self.is_answering and (text or thought):
             ids, raw = self._bridge.written()
-            self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
-
-    @property
-    def _is_edited(self) -> bool:
-        """Whether the user wrote the beginning of the running reply."""
-        return isinstance(self._asked, commands.ContinueEdited)
+            is_edited = isinstance(self._asked, commands.ContinueEdited)
+            self.journal.flush(self.conversation, Partial(text, thought, ids, raw, is_edited))
 
     def note_reply(self, done: GenerationFinished) -> ChatMessage:
         """The running reply has ended and counts as a turn."""
@@ -304,7 +297,8 @@ class Turns:
         if begun is not None and begun.figures is not None:
             figures = begun.figures.continued_by(figures)
         message = self.conversation.add_reply(self.growing.text, done.ending, figures, self.growing.thinking)
-        message.is_edited = self._is_edited or (begun is not None and begun.is_edited)
+        is_edited = isinstance(self._asked, commands.ContinueEdited)
+        message.is_edited = is_edited or (begun is not None and begun.is_edited)
         message.ids, message.raw, message.calls, message.calls_at = done.ids, done.raw, done.calls, done.calls_at
         self._replaced = []
         self.joined = self._left_out = None
@@ -404,6 +398,10 @@ class Turns:
     def _wait_for_disk(self) -> None:
         if self._saving_patience_s:
             self.journal.settle(self._saving_patience_s, waits_for_room=False)
+
+
+def _said(said: Conversation, state: Path | None) -> commands.OpenConversation:
+    return commands.OpenConversation(said.system, said.turns(), state, said.n_dropped // 2)
 
 
 def _with_results(conversation: Conversation) -> commands.Ask:

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from app.chat import opening as engine_access
-from app.chat.answer_form import AnswerForm, FormChoice
+from app.chat.answer_form import AnswerForm
 from app.chat.commands import Worker
+from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
 from app.chat.tools import ToolBox

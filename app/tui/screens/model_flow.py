@@ -12,8 +12,8 @@ from pathlib import Path
 from textual.widgets import Static
 
 from app.chat import events
-from app.chat.answer_form import FormChoice
 from app.chat.commands import MeasureBandwidth, Think
+from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice, chosen_thinking, describe_thinking, parse_thinking
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path

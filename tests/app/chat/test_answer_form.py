@@ -18,12 +18,12 @@ from app.chat.answer_form import (
     REGEX,
     SCHEMA,
     AnswerForm,
-    FormChoice,
     FormError,
     bounded_form,
     read_form_file,
 )
 from app.chat.context_room import EarlierPart, TurnPrompt
+from app.chat.form_choice import FormChoice
 from app.chat.form_constraint import MOST_RULES, Forms, check_form
 from app.chat.options import ChatOptions
 from app.chat.turn import EngineTurn

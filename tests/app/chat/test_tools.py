@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.chat.answer_form import SCHEMA, AnswerForm, FormChoice
+from app.chat.answer_form import SCHEMA, AnswerForm
 from app.chat.bridge import EngineBridge
 from app.chat.commands import Prepare
 from app.chat.events import (
@@ -23,6 +23,7 @@ from app.chat.events import (
     ToolsAnswered,
     ToolsTold,
 )
+from app.chat.form_choice import FormChoice
 from app.chat.options import ChatOptions
 from app.chat.tools import HOW_TO, REFUSED, ToolBox, folded
 from app.chat.turns import Turns

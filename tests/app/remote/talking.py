@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from app.chat.answer_form import FormChoice
 from app.chat.events import Event, ModelLoaded, TextGenerated
+from app.chat.form_choice import FormChoice
 from app.chat.options import ChatOptions
 from app.chat.talk import Talk
 from app.conversations.journal import AtHand
