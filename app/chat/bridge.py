@@ -145,6 +145,8 @@ class Crew:
             self._wire.emit(events.ModelFailed(reason, error))
         elif isinstance(command, commands.Tune):
             self._wire.emit(events.TuningEnded(reason))
+        elif isinstance(command, commands.Read):
+            self._wire.emit(events.ConversationReread(0, 0, 0.0, reason))
         else:
             worker.settle()
             self._wire.emit(events.GenerationFailed(reason, error=error))

@@ -23,17 +23,11 @@ class Command:
 
 
 @record
-class Load(Command):
-    """Open a model in place of the present one and start a conversation, or go on with one that another model had."""
+class OpenConversation(Command):
+    """Go on with another conversation, or a new one; what it begins with like the present one is not read again."""
 
-    path: ModelPlace
     system: str | None
     turns: tuple[PastTurn, ...] = ()
-    """Of the conversation so far; the present model reads them again if it is opened in place of the new one."""
-    keeps: bool = True
-    """Whether the new one goes on with it."""
-    rereads: bool = True
-    """Whether the model reads them before anything new is asked; else with what is asked next."""
     state: Path | None = None
     """Where the state of the cache may be found, for whichever model reads them."""
     n_dropped: int = 0
@@ -41,13 +35,16 @@ class Load(Command):
 
 
 @record
-class OpenConversation(Command):
-    """Go on with another conversation, or a new one; what it begins with like the present one is not read again."""
+class Load(Command):
+    """Open a model in place of the present one and start a conversation, or go on with one that another model had."""
 
-    system: str | None
-    turns: tuple[PastTurn, ...] = ()
-    state: Path | None = None
-    n_dropped: int = 0
+    path: ModelPlace
+    said: OpenConversation
+    """The conversation so far; the present model reads it again if it is opened in place of the new one."""
+    keeps: bool = True
+    """Whether the new one goes on with it."""
+    rereads: bool = True
+    """Whether the model reads it before anything new is asked; else with what is asked next."""
 
 
 @record
@@ -157,11 +154,9 @@ class ContinueEdited(Command):
 
 @record
 class Weigh(Command):
-    """Compute the cost of ``Ask``, or of ``ContinueEdited``, with the same values; changes nothing."""
+    """Compute what a turn would cost; changes nothing."""
 
-    text: str
-    n_turn: int
-    is_reply: bool = False
+    turn: Ask | ContinueEdited
 
 
 @record

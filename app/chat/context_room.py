@@ -68,11 +68,6 @@ class TurnPrompt:
         return self.chat.opening if self.chat is not None else ""
 
 
-def reply_room(n_ctx: int, is_continued: bool = False, least_tokens: int = MIN_REPLY_TOKENS) -> int:
-    """Return how many tokens must be free for a reply, or for more of one."""
-    return 1 if is_continued else max(1, min(least_tokens, n_ctx // 8))
-
-
 def make_room(
     chat: ChatPrompt, n_ctx: int, least_free: int, build: Callable[[int], TurnPrompt]
 ) -> tuple[TurnPrompt, SavedChat]:
@@ -91,7 +86,7 @@ def make_room(
     try:
         while (n_tokens := len((prompt := build(dropped_turns)).all_ids)) + least_free > n_ctx:
             starts = chat.turn_starts()
-            alone = tokens_alone(starts, n_tokens) + least_free
+            alone = n_tokens - (starts[-1] - starts[0] if starts else 0) + least_free
             n_turns = turns_to_drop(starts, n_tokens, n_ctx, least_free)
             if alone > n_ctx or not n_turns:
                 raise NoRoomError(alone)
@@ -103,11 +98,6 @@ def make_room(
         chat.restore(saved)
         raise
     return replace(prompt, dropped_turns=dropped_turns, dropped_tokens=dropped_tokens), before
-
-
-def tokens_alone(starts: Sequence[int], n_tokens: int) -> int:
-    """Return a prompt's tokens without all turns but the last; ``starts``: where each turn begins, the newest last."""
-    return n_tokens - (starts[-1] - starts[0]) if starts else n_tokens
 
 
 def turns_to_drop(starts: Sequence[int], n_tokens: int, n_ctx: int, least_free: int) -> int:

@@ -157,13 +157,11 @@ class GenerationFinished(Event):
 
 @record
 class GenerationFailed(Event):
-    """The engine gave up on the turn. With no figures it never began to answer, and the turn does not count."""
+    """The engine gave up on the turn."""
 
     reason: str
-    figures: ReplyFigures | None = None
-    ids: tuple[int, ...] = ()
-    raw: str = ""
-    """Both as of ``GenerationFinished``."""
+    broken_off: GenerationFinished | None = None
+    """The reply as far as it came; None where it never began, and the turn does not count."""
     error: BaseException | None = None
     """The exception, for a program that ends with it."""
 

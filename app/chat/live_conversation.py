@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.chat.commands import AnsweredCalls, Ask, Command, Continue, ContinueEdited, Weigh
-from app.chat.context_room import MIN_REPLY_TOKENS, EarlierPart, NoRoomError, TurnPrompt, make_room, reply_room
+from app.chat.commands import AnsweredCalls, Ask, Command, Continue, ContinueEdited
+from app.chat.context_room import MIN_REPLY_TOKENS, EarlierPart, NoRoomError, TurnPrompt, make_room
 from app.chat.events import PromptWeighed
 from app.conversations.conversation import PastTurn
 from app.conversations.thinking import Thinking, answer_start, is_opening_of, tag_ids
@@ -60,11 +60,24 @@ class LiveConversation:
         self.chat.start(system)
         self.turn_starts, self.n_tokens, self._n_dropped = (), 0, n_dropped
 
-    def take_up(self, turns: Sequence[PastTurn], n_dropped: int) -> list[int]:
-        """Take in what was said behind ``n_dropped`` turns that went; returns what the next prompt begins with."""
-        self._n_dropped = n_dropped
+    def take_up(self, turns: Sequence[PastTurn]) -> list[int]:
+        """Take in what was said since the start, in this model's tokens; returns what the next prompt begins with.
+
+        What the template refuses stands there all the same: turns count here as on the screen, and it is the next
+        prompt that is refused, until the user changes the message.
+        """
+        chat, tokenizer, is_refused = self.chat, self._model.tokenizer, False
         try:
-            take_over(self.chat, self._model.tokenizer, turns, self._tags, self._tags_of_calls())
+            for turn in turns:
+                if turn.results:
+                    chat.add_results(turn.results)
+                else:
+                    chat.add_unrendered(turn.question)
+                is_refused = is_refused or not _renders(chat)
+                if _says(tokenizer, turn, self._tags) or _says(tokenizer, turn, self._tags_of_calls()):
+                    chat.add_reply(list(turn.ids), turn.raw, turn.calls, turn.raw[: turn.calls_at].rstrip())
+                else:
+                    chat.add_reply(tokenizer.encode(turn.reply, bos=False, special=False), turn.reply, turn.calls)
             ids = list(self.chat.opening_ids(""))
             self.n_tokens = len(ids)
         finally:
@@ -78,7 +91,7 @@ class LiveConversation:
         if not isinstance(command, Ask) and (not chat.messages or chat.messages[-1].role != "assistant"):
             return None
         is_continued = isinstance(command, (Continue, ContinueEdited))
-        least_free = reply_room(n_ctx, is_continued, self._least_reply_tokens)
+        least_free = 1 if is_continued else max(1, min(self._least_reply_tokens, n_ctx // 8))
         prompt, before = make_room(chat, n_ctx, least_free, lambda n: self._build(command, n))
         # What was dropped stays dropped, whatever becomes of the turn that needed its room.
         self._before = before, self.n_tokens - prompt.dropped_tokens
@@ -105,19 +118,15 @@ class LiveConversation:
             self.n_tokens = before[1]
         self.turn_starts = tuple(self.chat.turn_starts())
 
-    def weigh(self, command: Weigh, reusable: Callable[[Sequence[int]], int]) -> PromptWeighed:
+    def weigh(self, turn: Ask | ContinueEdited, reusable: Callable[[Sequence[int]], int]) -> PromptWeighed:
         """Find out what a turn would cost; ``reusable``: how many tokens of a prompt need not be computed."""
         saved = self.chat.save()
         try:
-            if command.is_reply:
-                ids = self._edit_reply(command.text, command.n_turn, self._n_dropped, None).all_ids
-            else:
-                self._rewind(command.n_turn - self._n_dropped)
-                ids = self.chat.add_user(command.text)
+            ids = self._build(turn, 0).all_ids
         finally:
             self.chat.restore(saved)
         kept = reusable(ids)
-        return PromptWeighed(command.text, kept, self._session.length - kept, len(ids) - kept)
+        return PromptWeighed(turn.text, kept, self._session.length - kept, len(ids) - kept)
 
     def _build(self, command: Command, dropped_turns: int) -> TurnPrompt:
         chat, n_dropped = self.chat, self._n_dropped + dropped_turns
@@ -177,31 +186,6 @@ class LiveConversation:
         self.chat.rewind(2 * n_turns + (bool(messages) and messages[0].role == "system"))
 
 
-def take_over(
-    chat: ChatPrompt,
-    tokenizer: Tokenizer,
-    turns: Sequence[PastTurn],
-    tags: Collection[int] = (),
-    tags_of_calls: Collection[int] = (),
-) -> None:
-    """Put questions and replies into a conversation that has none yet, in this model's tokens.
-
-    What the template refuses stands there all the same: turns count here as on the screen, and it is the next prompt
-    that is refused, until the user changes the message. ``tags_of_calls``: ``tags`` where tools were known.
-    """
-    is_refused = False
-    for turn in turns:
-        if turn.results:
-            chat.add_results(turn.results)
-        else:
-            chat.add_unrendered(turn.question)
-        is_refused = is_refused or not _renders(chat)
-        if _says(tokenizer, turn, tags) or _says(tokenizer, turn, tags_of_calls):
-            chat.add_reply(list(turn.ids), turn.raw, turn.calls, turn.raw[: turn.calls_at].rstrip())
-        else:
-            chat.add_reply(tokenizer.encode(turn.reply, bos=False, special=False), turn.reply, turn.calls)
-
-
 def _renders(chat: ChatPrompt) -> bool:
     """Whether the template takes the conversation so far."""
     try:
@@ -249,7 +233,9 @@ def edited_ids(
 
     ``opening``: the last words of the prompt, which may open a thinking block; ``spelled``: control tokens in the text.
     """
-    text = reply_text(tokenizer, ids, spelled, is_whole=True)
+    stream, cleaner = tokenizer.stream(spelled), TextCleaner()
+    pieces = [cleaner.push(stream.push(token_id)) for token_id in ids]
+    text = "".join([*pieces, cleaner.push(stream.flush()), cleaner.flush()])
     start = answer_start(text, opened_by(opening))
     if edited == text[start:]:
         return list(ids)
@@ -260,13 +246,6 @@ def edited_ids(
     n_ids, chars = kept[-1] if kept else _Boundary(0, 0)
     rest = wanted[chars:]
     return [*ids[:n_ids], *(tokenizer.encode_text(rest, after_special=False) if rest else ())]
-
-
-def reply_text(tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int] = (), is_whole: bool = False) -> str:
-    """Return the cleaned text of a reply; one that is not whole has no text for a character it only began."""
-    stream, cleaner = tokenizer.stream(spelled), TextCleaner()
-    text = "".join(cleaner.push(stream.push(token_id)) for token_id in ids)
-    return text + cleaner.push(stream.flush()) + cleaner.flush() if is_whole else text
 
 
 def _boundaries(tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int], wanted: str) -> Iterator[_Boundary]:

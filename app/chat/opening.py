@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.chat.saved_states import StateFiles
 from app.conversations.store import model_key
 from app.machine.low_power import is_on_battery
-from app.program import paths, state
+from app.program import state
 from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO, Settings
 from app.program.state import Measured, TunedChoice
@@ -169,18 +168,13 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
     quota_bytes = settings.kv_states_quota_bytes
     if not quota_bytes:
         return None
-    from app.conversations.quota import earlier_states
-    from app.conversations.store import Store
     from engine import saved_state
 
     return StateFiles(
         restore=saved_state.restore_state,
         restorable=saved_state.restorable,
         writer=lambda session, place, on_segment: saved_state.StateWriter(session, place, quota_bytes, on_segment),
-        fingerprint=lambda model: str(model.fingerprint),
-        root=paths.states_dir(),
         may_read_prefix=may_read_prefix,
-        earlier=partial(earlier_states, Store()),
     )
 
 
@@ -207,11 +201,6 @@ def check_kernels(model: Model) -> None:
     from engine.measure.check import check_model
 
     check_model(model)
-
-
-def has_chat_template(model: Model) -> bool:
-    """Whether the file brings a template that works: without one it is hardly a chat model."""
-    return model.chat_template.source is not None and model.chat_template.notice is None
 
 
 def cpu_level() -> str:

@@ -62,12 +62,7 @@ class ChatOptions:
     try_lookahead: Callable[[Model, Session, Callable[[], bool], bool], Mapping[str, Lookahead]] = lambda *_: {}
     """Called in the engine's thread once a reply is written and nothing is asked, and behind a search for threads
     (anew): tunes the kernels."""
-    state_files: Callable[[], StateFiles | None] | None = None
+    state_files: Callable[[], StateFiles | None] = lambda: None
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
     remote: Callable[[Wire, ChatOptions], Worker] | None = None
     """Called in the engine's thread: makes who talks to servers; None where none are used."""
-
-    @property
-    def longest_reply_tokens(self) -> int:
-        """Longest reply in tokens; 0 for no limit but the context."""
-        return self.generation.max_tokens if self.generation is not None else self.settings.sampling.max_tokens

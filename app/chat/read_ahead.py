@@ -6,7 +6,8 @@ cache. With another model the whole conversation is read again, since its vocabu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat.context_room import MIN_REPLY_TOKENS
@@ -20,6 +21,7 @@ from app.text.figures import count
 
 if TYPE_CHECKING:
     from app.chat.commands import Prepare
+    from app.chat.saved_states import SavedStates
     from app.chat.wire import Wire
     from engine import Session
     from engine.prompt.chat_prompt import ChatPrompt
@@ -33,27 +35,22 @@ MAX_COUNT_S = 0.04
 
 
 class ReadAhead:
-    """Counts and reads for one worker, in the engine's thread."""
+    """Counts and reads for one open model."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: Wire, session: Session, chat: ChatPrompt, states: SavedStates) -> None:
+        self._wire, self._session, self._chat, self._states = wire, session, chat, states
         self._settled_tokens = 0
         self._slow_chars = MAX_CHARS
-        self._chat: ChatPrompt | None = None
+        self._is_first = True
 
     def settle(self, n_tokens: int) -> None:
         """Note that the cache holds ``n_tokens`` tokens of the conversation itself."""
         self._settled_tokens = n_tokens
         self._slow_chars = MAX_CHARS
 
-    def prepare(
-        self,
-        session: Session,
-        chat: ChatPrompt,
-        command: Prepare,
-        bring_back: Callable[[Sequence[int]], object] = lambda ids: None,
-    ) -> None:
-        """Count the text, and read it ahead if that is wanted; ``bring_back`` fills the cache from a saved state."""
+    def prepare(self, command: Prepare) -> None:
+        """Count the text, and read it ahead if that is wanted."""
+        session, chat = self._session, self._chat
         text = clean_text(command.text)
         if not text:
             if not session.has_lost(session.tokens[: self._settled_tokens + 1]):
@@ -67,18 +64,19 @@ class ReadAhead:
         ids = chat.add_user(text)
         chat.rewind(n_messages)
         # The first one of a model also builds what every later one uses, and what is asked next would pay for that.
-        is_first, self._chat = chat is not self._chat, chat
+        is_first, self._is_first = self._is_first, False
         if self._wire.now_s() - started_s > MAX_COUNT_S and not is_first and not command.is_settled:
             self._slow_chars = len(text)
-        self._report(session, command.text, ids)
+        self._report(command.text, ids)
         is_slow = len(text) >= self._slow_chars and not command.is_settled
         if command.read_ahead and len(ids) < session.n_ctx and not (is_slow or self._wire.idle_work.is_dropped):
             opening = chat.opening_ids(text)
             if command.is_settled:
-                bring_back(opening)
-            self._read(session, command.text, opening, ids)
+                self._states.bring_back(opening)
+            self._read(command.text, opening, ids)
 
-    def _read(self, session: Session, given: str, opening: list[int], ids: list[int]) -> None:
+    def _read(self, given: str, opening: list[int], ids: list[int]) -> None:
+        session = self._session
         if session.has_lost(opening):  # not worth all that would be computed again for what is still being typed
             return
         shared = session.reusable([*opening, -1])
@@ -90,54 +88,54 @@ class ReadAhead:
             with self._wire.idle_work.computing(session) as is_wanted:
                 if not is_wanted:
                     return
-                done = session.prefill(opening, on_progress=lambda *_: self._note_progress(session))
+                done = session.prefill(opening, on_progress=lambda *_: self._note_progress())
         except Exception as error:
             if exit_code_of(error) != exit_codes.INTERRUPTED:
                 raise
-            self._report(session, given, ids)
+            self._report(given, ids)
         else:
-            self._report(session, given, ids, done.fed, done.seconds)
+            self._report(given, ids, done.fed, done.seconds)
         finally:
             self._wire.update(activity=Activity.READY)
 
-    def _note_progress(self, session: Session) -> None:
+    def _note_progress(self) -> None:
         if self._wire.idle_work.is_dropped:
-            session.cancel()
+            self._session.cancel()
 
-    def _report(self, session: Session, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0) -> None:
-        shared = session.reusable(ids)
+    def _report(self, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0) -> None:
+        shared = self._session.reusable(ids)
         kept = min(shared, self._settled_tokens)
         self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
 
+    def reread(self, ids: list[int], state: Path | None = None) -> ConversationReread:
+        """Read what a conversation's next prompt will begin with, with progress, until done or cancelled, and keep it.
 
-def reread(
-    wire: Wire, session: Session, ids: list[int], save: Callable[[], object] = lambda: None
-) -> ConversationReread:
-    """Read what a conversation's next prompt will begin with, with progress, until done or cancelled.
+        Args:
+            ids: the cache or the disk may hold some of it; without room for a reply behind it, nothing is read.
+            state: as of ``SavedStates.bring_back``.
+        """
+        wire, session = self._wire, self._session
+        back = self._states.bring_back(ids, state)  # this model may have had the conversation before
+        n_ready = session.reusable([*ids, -1])
+        done = ConversationReread(0, len(ids), 0.0, back.trouble, min(back.tokens, n_ready))
+        if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:
+            sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {session.n_ctx:,}"
+            return replace(done, trouble=f"{sizes}: the oldest turns go with the next message")
+        meter, unread = ReplyMeter(len(ids), wire.now_s), len(ids) - n_ready
 
-    Args:
-        ids: the cache may hold some of it; without room for a reply behind it, nothing is read.
-        save: called between two steps, where what is read is kept.
-    """
-    n_ready = session.reusable([*ids, -1])
-    if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:
-        sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {session.n_ctx:,}"
-        return ConversationReread(0, len(ids), 0.0, f"{sizes}: the oldest turns go with the next message")
-    meter, unread = ReplyMeter(len(ids), wire.now_s), len(ids) - n_ready
+        def note_progress(done: int, total: int) -> None:
+            if wire.cancelled.is_set():
+                session.cancel()
+            self._states.note_progress()
+            meter.note_read(done)
+            wire.step(done=done, total=total, context_used=session.length)
 
-    def note_progress(done: int, total: int) -> None:
-        if wire.cancelled.is_set():
-            session.cancel()
-        save()
-        meter.note_read(done)
-        wire.step(done=done, total=total, context_used=session.length)
-
-    wire.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=unread)
-    try:
-        with wire.running(session):
-            if unread and not wire.cancelled.is_set():
-                session.prefill(ids, on_progress=note_progress)
-    except Exception as error:
-        if exit_code_of(error) != exit_codes.INTERRUPTED:
-            raise
-    return ConversationReread(min(session.length, len(ids)), len(ids), wire.now_s() - meter.started_s)
+        wire.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=unread)
+        try:
+            with wire.running(session):
+                if unread and not wire.cancelled.is_set():
+                    session.prefill(ids, on_progress=note_progress)
+        except Exception as error:
+            if exit_code_of(error) != exit_codes.INTERRUPTED:
+                raise
+        return replace(done, read_tokens=min(session.length, len(ids)), read_s=wire.now_s() - meter.started_s)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.wire import FLUSH_S
+from app.conversations.quota import earlier_states
 from app.conversations.segment_notes import SegmentNotes, note_model_name
+from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
@@ -57,14 +59,8 @@ class StateFiles:
     """Says how many tokens of those wanted a place would bring back."""
     writer: Callable[[Any, Path, Callable[[str], object]], StateWriter]
     """Begins to keep a session's state in a directory, and hands over the names of its segments."""
-    fingerprint: Callable[[Any], str]
-    """Names a model by its contents."""
-    root: Path | None
-    """Where the directories of all models are; None where the platform has no place."""
     may_read_prefix: Callable[[], bool] = bool
     """Whether the engine may work before anything was asked."""
-    earlier: Callable[[str], Iterable[Path]] = lambda kind: ()
-    """Lists files of earlier versions for one model and type of cache; some may not exist."""
 
 
 @record
@@ -77,31 +73,36 @@ class BroughtBack:
 
 
 class SavedStates:
-    """States of one session. ``is_wanted``: whether work waits; ``notes``: whether segments are noted beside it."""
+    """States of one session.
+
+    Args:
+        files: None keeps nothing.
+        is_wanted: whether work waits.
+        notes: whether segments are noted beside the place.
+    """
 
     def __init__(
-        self, place: Place, files: StateFiles | None, is_wanted: Callable[[], bool] = lambda: False, notes: bool = True
+        self,
+        place: Place,
+        files: StateFiles | None,
+        model: Any,
+        session: Session,
+        is_wanted: Callable[[], bool] = lambda: False,
+        notes: bool = True,
     ) -> None:
-        self._place, self._files, self._is_wanted, self._notes = place, files, is_wanted, notes
-        self._session: Session | None = None
-        self._model: Any = None
+        self._place, self._files, self._model, self._session = place, files, model, session
+        self._is_wanted, self._notes = is_wanted, notes
         self._writer: StateWriter | None = None
         self._path: Path | None = None
         """The place's, whose state the writer keeps."""
         self._replaced: Path | None = None
         """A file of an earlier version that is not needed once the writer has written all."""
 
-    def note_opened(self, model: Any, session: Session) -> None:
-        """Another session is there."""
-        self.note_closing()
-        self._model, self._session = model, session
-
-    def note_closing(self, patience_s: float = FLUSH_S) -> None:
+    def close(self, patience_s: float = FLUSH_S) -> None:
         """The session goes: what it holds is kept as far as that takes no longer."""
         if self._writer is None:
             self.note_progress()  # a first reply may have been over before the place was known
         self.leave(patience_s)
-        self._session = self._model = None
 
     def leave(self, patience_s: float = FLUSH_S) -> None:
         """Another conversation comes next: what the cache holds of this one is kept as far as that takes no time."""
@@ -114,11 +115,11 @@ class SavedStates:
 
     def note_progress(self) -> None:
         """The session grew; cheap, between two tokens or blocks."""
-        if self._files is None or self._session is None:
+        if self._files is None:
             return
         try:
             if self._path != self._place.state_path:
-                self._follow(self._place.state_path)
+                self._follow(self._files, self._place.state_path)
             if self._writer is not None:
                 self._writer.note()
                 self._place.state_trouble = self._writer.problem or ""
@@ -128,9 +129,7 @@ class SavedStates:
 
     def reusable(self, ids: Sequence[int]) -> int:
         """Return the tokens of a prompt that need not be computed: the cache holds them, or the disk."""
-        session = self._session
-        assert session is not None
-        n_held = session.reusable(ids)
+        n_held = self._session.reusable(ids)
         return max(n_held, min(self._most_saved(ids, n_held + LEAST_TAKEN_TOKENS)[1], len(ids) - 1))
 
     def bring_back(self, ids: Sequence[int], path: Path | None = None) -> BroughtBack:
@@ -143,7 +142,7 @@ class SavedStates:
             path: what the names of files about the conversation's states begin with, where it is taken up again.
         """
         session, files = self._session, self._files
-        if session is None or files is None:
+        if files is None:
             return BroughtBack()
         n_held = session.reusable(ids)
         place, _, trouble = self._most_saved(ids, n_held + (LEAST_TAKEN_TOKENS if path is None else 1))
@@ -155,21 +154,21 @@ class SavedStates:
             restored = files.restore(session, place, ids)
         except Exception as error:
             return BroughtBack(trouble=_put_aside(place, error))
-        if path is not None and place == path.with_name(f"{path.name}.{self._kind()}"):
+        if path is not None and place == path.with_name(f"{path.name}.{self._kind}"):
             self._replaced = place
         return BroughtBack(restored.tokens, restored.seconds)
 
     def _most_saved(self, ids: Sequence[int], least: int) -> tuple[Path | None, int, str]:
         """Return where most of a prompt is saved, how much, and what was wrong; None and 0 for less than ``least``."""
-        session, files = self._session, self._files
+        files = self._files
         best: Path | None = None
         most, trouble = 0, ""
         if files is None or len(ids) < least:
             return None, 0, ""
         try:
-            for place in self._places(files):
+            for place in self._places():
                 try:
-                    n = files.restorable(session, place, ids)
+                    n = files.restorable(self._session, place, ids)
                 except EngineError as error:
                     trouble = _put_aside(place, error)
                     continue
@@ -179,20 +178,15 @@ class SavedStates:
             trouble = f"the saved state is not used: {reason_in_a_line(error)}"
         return (best, most, trouble) if most >= least else (None, 0, trouble)
 
-    def _places(self, files: StateFiles) -> list[Path]:
+    def _places(self) -> list[Path]:
         """The directory, and files of earlier versions, those changed last first."""
-        changed_s = {}
-        for path in files.earlier(self._kind()):
-            with suppress(OSError):
-                changed_s[path] = path.lstat().st_mtime
-        newest = sorted(changed_s, key=lambda path: changed_s[path], reverse=True)
-        directory = self._directory()
-        return [*([directory] if directory is not None else []), *newest[:MOST_LOOKED_THROUGH]]
+        directory, earlier = self._directory(), earlier_states(Store(), self._kind)
+        return [*([directory] if directory is not None else []), *earlier[:MOST_LOOKED_THROUGH]]
 
     def begin_with(self, ids: Sequence[int]) -> None:
         """A conversation begins with these tokens: bring them back, or read and keep them while nothing is asked."""
         files, session = self._files, self._session
-        if files is None or session is None or len(ids) < LEAST_PREFIX_TOKENS:
+        if files is None or len(ids) < LEAST_PREFIX_TOKENS:
             return
         self._drop_writer()
         if session.reusable([*ids, -1]) == len(ids):
@@ -215,24 +209,19 @@ class SavedStates:
         if self._is_wanted():
             return
         session.prefill(ids, on_progress=give_way)
-        writer = files.writer(session, self._kept_in(), str)
-        try:
+        with closing(files.writer(session, self._kept_in(), str)) as writer:
             writer.note()
             writer.flush(NEW_PREFIX_FLUSH_S)
-        finally:
-            writer.close()
 
+    @property
     def _kind(self) -> str:
         """Name of the model and the type of its cache: states of another kind cannot be restored."""
-        assert self._files is not None
-        assert self._session is not None
-        return f"{self._files.fingerprint(self._model)[:16]}-{self._session.kv_type}"
+        return f"{self._model.fingerprint[:16]}-{self._session.kv_type}"
 
     def _directory(self) -> Path | None:
         """The directory of this model and type of cache; None where it cannot be created."""
-        assert self._files is not None
-        root = paths.private_directory(self._files.root)
-        return paths.private_directory(root / self._kind()) if root is not None else None
+        root = paths.private_directory(paths.states_dir())
+        return paths.private_directory(root / self._kind) if root is not None else None
 
     def _kept_in(self) -> Path:
         """The same, with the model's name beside the segments. Raises OSError: it cannot be created."""
@@ -242,13 +231,12 @@ class SavedStates:
         note_model_name(directory, str(self._model.name))
         return directory
 
-    def _follow(self, path: Path | None) -> None:
+    def _follow(self, files: StateFiles, path: Path | None) -> None:
         self._drop_writer()
         self._path = path
         if path is not None:
-            assert self._files is not None
-            on_segment = SegmentNotes(path, self._kind()).note if self._notes else str
-            self._writer = self._files.writer(self._session, self._kept_in(), on_segment)
+            on_segment = SegmentNotes(path, self._kind).note if self._notes else str
+            self._writer = files.writer(self._session, self._kept_in(), on_segment)
 
     def _drop_writer(self) -> None:
         writer, self._writer, self._path = self._writer, None, None

@@ -15,7 +15,6 @@ from app.chat.options import ChatOptions
 from app.chat.reply_text import TextEvent
 from app.chat.status import EngineStatus
 from app.chat.turns import Admission, Turns
-from app.conversations.conversation import Ending
 from app.conversations.journal import AtHand
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Opened
@@ -272,8 +271,8 @@ class Talk:
             self._is_completing = False
         elif isinstance(event, events.GenerationFinished):
             self.turns.note_reply(replace(event, calls=(), calls_at=0))
-        elif isinstance(event, events.GenerationFailed) and event.figures is not None:
-            self.turns.note_reply(events.GenerationFinished(Ending.FAILED, event.figures, event.ids, event.raw))
+        elif isinstance(event, events.GenerationFailed) and event.broken_off is not None:
+            self.turns.note_reply(event.broken_off)
         elif isinstance(event, events.PromptRefused) and not self._is_asked_again:
             self.turns.take_back()
         else:

@@ -39,7 +39,6 @@ class _Served:
         self.setting, self.is_on = setting, is_on
         self.server: ToolServer | None = None
         self.tools: tuple[ServedTool, ...] = ()
-        self.n_left_out = 0
         self.trouble = ""
         """What it did wrong: it is not asked again before it is turned on again."""
 
@@ -63,7 +62,8 @@ class _Served:
             return f"{name}: {self.trouble}; /tools on {name} tries it again"
         if self.server is None:
             return f"{name}: on, starts with the next message"
-        left_out = f" ({self.n_left_out} unusable left out)" if self.n_left_out else ""
+        n_left_out = self.server.n_left_out
+        left_out = f" ({n_left_out} unusable left out)" if n_left_out else ""
         return f"{name}: on, {', '.join(tool.name for tool in self.tools) or 'no tools'}{left_out}"
 
 
@@ -123,7 +123,6 @@ class ToolBox:
                 try:
                     one.server = self._make(one.setting, is_stopped)
                     one.tools = one.server.start()
-                    one.n_left_out = one.server.n_left_out
                 except ToolServerError as error:
                     self._give_up(one, error, note)
                 except BaseException:

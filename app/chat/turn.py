@@ -13,7 +13,7 @@ from app.chat.options import ChatOptions
 from app.chat.reply import Reply, limit_of
 from app.chat.reply_text import ReplyText
 from app.chat.status import Activity
-from app.chat.wire import Wire
+from app.chat.wire import Wire, Written
 from app.conversations.conversation import Ending
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class EngineTurn:
             session,
             ids,
             options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
-            max_tokens=options.longest_reply_tokens,
+            max_tokens=(options.generation or options.settings.sampling).max_tokens,
             stop=prompt.chat.stops if prompt.chat is not None else (),
             after=self._earlier.ids,
             spelled=spelled,
@@ -68,13 +68,9 @@ class EngineTurn:
         begun = self._earlier.text if prompt.earlier is not None else None
         self._text = ReplyText(wire.emit, self.meter, prompt.opening, begun, self._earlier.thinking, calls)
 
-    def ids(self) -> tuple[int, ...]:
-        """Tokens of the whole reply so far; any thread may ask."""
-        return (*self._earlier.ids, *self.reply.ids)
-
-    def text(self) -> str:
-        """Text of the whole reply so far, uncleaned; any thread may ask."""
-        return self._earlier.text + self.reply.text
+    def written(self) -> Written:
+        """Tokens and text of the whole reply so far; any thread may ask."""
+        return (*self._earlier.ids, *self.reply.ids), self._earlier.text + self.reply.text
 
     def run(self) -> bool:
         """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
@@ -97,7 +93,8 @@ class EngineTurn:
             if not self.reply.ids:
                 raise
             self._keep_reply()
-            self._wire.emit(GenerationFailed(reason_of(error), self.meter.figures(), self.ids(), self.text(), error))
+            broken_off = GenerationFinished(Ending.FAILED, self.meter.figures(), *self.written())
+            self._wire.emit(GenerationFailed(reason_of(error), broken_off, error))
             return True
         ending = self.meter.ending
         if ending is Ending.STOPPED and not self.reply.ids:
@@ -105,7 +102,7 @@ class EngineTurn:
             return False
         self._keep_reply()
         calls, calls_at = self._found_calls() if ending is Ending.COMPLETE else ((), 0)
-        self._wire.emit(GenerationFinished(ending, self.meter.figures(), self.ids(), self.text(), calls, calls_at))
+        self._wire.emit(GenerationFinished(ending, self.meter.figures(), *self.written(), calls, calls_at))
         return True
 
     def _found_calls(self) -> tuple[tuple[ToolCall, ...], int]:
@@ -113,7 +110,7 @@ class EngineTurn:
         if self._calls is None or not self._calls.calls:
             return (), 0
         calls = tuple(replace(one, call_id=secrets.token_hex(5)[:9]) for one in self._calls.calls)
-        return calls, len(self.text()) - self._calls.tail_chars
+        return calls, len(self.written()[1]) - self._calls.tail_chars
 
     def _show_progress(self, done: int, total: int) -> None:
         self._wire.step(done=done, total=total, context_used=self._session.length)
@@ -122,4 +119,5 @@ class EngineTurn:
     def _keep_reply(self) -> None:
         self._text.finish()
         if self._prompt.chat is not None:
-            self._prompt.chat.add_reply(list(self.ids()), self.text())
+            ids, text = self.written()
+            self._prompt.chat.add_reply(list(ids), text)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
+from pathlib import Path
 
 from app.chat import commands
 from app.chat.bridge import EngineBridge
@@ -69,10 +70,8 @@ class Turns:
         """One that the running turn's message did not fit with; it comes back if that does not fit alone either."""
         self._own_text = ""
         """The running turn's message without it."""
-        self._continued: ChatMessage | None = None
-        """The reply that goes on."""
-        self._is_edited = False
-        """Whether the user wrote the beginning of the running reply."""
+        self._asked: commands.Command | None = None
+        """What the running turn was asked with."""
 
     @property
     def is_busy(self) -> bool:
@@ -88,15 +87,13 @@ class Turns:
 
     def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
         """Open a model with a new conversation, or one that it ``keeps`` and reads first; False while busy."""
-        before, turns = self.conversation, self.conversation.turns()
-        state, n_dropped = self.journal.state_path, before.n_dropped // 2
-        command = commands.Load(path, before.system, turns, keeps, rereads, state, n_dropped)
-        if self.is_busy or not self._bridge.send(command):
+        said = _said(self.conversation, self.journal.state_path)
+        if self.is_busy or not self._bridge.send(commands.Load(path, said, keeps, rereads)):
             return False
         self._model_before, self.model = self.model, None
         if self._model_before is None and self.conversation.is_empty:  # it is this model's, also where it waits
             self.journal.note_model(path.stem, model_key(path))
-        self.is_loading, self.is_rereading = True, keeps and bool(turns) and rereads
+        self.is_loading, self.is_rereading = True, keeps and bool(said.turns) and rereads
         self.begins_anew = not keeps and not self.conversation.is_empty
         return True
 
@@ -133,9 +130,7 @@ class Turns:
     def _send_conversation(self) -> None:
         self._bridge.state_path = self.journal.state_path
         if self.model is not None:
-            conversation, state = self.conversation, self.journal.state_path
-            n_dropped = conversation.n_dropped // 2
-            self._bridge.send(commands.OpenConversation(conversation.system, conversation.turns(), state, n_dropped))
+            self._bridge.send(_said(self.conversation, self.journal.state_path))
 
     def submit(self, text: str, folded: str = "") -> Admission:
         """Ask now, or wait in line. ``folded``: the text with its large pastes folded; "" where there are none."""
@@ -172,13 +167,13 @@ class Turns:
         if self.is_busy or self.model is None:
             return False
         self._replaced = self.conversation.cut(2 * n_turn + 1)
-        self._is_edited = True
         self._send(commands.ContinueEdited(text, n_turn, self._replaced[0].thinking))
         return True
 
     def weigh_edit(self, text: str, n_turn: int, is_reply: bool = False) -> bool:
         """Ask the engine what that would cost; the answer is a ``PromptWeighed``."""
-        return not self.is_busy and self.model is not None and self._bridge.send(commands.Weigh(text, n_turn, is_reply))
+        turn = commands.ContinueEdited(text, n_turn) if is_reply else commands.Ask(text, keep_turns=n_turn)
+        return not self.is_busy and self.model is not None and self._bridge.send(commands.Weigh(turn))
 
     def ask_next(self) -> bool:
         """Ask what has waited longest; False when nothing waits or the engine is not free."""
@@ -216,9 +211,9 @@ class Turns:
         """Go on with the last reply; False when it is complete, there is none, or the engine is not free."""
         if self.is_busy or self.model is None or not self.can_continue:
             return False
-        self._continued = self.conversation.drop_reply()
-        self._replaced = [self._continued]
-        self._send(commands.Continue(self._continued.thinking))
+        begun = self.conversation.drop_reply()
+        self._replaced = [begun]
+        self._send(commands.Continue(begun.thinking))
         return True
 
     @property
@@ -290,19 +285,22 @@ class Turns:
             # Of a new conversation it is known only by now.
             self._bridge.state_path = self.journal.state_path
         if self.is_answering and (text or thought):
-            ids, raw = self._bridge.written
-            self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
+            ids, raw = self._bridge.written()
+            is_edited = isinstance(self._asked, commands.ContinueEdited)
+            self.journal.flush(self.conversation, Partial(text, thought, ids, raw, is_edited))
 
     def note_reply(self, done: GenerationFinished) -> ChatMessage:
         """The running reply has ended and counts as a turn."""
         self.is_answering, self.is_calling = False, bool(done.calls)
         figures = done.figures
-        if self._continued is not None and self._continued.figures is not None:
-            figures = self._continued.figures.continued_by(figures)
+        begun = self._replaced[0] if isinstance(self._asked, commands.Continue) else None
+        if begun is not None and begun.figures is not None:
+            figures = begun.figures.continued_by(figures)
         message = self.conversation.add_reply(self.growing.text, done.ending, figures, self.growing.thinking)
-        message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
+        is_edited = isinstance(self._asked, commands.ContinueEdited)
+        message.is_edited = is_edited or (begun is not None and begun.is_edited)
         message.ids, message.raw, message.calls, message.calls_at = done.ids, done.raw, done.calls, done.calls_at
-        self._replaced, self._continued, self._is_edited = [], None, False
+        self._replaced = []
         self.joined = self._left_out = None
         self.journal.note_settled(self.conversation)
         self._wait_for_disk()
@@ -356,7 +354,7 @@ class Turns:
         return text
 
     def _restore(self) -> bool:
-        replaced, self._replaced, self._continued, self._is_edited = self._replaced, [], None, False
+        replaced, self._replaced = self._replaced, []
         if replaced and replaced[0].role is Role.USER:
             self.conversation.take_back_user()
         self.conversation.messages += replaced
@@ -372,6 +370,7 @@ class Turns:
         self._save_queue()
 
     def _send(self, command: commands.Command) -> None:
+        self._asked = command
         self.growing.begin_again()
         self.journal.note_asked(self.conversation, bool(self._replaced))
         self._wait_for_disk()
@@ -399,6 +398,10 @@ class Turns:
     def _wait_for_disk(self) -> None:
         if self._saving_patience_s:
             self.journal.settle(self._saving_patience_s, waits_for_room=False)
+
+
+def _said(said: Conversation, state: Path | None) -> commands.OpenConversation:
+    return commands.OpenConversation(said.system, said.turns(), state, said.n_dropped // 2)
 
 
 def _with_results(conversation: Conversation) -> commands.Ask:

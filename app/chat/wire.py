@@ -79,14 +79,12 @@ class Stoppable(Protocol):
         """End it; any thread may ask."""
 
 
-class Written(Protocol):
-    """The reply that is being written, with the beginning that it goes on from."""
+Written = tuple[tuple[int, ...], str]
+"""Tokens of a reply so far, with the beginning that it goes on from, and their text, uncleaned."""
 
-    def ids(self) -> tuple[int, ...]:
-        """Its tokens so far."""
 
-    def text(self) -> str:
-        """Their text, uncleaned."""
+def _nothing() -> Written:
+    return (), ""
 
 
 class Wire:
@@ -103,8 +101,8 @@ class Wire:
         self.closing = threading.Event()
         self.work: Stoppable | None = None
         """What runs and may be stopped."""
-        self.turn: Written | None = None
-        """The running reply as far as it is written."""
+        self.written: Callable[[], Written] = _nothing
+        """Returns the running reply as far as it is written."""
         self.thinking = ""
         """How much the open model is asked to think; "" while none is open."""
         self.idle_work = IdleWork()
@@ -121,7 +119,7 @@ class Wire:
         """In use; None while there is no model."""
         self.wishes: deque[ThreadsInUse] = deque(maxlen=1)
         """Other threads, as the screen's thread wishes them; the latest wish is the one that counts."""
-        self.grant_wish: Callable[[], None] = lambda: None
+        self.grant_wish: Callable[[], None] = self.wishes.clear
         """Called by the engine's thread wherever no step is being computed; costs nothing without a wish."""
         self.patience_s = FLUSH_S
         """Seconds that closing waits for the state of the cache to be on disk."""
@@ -133,6 +131,16 @@ class Wire:
         """Whether what runs is to end."""
         return self.cancelled.is_set() or self.closing.is_set()
 
+    def is_wanted(self) -> bool:
+        """Whether the engine's thread has something better to do than what nobody asked for."""
+        return self.closing.is_set() or not self.commands.empty()
+
+    def forget_model(self) -> None:
+        """No model is open any more."""
+        self.thinking, self.figures, self.grant_wish = "", EngineFigures(), self.wishes.clear
+        self.threads = self.tuning = None
+        self.tuning_conditions = Conditions()
+
     def update(self, **changes: Any) -> None:
         """Replace fields of the status."""
         self.status = replace(self.status, **changes)
@@ -143,21 +151,15 @@ class Wire:
         self.update(**changes)
 
     @contextmanager
-    def running(self, work: Stoppable, turn: Written | None = None) -> Iterator[None]:
+    def running(self, work: Stoppable, written: Callable[[], Written] = _nothing) -> Iterator[None]:
         """Let work be stopped meanwhile, and a reply be read."""
-        self.work, self.turn = work, turn
+        self.work, self.written = work, written
         if self.cancelled.is_set():  # asked for in the moment before the work could be seen
             work.cancel()
         try:
             yield
         finally:
-            self.work = self.turn = None
-
-    @property
-    def written(self) -> tuple[tuple[int, ...], str]:
-        """Tokens of the running reply, and what they say, uncleaned; nothing while none runs."""
-        turn = self.turn
-        return (turn.ids(), turn.text()) if turn is not None else ((), "")
+            self.work, self.written = None, _nothing
 
     def emit(self, event: Event) -> None:
         """Hand an event to the screen."""

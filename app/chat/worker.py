@@ -13,7 +13,7 @@ from app.chat.context_room import NoRoomError, TurnPrompt
 from app.chat.events import reason_of
 from app.chat.live_conversation import LiveConversation
 from app.chat.options import ChatOptions
-from app.chat.read_ahead import ReadAhead, reread
+from app.chat.read_ahead import ReadAhead
 from app.chat.reply import ReplyMeter
 from app.chat.saved_states import SavedStates
 from app.chat.status import Activity, EngineStatus
@@ -25,10 +25,11 @@ from app.chat.worker_tuning import EngineTuning
 from app.documents.read import tokens_ratio
 from app.program import garbage
 from app.program.background import fulfil
+from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
 from app.text.record import record
-from engine.errors import Cancelled, EngineError
+from engine.errors import Cancelled
 from engine.prompt.thinking_mode import ThinkingMode
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class Opened:
     model: Model
     session: Session
     live: LiveConversation
+    measures: EngineMeasures
+    tuning: EngineTuning
+    states: SavedStates
+    ahead: ReadAhead
 
 
 class EngineWorker:
@@ -54,26 +59,22 @@ class EngineWorker:
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
         self._wire, self._options = wire, options
         self._opened: Opened | None = None
-        self._has_tuned: Opened | None = None
         self._prefill_tps = 0.0
+        self._has_doubted = False
         self._is_opening_new = False
         """A new model, which may be stopped; the one from before, if it is wanted back, is not."""
-        self._measures = EngineMeasures(wire, options.open_history())
-        self._ahead = ReadAhead(wire)
-        self._tuning = EngineTuning(wire, options, self._measures.note_weights)
+        self._history = options.open_history()
+        self._state_files = options.state_files()
         self._tools = EngineTools(wire, options)
-        self._states = SavedStates(
-            wire, options.state_files() if options.state_files is not None else None, self._is_wanted
-        )
         self._obeys: dict[type[commands.Command], Callable[[Opened, Any], None]] = {
             commands.OpenConversation: self._open_conversation,
             commands.Weigh: self._weigh,
             commands.Prepare: self._read_ahead,
-            commands.Read: self._read,
+            commands.Read: self._read_opening,
             commands.MeasureBandwidth: self._measure_bandwidth,
-            commands.Tune: self._tune,
+            commands.Tune: self._tune_or_call,
             commands.Think: self._think,
-            commands.CallTools: self._call_tools,
+            commands.CallTools: self._tune_or_call,
         }
 
     @property
@@ -88,48 +89,28 @@ class EngineWorker:
         elif isinstance(command, commands.Examine):
             self._examine(command)
         elif isinstance(command, commands.GrantThreads):
-            self._tuning.grant()
+            self._wire.grant_wish()
         elif self._opened is not None:
             self._obeys.get(type(command), self._take_turn)(self._opened, command)
-        else:
-            self._refuse_unopened(command)
-
-    def _refuse_unopened(self, command: commands.Command) -> None:
-        reason = "no model is loaded"
-        if isinstance(command, commands.Prepare):
+        elif isinstance(command, commands.Prepare):
             self._wire.idle_work.end()
-        elif isinstance(command, commands.Tune):
-            self._wire.emit(events.TuningEnded(reason))
-        elif isinstance(command, commands.Read):
-            self._wire.emit(events.ConversationReread(0, 0, 0.0, reason))
-        elif isinstance(command, commands.Turn):
-            self._wire.emit(events.GenerationFailed(reason))
-
-    def _tune_kernels(self, opened: Opened) -> None:
-        """Find out how decode should ask memory ahead, once for a model, unless something is asked meanwhile."""
-        if self._has_tuned is opened or self._is_wanted():
-            return
-        try:
-            self._options.try_lookahead(opened.model, opened.session, self._is_wanted, False)
-            self._has_tuned = opened
-        except (EngineError, MemoryError):  # given way to something better: after the next reply, then
-            return
-
-    def _is_wanted(self) -> bool:
-        return self._wire.closing.is_set() or not self._wire.commands.empty()
+        elif isinstance(command, commands.Tune | commands.Read | commands.Turn):
+            raise Refusal("no model is loaded")
 
     def _read_ahead(self, opened: Opened, command: commands.Prepare) -> None:
         try:
             reads = command.read_ahead and not self._tools.may_change(opened.model)
-            command = replace(command, read_ahead=reads)
-            self._ahead.prepare(opened.session, opened.live.chat, command, self._states.bring_back)
+            opened.ahead.prepare(replace(command, read_ahead=reads))
         finally:
             self._wire.idle_work.end()
 
-    def _tune(self, opened: Opened, command: commands.Tune) -> None:
-        meter = self._wire.status.meter
+    def _tune_or_call(self, opened: Opened, command: commands.Tune | commands.CallTools) -> None:
+        meter = self._wire.status.meter  # the last reply's figures stay
         try:
-            self._tuning.tune(command, opened.session)
+            if isinstance(command, commands.Tune):
+                opened.tuning.tune(command)
+            else:
+                self._tools.call(command, opened.session)
         finally:
             self.settle(meter)
 
@@ -139,40 +120,28 @@ class EngineWorker:
         trouble = opening.remember_thinking(opened.path, self._wire.thinking)
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
 
-    def _call_tools(self, opened: Opened, command: commands.CallTools) -> None:
-        meter = self._wire.status.meter
-        try:
-            self._tools.call(command, opened.session)
-        finally:
-            self.settle(meter)
-
     # ---- models
 
     def _load(self, command: commands.Load) -> None:
         """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
         assert isinstance(command.path, Path)
         before = self._opened.path if self._opened is not None else None
-        turns, n_dropped = (command.turns, command.n_dropped) if command.keeps else ((), 0)
+        said = command.said if command.keeps else commands.OpenConversation(command.said.system)
         self._is_opening_new = True
         try:
-            opened = self._open(command.path, command.system, n_dropped)
+            opened = self._open(command.path)
         except BaseException as error:
             self._is_opening_new = False
             if before is None or self._wire.closing.is_set():
                 raise
             self._wire.cancelled.clear()
             self._wire.emit(events.ModelKept(reason_of(error), is_open=False))
-            turns, n_dropped = command.turns, command.n_dropped
-            opened = self._open(before, command.system, n_dropped)
+            said, opened = command.said, self._open(before)
         self._is_opening_new = False
-        self._tuning.doubt_what_is_remembered()
-        said = commands.OpenConversation(command.system, turns, command.state, n_dropped)
-        if not turns:
-            self._prepare_system(opened, command.system)
-        elif command.rereads:
-            self._reread(opened, said)
-        else:
-            self._take_up(opened, said)
+        if opened.tuning.doubt and not self._has_doubted:  # once is enough
+            self._has_doubted = True
+            self._wire.emit(events.TuningDoubted(opened.tuning.doubt))
+        self._open_conversation(opened, said, command.rereads)
 
     def look_at(self, path: ModelPlace) -> None:
         """Look at a file while a model is open. Raises Exception: it cannot be opened, or the user has stopped."""
@@ -184,11 +153,11 @@ class EngineWorker:
     def _measure_bandwidth(self, opened: Opened, command: commands.MeasureBandwidth) -> None:
         conditions = self._options.watch_conditions()
         conditions.begin()
-        gbps = self._measures.measure_bandwidth(opened.model, self._is_wanted)
+        gbps = opened.measures.measure_bandwidth(self._wire.is_wanted)
         if gbps is not None:
             self._wire.emit(events.MemoryMeasured(gbps, conditions.end().is_crowded))
 
-    def _open(self, path: Path, system: str | None, n_dropped: int) -> Opened:
+    def _open(self, path: Path) -> Opened:
         self.unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
         model = self._options.open_model(path, self._show_progress)
@@ -197,11 +166,6 @@ class EngineWorker:
         except BaseException:
             model.close()
             raise
-        session = opened.session
-        opened.live.start(system, n_dropped)
-        self._measures.note_model(model, session)
-        self._tuning.note_opened(session)
-        self._states.note_opened(model, session)
         self._options.on_opened(path)
         garbage.look_through_new()
         self.settle()
@@ -210,8 +174,8 @@ class EngineWorker:
                 name=clean_line(model.name, 60),
                 quantization=clean_line(model.quantization, 12),
                 path=str(path),
-                n_ctx=session.n_ctx,
-                kv_bytes=session.kv_bytes,
+                n_ctx=opened.session.n_ctx,
+                kv_bytes=opened.session.kv_bytes,
                 weights_bytes=model.weights_bytes,
                 notices=tuple(model.notices),
                 full_name=model.name,
@@ -222,40 +186,44 @@ class EngineWorker:
         return opened
 
     def _begin(self, path: Path, model: Model) -> Opened:
+        wire, options = self._wire, self._options
         chat = model.chat()  # before the session: it starts a process, which no thread should precede
-        chat.thinking = ThinkingMode.parse(opening.recall_thinking(self._options.settings, path))
-        self._wire.thinking = str(chat.thinking)
+        chat.thinking = ThinkingMode.parse(opening.recall_thinking(options.settings, path))
+        wire.thinking = str(chat.thinking)
         chat.tools = self._tools.known(model)
-        if self._options.generation is not None:
-            self._options.generation.recall(path, model.sampling_advice)
-        kv_type = self._tuning.note_model(model)
-        n_ctx = self._options.settings.context_size or self._options.size_context(model, chat)
-        session = model.session(n_ctx, kv_type)
-        return Opened(path, model, session, LiveConversation(model, session, chat, self._options.least_reply_tokens))
+        if options.generation is not None:
+            options.generation.recall(path, model.sampling_advice)
+        n_ctx = options.settings.context_size or options.size_context(model, chat)
+        session = model.session(n_ctx, opening.kv_type_of(options.settings, model))
+        live = LiveConversation(model, session, chat, options.least_reply_tokens)
+        measures = EngineMeasures(wire, self._history, model, session)
+        tuning = EngineTuning(wire, options, model, session, measures.note_weights)
+        states = SavedStates(wire, self._state_files, model, session, wire.is_wanted)
+        ahead = ReadAhead(wire, session, chat, states)
+        return Opened(path, model, session, live, measures, tuning, states, ahead)
 
-    def _prepare_system(self, opened: Opened, system: str | None) -> None:
-        """Have the system prompt in the cache before anything is asked, if that has been read once before."""
-        if system:
-            self._states.begin_with(opened.live.chat.opening_ids(""))
-            self.settle(self._wire.status.meter)
-
-    def _open_conversation(self, opened: Opened, command: commands.OpenConversation) -> None:
-        self._states.leave()
-        opened.live.start(command.system, command.n_dropped)
-        if command.turns:
-            self._take_up(opened, command)
-        else:
+    def _open_conversation(self, opened: Opened, said: commands.OpenConversation, rereads: bool = False) -> None:
+        opened.states.leave()
+        opened.live.start(said.system, said.n_dropped)
+        if said.turns and rereads:
+            self._read(opened, partial(opened.live.take_up, said.turns), said.state)
+            return
+        if said.turns:
+            self._take_up(opened, said)
+            return
+        self.settle()
+        if said.system:  # it is in the cache before anything is asked, if it has been read once before
+            opened.states.begin_with(opened.live.chat.opening_ids(""))
             self.settle()
-            self._prepare_system(opened, command.system)
 
     def _take_up(self, opened: Opened, said: commands.OpenConversation) -> None:
         """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
         try:
-            ids = opened.live.take_up(said.turns, said.n_dropped)
-            back = self._states.bring_back(ids, said.state)
+            ids = opened.live.take_up(said.turns)
+            back = opened.states.bring_back(ids, said.state)
             ready = opened.session.reusable([*ids, -1])
             restored = min(back.tokens, ready)
-            tps = self._measures.usual_prefill_tps(opened.model)
+            tps = opened.measures.usual_prefill_tps()
             read_s = restored / tps if tps else None
             taken_up = events.ConversationTakenUp(len(ids), ready, restored, back.seconds, read_s, back.trouble)
         except BaseException as error:
@@ -263,35 +231,20 @@ class EngineWorker:
         self.settle()
         self._wire.emit(taken_up)
 
-    def _reread(self, opened: Opened, said: commands.OpenConversation) -> None:
-        """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
+    def _read_opening(self, opened: Opened, command: commands.Read) -> None:
+        self._read(opened, partial(opened.live.chat.opening_ids, command.text))
+
+    def _read(self, opened: Opened, begin: Callable[[], list[int]], state: Path | None = None) -> None:
+        """Read what a prompt will ``begin`` with, and keep that; what goes wrong does not cost the model."""
         try:
-            ids = opened.live.take_up(said.turns, said.n_dropped)
-            back = self._states.bring_back(ids, said.state)  # this model may have had the conversation before
-            restored = min(back.tokens, opened.session.reusable([*ids, -1]))
-            done = reread(self._wire, opened.session, ids)
-            done = replace(done, restored_tokens=restored, trouble=done.trouble or back.trouble)
+            done = opened.ahead.reread(begin(), state)
         except BaseException as error:
             done = events.ConversationReread(0, 0, 0.0, reason_of(error))
         opened.live.n_tokens = opened.session.length
         newly_read = done.read_tokens - done.restored_tokens
         if newly_read >= TELLING_TOKENS and done.read_s > 0:
             self._prefill_tps = newly_read / done.read_s
-        self._end_reading(done)
-
-    def _read(self, opened: Opened, command: commands.Read) -> None:
-        """Read what the next message begins with, and keep the state as far as that came."""
-        try:
-            ids = opened.live.chat.opening_ids(command.text)
-            n_taken = self._states.bring_back(ids).tokens
-            done = reread(self._wire, opened.session, ids, self._states.note_progress)
-            done = replace(done, restored_tokens=n_taken)
-        except BaseException as error:
-            done = events.ConversationReread(0, 0, 0.0, reason_of(error))
-        self._end_reading(done)
-
-    def _end_reading(self, done: events.ConversationReread) -> None:
-        self._states.note_progress()
+        opened.states.note_progress()
         self.settle()
         self._wire.emit(done)
 
@@ -312,12 +265,9 @@ class EngineWorker:
     def unload(self) -> None:
         """Close the model, if one is open."""
         opened, self._opened = self._opened, None
-        self._measures.note_no_model()
-        self._wire.thinking = ""
-        self._has_tuned = None
-        self._tuning.note_closed()
-        self._states.note_closing(self._wire.patience_s)
+        self._wire.forget_model()
         if opened is not None:
+            opened.states.close(self._wire.patience_s)
             opened.session.close()
             opened.model.close()
         self._set_status(EngineStatus())
@@ -333,10 +283,10 @@ class EngineWorker:
             is_kept = turn is not None and self._answer(opened, turn, asked_s)
         finally:
             opened.live.end_turn(is_kept)
-            self._states.note_progress()
+            opened.states.note_progress()
             self.settle(turn.meter if turn is not None else None)
         if is_kept:
-            self._tune_kernels(opened)
+            opened.tuning.tune_kernels()
 
     def _prepare(self, opened: Opened, command: commands.Turn) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""
@@ -361,10 +311,11 @@ class EngineWorker:
             self._wire.emit(events.GenerationFailed("no reply to continue or answer again"))
             return None
         if prompt.dropped_turns:
-            self._tell_dropped(session, prompt)
-        self._states.bring_back(prompt.all_ids)
+            self._tell_dropped(opened, prompt)
+        opened.states.bring_back(prompt.all_ids)
         calls = self._tools.splitter(opened.model, live.chat) if prompt.chat is not None else None
-        return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags, calls)
+        note_progress = partial(self._note_progress, opened)
+        return EngineTurn(self._wire, session, prompt, self._options, note_progress, live.tags, calls)
 
     def _refuse(self, command: commands.Turn, needed_tokens: int, n_ctx: int) -> None:
         if isinstance(command, (commands.Continue, commands.ContinueEdited)):
@@ -373,35 +324,30 @@ class EngineWorker:
         else:
             self._wire.emit(events.PromptRefused(needed_tokens, n_ctx))
 
-    def _tell_dropped(self, session: Session, prompt: TurnPrompt) -> None:
+    def _tell_dropped(self, opened: Opened, prompt: TurnPrompt) -> None:
         ids = prompt.all_ids
-        session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
-        unread = len(ids) - self._states.reusable(ids)
+        opened.session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
+        unread = len(ids) - opened.states.reusable(ids)
         read_s = self._seconds_to_read(unread)
         self._wire.emit(events.TurnsDropped(prompt.dropped_turns, prompt.dropped_tokens, unread, read_s))
 
     def _seconds_to_read(self, n_tokens: int) -> float | None:
         return n_tokens / self._prefill_tps if self._prefill_tps > 0 else None
 
-    def _note_progress(self) -> None:
-        self._measures.note_progress()
-        self._states.note_progress()
+    def _note_progress(self, opened: Opened) -> None:
+        opened.measures.note_progress()
+        opened.states.note_progress()
 
     def _answer(self, opened: Opened, turn: EngineTurn, asked_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
-        model = opened.model
-        self._measures.begin_reply(model, opened.session, turn.meter, asked_s)
-        try:
-            with self._wire.running(turn.reply, turn):
-                is_kept = turn.run()
-        finally:
-            self._measures.end_reply(model)
+        with opened.measures.of_reply(turn.meter, asked_s), self._wire.running(turn.reply, turn.written):
+            is_kept = turn.run()
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept
 
     def _weigh(self, opened: Opened, command: commands.Weigh) -> None:
-        weighed = opened.live.weigh(command, self._states.reusable)
+        weighed = opened.live.weigh(command.turn, opened.states.reusable)
         self._wire.emit(replace(weighed, read_s=self._seconds_to_read(weighed.read_tokens)))
 
     def _examine(self, command: commands.Examine) -> None:
@@ -421,7 +367,8 @@ class EngineWorker:
     def settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free again."""
         opened = self._opened
-        self._ahead.settle(opened.session.length if opened is not None else 0)
+        if opened is not None:
+            opened.ahead.settle(opened.session.length)
         self._set_status(EngineStatus(Activity.NO_MODEL if opened is None else Activity.READY, meter=meter))
 
     def _set_status(self, status: EngineStatus) -> None:

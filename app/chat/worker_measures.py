@@ -7,7 +7,8 @@ cycles to each operation, so every reply is profiled and the screen has figures 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,19 +30,12 @@ PROBE_ROOM = 3
 
 
 class EngineMeasures:
-    """Measurements of one engine's thread."""
+    """Measurements of one open model."""
 
-    def __init__(self, wire: Wire, history: ReplyHistory) -> None:
-        self._wire, self._history = wire, history
-        self._session: Session | None = None
+    def __init__(self, wire: Wire, history: ReplyHistory, model: Model, session: Session) -> None:
+        self._wire, self._history, self._model, self._session = wire, history, model, session
         self._meter: ReplyMeter | None = None
-        self._asked_s = 0.0
-        self._key = ""
-        """Under which the running reply will be compared; "" before there is a model."""
         self._next_profile_s = 0.0
-
-    def note_model(self, model: Model, session: Session) -> None:
-        """A model was opened."""
         identity = _identity(model)
         facts = ModelFacts(
             identity=identity,
@@ -53,9 +47,9 @@ class EngineMeasures:
             resident_weight_bytes=model.resident_weight_bytes,
             resident_kv_bytes=session.kv_resident_bytes,
         )
-        earlier = self._history.earlier(history_key(identity, model.threads))
-        known = self._history.read_gbps(history_key(identity_of("memory"), model.threads))
-        self._wire.figures = EngineFigures(
+        earlier = history.earlier(history_key(identity, model.threads))
+        known = history.read_gbps(history_key(identity_of("memory"), model.threads))
+        wire.figures = EngineFigures(
             facts,
             earlier=earlier,
             threads=model.threads,
@@ -63,38 +57,47 @@ class EngineMeasures:
             read_gbps={model.threads: known} if known else {},
         )
 
-    def usual_prefill_tps(self, model: Model) -> float | None:
+    def usual_prefill_tps(self) -> float | None:
         """How fast the model reads on this machine, by earlier replies; None where there was none."""
-        usual = self._history.usual(_identity(model))
+        usual = self._history.usual(_identity(self._model))
         return usual.prefill_tps if usual is not None and usual.prefill_tps > 0 else None
 
-    def note_weights(self, model: Model) -> None:
+    def note_weights(self) -> None:
         """The weights lie elsewhere in memory now: later replies are compared with others of that kind."""
         facts = self._wire.figures.facts
         if facts is not None:
-            moved = replace(facts, identity=_identity(model), weights_mode=model.weights_mode)
+            moved = replace(facts, identity=_identity(self._model), weights_mode=self._model.weights_mode)
             self._wire.figures = replace(self._wire.figures, facts=moved)
 
-    def note_no_model(self) -> None:
-        """Forget the model, which is no longer loaded."""
-        self._wire.figures = EngineFigures()
-
-    def begin_reply(self, model: Model, session: Session, meter: ReplyMeter, asked_s: float | None) -> None:
-        """A reply begins, which was asked for at ``asked_s`` (None: just now)."""
-        self._session, self._meter = session, meter
-        self._asked_s = meter.started_s if asked_s is None else min(asked_s, meter.started_s)
-        self._next_profile_s = meter.started_s
-        facts = self._wire.figures.facts
-        self._key = history_key(facts.identity, model.threads) if facts else ""
-        earlier = self._history.earlier(self._key) if facts else None
+    @contextmanager
+    def of_reply(self, meter: ReplyMeter, asked_s: float | None) -> Iterator[None]:
+        """Measure a reply, which was asked for at ``asked_s`` (None: just now), whatever becomes of it."""
+        model, self._meter, self._next_profile_s = self._model, meter, meter.started_s
+        key = history_key(_identity(model), model.threads)
         self._wire.figures = replace(
             self._wire.figures,
             faults=FaultLog(),
-            earlier=earlier,
+            earlier=self._history.earlier(key),
             threads=model.threads,
             weights_mode=model.weights_mode,
         )
-        session.start_profile()
+        self._session.start_profile()
+        try:
+            yield
+        finally:
+            ended_s = self._wire.now_s()
+            self._wire.figures.faults.note(meter.tokens)
+            self._show_profile(meter)
+            self._session.end_profile()
+            self._meter = None
+            asked_s = meter.started_s if asked_s is None else min(asked_s, meter.started_s)
+            spent = time_spent(meter, self._wire.figures, asked_s, ended_s)
+            self._wire.figures = replace(self._wire.figures, last_reply=spent)
+            is_one_setting = key == history_key(_identity(model), model.threads)
+            if is_one_setting and meter.finish_reason != "error":
+                first_s = meter.first_token_s or 0.0
+                past = PastReply(time.time(), meter.tokens, meter.decode_tps, meter.prefill_tps, first_s)
+                self._history.add(key, past)
 
     def note_progress(self) -> None:
         """Some of the prompt was read, or tokens came."""
@@ -102,41 +105,21 @@ class EngineMeasures:
         self._wire.figures.faults.note(self._meter.tokens)
         if self._wire.is_watched and self._wire.now_s() >= self._next_profile_s:
             self._next_profile_s = self._wire.now_s() + PROFILE_PERIOD_S
-            self._show_profile()
+            self._show_profile(self._meter)
 
-    def end_reply(self, model: Model) -> None:
-        """The reply is over, whatever became of it."""
-        meter, session = self._meter, self._session
-        if meter is None or session is None:
-            return
-        ended_s = self._wire.now_s()
-        self._wire.figures.faults.note(meter.tokens)
-        self._show_profile()
-        session.end_profile()
-        self._meter = self._session = None
-        spent = time_spent(meter, self._wire.figures, self._asked_s, ended_s)
-        self._wire.figures = replace(self._wire.figures, last_reply=spent)
-        is_one_setting = self._key == history_key(_identity(model), model.threads)
-        if self._key and is_one_setting and meter.finish_reason != "error":
-            first_s = meter.first_token_s or 0.0
-            past = PastReply(time.time(), meter.tokens, meter.decode_tps, meter.prefill_tps, first_s)
-            self._history.add(self._key, past)
-
-    def _show_profile(self) -> None:
-        if self._session is None or self._meter is None:
-            return
+    def _show_profile(self, meter: ReplyMeter) -> None:
         found = self._session.read_profile()
         decode = found.get("decode", [])
         prompt = [found.get(plan, []) for plan in ("few", "few last", "block", "block last")]
         self._wire.figures = replace(
             self._wire.figures,
             decode_phases=phase_costs([decode], decode[0].n_walks if decode else 0),
-            prompt_phases=phase_costs(prompt, self._meter.read_tokens),
+            prompt_phases=phase_costs(prompt, meter.read_tokens),
         )
 
-    def measure_bandwidth(self, model: Model, is_unwanted: Callable[[], bool]) -> float | None:
+    def measure_bandwidth(self, is_unwanted: Callable[[], bool]) -> float | None:
         """Measure how fast memory can be read, in GB/s; None where there is no room for it or something else to do."""
-        threads = model.threads
+        model, threads = self._model, self._model.threads
         if not has_room(model):
             return None
         try:

@@ -105,7 +105,7 @@ def gate(model: Any, clock: Clock) -> str:
 
     A model of random weights fails by right, so this is reported and never an error.
     """
-    if not engine_access.has_chat_template(model):
+    if model.chat_template.source is None or model.chat_template.notice is not None:
         return "not a chat model"
     try:
         return "passed" if ANSWER in ask(model, _LONGEST_ANSWER_TOKENS, clock=clock).text else "failed"

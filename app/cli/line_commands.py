@@ -143,9 +143,9 @@ class LineCommands:
             raise Refusal("conversations are not saved: save_conversations in your settings is off")
         hits = Look(store, "").run().hits
         for hit in hits[:MOST_LISTED]:
-            mark = "*" if hit.entry.id == self._talk.turns.journal.id else " "
-            title = hit.entry.summary.title or "(empty)"
-            say(f"{mark}{int(hit.entry.id):>5}  {moment_text(hit.entry.summary.changed):<16}  {title}")
+            mark = "*" if hit.id == self._talk.turns.journal.id else " "
+            title = hit.summary.title or "(empty)"
+            say(f"{mark}{int(hit.id):>5}  {moment_text(hit.summary.changed):<16}  {title}")
         say(f"{len(hits)} saved; jalopy sessions searches in them, jalopy run --session NUMBER goes on with one")
 
     def save(self, wanted: str = "") -> None:

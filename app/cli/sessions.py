@@ -11,8 +11,8 @@ from typing import Any
 from app.conversations import rows
 from app.conversations.foreign import Foreign, foreign_conversations
 from app.conversations.journal import Journal
-from app.conversations.look import Hit, Look
-from app.conversations.store import Store, now_text
+from app.conversations.look import Look
+from app.conversations.store import Entry, Store, now_text
 from app.documents.text_file import bounded, open_file
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
@@ -39,26 +39,25 @@ def sessions(words: Sequence[str], as_json: bool) -> int:
     return exit_codes.OK
 
 
-def _lines(hits: Sequence[Hit], is_search: bool) -> list[str]:
+def _lines(hits: Sequence[Entry], is_search: bool) -> list[str]:
     if not hits:
         return ["No conversation has these words." if is_search else "No conversation is saved."]
     columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
     lines = ["number  " + rows.heading(columns - 8)]
     for hit in hits:
-        lines.append(f"{int(hit.entry.id):>6}  {rows.row(hit, columns - 8)}")
+        lines.append(f"{int(hit.id):>6}  {rows.row(hit, columns - 8)}")
         if hit.snippet:
             lines.append(f"        ... {hit.snippet[: max(20, columns - 16)]} ...")
-    log_bytes = sum(hit.entry.log_bytes for hit in hits)
-    state_bytes = Store().state_bytes(hit.entry.id for hit in hits)
+    log_bytes = sum(hit.log_bytes for hit in hits)
+    state_bytes = Store().state_bytes(hit.id for hit in hits)
     shown = figures.counted(len(hits), "conversation")
     lines += ["", f"{shown}: text {figures.size(log_bytes)}, saved states {figures.size(state_bytes)}"]
     return lines
 
 
-def _values(hit: Hit) -> dict[str, Any]:
-    entry = hit.entry
+def _values(entry: Entry) -> dict[str, Any]:
     sizes = {"log_bytes": entry.log_bytes, "state_bytes": entry.state_bytes}
-    return {"id": entry.id, **asdict(entry.summary), **sizes, "snippet": hit.snippet, "trouble": entry.trouble}
+    return {"id": entry.id, **asdict(entry.summary), **sizes, "snippet": entry.snippet, "trouble": entry.trouble}
 
 
 MOST_FILE_BYTES = 128 << 20

@@ -17,9 +17,9 @@ from app.conversations.conversation import ChatMessage, Conversation, Role
 from app.conversations.keeper import Keeper
 from app.conversations.log_file import LogRefusedError
 from app.conversations.records import Record, checksum_of
-from app.conversations.replay import NOTHING, head_record, linked, message_record, title_of
+from app.conversations.replay import NOTHING, Saved, head_record, linked, message_record, title_of
 from app.conversations.store import STATE_NAME, Opened, Store, now_text
-from app.conversations.summary import Summary, sizes_of
+from app.conversations.summary import summary_of
 from app.program.settings import Settings
 from app.text.record import record
 
@@ -42,34 +42,27 @@ class Journal:
     """Saves one conversation at a time; without a store nothing. ``clock_text``: the wall time, for display."""
 
     def __init__(self, store: Store | None = None, clock_text: Callable[[], str] = now_text) -> None:
-        self._store, self._clock_text = store, clock_text
+        self._store, self.clock_text = store, clock_text
         self._keeper: Keeper | None = None
         self._former: list[Keeper] = []
         """Of conversations that were left, until all of them is saved: they go on trying."""
-        self._written: list[ChatMessage] = []
-        self._links = [NOTHING]
-        """Link that the next record names, by number of messages written."""
-        self._waiting: list[str] = []
-        """Messages of the log that wait for their turn."""
+        self._saved = Saved()
+        """What the log says."""
         self._flushed = Partial()
         self._parts_link = NOTHING
         """Link of the written parts of the running reply."""
         self._is_trying = False
-        self._model = self._written_model = ("", "")
-        self._n_dropped = 0
-        self._forked_from = ""
+        self._model = ("", "")
+        """Name and path of who answers from now on."""
         self._is_new = False
         """Whether nothing was ever said in it: then nothing of it stays."""
-        self._summary = Summary()
 
     # ---- which conversation
 
     def begin(self, forked_from: str = "", title: str = "") -> None:
         """A conversation that is not on disk: its first message will put it there, with all that stands before it."""
         self._leave()
-        self._written, self._written_model, self._n_dropped = [], ("", ""), 0
-        self._links, self._waiting = [NOTHING], []
-        self._summary, self._forked_from = Summary(title=title), forked_from
+        self._saved = Saved(title=title, forked_from=forked_from)
 
     def claim(self, conversation: Conversation, patience_s: float) -> None:
         """Put the conversation on the disk before anything is said: whoever looks for its title finds it in use."""
@@ -83,22 +76,14 @@ class Journal:
             self.begin(opened.id, opened.saved.title and f"{opened.saved.title} (copy)")
             return
         self._leave()
-        saved = opened.saved
-        self._written, self._n_dropped = list(saved.conversation.messages), saved.conversation.n_dropped
-        self._written_model, self._forked_from = (saved.model, saved.model_path), ""
-        self._summary = Summary(saved.shown_title, saved.began, saved.changed, order=saved.order)
-        self._links, self._waiting = list(saved.links), list(saved.waiting)
-        log = opened.log
+        log, saved = opened.log, opened.saved
+        written = replace(saved.conversation, messages=list(saved.conversation.messages))
+        self._saved = replace(saved, title=saved.shown_title, conversation=written, waiting=list(saved.waiting))
         self._keeper = Keeper(lambda: log, log)
         if not saved.has_head:
-            self._keeper.add(head_record(saved.conversation.system, self._clock_text()), is_durable=False)
+            self._keeper.add(head_record(saved.conversation.system, self.clock_text()), is_durable=False)
         if saved.is_end_lost:  # or what comes next would stand behind this as if nothing had been between them
-            self._keeper.add({**self._first(len(self._written), "keep"), "lost": True}, is_durable=False)
-
-    @property
-    def now_text(self) -> str:
-        """The wall time, for display."""
-        return self._clock_text()
+            self._keeper.add({**self._first(len(written.messages), "keep"), "lost": True}, is_durable=False)
 
     def note_model(self, name: str, path: str) -> None:
         """Note the name and path of the model that answers from now on."""
@@ -117,7 +102,7 @@ class Journal:
     @property
     def title(self) -> str:
         """Title in the list."""
-        return self._summary.title
+        return self._saved.title
 
     @property
     def trouble(self) -> str:
@@ -143,14 +128,16 @@ class Journal:
         if self._store is not None and not is_replacing:
             self._catch_up(conversation)
         elif self._keeper is not None and conversation.awaits_reply:
-            kept = [message for message in conversation.messages if any(message is one for one in self._written)]
-            text = conversation.messages[-1].text if len(kept) < len(conversation.messages) else ""
+            written = set(map(id, self._written))
+            is_new = any(id(message) not in written for message in conversation.messages)
+            text = conversation.messages[-1].text if is_new else ""
             self._add(conversation, {"k": "try", "text": text}, is_durable=bool(text))
             self._is_trying = True
 
     def note_waiting(self, conversation: Conversation, texts: Sequence[str]) -> None:
         """These messages wait for their turn, which may not come before the program is killed."""
-        if self._store is None or list(texts) == self._waiting:
+        saved = self._saved
+        if self._store is None or list(texts) == saved.waiting:
             return
         order = 0
         if self._keeper is None:
@@ -158,12 +145,12 @@ class Journal:
             self._catch_up(conversation)
             self._write_model(conversation)
             order = self._count_use()
-        n = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(texts, self._waiting, strict=False)))
+        n = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(texts, saved.waiting, strict=False)))
         for place, text in enumerate(texts[n:], start=n):
-            self._waiting = list(texts[: place + 1])
+            saved.waiting = list(texts[: place + 1])
             self._add(conversation, {"k": "wait", "n": place, "text": text, "order": order})
-        if len(self._waiting) > len(texts):
-            self._waiting = list(texts)
+        if len(saved.waiting) > len(texts):
+            saved.waiting = list(texts)
             self._add(conversation, {"k": "wait", "n": len(texts)})
 
     def flush(self, conversation: Conversation, partial: Partial) -> None:
@@ -176,7 +163,7 @@ class Journal:
         self._catch_up(conversation)
         record: Record = {
             "k": "part",
-            "on": self._links[-1],
+            "on": self._saved.links[-1],
             "after": self._parts_link if before.text or before.thought else NOTHING,
             "text": partial.text[len(before.text) :],
             "thought": partial.thought[len(before.thought) :],
@@ -200,15 +187,16 @@ class Journal:
 
     def note_dropped(self, conversation: Conversation) -> None:
         """Other messages are part of the context now."""
-        if self._keeper is not None and conversation.n_dropped != self._n_dropped:
-            self._n_dropped = conversation.n_dropped
-            self._add(conversation, self._first(self._n_dropped, "drop"))
+        written = self._saved.conversation
+        if self._keeper is not None and conversation.n_dropped != written.n_dropped:
+            written.n_dropped = conversation.n_dropped
+            self._add(conversation, self._first(written.n_dropped, "drop"))
 
     def rename(self, conversation: Conversation, title: str) -> bool:
         """Give the conversation a title; False before it is on disk."""
         if self._keeper is None:
             return False
-        self._summary = replace(self._summary, title=title)
+        self._saved.title = title
         self._add(conversation, {"k": "title", "text": title})
         return True
 
@@ -216,7 +204,7 @@ class Journal:
         """Leave the conversation, which will be deleted: what of it is not saved is given up."""
         if self._keeper is not None:
             self._keeper.close(SWITCH_PATIENCE_S)
-        self._waiting = []
+        self._saved.waiting = []
         self.begin()
 
     def settle(self, patience_s: float, waits_for_room: bool = True) -> bool:
@@ -249,14 +237,14 @@ class Journal:
 
     def _drop_new(self) -> None:
         """Delete a conversation that was begun and left with nothing in it; its log is closed."""
-        if self._is_new and not self._waiting and self._store is not None and self.id:
+        if self._is_new and not self._saved.waiting and self._store is not None and self.id:
             with suppress(LogRefusedError, OSError):
                 self._store.delete(self.id)
         self._is_new = False
 
     def _catch_up(self, conversation: Conversation) -> None:
         """Write what the conversation has and the log has not."""
-        messages = conversation.messages
+        messages, saved = conversation.messages, self._saved
         if self._keeper is None:
             if not messages:
                 return
@@ -268,17 +256,21 @@ class Journal:
             is_one_for_one = n_shared + 1 == len(self._written) and new
             if not (is_one_for_one and self._written[-1].role is new[0].role is Role.USER):
                 self._add(conversation, self._first(n_shared, "keep"), is_durable=False)
-            del self._links[n_shared + 1 :]
-        self._written, self._is_new = list(messages), self._is_new and not messages
+            del saved.links[n_shared + 1 :]
+        saved.conversation.messages, self._is_new = list(messages), self._is_new and not messages
         if new:
             self._write_model(conversation)
         for message in new:
-            if message.role is Role.USER and message.text in self._waiting[:1]:
-                del self._waiting[0]
+            if message.role is Role.USER and message.text in saved.waiting[:1]:
+                del saved.waiting[0]
             order = self._count_use() if message is messages[-1] and conversation.awaits_reply else 0
-            record = {**message_record(message, order, self._clock_text()), "on": self._links[-1]}
-            self._links.append(linked(self._links[-1], checksum_of(self._add(conversation, record))))
+            record = {**message_record(message, order, self.clock_text()), "on": saved.links[-1]}
+            saved.links.append(linked(saved.links[-1], checksum_of(self._add(conversation, record))))
         self.note_dropped(conversation)
+
+    @property
+    def _written(self) -> list[ChatMessage]:
+        return self._saved.conversation.messages
 
     def _n_written_of(self, messages: list[ChatMessage]) -> int:
         """How many of the first messages are those that were written."""
@@ -286,44 +278,36 @@ class Journal:
         return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
 
     def _write_model(self, conversation: Conversation) -> None:
-        if self._written_model != self._model and any(self._model):
-            self._written_model = self._model
+        if self._model not in ((self._saved.model, self._saved.model_path), ("", "")):
+            self._saved.model, self._saved.model_path = self._model
             self._add(conversation, {"k": "model", "name": self._model[0], "path": self._model[1]}, is_durable=False)
 
     def _create(self, conversation: Conversation, waiting: str = "") -> None:
         assert self._store is not None
         self._keeper = Keeper(self._store.create)
-        at, self._is_new = self._clock_text(), True
+        saved, self._is_new = self._saved, True
         first = title_of(next((message.folded or message.text for message in conversation.messages), waiting))
-        renamed = self._summary.title or (f"{first} (copy)" if self._forked_from else "")
-        self._summary = Summary(renamed or first, at)
-        self._add(conversation, head_record(conversation.system, at, self._forked_from), is_durable=False)
+        renamed = saved.title or (f"{first} (copy)" if saved.forked_from else "")
+        saved.title, saved.began = renamed or first, self.clock_text()
+        self._add(conversation, head_record(conversation.system, saved.began, saved.forked_from), is_durable=False)
         if renamed:
             self._add(conversation, {"k": "title", "text": renamed}, is_durable=False)
 
     def _count_use(self) -> int:
         assert self._store is not None
         order = self._store.note_use(self.id, self._model[1])
-        self._summary = replace(self._summary, order=max(order, self._summary.order))
+        self._saved.order = max(order, self._saved.order)
         return order
 
     def _first(self, n_messages: int, kind: str) -> Record:
         """A record that names the first n messages."""
-        return {"k": kind, "n": n_messages, "on": self._links[min(n_messages, len(self._links) - 1)]}
+        return {"k": kind, "n": n_messages, "on": self._saved.links[min(n_messages, len(self._saved.links) - 1)]}
 
     def _add(self, conversation: Conversation, record: Record, is_durable: bool = True) -> bytes:
         assert self._keeper is not None
-        n_messages, tokens = sizes_of(conversation)
-        model, model_path = self._model if any(self._model) else self._written_model  # none is open yet
-        self._summary = replace(
-            self._summary,
-            changed=self._clock_text(),
-            model=model,
-            model_path=model_path,
-            n_messages=n_messages + len(self._waiting),
-            tokens=tokens,
-        )
-        self._keeper.summary = self._summary
+        model, model_path = self._model if any(self._model) else (self._saved.model, self._saved.model_path)
+        told = replace(self._saved, conversation=conversation, changed=self.clock_text())
+        self._keeper.summary = summary_of(replace(told, model=model, model_path=model_path))
         return self._keeper.add(record, is_durable)
 
 

@@ -9,8 +9,7 @@ import errno
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from app.conversations.log_file import LogFile, LogRefusedError
@@ -45,15 +44,13 @@ class Keeper:
         self._open_log, self.log = open_log, log
         self._needs_directories = log is None
         self._condition = threading.Condition()
-        self._waiting: deque[_Line] = deque()
-        self._taken: list[_Line] = []
-        """Being written."""
-        self._unsynced: list[_Line] = []
+        self._lines: list[_Line] = []
+        """Not known to be safe, in order."""
+        self._n_written = self._n_failed = 0
+        """The first ones that are written and not synced; those that were part of the last try, where that failed."""
         self._unsynced_s = 0.0
         self._is_leaving = self._is_closing = self._is_over = False
         self._n_last_tries = 0
-        self._n_tries = self._newest_from_try = self._failed_try = 0
-        """Tries begun; the first one that may take the newest record; the last one that failed."""
         self.summary: Summary | None = None
         """Row of the list of conversations; written beside the log after each sync."""
         self.trouble = ""
@@ -65,14 +62,13 @@ class Keeper:
     def has_unsaved(self) -> bool:
         """Whether something is in memory only."""
         with self._condition:
-            return bool(self._waiting or self._taken) or any(line.is_durable for line in self._unsynced)
+            return len(self._lines) > self._n_written or any(line.is_durable for line in self._lines)
 
     def add(self, record: Record, is_durable: bool = True) -> bytes:
         """Have a record written soon, and return its line; a durable one with all before it outlives a power cut."""
         line = write_record(record)
         with self._condition:
-            self._waiting.append(_Line(line, is_durable))
-            self._newest_from_try = self._n_tries + 1
+            self._lines.append(_Line(line, is_durable))
             self._condition.notify_all()
         return line
 
@@ -103,7 +99,7 @@ class Keeper:
         with self._condition:
             while self.has_unsaved:
                 left_s = give_up_s - time.monotonic()
-                has_failed = self._failed_try >= self._newest_from_try
+                has_failed = self._n_failed == len(self._lines)
                 if left_s <= 0 or self._is_over or (has_failed and not waits_for_room):
                     return False
                 self._condition.wait(left_s)
@@ -130,57 +126,53 @@ class Keeper:
                 if self.trouble:
                     self._condition.wait(RETRY_S)
                     return True
-                if self._waiting or (self._is_leaving and self._unsynced):
+                if len(self._lines) > self._n_written or (self._is_leaving and self._lines):
                     return True
                 if self._is_leaving:
                     return False
-                left_s = SYNC_S - (time.monotonic() - self._unsynced_s) if self._unsynced else None
+                left_s = SYNC_S - (time.monotonic() - self._unsynced_s) if self._lines else None
                 if left_s is not None and left_s <= 0:
                     return True
                 self._condition.wait(left_s)
-            return bool(self._waiting or self._unsynced) and self._n_last_tries < _MOST_LAST_TRIES
+            return bool(self._lines) and self._n_last_tries < _MOST_LAST_TRIES
 
     def _save(self) -> None:
         with self._condition:
-            self._taken = list(self._waiting)
-            self._waiting.clear()
-            self._n_tries += 1
+            taken = list(self._lines)
             self._n_last_tries += self._is_closing
             is_ending = self._is_leaving or self._is_closing
         try:
-            self._write(is_ending)
+            self._write(taken, is_ending)
         except Exception as error:
             # Nothing since the last sync can be relied on: all of it is written again.
-            with self._condition:
-                self._waiting.extendleft(reversed([*self._unsynced, *self._taken]))
-                self._unsynced, self._taken = [], []
+            self._n_written = 0
             if self.log is not None:
                 self.log.forget_unsynced()
             self.trouble = cause_of(error)
-            self._failed_try = self._n_tries
+            self._n_failed = len(taken)
         else:
-            self.trouble = ""
+            self.trouble, self._n_failed = "", 0
         with self._condition:
             self._condition.notify_all()
 
-    def _write(self, is_ending: bool) -> None:
+    def _write(self, taken: Sequence[_Line], is_ending: bool) -> None:
         if self.log is None:
             self.log = self._open_log()
-        if self._taken:
-            self.log.append([line.content for line in self._taken])
+        if len(taken) > self._n_written:
+            self.log.append([line.content for line in taken[self._n_written :]])
             with self._condition:
-                if not self._unsynced:
+                if not self._n_written:
                     self._unsynced_s = time.monotonic()
-                self._unsynced += self._taken
-                self._taken = []
+                self._n_written = len(taken)
         is_due = time.monotonic() - self._unsynced_s >= SYNC_S
-        if is_ending or is_due or any(line.is_durable for line in self._unsynced):
+        if is_ending or is_due or any(line.is_durable for line in taken):
             if self._needs_directories:
                 self.log.sync_directories()
                 self._needs_directories = False
             self.log.sync()  # last: what was written counts as safe from here on
             with self._condition:
-                self._unsynced.clear()
+                del self._lines[: len(taken)]
+                self._n_written = 0
             if self.summary is not None:
                 write_summary(self.log.path.parent, self.summary, self.log.size)
 

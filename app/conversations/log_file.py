@@ -76,12 +76,13 @@ def lock(handle: int) -> Held:
     return Held.HERE
 
 
-def unlock(handle: int) -> None:
-    """Let go before the file is closed, where the system may take its time with that."""
+def let_go(handle: int) -> None:
+    """Close a file that may be locked, and unlock it before that, where the system may take its time with closing."""
     if fcntl is None and msvcrt is not None:
         with suppress(OSError):
             os.lseek(handle, _LOCKED_AT, os.SEEK_SET)
             msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+    os.close(handle)
 
 
 def note_holder(directory: Path) -> None:
@@ -117,12 +118,13 @@ class ReadLog:
     saved: Saved
     good_bytes: int
     """Behind these nothing was read."""
-    is_torn: bool = False
-    """What follows is a last record that was not finished."""
-    is_damaged: bool = False
-    """What follows is lost."""
     n_damaged_lines: int = 0
-    """Lines before that which say nothing, or nothing that can be so."""
+    """Lines which say nothing, or nothing that can be so."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it can hardly be a log, and reading stopped."""
+        return self.n_damaged_lines > MOST_DAMAGED_LINES
 
     @property
     def damage(self) -> str:
@@ -153,10 +155,7 @@ class ReadLog:
 def read_log(content: bytes) -> ReadLog:
     """Read every sound line, but what cannot stand without others. Raises LogRefusedError: a newer version's."""
     replay, pos, good_bytes, n_damaged = Replay(), 0, 0, 0
-    while pos < len(content):
-        end = content.find(b"\n", pos)
-        if end < 0:
-            return ReadLog(replay.finish(), pos, is_torn=True, n_damaged_lines=n_damaged)
+    while n_damaged <= MOST_DAMAGED_LINES and (end := content.find(b"\n", pos)) >= 0:
         line, pos = content[pos:end], end + 1
         try:
             record = read_record(line)
@@ -167,11 +166,9 @@ def read_log(content: bytes) -> ReadLog:
         except UnsoundRecordError:
             replay.note_lost()
             n_damaged += 1
-            if n_damaged > MOST_DAMAGED_LINES:
-                return ReadLog(replay.finish(), good_bytes, is_damaged=True, n_damaged_lines=n_damaged)
         except NewerVersionError:
             raise LogRefusedError("written by a newer version of the program: left as it is") from None
-    return ReadLog(replay.finish(), pos, n_damaged_lines=n_damaged)
+    return ReadLog(replay.finish(), good_bytes if n_damaged > MOST_DAMAGED_LINES else pos, n_damaged)
 
 
 class LogFile:
@@ -185,22 +182,18 @@ class LogFile:
     @classmethod
     def create(cls, path: Path) -> LogFile:
         """Create an empty log in a directory that exists. Raises OSError: it cannot be created, or is there already."""
-        return cls._locked(path, os.open(path, _flags(os.O_CREAT | os.O_EXCL), 0o600))
+        return cls._locked(path, os.O_CREAT | os.O_EXCL)
 
     @classmethod
     def open(cls, path: Path) -> LogFile:
         """Open a log. Raises LogRefusedError: not the user's, no plain file, or in use; OSError: it cannot be."""
-        handle = os.open(path, _flags())
-        try:
-            _require_own_file(handle)
-        except BaseException:
-            os.close(handle)
-            raise
-        return cls._locked(path, handle)
+        return cls._locked(path)
 
     @classmethod
-    def _locked(cls, path: Path, handle: int) -> LogFile:
+    def _locked(cls, path: Path, flags: int = 0) -> LogFile:
+        handle = os.open(path, _flags(flags), 0o600)
         try:
+            _require_own_file(handle)
             held = lock(handle)
             if held is Held.ELSEWHERE:
                 holder = holder_of(path.parent)
@@ -223,8 +216,7 @@ class LogFile:
             copy = self._set_aside(content)
             self._cut(found.good_bytes)
             return found, f"{self.path.parent.name}: damaged from byte {found.good_bytes} on; a copy is in {copy.name}"
-        if found.is_torn:
-            self._cut(found.good_bytes)
+        self._cut(found.good_bytes)  # a last record that was not finished goes
         return found, found.damage
 
     def append(self, lines: Sequence[bytes]) -> None:
@@ -263,8 +255,7 @@ class LogFile:
         """Let go of file and lock."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
-            unlock(handle)
-            os.close(handle)
+            let_go(handle)
 
     def _cut(self, size: int) -> None:
         if os.fstat(self._handle).st_size != size:
@@ -289,12 +280,9 @@ class LogFile:
 
 def read_only(path: Path) -> ReadLog:
     """Read a log without locking or mending it. Raises LogRefusedError: it cannot be used; OSError: nor be read."""
-    handle = os.open(path, safe_flags(os.O_RDONLY))
-    try:
-        _require_own_file(handle)
-        return read_log(_read_all(handle))
-    finally:
-        os.close(handle)
+    with os.fdopen(os.open(path, safe_flags(os.O_RDONLY)), "rb") as file:
+        _require_own_file(file.fileno())
+        return read_log(_read_all(file.fileno()))
 
 
 def is_in_use(path: Path) -> bool:
@@ -308,8 +296,7 @@ def is_in_use(path: Path) -> bool:
     except OSError:
         return False
     finally:
-        unlock(handle)
-        os.close(handle)
+        let_go(handle)
 
 
 def _flags(more: int = 0) -> int:

@@ -25,19 +25,10 @@ _SNIPPET_CHARS = 160
 
 
 @record
-class Hit:
-    """One conversation of the result."""
-
-    entry: Entry
-    snippet: str = ""
-    """The words in their place, clean and of one line; "" where the title has them."""
-
-
-@record
 class Found:
     """Result so far, the conversation used last first."""
 
-    hits: tuple[Hit, ...] = ()
+    hits: tuple[Entry, ...] = ()
     n_searched: int = 0
     n_all: int = 0
     """How many texts were searched, and are to be."""
@@ -128,20 +119,20 @@ class Look:
     def _look(self) -> None:
         entries = sorted(self._store.entries(), key=lambda entry: entry.last_use, reverse=True)
         if not self._words:
-            self.found = Found(tuple(Hit(entry) for entry in entries), is_done=True)
+            self.found = Found(tuple(entries), is_done=True)
             return
-        hits = {entry.id: Hit(entry) for entry in entries if row_matches(entry, self._words)}
+        hits = {entry.id: entry for entry in entries if row_matches(entry, self._words)}
         shown_s = time.monotonic()
         for n, entry in enumerate(entries):
             if not self._is_wanted:
                 return
             if entry.id not in hits and (snippet := snippet_of(self._texts.of(self._store, entry), self._words)):
-                hits[entry.id] = Hit(entry, snippet)
+                hits[entry.id] = replace(entry, snippet=snippet)
             if time.monotonic() - shown_s > _SHOW_PERIOD_S:
                 shown_s = time.monotonic()
                 self.found = Found(_in_order(entries, hits), n + 1, len(entries))
         self.found = Found(_in_order(entries, hits), len(entries), len(entries), is_done=True)
 
 
-def _in_order(entries: list[Entry], hits: dict[str, Hit]) -> tuple[Hit, ...]:
+def _in_order(entries: list[Entry], hits: dict[str, Entry]) -> tuple[Entry, ...]:
     return tuple(hits[entry.id] for entry in entries if entry.id in hits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,10 +34,21 @@ def drop_oldest_states(store: Store, quota_bytes: int) -> int:
 
 def saved_files(store: Store) -> list[SavedFile]:
     """Return all saved states in the order in which they may be dropped."""
+    from engine.saved_state import stored_in  # NumPy, which no first frame waits for
+
     earlier = [file for one in store.ids() for file in store.state_files(one) if not file.name.endswith(SUFFIX)]
-    earlier += _prefixes()
-    found = sorted(filter(None, map(_about, earlier)), key=lambda one: one.used_s)
-    return list(heapq.merge(found, *map(_segments_in, kinds()), key=lambda one: one.used_s))
+    segments = [[SavedFile(one.used_s, one.path, one.n_bytes) for one in stored_in(place)] for place in kinds()]
+    return list(heapq.merge(_existing([*earlier, *_prefixes()]), *segments, key=lambda one: one.used_s))
+
+
+def _existing(paths: Iterable[Path]) -> list[SavedFile]:
+    """Return the files that exist, used longest ago first."""
+    found = []
+    for path in paths:
+        with suppress(OSError):
+            about = path.lstat()
+            found.append(SavedFile(about.st_mtime, path, about.st_size))
+    return sorted(found, key=lambda one: one.used_s)
 
 
 def drop(files: Iterable[SavedFile], excess_bytes: int) -> int:
@@ -59,15 +70,9 @@ def kinds() -> list[Path]:
 
 
 def earlier_states(store: Store, kind: str) -> list[Path]:
-    """Return files that earlier versions kept for a model and type of cache; some may not exist."""
+    """Return files that earlier versions kept for a model and type of cache, those changed last first."""
     prefixes = [path for path in _prefixes() if path.name.startswith(f"{kind}-")]
-    return [*store.states_of_kind(kind), *prefixes]
-
-
-def _segments_in(place: Path) -> Iterator[SavedFile]:
-    from engine.saved_state import stored_in  # NumPy, which no first frame waits for
-
-    return (SavedFile(one.used_s, one.path, one.n_bytes) for one in stored_in(place))
+    return [one.path for one in reversed(_existing([*store.states_of_kind(kind), *prefixes]))]
 
 
 def _prefixes() -> list[Path]:
@@ -78,11 +83,3 @@ def _listed(directory: Path | None, is_wanted: Callable[[os.DirEntry[str]], bool
     with suppress(OSError):
         return [Path(one.path) for one in os.scandir(directory) if is_wanted(one)] if directory is not None else []
     return []
-
-
-def _about(path: Path) -> SavedFile | None:
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return SavedFile(found.st_mtime, path, found.st_size)

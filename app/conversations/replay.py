@@ -184,9 +184,9 @@ class Replay:
     """Takes records in order; what it has understood so far is always whole."""
 
     def __init__(self) -> None:
-        self.saved = Saved()
+        self.saved = Saved(has_head=False)
         self._linked = LinkedMessages(self.saved.conversation)
-        self._has_begun = self._has_head = False
+        self._has_begun = False
         self._is_unsure = False
         """Whether something was lost since the last record that says what it was written behind."""
         self._part: _Part | None = None
@@ -229,7 +229,7 @@ class Replay:
         conversation.drop_gaps()
         conversation.note_sources()
         conversation.is_cut_off = conversation.awaits_reply
-        saved.links, saved.has_head, saved.is_end_lost = self._linked.links, self._has_head, self._is_unsure
+        saved.links, saved.is_end_lost = self._linked.links, self._is_unsure
         saved.lost_behind = [n for n in saved.lost_behind if n <= len(self._messages)]
         return saved
 
@@ -238,21 +238,19 @@ class Replay:
         return self.saved.conversation.messages
 
     def _head(self, record: Record, _: int) -> None:
-        version = record.get("version")
+        version: int = record.get("version", 0)
         # A second one is of a log that had lost its own, and was gone on with.
-        if self._has_head or record.get("format") != FORMAT or type(version) is not int or version < 1:
-            raise UnsoundRecordError
+        _require(not self.saved.has_head and record.get("format") == FORMAT and type(version) is int and version >= 1)
         if version > VERSION:
             raise NewerVersionError
         system = record.get("system")
         self.saved.conversation.system = clean_text(_text(record, "system")) if system is not None else None
         self.saved.began = self.saved.changed = _line(record, "at")
         self.saved.forked_from = _line(record, "from")
-        self._has_head = True
+        self.saved.has_head = True
 
     def _model(self, record: Record, _: int) -> None:
-        name, path = _line(record, "name"), _text(record, "path")[:_MOST_PATH_CHARS]
-        self.saved.model, self.saved.model_path = name, path
+        self.saved.model, self.saved.model_path = _line(record, "name"), _text(record, "path")[:_MOST_PATH_CHARS]
 
     def _say(self, record: Record, checksum: int) -> None:
         text, folded = clean_text(_text(record, "text")), clean_text(_text(record, "folded"))
@@ -283,8 +281,7 @@ class Replay:
         on, after = link_in(record.get("on")), link_in(record.get("after"))
         part = self._part if self._part is not None and self._is_of(self._part, on) else None
         is_known = not self._is_unsure if after is None else after == (part.checksum if part is not None else NOTHING)
-        if not is_known:
-            raise UnsoundRecordError  # what stood before it is missing, and it would be put behind other words
+        _require(is_known)  # or what stood before it is missing, and it would be put behind other words
         if part is None:
             part = self._first_part(on)
         self._part = _Part(
@@ -303,8 +300,7 @@ class Replay:
         is_answer = place is not None and place > 0 and self._messages[place - 1].role is Role.USER
         if on is None:
             is_answer = self.saved.conversation.awaits_reply and self._part is None
-        if (on is None or place is not None) and not is_answer:
-            raise UnsoundRecordError
+        _require(is_answer or (on is not None and place is None))
         self._end_part()
         if place is not None:
             self._linked.cut(place)
@@ -321,9 +317,8 @@ class Replay:
         place = self._place(n, on)
         if place is None:
             self._is_unsure = True
-        elif place > len(self._messages):
-            raise UnsoundRecordError
         else:
+            _require(place <= len(self._messages))
             self._linked.cut(place)
             self._is_unsure = False
             if record.get("lost") is True:
@@ -351,15 +346,13 @@ class Replay:
         place = self._place(n, on)
         if place is None:
             return  # of messages that are not there; what is too much goes again when the context is full
-        if place > len(self._messages):
-            raise UnsoundRecordError
+        _require(place <= len(self._messages))
         self.saved.conversation.n_dropped = place
 
     def _wait(self, record: Record, _: int) -> None:
         n, order, waiting = _count(record, "n"), _count(record, "order"), self.saved.waiting
         text = clean_text(_text(record, "text"))
-        if n > len(waiting) or n >= _MOST_WAITING:
-            raise UnsoundRecordError
+        _require(n <= len(waiting) and n < _MOST_WAITING)
         self.saved.waiting = [*waiting[:n], *([text] if text else [])]
         self.saved.order = max(self.saved.order, order)
 
@@ -371,11 +364,9 @@ class Replay:
             place = len(self._messages)
         if place is None:
             self._linked.leave_gap(role, on)
-        elif role is Role.ASSISTANT and (place == 0 or self._messages[place - 1].role is not Role.USER):
-            raise UnsoundRecordError
-        elif self._linked.has(place, checksum):
-            raise UnsoundRecordError  # it is there already
         else:
+            _require(role is Role.USER or (place > 0 and self._messages[place - 1].role is Role.USER))
+            _require(not self._linked.has(place, checksum))  # or it is there already
             self._linked.cut(place)
         self._is_unsure = False
 
@@ -477,23 +468,20 @@ def _calls(record: Record) -> tuple[ToolCall, ...]:
 
 def _results(record: Record) -> tuple[CallResult, ...]:
     items = _objects(record, "results")
-    if not all(NAME.fullmatch(_text(one, "name")) for one in items):
-        raise UnsoundRecordError
+    _require(all(NAME.fullmatch(_text(one, "name")) for one in items))
     return tuple(CallResult(_text(one, "name"), clean_text(_text(one, "text")), _line(one, "id")) for one in items)
 
 
 def _objects(record: Record, name: str) -> list[Record]:
-    items = record.get(name, [])
-    if not isinstance(items, list) or len(items) > MOST_CALLS or not all(isinstance(one, dict) for one in items):
-        raise UnsoundRecordError
+    items: list[Record] = record.get(name, [])
+    _require(isinstance(items, list) and len(items) <= MOST_CALLS and all(isinstance(one, dict) for one in items))
     return items
 
 
 def _figures(values: Any) -> ReplyFigures | None:
     if values is None:
         return None
-    if not isinstance(values, dict):
-        raise UnsoundRecordError
+    _require(isinstance(values, dict))
     span: Any = values.get("range_tps")
     has_range = isinstance(span, list) and len(span) == 2 and all(_is_number(one) for one in span)
     checked: dict[str, Any] = {name: _number(values, name) for name in ("first_token_s", "decode_tps")}
@@ -505,20 +493,21 @@ def _figures(values: Any) -> ReplyFigures | None:
 def _thinking(values: Any) -> Thinking | None:
     if values is None:
         return None
-    if not isinstance(values, dict):
-        raise UnsoundRecordError
+    _require(isinstance(values, dict))
     duration_s = _number(values, "duration_s") or 0.0
     is_closed = values.get("is_closed") is True
     return Thinking(clean_text(_text(values, "text")), _count(values, "tokens"), duration_s, is_closed)
 
 
-def _text(values: Record, name: str) -> str:
-    value = values.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
+def _require(is_sound: bool) -> None:
+    if not is_sound:
         raise UnsoundRecordError
-    return value
+
+
+def _text(values: Record, name: str) -> str:
+    value: str | None = values.get(name)
+    _require(value is None or isinstance(value, str))
+    return value or ""
 
 
 def _line(values: Record, name: str) -> str:
@@ -526,19 +515,15 @@ def _line(values: Record, name: str) -> str:
 
 
 def _count(values: Record, name: str) -> int:
-    value = values.get(name, 0)
-    if type(value) is not int or not 0 <= value <= _LARGEST:
-        raise UnsoundRecordError
+    value: int = values.get(name, 0)
+    _require(type(value) is int and 0 <= value <= _LARGEST)
     return value
 
 
 def _number(values: Record, name: str) -> float | None:
     value = values.get(name)
-    if value is None:
-        return None
-    if not _is_number(value):
-        raise UnsoundRecordError
-    return float(value)
+    _require(value is None or _is_number(value))
+    return None if value is None else float(value)
 
 
 def _is_number(value: Any) -> bool:
@@ -549,6 +534,5 @@ def _ids(values: Record) -> tuple[int, ...]:
     ids = values.get("ids")
     if ids is None:
         return ()
-    if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < _LARGEST for one in ids):
-        raise UnsoundRecordError
+    _require(isinstance(ids, list) and all(type(one) is int and 0 <= one < _LARGEST for one in ids))
     return tuple(ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from app.conversations.look import Hit
+from app.conversations.store import Entry
 from app.text import figures
 from app.text.glyphs import cut
 
@@ -19,22 +19,22 @@ def heading(columns: int) -> str:
     return _line("conversation", "last used", "msgs", "size", "model", columns)
 
 
-def row(hit: Hit, columns: int) -> str:
+def row(entry: Entry, columns: int) -> str:
     """Write one conversation in ``columns`` columns."""
-    summary, entry = hit.entry.summary, hit.entry
+    summary = entry.summary
     size = figures.size(entry.log_bytes + entry.state_bytes)
     return _line(
         summary.title or "(empty)", moment_text(summary.changed), str(summary.n_messages), size, summary.model, columns
     )
 
 
-def details(hit: Hit) -> str:
+def details(entry: Entry) -> str:
     """Say more about one conversation: where the words are, or what it is made of."""
-    entry, summary = hit.entry, hit.entry.summary
+    summary = entry.summary
     if entry.trouble:
         return f"cannot be opened: {entry.trouble}"
-    if hit.snippet:
-        return f"... {hit.snippet} ..."
+    if entry.snippet:
+        return f"... {entry.snippet} ..."
     parts = [f"begun {moment_text(summary.began)}", f"{figures.count(summary.tokens)} tokens written"]
     parts.append(f"text {figures.size(entry.log_bytes)}")
     if entry.state_bytes:

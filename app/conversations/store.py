@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 
 from app.conversations.keeper import cause_of
-from app.conversations.log_file import HOLDER_NAME, Held, LogFile, LogRefusedError, ReadLog, lock, read_only, unlock
+from app.conversations.log_file import HOLDER_NAME, Held, LogFile, LogRefusedError, ReadLog, let_go, lock, read_only
 from app.conversations.records import write_record
 from app.conversations.replay import MOST_TITLE_CHARS, Saved, head_record
 from app.conversations.segment_notes import SUFFIX, noted_in
@@ -57,6 +57,8 @@ class Entry:
     """Sizes of the conversation and of the saved states of its cache, shared ones included."""
     trouble: str = ""
     """Why it cannot be opened; "" if it can."""
+    snippet: str = ""
+    """Words that were searched, in their place in the text, clean and of one line; "" where the title has them."""
 
     @property
     def last_use(self) -> tuple[int, str]:
@@ -183,8 +185,7 @@ class Store:
             yield
         finally:
             if handle is not None:
-                unlock(handle)
-                os.close(handle)
+                let_go(handle)
 
     def _open_lock(self) -> int | None:
         """Open the file whose lock is meant; None where nothing can be written either."""
@@ -195,10 +196,6 @@ class Store:
             return None
 
     # ---- one of them
-
-    def state_path(self, conversation_id: str) -> Path:
-        """Return what the names of a conversation's states begin with: each model and type of cache has one."""
-        return self._path(conversation_id) / STATE_NAME
 
     def state_files(self, conversation_id: str) -> list[Path]:
         """Return the files about a conversation's states: notes of its segments, and what earlier versions kept."""

@@ -9,7 +9,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from app.conversations.conversation import Conversation
 from app.conversations.replay import MOST_TITLE_CHARS, Saved
 from app.program.small_file import JsonFile
 from app.text.clean_text import clean_line
@@ -42,7 +41,7 @@ class Summary:
 
 def summary_of(saved: Saved) -> Summary:
     """Return the row of a conversation that was read."""
-    n_messages, tokens = sizes_of(saved.conversation)
+    messages = saved.conversation.messages
     return Summary(
         saved.shown_title,
         saved.began,
@@ -50,15 +49,9 @@ def summary_of(saved: Saved) -> Summary:
         saved.model,
         saved.model_path,
         saved.order,
-        n_messages + len(saved.waiting),
-        tokens,
+        len(messages) + len(saved.waiting),
+        sum(m.figures.tokens if m.figures is not None else len(m.ids) for m in messages),
     )
-
-
-def sizes_of(conversation: Conversation) -> tuple[int, int]:
-    """Return the number of messages, and of tokens generated in them."""
-    tokens = sum(m.figures.tokens if m.figures is not None else len(m.ids) for m in conversation.messages)
-    return len(conversation.messages), tokens
 
 
 def write_summary(directory: Path, summary: Summary, log_bytes: int) -> None:

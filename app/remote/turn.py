@@ -10,7 +10,7 @@ from app.chat import events
 from app.chat.reply import ReplyMeter
 from app.chat.reply_text import GrowingReply, ReplyText, TextEvent
 from app.chat.status import Activity
-from app.chat.wire import Wire
+from app.chat.wire import Wire, Written
 from app.conversations.thinking import Thinking
 from app.remote.exchange import Exchange, Figures, Piece
 from app.text.record import record
@@ -95,13 +95,9 @@ class RemoteTurn:
         """The answer so far, cleaned, without the thought."""
         return self._growing.text
 
-    def ids(self) -> tuple[int, ...]:
-        """The tokens are not known."""
-        return ()
-
-    def text(self) -> str:
-        """Text of the whole reply so far, uncleaned; any thread may ask."""
-        return self._begun.raw + "".join(self._pieces)
+    def written(self) -> Written:
+        """Text of the whole reply so far, without its tokens, which are not known; any thread may ask."""
+        return (), self._begun.raw + "".join(self._pieces)
 
     def run(self) -> bool:
         """Answer; True when there is a reply, whole or partial. Raises what went wrong before anything came."""
@@ -120,7 +116,7 @@ class RemoteTurn:
                 return False
         self.meter.finish_reason = self.meter.finish_reason or "stop"
         self._text.finish()
-        self._emit(events.GenerationFinished(self.meter.ending, self.meter.figures(), (), self.text()))
+        self._emit(events.GenerationFinished(self.meter.ending, self.meter.figures(), *self.written()))
         return True
 
     def _fail(self, error: BaseException) -> bool:
@@ -128,7 +124,8 @@ class RemoteTurn:
         if not self._pieces:
             raise error
         self._text.finish()
-        self._emit(events.GenerationFailed(events.reason_of(error), self.meter.figures(), (), self.text(), error))
+        broken_off = events.GenerationFinished(self.meter.ending, self.meter.figures(), *self.written())
+        self._emit(events.GenerationFailed(events.reason_of(error), broken_off, error))
         return True
 
     def _take(self, piece: Piece) -> None:

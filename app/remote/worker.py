@@ -81,7 +81,7 @@ class RemoteWorker:
         if isinstance(command, commands.Load):
             self._load(command)
         elif isinstance(command, commands.OpenConversation):
-            self._begin(command.system, command.turns, command.n_dropped)
+            self._begin(command)
             if command.turns:
                 self._wire.emit(events.ConversationTakenUp(0))
         elif isinstance(command, commands.Prepare):
@@ -130,10 +130,7 @@ class RemoteWorker:
         self._open = opened = self._seen[1]
         self._seen = None
         place = opened.model
-        if command.keeps:
-            self._begin(command.system, command.turns, command.n_dropped)
-        else:
-            self._begin(command.system)
+        self._begin(command.said if command.keeps else commands.OpenConversation(command.said.system))
         self._wire.thinking = str(ThinkingMode.parse(opening.recall_thinking(self._options.settings, place)))
         if self._options.generation is not None:
             self._options.generation.recall(place)
@@ -156,8 +153,8 @@ class RemoteWorker:
             trouble = "a server is only told to think, not how long"
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
 
-    def _begin(self, system: str | None, turns: tuple[PastTurn, ...] = (), n_dropped: int = 0) -> None:
-        self._system, self._turns, self._n_dropped, self._used_tokens = system, turns, n_dropped, 0
+    def _begin(self, said: commands.OpenConversation) -> None:
+        self._system, self._turns, self._n_dropped, self._used_tokens = said.system, said.turns, said.n_dropped, 0
         self.settle()
 
     def _take_turn(self, command: commands.Turn) -> None:
@@ -175,7 +172,7 @@ class RemoteWorker:
         request = {"model": opened.model.name, **request, **self._how()}
         turn = RemoteTurn(self._wire, exchange, path, request, asked.begun, self._options.tells_pieces)
         try:
-            with self._wire.running(exchange, turn):
+            with self._wire.running(exchange, turn.written):
                 is_answered = turn.run()
             if is_answered and not isinstance(command, commands.Complete):
                 self._turns = (*asked.before, PastTurn(asked.question, turn.answer))

@@ -114,7 +114,7 @@ class EngineThread:
         self._wake = threading.Event()
         self._is_closing = False
         self._model: Any = None
-        self._states = SavedStates(_Place(settings), opening.state_files(settings), notes=False)
+        self._states: SavedStates
         self._dropped_states_s = 0.0
         self.served: Answering | None = None
         self.running: Job | None = None
@@ -188,7 +188,7 @@ class EngineThread:
             while not self._is_closing and (job := self._line.take()) is not None:
                 self._answer(answering, job)
                 self._do_asides()
-        self._states.note_closing()
+        self._states.close()
         self._model.close()
 
     def _open(self) -> Answering:
@@ -200,7 +200,7 @@ class EngineThread:
             session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
         finally:
             garbage.settle()
-        self._states.note_opened(model, session)
+        self._states = SavedStates(_Place(settings), opening.state_files(settings), model, session, notes=False)
         thinking = ThinkingMode.parse(opening.recall_thinking(settings, self._path))
         return Answering(model, session, conversation, settings, thinking, self._step, self._states)
 

@@ -56,7 +56,7 @@ def shell_options(settings: Settings, keeps_states: bool, form: AnswerForm | Non
         form=FormChoice(form),
         check_model=engine_access.check_model,
         settings=settings,
-        state_files=partial(engine_access.state_files, settings) if keeps_states else None,
+        state_files=partial(engine_access.state_files, settings) if keeps_states else lambda: None,
         remote=partial(_remote_worker, lambda: settings.given_sampling),
         tells_pieces=True,
     )

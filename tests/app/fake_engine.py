@@ -390,6 +390,7 @@ class FakeModel:
         self.script = script
         self.path = Path(path)
         self.name = self.path.stem
+        self.fingerprint = f"{self.name:f<64}"
         self.quantization = "Q4_K_M"
         self.tokenizer = FakeTokenizer()
         self.tokenizer.control = script.control

@@ -152,11 +152,11 @@ async def compiling(driver: Driver) -> None:
 
 async def listed(driver: Driver) -> None:
     """Two conversations, both on disk, on a day that is always the same."""
-    driver.chat.turns.journal._clock_text = lambda: "2026-11-21T10:00:00+00:00"
+    driver.chat.turns.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
     await driver.ask("Why do old laptops get slow?")
     await driver.say("/new")
     await driver.note("A new conversation")
-    driver.chat.turns.journal._clock_text = lambda: "2026-11-21T10:05:00+00:00"
+    driver.chat.turns.journal.clock_text = lambda: "2026-11-21T10:05:00+00:00"
     await driver.ask("How do I clean the fan of one?")
     await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
 

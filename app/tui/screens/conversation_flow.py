@@ -132,7 +132,7 @@ class ConversationFlow(ChatHelper):
 
     async def _show_saved(self, opened: Opened) -> None:
         await self._fill_transcript()
-        day = day_text(opened.saved.changed, self._turns.journal.now_text)
+        day = day_text(opened.saved.changed, self._turns.journal.clock_text())
         which = f'continuing "{clean_line(opened.saved.shown_title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'
         self._continuing = which, self._note(f"{which} · /new")
         if opened.notice:

@@ -16,8 +16,9 @@ from textual import events
 from app.conversations import export, rows
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import LogRefusedError
-from app.conversations.look import Found, Hit, Look, Texts
+from app.conversations.look import Found, Look, Texts
 from app.conversations.replay import MOST_TITLE_CHARS
+from app.conversations.store import Entry
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
@@ -31,7 +32,7 @@ _MOST_ASKED_CHARS = 40
 """Of a title in a question, so that the answers have room behind it."""
 
 
-class ConversationList(Listing[Hit]):
+class ConversationList(Listing[Entry]):
     """The conversations that were found, and what is asked about one of them; its title is being written."""
 
     most_new_chars = MOST_TITLE_CHARS
@@ -42,7 +43,7 @@ class ConversationList(Listing[Hit]):
         self._turns = around.turns
         self._glyphs = choose_glyphs()
         self.typed = self.said = ""
-        self.doomed: Hit | None = None
+        self.doomed: Entry | None = None
         self._texts = Texts()
         self._look: Look | None = None
         self._found = Found()
@@ -66,31 +67,31 @@ class ConversationList(Listing[Hit]):
             self._found = found
         return not found.is_done
 
-    def items(self) -> tuple[Hit, ...]:
+    def items(self) -> tuple[Entry, ...]:
         """Return the conversations that were found."""
         return self._found.hits
 
-    def is_same(self, one: Hit, other: Hit) -> bool:
+    def is_same(self, one: Entry, other: Entry) -> bool:
         """Whether they are one conversation."""
-        return one.entry.id == other.entry.id
+        return one.id == other.id
 
-    def is_live(self, hit: Hit) -> bool:
+    def is_live(self, hit: Entry) -> bool:
         """Whether it is the conversation in the chat."""
-        return hit.entry.id == self._turns.journal.id
+        return hit.id == self._turns.journal.id
 
     def heading_line(self, columns: int) -> str:
         """Name the columns."""
         return f"   {rows.heading(columns - 2)}"
 
-    def row_line(self, item: Hit, columns: int) -> Line:
+    def row_line(self, item: Entry, columns: int) -> Line:
         """Mark the conversation that is in the chat."""
         mark = Span(self._glyphs.here if self.is_live(item) else " ", Role.WRITING)
         return (mark, Span(f" {rows.row(item, columns - 2)}"))
 
-    def details(self, item: Hit, columns: int) -> tuple[str, list[Line]]:
+    def details(self, item: Entry, columns: int) -> tuple[str, list[Line]]:
         """Write the whole title, and where the words are or what it is made of."""
         found: list[Line] = [(Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)]
-        return clean_line(item.entry.summary.title, MOST_TITLE_CHARS), found
+        return clean_line(item.summary.title, MOST_TITLE_CHARS), found
 
     def context_line(self) -> str:
         """Write the new title, or the filter."""
@@ -100,14 +101,14 @@ class ConversationList(Listing[Hit]):
 
     def state_line(self) -> str:
         """Write what all of it takes on the disk."""
-        kept = sum(hit.entry.log_bytes + hit.entry.state_bytes for hit in self._found.hits)
+        kept = sum(hit.log_bytes + hit.state_bytes for hit in self._found.hits)
         return f"{len(self._found.hits)}, {figures.size(kept)}"
 
     def foot_line(self) -> str:
         """Ask, or say what goes on."""
         found = self._found
         if self.doomed is not None:
-            title = clean_line(self.doomed.entry.summary.title, _MOST_ASKED_CHARS)
+            title = clean_line(self.doomed.summary.title, _MOST_ASKED_CHARS)
             live = " It is open in the chat, where a new one begins." if self.is_live(self.doomed) else ""
             return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
         if self.said or found.trouble:
@@ -123,7 +124,7 @@ class ConversationList(Listing[Hit]):
         """A question is to be read before it is answered."""
         return bool(self.said) or self.doomed is not None
 
-    def key_words(self, item: Hit | None) -> dict[str, str]:
+    def key_words(self, item: Entry | None) -> dict[str, str]:
         """While a title is written, two keys end that."""
         if self.edited is not None:
             return {"open": "keeps the title", "leave": "leaves it as it was"}
@@ -131,7 +132,7 @@ class ConversationList(Listing[Hit]):
         return {**words, "export": "Markdown", "export_json": "JSON", "leave": "back"}
 
 
-class ConversationsScreen(ListScreen[Hit]):
+class ConversationsScreen(ListScreen[Entry]):
     """Lists conversations while it is shown."""
 
     TITLE = "Conversations"
@@ -170,28 +171,28 @@ class ConversationsScreen(ListScreen[Hit]):
             self._rename(self._list.edited)
         elif (hit := self.highlighted()) is None:
             return
-        elif hit.entry.trouble:
-            self.say(f"cannot be opened: {hit.entry.trouble}")
+        elif hit.trouble:
+            self.say(f"cannot be opened: {hit.trouble}")
         else:
             self._list.typed = ""
             self.app.switch_mode(CHAT)
-            self._open_conversation(hit.entry.id)
+            self._open_conversation(hit.id)
 
     def action_rename(self) -> None:
         """Write another title."""
         hit = self.highlighted()
         if hit is not None:
-            self._list.edited, self._list.doomed, self._list.new_text = hit, None, hit.entry.summary.title
+            self._list.edited, self._list.doomed, self._list.new_text = hit, None, hit.summary.title
             self.say("")
 
-    def _rename(self, hit: Hit) -> None:
+    def _rename(self, hit: Entry) -> None:
         self._list.edited = None
         title, turns = clean_line(" ".join(self._list.new_text.split()), MOST_TITLE_CHARS), self._turns
         if title and self._list.is_live(hit):
             turns.journal.rename(turns.conversation, title)
             turns.journal.settle(1.0)
         elif title:
-            self._try(lambda: self._list.store.rename(hit.entry.id, title), "not renamed")
+            self._try(lambda: self._list.store.rename(hit.id, title), "not renamed")
         self.begin()
 
     def action_delete(self) -> None:
@@ -201,11 +202,11 @@ class ConversationsScreen(ListScreen[Hit]):
             self._list.doomed, self._list.edited = hit, None
             self.say("")
 
-    def _delete(self, hit: Hit) -> None:
+    def _delete(self, hit: Entry) -> None:
         if self._list.is_live(hit):
             self.call_later(self._delete_shown_in_chat)
             return
-        self._try(lambda: self._list.store.delete(hit.entry.id), "not deleted")
+        self._try(lambda: self._list.store.delete(hit.id), "not deleted")
         self.begin()
 
     async def _delete_shown_in_chat(self) -> None:
@@ -220,10 +221,10 @@ class ConversationsScreen(ListScreen[Hit]):
             return
 
         def save() -> None:
-            saved = self._list.store.read(hit.entry.id)
+            saved = self._list.store.read(hit.id)
             now = datetime.now().astimezone()
             path = export.choose_path("", now).with_suffix(f".{kind}")
-            path = path.with_stem(f"{path.stem}-{int(hit.entry.id)}")
+            path = path.with_stem(f"{path.stem}-{int(hit.id)}")
             as_text = export.to_json if kind == "json" else export.to_markdown
             export.write_new(path, as_text(saved.conversation, saved.model, now, True))
             self._list.said = f"saved: {Path(path).absolute()}"

@@ -58,9 +58,8 @@ class ReplyFlow(ChatHelper):
 
     def show_failure(self, event: events.GenerationFailed) -> None:
         """Say why there is no reply, or only half of one; the chat goes on."""
-        if event.figures is not None:
-            done = events.GenerationFinished(Ending.FAILED, event.figures, event.ids, event.raw)
-            self._finish(self._turns.note_reply(done))
+        if event.broken_off is not None:
+            self._finish(self._turns.note_reply(event.broken_off))
             consequence = ""
         else:
             consequence = " (the conversation is as it was)" if self._leave_unanswered() else " (/regen asks again)"

@@ -257,7 +257,7 @@ def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None
     prompt = TurnPrompt(model.tokenizer.encode("hi"), EarlierPart(ids, "Rome, 1", None))
     turn = EngineTurn(Wire(time.monotonic), session, prompt, options, lambda: None)
     assert turn.run()
-    assert re.fullmatch("Rome, 1[0-9]{3}", turn.text())
+    assert re.fullmatch("Rome, 1[0-9]{3}", turn.written()[1])
     choice.form = form_of(REGEX, "Paris")
     with pytest.raises(FormError, match="response_format cannot be used"):
         EngineTurn(Wire(time.monotonic), session, prompt, options, lambda: None)

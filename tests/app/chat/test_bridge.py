@@ -54,7 +54,7 @@ class Engine:
             threading.Event().wait(0.001)
 
     def load(self, system: str | None = None) -> ModelLoaded:
-        self.bridge.send(Load(Path("model.gguf"), system))
+        self.bridge.send(Load(Path("model.gguf"), OpenConversation(system)))
         return self.wait_for(ModelLoaded)
 
     def ask(self, text: str) -> GenerationFinished:
@@ -108,7 +108,7 @@ def test_kernels_are_tuned_behind_a_reply_until_that_was_finished_once(script):
 def test_what_nobody_waits_for_leaves_room_for_a_message(script):
     bridge = EngineBridge(ChatOptions(script.open_model, lambda model: "sampling"), script.clock)
     for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
-        bridge.send(Weigh(f"text {n}", 0))
+        bridge.send(Weigh(Ask(f"text {n}", keep_turns=0)))
         bridge.send(GrantThreads())
     assert bridge.send(Ask("a message"))
 
@@ -122,7 +122,7 @@ def test_a_model_is_opened_and_described(engine):
 
 def test_compilation_is_named_and_counted(engine, script):
     script.open_gate = Gate()
-    engine.bridge.send(Load(Path("model.gguf"), None))
+    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None)))
     script.open_gate.allow(2)
     assert script.open_gate.waiting.wait(_PATIENCE_S)
     status = engine.bridge.status
@@ -133,7 +133,7 @@ def test_compilation_is_named_and_counted(engine, script):
 
 def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
     script.open_error = GGUFError("bad\x1b[31m.gguf: no magic\nat all")
-    engine.bridge.send(Load(Path("bad.gguf"), None))
+    engine.bridge.send(Load(Path("bad.gguf"), OpenConversation(None)))
     reason = engine.wait_for(ModelFailed).reason
     assert reason == "bad␛[31m.gguf: no magic\\nat all"
     assert engine.bridge.status.activity is Activity.NO_MODEL
@@ -141,7 +141,7 @@ def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
 
 def test_a_context_that_does_not_fit_names_the_one_that_does(script):
     engine = Engine(script, settings=override(built_in_settings(), "context_size", 4096, "--ctx"))
-    engine.bridge.send(Load(Path("model.gguf"), None))
+    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None)))
     assert "512 fit" in engine.wait_for(ModelFailed).reason
     assert script.opened[-1].is_closed
     assert engine.bridge.close(_PATIENCE_S)
@@ -155,7 +155,7 @@ def test_a_new_model_closes_the_one_before(engine, script):
 
 def test_opening_a_model_can_be_stopped(engine, script):
     script.open_gate = Gate()
-    engine.bridge.send(Load(Path("model.gguf"), None))
+    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None)))
     assert script.open_gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
     script.open_gate.allow()
@@ -169,7 +169,7 @@ def test_opening_a_model_can_be_stopped(engine, script):
 def test_a_second_stop_does_not_keep_the_model_from_before_from_coming_back(engine, script):
     engine.load()
     script.open_gate = Gate()
-    engine.bridge.send(Load(Path("other.gguf"), None))
+    engine.bridge.send(Load(Path("other.gguf"), OpenConversation(None)))
     assert script.open_gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
     script.open_gate.allow()
@@ -185,7 +185,7 @@ def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
     gate = Gate()
     engine = Engine(script, check_model=lambda path: gate.take(threading.Event()))
     engine.load()
-    engine.bridge.send(Load(Path("other.gguf"), None))
+    engine.bridge.send(Load(Path("other.gguf"), OpenConversation(None)))
     assert gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
     gate.open()
@@ -326,7 +326,7 @@ def test_a_broken_model_becomes_a_message_and_the_turn_does_not_count(engine, sc
     engine.bridge.send(Ask("hi"))
     failed = engine.wait_for(GenerationFailed)
     assert failed.reason == "model.gguf: the model computed NaN"
-    assert failed.figures is None
+    assert failed.broken_off is None
     script.fail_after_tokens = None
     assert engine.ask("hi").ending is Ending.COMPLETE
 
@@ -336,7 +336,7 @@ def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
     script.fail_after_tokens, script.generate_error = 2, BrokenModelError("NaN")
     engine.bridge.send(Ask("hi"))
     failed = engine.wait_for(GenerationFailed)
-    assert failed.figures.tokens == 2
+    assert failed.broken_off.figures.tokens == 2
 
 
 def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
@@ -358,7 +358,7 @@ def test_a_question_without_a_model_is_answered_by_a_failure(engine):
 
 def test_the_queue_of_commands_is_bounded(engine, script):
     script.open_gate = Gate()
-    engine.bridge.send(Load(Path("model.gguf"), None))
+    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None)))
     assert script.open_gate.waiting.wait(_PATIENCE_S)
     accepted = [engine.bridge.send(OpenConversation(None)) for _ in range(20)]
     assert accepted.count(True) == 8
@@ -368,7 +368,7 @@ def test_the_queue_of_commands_is_bounded(engine, script):
 def test_closing_does_not_wait_for_an_engine_that_is_busy(script):
     script.open_gate = Gate()
     engine = Engine(script)
-    engine.bridge.send(Load(Path("model.gguf"), None))
+    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None)))
     assert script.open_gate.waiting.wait(_PATIENCE_S)
     assert engine.bridge.close(patience_s=0.05) is False
     assert script.open_gate.waiting.is_set(), "it stands where it stood"

@@ -177,7 +177,7 @@ def test_turns_behind_those_that_were_all_dropped_are_replaced_like_any_others(
     engine: Engine, is_loaded_with_it: bool
 ) -> None:
     if is_loaded_with_it:
-        engine.bridge.send(Load(Path("model.gguf"), None, n_dropped=2))
+        engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None, n_dropped=2)))
     else:
         engine.load()
         engine.bridge.send(OpenConversation(None, (), n_dropped=2))
@@ -223,7 +223,7 @@ def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> 
     for text in ("one", "two", "three"):
         engine.ask(text)
     before = engine.session.tokens
-    engine.bridge.send(Weigh("zwei und mehr", n_turn=1))
+    engine.bridge.send(Weigh(Ask("zwei und mehr", keep_turns=1)))
     weighed = engine.wait_for(PromptWeighed)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
@@ -377,7 +377,7 @@ def test_weighing_an_edited_reply_counts_exactly_and_changes_nothing(engine: Eng
     for text in ("one", "two"):
         engine.ask(text)
     before = engine.session.tokens
-    engine.bridge.send(Weigh(" 0 1 two three", 0, is_reply=True))
+    engine.bridge.send(Weigh(ContinueEdited(" 0 1 two three", 0)))
     weighed = engine.wait_for(PromptWeighed)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
@@ -455,7 +455,7 @@ def test_other_control_tokens_have_no_text(engine: Engine) -> None:
 def test_what_follows_a_message_that_the_template_refuses_stays_what_it_is(engine, script, command):
     script.refused_words = "refused"
     turns = PastTurn("one", "1"), PastTurn("the refused two", "2"), PastTurn("three", "3")
-    engine.bridge.send(Load(Path("model.gguf"), None, turns))
+    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None, turns)))
     assert "the chat template fails" in engine.wait_for(ConversationReread).trouble
     engine.bridge.send(command)
     assert "the chat template fails" in engine.wait_for(GenerationFailed).reason

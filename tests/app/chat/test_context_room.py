@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from app.chat.context_room import drop_turns, tokens_alone, turns_to_drop
+from app.chat.context_room import drop_turns, turns_to_drop
 from app.conversations.store import Store
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import FakeChat, FakeTokenizer, Gate, Script
@@ -31,7 +31,6 @@ def test_as_many_turns_go_as_make_a_quarter_free(starts, n_tokens, n_ctx, n_turn
 
 def test_a_quarter_is_not_made_free_at_the_price_of_everything():
     assert turns_to_drop([0, 10, 20], 98, 100, 8) == 1
-    assert tokens_alone([5, 10, 90], 100) == 15
 
 
 def test_whole_turns_go_and_the_rest_keeps_its_tokens():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Ask, Load, Regenerate
+from app.chat.commands import Ask, Load, OpenConversation, Regenerate
 from app.chat.events import GenerationFinished, ModelLoaded, TurnsDropped
 from app.chat.options import ChatOptions
 from app.program.settings import built_in_settings, override
@@ -47,7 +47,7 @@ class RealEngine(Engine):
 def engine(tmp_path: Path) -> Iterator[RealEngine]:
     described = tiny_gguf.model("qwen35", "Q8_0", context_length=2048)
     path, engine = described.write(tmp_path / "m.gguf"), RealEngine()
-    engine.bridge.send(Load(path, SYSTEM))
+    engine.bridge.send(Load(path, OpenConversation(SYSTEM)))
     engine.wait_for(ModelLoaded)
     yield engine
     assert engine.bridge.close(_PATIENCE_S)

@@ -9,7 +9,7 @@ import pytest
 
 from app.chat import worker_measures as engine_measures
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Ask, Load, MeasureBandwidth
+from app.chat.commands import Ask, Load, MeasureBandwidth, OpenConversation
 from app.chat.events import GenerationFailed, GenerationFinished, ModelFailed
 from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
@@ -55,7 +55,7 @@ def test_a_loaded_model_is_described_and_a_failed_one_leaves_nothing(engine, scr
     assert (facts.weights_bytes, facts.bytes_per_token, facts.kv_bytes_per_position) == (1_000_000, 900_000, 256)
     assert facts.resident_weight_bytes() == 1_000_000
     script.open_error = GGUFError("bad")
-    engine.bridge.send(Load("bad.gguf", None))
+    engine.bridge.send(Load("bad.gguf", OpenConversation(None)))
     engine.wait_for(ModelFailed)
     assert engine.bridge.figures == EngineFigures(faults=engine.bridge.figures.faults)
 
@@ -194,7 +194,7 @@ def test_without_a_model_the_machine_is_not_watched_either(script):
     engine.bridge.send(Ask("one"))
     engine.wait_for(GenerationFailed)
     assert engine.bridge.close(_PATIENCE_S)
-    assert len(watches) == 1  # that of the searches for threads
+    assert not watches
 
 
 def test_a_containers_limit_counts_as_room(script, monkeypatch):

@@ -23,7 +23,7 @@ def place(monkeypatch, tmp_path):
     monkeypatch.setattr(paths, "cache_dir", lambda: tmp_path / "cache")
     place = paths.states_dir() / "abc-f16"
     saved_talk(Store().root, 1)
-    notes = SegmentNotes(Store().state_path("000001"), "abc-f16")
+    notes = SegmentNotes(Store().root / "000001" / "kv.state", "abc-f16")
     for number, tokens in enumerate(([*range(70), *range(30)], list(range(150)))):
         session = ScriptedSession()
         session.feed(tokens)

@@ -2,13 +2,9 @@
 
 import hashlib
 import json
-from functools import partial
 from types import SimpleNamespace
 
 from app.chat.saved_states import StateFiles
-from app.conversations.quota import earlier_states
-from app.conversations.store import Store
-from app.program import paths
 from engine import common_prefix
 from engine.saved_state import StateRefusedError
 from tests.app.fake_engine import Script
@@ -65,15 +61,12 @@ def restorable(session, place, wanted):
     return common_prefix(best_of(place, wanted), wanted)
 
 
-def files(root=None, reads_ahead=False):
+def files(reads_ahead=False):
     return StateFiles(
         restore=restore,
         restorable=restorable,
         writer=FakeWriter,
-        fingerprint=lambda model: f"{model.name:f<64}",
-        root=root or paths.states_dir(),
         may_read_prefix=lambda: reads_ahead,
-        earlier=partial(earlier_states, Store()),
     )
 
 

@@ -1,11 +1,13 @@
 """An edited reply as tokens: what stays keeps the very ids, what is new is tokenised, and the text is to the letter."""
 
+from collections.abc import Collection
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.live_conversation import edited_ids, reply_text
+from app.chat.live_conversation import edited_ids
 from app.conversations.thinking import tag_ids
 from app.text.clean_text import clean_text
 from engine.tokenizer import Tokenizer
@@ -16,6 +18,12 @@ BYTES = Tokenizer.from_metadata(as_read(bpe_vocabulary()), "tiny.gguf")
 PIECES = Tokenizer.from_metadata(as_read(spm_vocabulary()), "tiny.gguf")
 BOTH = pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["bpe", "spm"])
 TEXTS = st.text(st.sampled_from("the inre\n.,äß→🙂"), max_size=30)
+
+
+def reply_text(tokenizer: Tokenizer, ids: list[int], spelled: Collection[int] = (), is_whole: bool = False) -> str:
+    stream = tokenizer.stream(spelled)
+    text = "".join(stream.push(token_id) for token_id in ids)
+    return clean_text(text + stream.flush() if is_whole else text)
 
 
 def generated(tokenizer: Tokenizer, text: str) -> list[int]:

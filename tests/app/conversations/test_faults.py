@@ -157,7 +157,7 @@ def test_clocks_that_jump_change_no_order(tmp_path):
     root = tmp_path / "state"
     for moment in ("2026-11-21T10:00:00", "1970-01-01T00:00:00", "2099-01-01T00:00:00", "2001-01-01T00:00:00"):
         made, conversation = journal(root), Conversation()
-        made._clock_text = lambda moment=moment: moment
+        made.clock_text = lambda moment=moment: moment
         ask(made, conversation, moment)
         assert made.close(PATIENCE_S) == ""
     store = Store(root)

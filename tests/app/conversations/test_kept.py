@@ -183,7 +183,7 @@ def test_states_beyond_the_quota_go_when_the_shell_ends(script, monkeypatch, cap
     ask(script, "first", "one")
     ask(script, "second", "two", kv_states_quota_gb=0.01)
     assert Store().segments("000001")
-    earlier = Store().state_path("000001").with_name("kv.state.x-f16")
+    earlier = Store().root.joinpath("000001", "kv.state.x-f16")
     earlier.write_bytes(b"x" * (11 << 20))
     os.utime(earlier, (1e9, 1e9))
     ask(script, "third", "two", kv_states_quota_gb=0.01)

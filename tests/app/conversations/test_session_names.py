@@ -23,7 +23,7 @@ def say_in(name, text="hello"):
 @pytest.fixture
 def log():
     say_in("notes")
-    return Store().state_path("000001").parent / LOG_NAME
+    return Store().root / "000001" / LOG_NAME
 
 
 def newer(log):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.chat import saved_states
 from app.chat.commands import Prepare
 from app.chat.opening import state_files
 from app.chat.read_ahead import ReadAhead
@@ -101,7 +102,7 @@ async def test_what_an_earlier_version_left_and_cannot_be_used_costs_a_line(cont
     place, _ = kept_states()
     for path in place.glob("*.kv"):
         path.unlink()
-    earlier = Store().state_path("000001").with_name(f"kv.state.{place.name}")
+    earlier = Store().root.joinpath("000001", f"kv.state.{place.name}")
     earlier.write_text(content)
     async with chatting() as driver:
         note = await driver.note("the saved state is not used")
@@ -120,7 +121,7 @@ async def test_a_state_of_an_earlier_version_comes_back_and_moves_into_the_tree(
     place, _ = kept_states()
     for path in place.glob("*.kv"):
         path.unlink()
-    earlier = Store().state_path("000001").with_name(f"kv.state.{place.name}")
+    earlier = Store().root.joinpath("000001", f"kv.state.{place.name}")
     earlier.write_text(json.dumps(tokens))
     async with chatting(script) as driver:
         await driver.note("tokens back in")
@@ -170,14 +171,12 @@ def test_what_is_asked_comes_before_a_system_prompt(tmp_path):
     is_wanted = threading.Event()
     model = Script().open_model()
     session = model.session()
-    states = SavedStates(
-        SimpleNamespace(state_path=None, state_trouble=""), files(tmp_path, reads_ahead=True), is_wanted.is_set
-    )
-    states.note_opened(model, session)
+    place = SimpleNamespace(state_path=None, state_trouble="")
+    states = SavedStates(place, files(reads_ahead=True), model, session, is_wanted.is_set)
     is_wanted.set()
     states.begin_with(list(range(100)))
     assert session.length == 0
-    assert not list(tmp_path.rglob("*.kv"))
+    assert not list(paths.states_dir().rglob("*.kv"))
 
 
 def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
@@ -186,19 +185,17 @@ def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
 
     model = Script().open_model()
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, StateFiles(broken, broken, broken, broken, tmp_path))
-    states.note_opened(model, model.session())
+    states = SavedStates(place, StateFiles(broken, broken, broken), model, model.session())
     states.note_progress()
     assert "internal error" in place.state_trouble
     assert "not used" in states.bring_back([1], tmp_path / "kv.state").trouble
-    states.note_closing()
+    states.close()
 
 
 def test_without_files_nothing_is_kept(tmp_path):
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, None)
     model = Script().open_model()
-    states.note_opened(model, model.session())
+    states = SavedStates(place, None, model, model.session())
     states.note_progress()
     assert states.bring_back([1], tmp_path / "kv.state") == BroughtBack()
     states.begin_with([1] * 100)
@@ -210,7 +207,7 @@ def test_the_state_used_longest_ago_goes_first_and_texts_stay(tmp_path):
     for _ in range(3):
         saved_talk(root, 1)
     store = Store(root)
-    files = [store.state_path(one).with_name("kv.state.m-f16") for one in store.ids()]
+    files = [store.root.joinpath(one, "kv.state.m-f16") for one in store.ids()]
     for directory, name in ((paths.prefixes_dir(), "a.state"), (paths.states_dir() / "m-f16", f"{0:032}-9-{1:032}.kv")):
         directory.mkdir(parents=True)
         files.append(directory / name)
@@ -237,14 +234,14 @@ def test_a_deleted_conversation_takes_along_what_it_alone_needed(tmp_path):
         (place / name).write_bytes(b"x")
     for own in (names[:2], names[1:]):
         saved_talk(root, 1)
-        notes = SegmentNotes(Store(root).state_path(Store(root).ids()[-1]), "m-f16")
+        notes = SegmentNotes(Store(root).root.joinpath(Store(root).ids()[-1], "kv.state"), "m-f16")
         for name in own * 2:
             notes.note(name)
     assert [entry.state_bytes for entry in Store(root).entries()] == [2, 2]
     assert Store(root).state_bytes(Store(root).ids()) == 3
     Store(root).delete("000001")
     assert [(place / name).exists() for name in names] == [False, True, True]
-    assert SegmentNotes(Store(root).state_path("000002"), "m-f16")._known == set(names[1:])
+    assert SegmentNotes(Store(root).root.joinpath("000002", "kv.state"), "m-f16")._known == set(names[1:])
 
 
 def test_what_a_deletion_left_goes_and_nothing_else(tmp_path):
@@ -287,7 +284,7 @@ def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
             go_on(monkeypatch, name)
     finally:
         journal.close(60)
-    assert Path(Store().state_path("000001")).parent.is_dir()
+    assert Store().root.joinpath("000001").is_dir()
 
 
 def test_a_session_that_cannot_be_written_is_refused_without_naming_another_program(monkeypatch):
@@ -335,7 +332,7 @@ async def test_a_model_that_comes_back_because_the_next_failed_finds_its_state()
         assert note.startswith(f"resumed {n_before} of ")
 
 
-def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path):
+def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path, monkeypatch):
     class NewerError(EngineError):
         is_newer = True
 
@@ -346,8 +343,8 @@ def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path):
     place = SimpleNamespace(state_path=None, state_trouble="")
     newer = tmp_path / "kv.state.newer"
     newer.write_text("x")
-    states = SavedStates(place, dataclasses.replace(files(), restorable=refuse, earlier=lambda kind: [newer]))
-    states.note_opened(model, model.session())
+    monkeypatch.setattr(saved_states, "earlier_states", lambda store, kind: [newer])
+    states = SavedStates(place, dataclasses.replace(files(), restorable=refuse), model, model.session())
     assert "another version" in states.bring_back([1], tmp_path / "kv.state").trouble
     assert newer.exists()
 
@@ -356,8 +353,7 @@ def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_p
     model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
     session, fresh = (model.session(n_ctx=2048) for _ in range(2))
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, state_files(built_in_settings()))
-    states.note_opened(model, session)
+    states = SavedStates(place, state_files(built_in_settings()), model, session)
     ids = list(range(3, 203)) * 6
     for at in range(0, len(ids), 100):
         session.feed(ids[at : at + 100])
@@ -372,17 +368,17 @@ def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_p
     fresh.feed(wanted[:500])
     fresh.feed(wanted[500:])
     assert session.feed([9]).tobytes() == fresh.feed([9]).tobytes()
-    states.note_closing(60)
+    states.close(60)
     model.close()
 
 
 def test_typed_text_that_is_dropped_leaves_a_cache_that_cannot_go_back(tmp_path):
     model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
     session = model.session(n_ctx=2048)
-    ahead = ReadAhead(SimpleNamespace())
+    ahead = ReadAhead(SimpleNamespace(), session, None, None)
     for settled, left in ((1150, 1150), (600, 1200)):
         session.prefill(list(range(3, 203)) * 6)
         ahead.settle(settled)
-        ahead.prepare(session, None, Prepare("", True))
+        ahead.prepare(Prepare("", True))
         assert session.length == left
     model.close()

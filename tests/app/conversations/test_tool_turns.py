@@ -12,7 +12,7 @@ import pytest
 
 from app.chat.commands import AnsweredCalls, Ask
 from app.chat.context_room import drop_turns
-from app.chat.live_conversation import LiveConversation, take_over
+from app.chat.live_conversation import LiveConversation
 from app.chat.options import ChatOptions
 from app.chat.wire import Wire
 from app.chat.worker_tools import EngineTools
@@ -68,7 +68,8 @@ def prompt_of(conversation: Conversation, process: TemplateProcess) -> tuple[Cha
     chat = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
     chat.start(conversation.system)
     chat.tools = [TOOL]
-    take_over(chat, BYTES, conversation.turns())
+    model: Any = SimpleNamespace(tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None))
+    LiveConversation(model, cast(Any, None), chat).take_up(conversation.turns())
     return chat, chat.add_user("And Rome?")
 
 
@@ -114,7 +115,7 @@ def test_tools_that_are_known_with_the_first_message_only_cost_no_token(
         chat.start(said.system)
         chat.tools = [TOOL] if knows_tools else []
         live = LiveConversation(model, cast(Any, SimpleNamespace(n_ctx=10_000, length=0)), chat)
-        live.take_up(said.turns(), 0)
+        live.take_up(said.turns())
         assert knows_tools or tools.offer(model, chat)
         begun = live.begin_turn(Ask("And Rome?"))
         assert begun is not None
@@ -152,7 +153,7 @@ def test_a_reply_becomes_a_call_when_its_results_come(process: TemplateProcess) 
     chat.start(said.system)
     model: Any = SimpleNamespace(tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None))
     live = LiveConversation(model, cast(Any, SimpleNamespace(n_ctx=10_000, length=0)), chat)
-    live.take_up(said.turns(), 0)
+    live.take_up(said.turns())
     assert chat.messages[-1].calls == ()
     answered = AnsweredCalls(reply.calls, reply.calls_at, results.results)
     begun = live.begin_turn(Ask(results.text, answered=answered))

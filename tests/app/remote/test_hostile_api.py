@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.commands import Load
+from app.chat.commands import Load, OpenConversation
 from app.chat.events import GenerationFailed, GenerationFinished, ModelLoaded
 from app.chat.options import ChatOptions
 from app.chat.wire import Wire
@@ -265,7 +265,7 @@ def test_plain_http_to_another_machine_is_said_and_has_no_key(monkeypatch: pytes
     options = ChatOptions(open_model=Script().open_model, sampling=lambda model: None)
     wire = Wire(time.monotonic)
     worker = RemoteWorker(wire, options, dict, Far)
-    worker.obey(Load(far, None))
+    worker.obey(Load(far, OpenConversation(None)))
     (loaded,) = wire.drain()
     assert isinstance(loaded, ModelLoaded)
     assert "what is written goes there unencrypted; the key is not sent" in loaded.notices[0]

@@ -73,7 +73,7 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(monkeypatc
         await driver.until(lambda: b'"part"' in _log())
         killed = _log()
         # The rest of this application never reaches the disk that the next start sees.
-    path = Store().state_path("000001").parent / "transcript.log"
+    path = Store().root / "000001" / "transcript.log"
     path.write_bytes(killed)
     async with chatting(Script(replies=[tokens("one two three four five six")])) as driver:
         question, reply = driver.chat.turns.conversation.messages
@@ -97,7 +97,7 @@ async def killed_before_the_reply(question: str) -> None:
         await saved(driver)
         killed = _log()
         # The rest of this application never reaches the disk that the next start sees.
-    (Store().state_path("000001").parent / "transcript.log").write_bytes(killed)
+    (Store().root / "000001" / "transcript.log").write_bytes(killed)
 
 
 async def test_a_message_that_a_kill_left_unanswered_goes_with_the_next():
@@ -225,7 +225,7 @@ async def test_what_waits_for_another_model_is_asked_in_its_conversation():
 
 def _log(conversation_id: str = "000001") -> bytes:
     try:
-        return (Store().state_path(conversation_id).parent / "transcript.log").read_bytes()
+        return (Store().root / conversation_id / "transcript.log").read_bytes()
     except OSError:
         return b""
 
@@ -323,7 +323,7 @@ async def test_an_edit_that_was_not_answered_yet_comes_back_into_the_prompt():
         await driver.until(lambda: b"why not" in _log())
         killed = _log()
         script.prefill_gate.open()
-    (Store().state_path("000001").parent / "transcript.log").write_bytes(killed)
+    (Store().root / "000001" / "transcript.log").write_bytes(killed)
     async with chatting() as driver:
         assert texts(driver) == ["why?", "First answer."]
         assert driver.prompt.text == "why not?"
@@ -487,7 +487,7 @@ async def listed(driver: Driver, *questions: str) -> ConversationsScreen:
     assert isinstance(screen, ConversationsScreen)
     await driver.until(lambda: len(screen._list.items()) == len(questions))
     await driver.pilot.press("down")
-    await driver.until(lambda: screen.highlighted().entry.id == f"{len(questions) - 1:06}")
+    await driver.until(lambda: screen.highlighted().id == f"{len(questions) - 1:06}")
     return screen
 
 
@@ -497,10 +497,10 @@ async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_t
         screen = await listed(driver, "first", "second", "third")
         await driver.pilot.press(*keys[:-1])
         screen._list._found = Found(
-            tuple(hit for hit in screen._list.items() if hit.entry.id == "000001")
+            tuple(hit for hit in screen._list.items() if hit.id == "000001")
         )  # a search goes on
         screen.show()
-        assert screen.highlighted().entry.id == "000001"
+        assert screen.highlighted().id == "000001"
         if keys[-1] == "y":
             await driver.until(lambda: "Delete second?" in driver.screen_text())
         await driver.pilot.press(keys[-1])
@@ -639,7 +639,7 @@ async def test_a_damaged_conversation_shows_its_gap_and_goes_on_behind_it():
     async with chatting(Script(replies=[tokens("One."), tokens("Two."), tokens("Three.")])) as driver:
         for question in ("first?", "second?", "third?"):
             await driver.ask(question)
-    path = Store().state_path("000001").parent / "transcript.log"
+    path = Store().root / "000001" / "transcript.log"
     path.write_bytes(path.read_bytes().replace(b"second?", b"sec\0nd?"))
     async with chatting(Script(replies=[tokens("Four.")]), size=(80, 50)) as driver:
         await driver.note("what was said between messages 2 and 3 is missing, the model goes on behind that")
