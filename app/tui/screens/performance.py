@@ -37,7 +37,6 @@ class PerformanceScreen(FigureScreen):
         self._watch, self._keymap, self._turns = around.watch, around.keymap, around.turns
         self._refreshes = Refreshes(self._watch.pace)
         self._glyphs, self._scale = choose_glyphs(), Scale()
-        self._is_looking = False
 
     def compose(self) -> ComposeResult:
         """Lay out the screen, in the form for its size."""
@@ -46,17 +45,13 @@ class PerformanceScreen(FigureScreen):
 
     def on_screen_resume(self) -> None:
         """On top: look."""
-        if not self._is_looking:
-            self._is_looking = True
-            self._watch.begin()
+        self._watch.note_view(self, True)
         self._timer.resume()
         self.call_after_refresh(self.show_figures)
 
     def on_screen_suspend(self) -> None:
         """Another screen is on top: look no longer."""
-        if self._is_looking:
-            self._is_looking = False
-            self._watch.end()
+        self._watch.note_view(self, False)
 
     def look(self) -> None:
         """Show the figures, unless drawing is to be rarer."""

@@ -143,7 +143,7 @@ class PerformanceWatch:
         self._bridge = bridge
         self._interface = Rate(time.thread_time)
         self._interface_share: float | None = None
-        self._viewers = 0
+        self._viewers: set[object] = set()
         self._samples: deque[MachineSample] = deque(maxlen=_SAMPLES_KEPT)
         self._history = RateHistory()
         self._stutters = StutterWatch()
@@ -158,18 +158,13 @@ class PerformanceWatch:
     @property
     def is_watched(self) -> bool:
         """Whether any view is shown."""
-        return self._viewers > 0
+        return bool(self._viewers)
 
-    def begin(self) -> None:
-        """A view appears."""
-        if not self._viewers:
+    def note_view(self, view: object, is_shown: bool) -> None:
+        """A view appears or disappears; the last one ends all looking."""
+        if is_shown and not self._viewers:
             self._monitor.forget_rates()
-        self._viewers += 1
-        self._bridge.is_watched = True
-
-    def end(self) -> None:
-        """A view disappears; the last one ends all looking."""
-        self._viewers = max(0, self._viewers - 1)
+        (self._viewers.add if is_shown else self._viewers.discard)(view)
         self._bridge.is_watched = self.is_watched
 
     def note_interface_cost(self) -> None:

@@ -28,12 +28,11 @@ class PerformanceStrip(FigureLines):
     def toggle(self) -> None:
         """Show the strip, or hide it and look at nothing any more."""
         self.display = not self.display
+        self._watch.note_view(self, self.display)
         if self.display:
-            self._watch.begin()
             self.fit(self.screen.size.width)
             self._timer = self.set_interval(REFRESH_PERIOD_S, self._refresh)
         elif self._timer is not None:
-            self._watch.end()
             self._timer.stop()
 
     def fit(self, columns: int) -> None:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.text.glyphs import BLOCKS, Glyphs
+from app.text.glyphs import Glyphs, choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, fitted, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
 from app.tui.speed.machine_lines import cores_panel, memory_panel
@@ -41,45 +41,38 @@ class ThreadCurve(FigureLines):
 
     def __init__(self, phase: str, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._phase = phase
-        self._given: tuple[Curve | None, int, str, Glyphs, int, int] | None = None
+        self._phase, self._glyphs = phase, choose_glyphs()
+        self._given: tuple[Curve | None, int, str, int, int] | None = None
 
-    def tell(
-        self, curve: Curve | None, in_use: int, chooses: str, glyphs: Glyphs, most: int = 0, thickness: int = 1
-    ) -> None:
-        """Show a curve, or how things stand before anything was measured.
+    def body(self, curve: Curve | None, in_use: int, most: int, thickness: int) -> list[Line]:
+        """Draw a curve, or how things stand before anything was measured, without a frame.
 
         Args:
             in_use: the count in use, marked.
-            chooses: what keys choose for this phase; "" where they choose for the other one.
             most: counts up to this one have an empty row before they are measured; 0 for the one in use alone.
             thickness: rows of a bar; above one a blank row stands between two bars.
         """
-        self._given = (curve, in_use, chooses, glyphs, most, thickness)
-        width = self.size.width or 40
+        columns, glyphs = max(1, (self.size.width or 40) - FRAME_COLUMNS), self._glyphs
         if curve is None:
             counts = range(1, most + 1) if most else (in_use,)
-            body = [_unmeasured(count, in_use, width - FRAME_COLUMNS, glyphs) for count in counts]
+            body = [_unmeasured(count, in_use, columns, glyphs) for count in counts]
         else:
-            drawn = curve_lines(curve, in_use, max(1, width - FRAME_COLUMNS), glyphs)
+            drawn = curve_lines(curve, in_use, columns, glyphs)
             body = [coloured(one, _PHASE_ROLES[self._phase], glyphs) for one in drawn]
-        body = _thickened(body, thickness, glyphs)
+        return _thickened(body, thickness, glyphs)
+
+    def tell(self, curve: Curve | None, in_use: int, chooses: str, most: int, thickness: int) -> None:
+        """Show that in a frame, with what keys choose for this phase; "" where they choose for the other one."""
+        self._given = (curve, in_use, chooses, most, thickness)
         frame = _PHASE_ROLES[self._phase] if chooses else Role.FRAME
-        name = TITLES[self._phase].capitalize()
-        self.fill(panel(name, body, width, glyphs, foot=line(muted(chooses)) if chooses else EMPTY, frame=frame))
+        name, body = TITLES[self._phase].capitalize(), self.body(curve, in_use, most, thickness)
+        foot = line(muted(chooses)) if chooses else EMPTY
+        self.fill(panel(name, body, self.size.width or 40, self._glyphs, foot=foot, frame=frame))
 
     def on_resize(self) -> None:
         """Draw the bars in the new width."""
         if self._given is not None:
             self.tell(*self._given)
-
-
-def n_rows(curve: Curve | None, most: int, thickness: int = 1) -> int:
-    """Return the rows that a curve takes without its frame, its bars of ``thickness`` rows each."""
-    drawn = curve_lines(curve, None, 40, BLOCKS) if curve is not None else []
-    n_headings = sum(one.role is BarRole.KIND for one in drawn)
-    n_lines = len(drawn) or max(1, most)
-    return n_lines + (n_lines - 1 + (thickness - 1) * (n_lines - n_headings) if thickness > 1 else 0)
 
 
 def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
