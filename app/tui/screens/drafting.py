@@ -24,7 +24,6 @@ from app.program.manual import topics
 from app.program.personas import persona_names
 from app.program.refusals import Refusal
 from app.text import figures
-from app.text.record import record
 from app.tui.chat_options import may_read_ahead
 from app.tui.completing import Names, Offered, offered_at_once, offered_paths
 from app.tui.draft import Draft
@@ -47,20 +46,8 @@ _LEAST_TOKENS_TO_LEARN = 16
 _READS_REMEMBERED = 5
 
 
-@record
-class Estimate:
-    """Cost of sending the prompt."""
-
-    tokens: int
-    """To be added to the conversation."""
-    is_exact: bool
-    ready_tokens: int
-    seconds: float | None
-    """Until the rest is read; None while no rate was measured."""
-
-
 class PromptEstimator:
-    """Learns, and estimates from what it learnt."""
+    """Learns what sending the prompt costs, and estimates from what it learnt."""
 
     def __init__(self) -> None:
         self._reads: deque[tuple[int, float]] = deque(maxlen=_READS_REMEMBERED)
@@ -97,27 +84,20 @@ class PromptEstimator:
                 self.bytes_per_token = more_bytes / more_tokens
         self._text, self._tokens, self._ready_tokens = text, tokens, ready_tokens
 
-    def estimate(self, text: str) -> Estimate:
-        """Say what sending this text would cost."""
+    def line(self, text: str) -> str:
+        """Say for the prompt's corner what sending this text would cost: "840 tokens, 768 read ahead, about 2 s"."""
         if self._text is None:
             tokens = round(_n_bytes(text) / self.bytes_per_token) + _TEMPLATE_TOKENS
         else:
             more_bytes = _n_bytes(text) - _n_bytes(self._text)
             tokens = max(1, self._tokens + round(more_bytes / self.bytes_per_token))
-        ready = min(self._ready_tokens, tokens)
-        rate = self.prefill_tps
-        seconds = (tokens - ready) / rate if rate else None
-        return Estimate(tokens, text == self._text, ready, seconds)
-
-
-def estimate_line(estimate: Estimate) -> str:
-    """Write it for the prompt's corner: "840 tokens, 768 read ahead, about 2 s"."""
-    parts = [f"{'' if estimate.is_exact else 'about '}{figures.count(estimate.tokens)} tokens"]
-    if estimate.ready_tokens:
-        parts.append(f"{figures.count(estimate.ready_tokens)} read ahead")
-    if estimate.seconds is not None:
-        parts.append("under 1 s" if estimate.seconds < 1 else f"about {figures.whole_seconds(estimate.seconds)}")
-    return ", ".join(parts)
+        parts = [f"{'' if text == self._text else 'about '}{figures.count(tokens)} tokens"]
+        if ready := min(self._ready_tokens, tokens):
+            parts.append(f"{figures.count(ready)} read ahead")
+        if rate := self.prefill_tps:
+            seconds = (tokens - ready) / rate
+            parts.append("under 1 s" if seconds < 1 else f"about {figures.whole_seconds(seconds)}")
+        return ", ".join(parts)
 
 
 def _n_bytes(text: str) -> int:
@@ -281,7 +261,7 @@ class Drafting:
 
     def _show_estimate(self, text: str) -> None:
         is_known = bool(text) and self._turns.model is not None
-        self._prompt.show_estimate(estimate_line(self.estimator.estimate(text)) if is_known else "")
+        self._prompt.show_estimate(self.estimator.line(text) if is_known else "")
 
     # ---- the user's editor
 
