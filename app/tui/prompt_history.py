@@ -80,65 +80,52 @@ class PromptHistory:
         return next((draft for draft in reversed(self._entries) if draft.text.strip() == wanted), None)
 
 
-class HistoryFile:
-    """The history on disk; without a path nothing is kept."""
+def read_history(file: Path | None) -> list[Draft]:
+    """Return what earlier starts left, oldest first; nothing where there is no sound file."""
+    raw = b""
+    with suppress(OSError):
+        raw = (read_bounded(file, _MOST_BYTES) if file is not None else None) or b""
+    return parse_drafts(line for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES)[-MAX_ENTRIES:]
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
 
-    def read(self) -> list[Draft]:
-        """Return what earlier starts left, oldest first; nothing where there is no sound file."""
-        if self._path is None:
-            return []
-        try:
-            raw = read_bounded(self._path, _MOST_BYTES) or b""
-        except OSError:
-            return []
-        return parse_drafts(line for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES)[-MAX_ENTRIES:]
-
-    def append(self, draft: Draft) -> str | None:
-        """Add one draft; returns a line that says why nothing is kept, or None."""
-        line = write_draft(draft)
-        if self._path is None or len(line) > MAX_ENTRY_BYTES:
-            return None
-        if paths.private_directory(self._path.parent) is None:
-            return f"{self._path.parent}: is not writable: the history of the prompt is not kept"
-        try:
-            if append_file(self._path, line) > MAX_FILE_BYTES:
-                newest = newest_lines(self.read(), MAX_FILE_BYTES // 2)
-                replace_file(self._path, b"".join(newest), durable=False)
-        except OSError as error:
-            return f"{self._path}: {error.strerror}: the history of the prompt is not kept"
+def append_history(file: Path | None, draft: Draft) -> str | None:
+    """Add one draft; returns a line that says why nothing is kept, or None. Without a file nothing is to be kept."""
+    line = write_draft(draft)
+    if file is None or len(line) > MAX_ENTRY_BYTES:
         return None
+    if paths.private_directory(file.parent) is None:
+        return f"{file.parent}: is not writable: the history of the prompt is not kept"
+    try:
+        if append_file(file, line) > MAX_FILE_BYTES:
+            newest = newest_lines(read_history(file), MAX_FILE_BYTES // 2)
+            replace_file(file, b"".join(newest), durable=False)
+    except OSError as error:
+        return f"{file}: {error.strerror}: the history of the prompt is not kept"
+    return None
 
 
-class UnsentFile:
-    """Drafts of a program that ended against the user's will, kept until the next start takes them."""
+def keep_unsent(file: Path | None, drafts: Sequence[Draft]) -> str:
+    """Add unsent drafts, oldest first, to what another run may have left; returns why that failed, or ""."""
+    if file is None or paths.private_directory(file.parent) is None:
+        return "no directory for the program's state is writable"
+    try:
+        room = MAX_UNSENT_BYTES - (file.lstat().st_size if file.exists() else 0)
+        kept = newest_lines(drafts, room)
+        append_file(file, b"".join(kept))
+    except OSError as error:
+        return f"{file}: {error.strerror}"
+    return f"{file}: is full" if len(kept) < len(drafts) else ""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
 
-    def keep(self, drafts: Sequence[Draft]) -> str:
-        """Add drafts, oldest first, to what another run may have left; returns why that failed, or ""."""
-        if self._path is None or paths.private_directory(self._path.parent) is None:
-            return "no directory for the program's state is writable"
-        try:
-            room = MAX_UNSENT_BYTES - (self._path.lstat().st_size if self._path.exists() else 0)
-            kept = newest_lines(drafts, room)
-            append_file(self._path, b"".join(kept))
-        except OSError as error:
-            return f"{self._path}: {error.strerror}"
-        return f"{self._path}: is full" if len(kept) < len(drafts) else ""
-
-    def take(self) -> list[Draft]:
-        """Return what was kept, oldest first, and keep it no longer."""
-        if self._path is None:
-            return []
-        with suppress(OSError):
-            raw = read_bounded(self._path, MAX_UNSENT_BYTES) or b""
-            self._path.unlink()
-            return parse_drafts(raw.splitlines())
+def take_unsent(file: Path | None) -> list[Draft]:
+    """Return what was kept unsent, oldest first, and keep it no longer."""
+    if file is None:
         return []
+    with suppress(OSError):
+        raw = read_bounded(file, MAX_UNSENT_BYTES) or b""
+        file.unlink()
+        return parse_drafts(raw.splitlines())
+    return []
 
 
 def write_draft(draft: Draft) -> bytes:
@@ -167,12 +154,8 @@ def _parse_draft(line: bytes) -> Draft | None:
         entry: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(entry, dict):
-        return None
-    shown, folds = entry.get("shown"), entry.get("folds")
-    if not isinstance(shown, str) or not shown.strip() or not isinstance(folds, dict):
-        return None
-    if not all(isinstance(text, str) for text in folds.values()):
-        return None
-    draft = Draft(clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()})
-    return Draft(draft.shown, draft.used_folds())
+    match entry:
+        case {"shown": str(shown), "folds": dict(folds)} if all(isinstance(text, str) for text in folds.values()):
+            draft = Draft(clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()})
+            return Draft(draft.shown, draft.used_folds()) if shown.strip() else None
+    return None

@@ -28,7 +28,7 @@ from app.tui.chat_options import may_read_ahead
 from app.tui.completing import Names, Offered, offered_at_once, offered_paths
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
-from app.tui.prompt_history import HistoryFile, UnsentFile
+from app.tui.prompt_history import append_history, keep_unsent, read_history, take_unsent
 from app.tui.screens.surroundings import LiveSettings
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.prompt import Prompt
@@ -109,8 +109,7 @@ class Drafting:
 
     def __init__(self, prompt: Prompt, turns: Turns, bridge: EngineBridge, live: LiveSettings, keymap: Keymap) -> None:
         self._prompt, self._turns, self._bridge, self._live = prompt, turns, bridge, live
-        self._history = HistoryFile(paths.history_file() if live.now.prompt_history == "on" else None)
-        self._unsent = UnsentFile(paths.unsent_file())
+        self._history_file = paths.history_file() if live.now.prompt_history == "on" else None
         self._older_key = keymap.first_key("prompt.older")
         self._told_history_trouble = False
         self.estimator = PromptEstimator()
@@ -151,11 +150,11 @@ class Drafting:
 
     def load_history(self) -> None:
         """Bring back what was sent in earlier starts."""
-        self._prompt.past.add_older(self._history.read())
+        self._prompt.past.add_older(read_history(self._history_file))
 
     def keep(self, draft: Draft) -> str | None:
         """Keep what was sent; returns a line of trouble the first time that fails."""
-        trouble = self._history.append(draft)
+        trouble = append_history(self._history_file, draft)
         if trouble is None or self._told_history_trouble:
             return None
         self._told_history_trouble = True
@@ -172,13 +171,13 @@ class Drafting:
         drafts = [draft for draft in (*waiting, *prompt.unheeded, aside, prompt.draft) if draft.text.strip()]
         if not drafts:
             return ""
-        trouble = self._unsent.keep(drafts)
+        trouble = keep_unsent(paths.unsent_file(), drafts)
         kept = "what was not sent is there again at the next start"
         return f"not sent, and not saved: {trouble}" if trouble else kept
 
     def bring_back_unsent(self) -> str:
         """Put what an earlier run kept back: the newest into the prompt; returns a line that says so, or ""."""
-        drafts, said = self._unsent.take(), []
+        drafts, said = take_unsent(paths.unsent_file()), []
         if drafts and not self._prompt.text:
             self._prompt.show_draft(drafts.pop())
             said.append("it is in the prompt again")
