@@ -34,8 +34,7 @@ class EngineFlow(ChatHelper):
         self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
         self._rss_bytes = self._n_drains = 0
         self._disk_rate, self._disk_bytes_per_s = DiskRate(), 0.0
-        self._shown_activity: Activity | None = None
-        self._shown: tuple[EngineStatus, int, str] | None = None
+        self._shown = EngineStatus(), 0, ""
         self._n_rests = 0
         self._tells_below = False
         self.screens_hint = ""
@@ -74,9 +73,9 @@ class EngineFlow(ChatHelper):
     def _is_at_rest(self) -> bool:
         if self._turns.is_answering or self._turns.is_calling or self._tells_below or self._bridge.has_news():
             return False
-        status = self._bridge.status
-        is_still = status.activity is Activity.READY and self._shown is not None and status is self._shown[0]
-        return is_still and self._shown == (status, self._rss_bytes, self._download_word())
+        status, *others = self._shown
+        is_still = status.activity is Activity.READY and status is self._bridge.status
+        return is_still and others == [self._rss_bytes, self._download_word()]
 
     def _may_wait(self) -> bool:
         """Whether nobody misses what the reply has brought by now."""
@@ -93,7 +92,7 @@ class EngineFlow(ChatHelper):
 
     @property
     def _is_writing_on(self) -> bool:
-        return self._bridge.status.activity is Activity.WRITING is self._shown_activity
+        return self._bridge.status.activity is Activity.WRITING is self._shown[0].activity
 
     def _show_what_came(self, is_writing_on: bool) -> None:
         for event in self._bridge.drain():
@@ -104,10 +103,8 @@ class EngineFlow(ChatHelper):
             self._show_status()
 
     def _show_status(self) -> None:
-        status = self._bridge.status
-        self._shown_activity = status.activity
-        self._screen.query_one(ActivityLine).show(status, self._clock())
-        self._shown = status, self._rss_bytes, self._download_word()
+        self._shown = self._bridge.status, self._rss_bytes, self._download_word()
+        self._screen.query_one(ActivityLine).show(self._shown[0], self._clock())
         self._screen.query_one(StatusLine).show(*self._shown, self._disk_bytes_per_s)
 
     def show_edge(self) -> None:
