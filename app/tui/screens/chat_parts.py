@@ -61,7 +61,7 @@ class Notes:
 
     def note(self, text: str, is_error: bool = False, kind: str = "") -> Note:
         """Say something between the messages; where the user is not at their end, at the prompt's edge as well."""
-        note = self._transcript.add_note(clean_text(text), "error" if is_error else kind)
+        note = self._transcript.add(Note(clean_text(text), "error" if is_error else kind))
         if isinstance(self._screen.focused, MessageView) or self._transcript.is_scrolled_up:
             self.hint_for(NOTE_S, clean_line(text, 300))
         return note
@@ -221,7 +221,7 @@ class TurnViews:
         if self._reply is None:
             self._transcript.drop(self._replaced)
             self._replaced.clear()
-            self._reply = self._transcript.add_reply()
+            self._reply = self._transcript.add(ReplyView())
         return self._reply
 
     def keep_replaced(self) -> None:

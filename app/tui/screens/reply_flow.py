@@ -193,4 +193,4 @@ class ReplyFlow(ChatHelper):
         assert reply is not None
         line = folded(reply.calls, event.results)
         message = self._turns.note_results(event.results, line)
-        self._views.ask(self._transcript.add_results(message.text, line))
+        self._views.ask(self._transcript.add(ToolView(message.text, line)))
