@@ -57,15 +57,12 @@ from app.tui.themes import ThemeError, choose_theme, load_themes, load_user_them
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
-    from textual.timer import Timer
 
-    from app.downloads.job import PullJob
     from app.library.listing import Outlook
 
 QUIT_WINDOW_S = 3.0
 INTERFACE_COST_PERIOD_S = 1.0
 DOWNLOAD_LOOK_S = 1.0
-"""Seconds between two looks at a download whose screen is not shown."""
 LENT_SIGNALS_S = 0.2
 """Seconds after another program ($EDITOR) returned during which ctrl+c is ignored: it was meant for that program."""
 EXIT_PATIENCE_S = 1.5
@@ -104,7 +101,6 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.crash_line: str | None = None
         self.crash_code = exit_codes.INTERNAL
         self.downloads = BackgroundDownload()
-        self._download_watch: Timer | None = None
         self.parting_line = ""
         self._interrupted_s: float | None = None
         self._is_lent = False
@@ -124,7 +120,6 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.open_model,
             lambda conversation_id: self.chat.call_later(self.chat.talks.open_conversation, conversation_id),
             lambda: self.chat.talks.delete_live(),
-            self.look_after_download,
         )
         self.chat = ChatScreen(around, model_path)
         self.unsent_line = ""
@@ -150,6 +145,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if is_console():
             draw_plain_scrollbars()
         self.set_interval(INTERFACE_COST_PERIOD_S, self.watch_performance.note_interface_cost)
+        self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
         if self._theme_error:
             self.call_after_refresh(self.chat.note, self._theme_error, True)
         if not self.is_headless:
@@ -263,27 +259,19 @@ class JalopyApp(App[None], inherit_bindings=False):
                 self.switch_mode(CHAT)
             self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
 
-    def look_after_download(self, job: PullJob) -> None:
-        """Let a download go on wherever the user is, and say in the chat how it ended."""
-        self.downloads.take(job)
-        if self._download_watch is None:
-            self._download_watch = self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
-
     def _look_at_download(self) -> None:
+        """Say in the chat how a download ended, wherever the user is."""
+        if self.downloads.job is None or not self.screen_stack:  # screens go away before the timers do
+            return
         from app.tui.screens.download import DownloadScreen
         from app.tui.screens.models import ModelsScreen
 
-        if not self.screen_stack:  # they go away before the timers do
-            return
         if ending := self.downloads.take_ending(is_seen=isinstance(self.screen, DownloadScreen)):
             line, is_error = ending
             key = self.keymap.first_key("app.models")
             self.chat.note(line if is_error or not key else f"{line}: {key} opens it", is_error)
             if isinstance(self.screen, ModelsScreen):
                 self.screen.end_download(line)
-        if self._download_watch is not None and (self.downloads.job is None or self.downloads.job.state.is_over):
-            self._download_watch.stop()
-            self._download_watch = None
 
     async def action_interrupt(self) -> None:
         """Copy a selection; else stop the reply; a second one in a row quits."""

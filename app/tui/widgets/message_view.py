@@ -12,7 +12,6 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.css.styles import RulesMap
 from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Static
 
 from app.conversations import lines
@@ -38,12 +37,11 @@ def tail_of(text: str) -> str:
     return tail if len(tail) <= TAIL_CHARS else "... " + tail[-TAIL_CHARS:].partition(" ")[2]
 
 
-class ThinkingView(Widget):
+class ThinkingView(Static):
     """Plain text, muted; never Markdown. It changes often, and lays the screen out only when its height does."""
 
     def __init__(self) -> None:
         super().__init__(markup=False, classes="thinking")
-        self._content = Content("")
         self.text = ""
         self.thinking: Thinking | None = None
         self.is_unfolded = False
@@ -74,15 +72,11 @@ class ThinkingView(Widget):
             return f"- {lines.thinking_summary(self.thinking)}\n{self.text.strip()}"
         return f"+ {lines.thinking_summary(self.thinking)}"
 
-    def render(self) -> Content:
-        """Return the text."""
-        return self._content
-
     def _draw(self) -> None:
-        self._content = Content(self.shown)
+        content = Content(self.shown)
         width, height = self.content_size
-        needed = self._content.get_height(cast(RulesMap, self.styles), width) if width else 0
-        self.refresh(layout=not width or needed != height)
+        needed = content.get_height(cast(RulesMap, self.styles), width) if width else 0
+        self.update(content, layout=not width or needed != height)
 
 
 HESITATION_S = 0.35
