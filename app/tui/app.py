@@ -185,7 +185,8 @@ class JalopyApp(App[None], inherit_bindings=False):
     def action_help(self, topic: str = "") -> None:
         """Show keys and commands, those of the focused widget and the screen first; or what the manual says."""
         if topic:
-            self.chat.notes.tell(lambda: page(topic))
+            with self.chat.notes.telling_refusals():
+                self.chat.note(page(topic))
         elif not self.screen.is_modal:
             from app.tui.screens.help import HelpScreen, help_sections
 

@@ -57,16 +57,10 @@ class Row:
 
 def indented(lines: Sequence[Line], first: Content, rest: Content, mark: str = "") -> list[Line]:
     """Put something before lines: ``first`` before the first row of all, ``rest`` before the others."""
+    before = [(first, mark), *[(rest, "")] * (len(lines) - 1)]
     return [
-        Line(
-            line.text,
-            (rest if number else first) + line.first,
-            rest + line.rest,
-            line.mark if number else mark + line.mark,
-            line.fill,
-            line.is_code,
-        )
-        for number, line in enumerate(lines)
+        replace(line, first=lead + line.first, rest=rest + line.rest, mark=own + line.mark)
+        for line, (lead, own) in zip(lines, before, strict=False)
     ]
 
 

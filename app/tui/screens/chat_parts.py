@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from textual.content import Content
@@ -66,12 +67,13 @@ class Notes:
             self.hint_for(NOTE_S, clean_line(text, 300))
         return note
 
-    def tell(self, obey: Callable[[], str]) -> None:
-        """Do something, and say what came of it or why it was refused."""
+    @contextmanager
+    def telling_refusals(self, is_error: bool = True) -> Iterator[None]:
+        """Say why something was refused, and do no more of it."""
         try:
-            self.note(obey())
+            yield
         except Refusal as refusal:
-            self.note(str(refusal), is_error=True)
+            self.note(str(refusal), is_error)
 
     def note_busy(self) -> None:
         """Say that the engine is busy, and what ends that."""

@@ -17,7 +17,7 @@ from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice, chosen_thinking, describe_thinking, parse_thinking
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
-from app.program.refusals import Refusal, shown_line
+from app.program.refusals import shown_line
 from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO
 from app.text import figures
@@ -152,22 +152,20 @@ class ModelFlow(ChatHelper):
 
     def wish_thinking(self, wanted: str) -> None:
         """Have the model think more or less from the next message on."""
-        try:
+        with self._notes.telling_refusals():
             mode = parse_thinking(wanted)
-        except Refusal as refused:
-            self._note(str(refused), is_error=True)
-            return
-        if self._turns.model is None or not self._bridge.send(Think(mode)):
-            self._note(how_to_load(self._keymap))
-        elif self._turns.is_busy:
-            self._note(f"{describe_thinking(mode)} once the engine is free")
+            if self._turns.model is None or not self._bridge.send(Think(mode)):
+                self._note(how_to_load(self._keymap))
+            elif self._turns.is_busy:
+                self._note(f"{describe_thinking(mode)} once the engine is free")
 
     def choose(self, choice: GenerationChoice | FormChoice | None, wanted: str = "") -> None:
         """Show generation parameters or the form of answers, or choose others from the next message on."""
         if choice is None:
             self._note(how_to_load(self._keymap))
             return
-        self._notes.tell(partial(choice.obey, wanted))
+        with self._notes.telling_refusals():
+            self._note(choice.obey(wanted))
         self._show_name()
 
     def _show_name(self) -> None:

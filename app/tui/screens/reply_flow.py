@@ -145,7 +145,8 @@ class ReplyFlow(ChatHelper):
     def choose_tools(self, wanted: str = "") -> None:
         """List the servers, or turn them on or off."""
         box = self._bridge.tools
-        self._notes.tell(lambda: box.obey(wanted) if box is not None else HOW_TO)
+        with self._notes.telling_refusals():
+            self._note(box.obey(wanted) if box is not None else HOW_TO)
         self.tell_of_server(self._turns.model)
 
     def tell_of_server(self, model: events.ModelLoaded | None) -> None:
