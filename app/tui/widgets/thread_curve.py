@@ -42,7 +42,6 @@ class ThreadCurve(FigureLines):
     def __init__(self, phase: str, id: str | None = None) -> None:
         super().__init__(id=id)
         self._phase, self._glyphs = phase, choose_glyphs()
-        self._given: tuple[Curve | None, int, str, int, int] | None = None
 
     def body(self, curve: Curve | None, in_use: int, most: int, thickness: int) -> list[Line]:
         """Draw a curve, or how things stand before anything was measured, without a frame.
@@ -63,16 +62,14 @@ class ThreadCurve(FigureLines):
 
     def tell(self, curve: Curve | None, in_use: int, chooses: str, most: int, thickness: int) -> None:
         """Show that in a frame, with what keys choose for this phase; "" where they choose for the other one."""
-        self._given = (curve, in_use, chooses, most, thickness)
-        frame = _PHASE_ROLES[self._phase] if chooses else Role.FRAME
-        name, body = TITLES[self._phase].capitalize(), self.body(curve, in_use, most, thickness)
-        foot = line(muted(chooses)) if chooses else EMPTY
-        self.fill(panel(name, body, self.size.width or 40, self._glyphs, foot=foot, frame=frame))
 
-    def on_resize(self) -> None:
-        """Draw the bars in the new width."""
-        if self._given is not None:
-            self.tell(*self._given)
+        def draw(width: int) -> list[Line]:
+            body = self.body(curve, in_use, most, thickness)
+            return panel(TITLES[self._phase].capitalize(), body, width, self._glyphs, foot=foot, frame=frame)
+
+        frame = _PHASE_ROLES[self._phase] if chooses else Role.FRAME
+        foot = line(muted(chooses)) if chooses else EMPTY
+        self.follow(draw)
 
 
 def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
