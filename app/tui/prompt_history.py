@@ -33,7 +33,8 @@ class PromptHistory:
     def __init__(self, limit: int = MAX_ENTRIES) -> None:
         self._entries: list[Draft] = []
         self._limit = limit
-        self._position: int | None = None
+        self._position = 0
+        """Index of the entry that is shown; behind the newest stands the draft that was left."""
         self._kept = Draft()
 
     def add(self, draft: Draft) -> None:
@@ -41,38 +42,30 @@ class PromptHistory:
         if not self._entries or self._entries[-1] != draft:
             self._entries.append(draft)
             del self._entries[: -self._limit]
-        self.leave()
+        self._position = len(self._entries)
 
     def add_older(self, drafts: Iterable[Draft]) -> None:
         """Put drafts of earlier starts before those of this one."""
         self._entries = [*drafts, *self._entries][-self._limit :]
-        self.leave()
+        self._position = len(self._entries)
 
     def is_showing(self, draft: Draft) -> bool:
         """Whether the draft is the entry the user stands at, unchanged."""
-        return self._position is not None and self._entries[self._position].shown == draft.shown
+        return self._position < len(self._entries) and self._entries[self._position].shown == draft.shown
 
-    def older(self, current: Draft | None = None) -> Draft | None:
-        """Step back; None at the oldest. The first step keeps the current draft for the way back."""
-        if self._position is None:
-            self._kept = current or Draft()
-        position = len(self._entries) if self._position is None else self._position
-        if position == 0:
+    def older(self, current: Draft) -> Draft | None:
+        """Step back; None at the oldest. From what is no entry the way begins at the newest, and leads back to it."""
+        if not self.is_showing(current):
+            self._position, self._kept = len(self._entries), current
+        if self._position == 0:
             return None
-        self._position = position - 1
+        self._position -= 1
         return self._entries[self._position]
 
     def newer(self) -> Draft:
         """Step forward; behind the newest stands the draft that was left."""
-        if self._position is None or self._position + 1 >= len(self._entries):
-            self.leave()
-            return self._kept
-        self._position += 1
-        return self._entries[self._position]
-
-    def leave(self) -> None:
-        """Stand behind the newest again."""
-        self._position = None
+        self._position = min(self._position + 1, len(self._entries))
+        return [*self._entries, self._kept][self._position]
 
     def find(self, text: str) -> Draft | None:
         """Return the newest draft that says this text, folds and all."""

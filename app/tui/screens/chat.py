@@ -30,6 +30,7 @@ from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.screens.surroundings import Surroundings
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
+from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.prompt import EDGE_COLUMNS, Prompt, Suggestions, screens_hint
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 from app.tui.widgets.transcript import Transcript
@@ -184,7 +185,7 @@ class ChatScreen(Screen[None]):
 
     def action_stop(self) -> None:
         """Leave a message or the editing; else stop what runs."""
-        if self.focus_at.is_on_message:
+        if isinstance(self.focused, MessageView):
             self.focus_at.to_prompt()
         elif not self.editing.cancel():
             self.replies.stop()

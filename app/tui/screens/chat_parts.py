@@ -132,11 +132,6 @@ class MessageFocus:
     def __init__(self, screen: Screen[Any], transcript: Transcript, prompt: Prompt, notes: Notes) -> None:
         self._screen, self._transcript, self._prompt, self._notes = screen, transcript, prompt, notes
 
-    @property
-    def is_on_message(self) -> bool:
-        """Whether a message has it."""
-        return isinstance(self._screen.focused, MessageView)
-
     def to_prompt(self) -> None:
         """Go to the prompt, and to the end of the transcript."""
         self._notes.hint()

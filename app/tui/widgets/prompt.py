@@ -178,10 +178,7 @@ class Prompt(TextArea):
 
     def action_older(self) -> None:
         """Recall the text sent before; what stands here waits below."""
-        if not self.past.is_showing(self.draft):
-            self.past.leave()
-        older = self.past.older(self.draft)
-        if older is not None:
+        if (older := self.past.older(self.draft)) is not None:
             self.show_draft(older)
 
     def action_newer(self) -> None:
