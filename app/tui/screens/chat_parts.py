@@ -105,7 +105,7 @@ class Notes:
         """Name the keys that do something on this message."""
         is_reply, is_tool = isinstance(view, ReplyView), isinstance(view, ToolView)
         is_last = view.message is not None and view.message is self._turns.last_message
-        has_thought = isinstance(view, ReplyView) and view.thinking is not None
+        has_thought = isinstance(view, ReplyView) and view.thinking.display
         words = {
             "message.copy_message": "copy",
             "message.copy_code": "copy code" if is_reply and "```" in view.text else "",

@@ -322,8 +322,8 @@ class MessageActions(ChatHelper):
 
     async def _copy_message(self, view: MessageView) -> None:
         """Copy what a message says; of a reply without an answer yet, its thinking."""
-        thinking = view.thinking if isinstance(view, ReplyView) else None
-        await self.copy_out(thinking.text if thinking is not None and not view.text else view.text)
+        thought = view.thinking.text if isinstance(view, ReplyView) else ""
+        await self.copy_out(view.text or thought)
 
     async def _copy_next_block(self, view: MessageView) -> None:
         """Copy the code block of a reply that follows the one copied last."""
