@@ -257,14 +257,9 @@ def _fitted(widths: list[int], width: int) -> list[int] | None:
     room = width - 3 * (len(widths) - 1) - 2
     if room < LEAST_COLUMN * len(widths):
         return None
-    widths = [max(1, n) for n in widths]
-    while (excess := sum(widths) - room) > 0:
-        widest = max(widths)
-        n_widest = widths.count(widest)
-        below = max((n for n in widths if n < widest), default=0)
-        taken = max(1, min(widest - below, excess // n_widest))
-        for at in [at for at, n in enumerate(widths) if n == widest][:excess]:
-            widths[at] -= taken
+    widths = [max(1, min(n, room)) for n in widths]
+    while sum(widths) > room:
+        widths[widths.index(max(widths))] -= 1
     return widths
 
 
