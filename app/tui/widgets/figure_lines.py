@@ -10,7 +10,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -47,7 +47,7 @@ def _rule(role: Role) -> str:
 class FigureLines(Widget):
     """Shows lines of spans. A change of their number is the one thing that costs a layout."""
 
-    DEFAULT_CSS = "\n".join(["FigureLines { height: auto; }", *map(_rule, _COLOURED)])
+    DEFAULT_CSS = "\n".join(["FigureLines { height: 0; }", *map(_rule, _COLOURED)])
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"figures--{role.value}" for role in _COLOURED}
 
     def __init__(self, id: str | None = None) -> None:
@@ -57,10 +57,10 @@ class FigureLines(Widget):
         self._base = Style.null()
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Show these lines; what stays the same is not drawn again."""
+        """Show these lines in the height there is; what stays the same is not drawn again."""
         before, self.lines = self.lines, list(lines)
         if len(before) != len(self.lines):
-            self.refresh(layout=self.styles.height is not None and self.styles.height.is_auto)
+            self.refresh()
             return
         width = self.size.width
         for y, (old, new) in enumerate(zip(before, self.lines, strict=True)):
@@ -82,10 +82,6 @@ class FigureLines(Widget):
         """Draw anew."""
         if self._draw is not None:
             self.follow(self._draw)
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As high as there are lines."""
-        return len(self.lines)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw some of the lines."""
