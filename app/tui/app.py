@@ -122,9 +122,8 @@ class JalopyApp(App[None], inherit_bindings=False):
             lambda: self.chat.talks.delete_live(),
         )
         self.chat = ChatScreen(around, model_path)
-        self.unsent_line = ""
+        self.unsent_line: str | None = None
         """Line for stderr on unsent messages, after an end that the user did not ask for."""
-        self._is_unsent_kept = False
         self.unsaved = ""
         """Why something of the conversation could not be saved, once the application has ended."""
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
@@ -132,11 +131,6 @@ class JalopyApp(App[None], inherit_bindings=False):
         for action in ACTIONS.values():
             if action.shows not in ("", CHAT):
                 self.add_mode(action.shows, partial(make_screen, action.shows, around))
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in effect."""
-        return self.live.now
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -248,7 +242,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         from app.tui.screens.question import SwitchModelScreen
 
         if outlook is None and isinstance(path, Path):
-            outlook = await asyncio.wrap_future(look_up(path, self.settings))
+            outlook = await asyncio.wrap_future(look_up(path, self.live.now))
         tokens, prefill_tps = self.bridge.status.context_used, outlook.prefill_tps if outlook else None
         host = "" if isinstance(path, Path) else path.host
         question = SwitchModelScreen(title, tokens, prefill_tps, self.keymap, host)
@@ -310,8 +304,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         trouble = None if is_console() else state.remember_theme(name)
         if trouble:
             self.chat.note(trouble, True)
-        elif self.settings.theme not in ("", name):
-            self.chat.note(f"theme: {name}, until you leave: your settings name {self.settings.theme}")
+        elif self.live.now.theme not in ("", name):
+            self.chat.note(f"theme: {name}, until you leave: your settings name {self.live.now.theme}")
         else:
             self.chat.note(f"theme: {name}")
 
@@ -328,10 +322,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         own, trouble = load_user_themes()
         for theme in own:
             self.register_theme(theme)
-        wanted = self.settings.theme or ("" if is_console() else remembered)
+        wanted = self.live.now.theme or ("" if is_console() else remembered)
         self.theme = choose_theme(wanted, self.available_themes, is_console() or self._has_few_colours())
-        if self.settings.theme and self.settings.theme not in self.available_themes:
-            return no_such_theme(self.settings.theme, self.available_themes)
+        if self.live.now.theme and self.live.now.theme not in self.available_themes:
+            return no_such_theme(self.live.now.theme, self.available_themes)
         return trouble or None
 
     def _has_few_colours(self) -> bool:
@@ -385,8 +379,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._crash(sys.exc_info()[1])
 
     def _keep_unsent(self) -> None:
-        if not self._is_unsent_kept:
-            self._is_unsent_kept = True
+        if self.unsent_line is None:
+            self.unsent_line = ""
             with suppress(Exception):  # it may be what is broken; the end goes on without
                 self.unsent_line = self.chat.editing.keep_unsent()
 

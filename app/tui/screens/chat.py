@@ -100,7 +100,7 @@ class ChatScreen(Screen[None]):
         turns, keymap = self.turns, self._keymap
         transcript = self.transcript = self.query_one(Transcript)
         prompt = self.prompt = self.query_one(Prompt)
-        prompt.show_offered = self.query_one(Suggestions).show
+        prompt.waiting, prompt.show_offered = transcript.waiting, self.query_one(Suggestions).show
         self.drafting = Drafting(prompt, turns, self._bridge, self._around.live, keymap)
         self.notes = notes = Notes(self, transcript, prompt, turns, keymap)
         self.focus_at = focus = MessageFocus(self, transcript, prompt, notes)

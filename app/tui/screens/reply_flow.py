@@ -107,7 +107,6 @@ class ReplyFlow(ChatHelper):
             asked = self._transcript.waiting.popleft()
             asked.mark("")
             self._views.ask(asked)
-            self._prompt.has_waiting = bool(self._transcript.waiting)
         self._drafting.note_free()
 
     def _finish(self, message: ChatMessage) -> ReplyView:

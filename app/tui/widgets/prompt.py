@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partialmethod
 
 from textual import events
@@ -76,8 +76,8 @@ class Prompt(TextArea):
         self.offered_at = 0
         self._has_chosen = False
         self.show_offered: Callable[[Sequence[Offered], int], object] = lambda offered, at: None
-        self.has_waiting = False
-        """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
+        self.waiting: Collection[object] = ()
+        """Messages that wait for their turn: from an empty prompt one is taken back before history is."""
         self._estimate = self._keys = self._stop = self._below = self._edge = ""
         self._key_of = keymap.first_key
         self._action_of_key = keymap.scope_keys("prompt")
@@ -162,7 +162,7 @@ class Prompt(TextArea):
         at_edge = self.cursor_at_start_of_text or self.past.is_showing(self.draft)
         if select or not self.cursor_at_first_line or not at_edge:
             super().action_cursor_up(select)
-        elif self.has_waiting and not self.text:
+        elif self.waiting and not self.text:
             self.post_message(TakeBackRequested())
         else:
             self.action_older()
