@@ -10,15 +10,14 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.timer import Timer
 
-from app.chat.bridge import EngineBridge
 from app.chat.turns import SENT_TOGETHER, Turns
 from app.program.bundled_model import WHAT_IT_IS
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
-from app.text.record import record
 from app.tui.keymap import Keymap
 from app.tui.messages import MessageLeft
 from app.tui.screens.drafting import Drafting
+from app.tui.screens.surroundings import Surroundings
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
 from app.tui.widgets.prompt import Prompt, prompt_hint
@@ -236,27 +235,25 @@ class TurnViews:
         self.asked, self._joined, self._replaced = None, None, []
 
 
-@record
 class ChatParts:
-    """The widgets of the chat, whose turn it is, and those who know one thing about them."""
+    """The mounted widgets of the chat, and those who know one thing about them."""
 
-    screen: Screen[Any]
-    bridge: EngineBridge
-    turns: Turns
-    keymap: Keymap
-    transcript: Transcript
-    prompt: Prompt
-    drafting: Drafting
-    notes: Notes
-    focus: MessageFocus
-    views: TurnViews
+    def __init__(self, screen: Screen[Any], around: Surroundings) -> None:
+        self.screen, self.around = screen, around
+        self.transcript, self.prompt = screen.query_one(Transcript), screen.query_one(Prompt)
+        turns, keymap = around.turns, around.keymap
+        self.drafting = Drafting(self.prompt, turns, around.bridge, around.live, keymap)
+        self.notes = Notes(screen, self.transcript, self.prompt, turns, keymap)
+        self.focus = MessageFocus(screen, self.transcript, self.prompt, self.notes)
+        self.views = TurnViews(self.transcript, turns, self.notes.note)
 
 
 class ChatHelper:
     """Does one thing for the chat, whose parts it names."""
 
     def __init__(self, parts: ChatParts) -> None:
-        self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
+        self._screen, self._around = parts.screen, parts.around
+        self._turns, self._bridge, self._keymap = parts.around.turns, parts.around.bridge, parts.around.keymap
         self._transcript, self._prompt, self._drafting = parts.transcript, parts.prompt, parts.drafting
         self._notes, self._note = parts.notes, parts.notes.note
         self._focus, self._views = parts.focus, parts.views

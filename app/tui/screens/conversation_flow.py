@@ -8,7 +8,6 @@ from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
 from app.chat.generation import choose_persona, listed_personas, save_preset
 from app.conversations.export import save_as
-from app.conversations.journal import AtHand
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import NO_LOCKS, LogRefusedError
 from app.conversations.quota import drop_oldest_states
@@ -36,9 +35,9 @@ WORTH_A_LINE_TOKENS = 32
 class ConversationFlow(ChatHelper):
     """Knows which conversation is live, and tells the user what becomes of it."""
 
-    def __init__(self, parts: ChatParts, at_hand: AtHand, editing: MessageEditing) -> None:
+    def __init__(self, parts: ChatParts, editing: MessageEditing) -> None:
         super().__init__(parts)
-        self._at_hand, self._editing = at_hand, editing
+        self._at_hand, self._editing = parts.around.at_hand, editing
         self._told_trouble = self._told_state_trouble = ""
         self._is_announced = self._has_told_no_locks = False
         self._continuing: tuple[str, Note] | None = None

@@ -5,13 +5,11 @@ Ten times a second is enough; less often while somebody types, behind another sc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from app.chat.status import Activity, EngineStatus
 from app.machine.page_faults import DiskRate
 from app.tui.messages import EngineReported
 from app.tui.screens.chat_parts import ChatHelper, ChatParts
-from app.tui.speed.watch import InterfacePace, Refreshes, TypingRhythm
+from app.tui.speed.watch import Refreshes, TypingRhythm
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 
 DRAIN_PERIOD_S = 0.1
@@ -27,11 +25,10 @@ MEMORY_PERIOD_S = 1.0
 class EngineFlow(ChatHelper):
     """Hands events to the screen, and shows the status, with how far a download is, at an affordable pace."""
 
-    def __init__(self, parts: ChatParts, pace: InterfacePace, download_word: Callable[[], str]) -> None:
+    def __init__(self, parts: ChatParts) -> None:
         super().__init__(parts)
-        self._clock = parts.bridge.now_s
-        self._pace, self._download_word = pace, download_word
-        self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
+        self._clock, self._pace = self._bridge.now_s, self._around.watch.pace
+        self._refreshes, self._rhythm = Refreshes(self._pace), TypingRhythm()
         self._rss_bytes = self._n_drains = 0
         self._disk_rate, self._disk_bytes_per_s = DiskRate(), 0.0
         self._shown = EngineStatus(), 0, ""
@@ -75,7 +72,7 @@ class EngineFlow(ChatHelper):
             return False
         status, *others = self._shown
         is_still = status.activity is Activity.READY and status is self._bridge.status
-        return is_still and others == [self._rss_bytes, self._download_word()]
+        return is_still and others == [self._rss_bytes, self._around.downloads.word()]
 
     def _may_wait(self) -> bool:
         """Whether nobody misses what the reply has brought by now."""
@@ -103,7 +100,7 @@ class EngineFlow(ChatHelper):
             self._show_status()
 
     def _show_status(self) -> None:
-        self._shown = self._bridge.status, self._rss_bytes, self._download_word()
+        self._shown = self._bridge.status, self._rss_bytes, self._around.downloads.word()
         self._screen.query_one(ActivityLine).show(self._shown[0], self._clock())
         self._screen.query_one(StatusLine).show(*self._shown, self._disk_bytes_per_s)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from asyncio import wrap_future
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -31,13 +30,11 @@ from app.tuning.threads_in_use import USAGE, ThreadsRefused, describe, describe_
 
 
 class ModelFlow(ChatHelper):
-    """Knows which model there is; ``open_model`` opens another after asking what becomes of the conversation."""
+    """Knows which model there is."""
 
-    def __init__(
-        self, parts: ChatParts, conversations: ConversationFlow, replies: ReplyFlow, open_model: Callable[..., bool]
-    ) -> None:
+    def __init__(self, parts: ChatParts, conversations: ConversationFlow, replies: ReplyFlow) -> None:
         super().__init__(parts)
-        self._conversations, self._replies, self._open = conversations, replies, open_model
+        self._conversations, self._replies = conversations, replies
         self._is_greeted = self._has_told_machine = False
         self._goes_on = False
         """Whether the model is opened for the conversation of the last start, which has a line of its own."""
@@ -201,7 +198,7 @@ class ModelFlow(ChatHelper):
         except Exception as error:
             self._note(shown_line(error), is_error=True)
             return
-        if not self._open(path, clean_line(path.name)):
+        if not self._around.open_model(path, clean_line(path.name)):
             self._notes.note_busy()
 
     def wish_threads(self, wanted: str = "") -> None:

@@ -8,7 +8,7 @@ from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.text import figures
 from app.tui.screens.chat_parts import GOES_ON, ChatHelper, ChatParts
 from app.tui.screens.message_actions import MessageEditing
-from app.tui.screens.surroundings import LiveSettings, make_screen
+from app.tui.screens.surroundings import make_screen
 from app.tui.textual_hacks import tell_desktop
 from app.tui.widgets.message_view import ReplyView, ToolView, UserView
 from engine.prompt.tools.calls import ToolCall
@@ -20,9 +20,9 @@ LONG_REPLY_S = 20.0
 class ReplyFlow(ChatHelper):
     """Listens to a turn."""
 
-    def __init__(self, parts: ChatParts, editing: MessageEditing, live: LiveSettings) -> None:
+    def __init__(self, parts: ChatParts, editing: MessageEditing) -> None:
         super().__init__(parts)
-        self._editing, self._live = editing, live
+        self._editing = editing
         self._focuses_stopped = False
         self._agreed: set[tuple[str, str]] = set()
         """Servers and tools that are not asked about any more in ``_agreed_in``."""
@@ -49,7 +49,7 @@ class ReplyFlow(ChatHelper):
         """Freeze the reply with its figures."""
         view = self._finish(self._turns.note_reply(event))
         is_long = event.figures.duration_s >= LONG_REPLY_S
-        if self._live.now.notify == "on" and is_long and not self._screen.app.app_focus:
+        if self._around.settings.notify == "on" and is_long and not self._screen.app.app_focus:
             tell_desktop(self._screen.app)
         self.ask_next()
         if event.ending is Ending.STOPPED and self._focuses_stopped and not self._turns.is_busy:
