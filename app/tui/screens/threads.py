@@ -25,7 +25,7 @@ from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, gauge, panel
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
-from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, option_panels, room_lines
+from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
 from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text
 from app.tuning.threads_in_use import ThreadsInUse, describe_in_use
@@ -129,13 +129,12 @@ class ThreadsScreen(FigureScreen):
         is_tall = in_use is not None and self.size.height >= _TALL_ROWS
         most = min(9, in_use.most) if in_use is not None and is_tall else 0
         curves = [report.curve(phase) if report is not None else None for phase in _PHASES]
-        drawn = [*zip(_PHASES, self.query(ThreadCurve), curves, strict=True)]
         room = self.query_one("#threads-body").outer_size.height - taken - FRAME_ROWS
         thicknesses = range(1, (_MOST_THICKNESS if is_tall else 1) + 1)
-        taken_by = {n: max(len(widget.body(curve, 0, most, n)) for _, widget, curve in drawn) for n in thicknesses}
+        taken_by = {n: max(n_rows(curve, most, n) for curve in curves) for n in thicknesses}
         thickness = max((n for n, rows in taken_by.items() if rows + LEAST_ROWS <= room), default=1)
         left = room - taken_by[thickness]
-        for phase, widget, curve in drawn:
+        for phase, widget, curve in zip(_PHASES, self.query(ThreadCurve), curves, strict=True):
             widget.display = in_use is not None
             if in_use is not None:
                 other = self._keymap.hint("threads.other_phase", "the other column")

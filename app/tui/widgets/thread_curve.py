@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.text.glyphs import Glyphs, choose_glyphs
+from app.text.glyphs import BLOCKS, Glyphs, choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, fitted, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
 from app.tui.speed.machine_lines import cores_panel, memory_panel
@@ -43,33 +43,37 @@ class ThreadCurve(FigureLines):
         super().__init__(id=id)
         self._phase, self._glyphs = phase, choose_glyphs()
 
-    def body(self, curve: Curve | None, in_use: int, most: int, thickness: int) -> list[Line]:
-        """Draw a curve, or how things stand before anything was measured, without a frame.
+    def tell(self, curve: Curve | None, in_use: int, chooses: str, most: int, thickness: int) -> None:
+        """Show a curve, or how things stand before anything was measured.
 
         Args:
             in_use: the count in use, marked.
+            chooses: what keys choose for this phase; "" where they choose for the other one.
             most: counts up to this one have an empty row before they are measured; 0 for the one in use alone.
             thickness: rows of a bar; above one a blank row stands between two bars.
         """
-        columns, glyphs = max(1, (self.size.width or 40) - FRAME_COLUMNS), self._glyphs
-        if curve is None:
-            counts = range(1, most + 1) if most else (in_use,)
-            body = [_unmeasured(count, in_use, columns, glyphs) for count in counts]
-        else:
-            drawn = curve_lines(curve, in_use, columns, glyphs)
-            body = [coloured(one, _PHASE_ROLES[self._phase], glyphs) for one in drawn]
-        return _thickened(body, thickness, glyphs)
-
-    def tell(self, curve: Curve | None, in_use: int, chooses: str, most: int, thickness: int) -> None:
-        """Show that in a frame, with what keys choose for this phase; "" where they choose for the other one."""
+        glyphs, colour = self._glyphs, _PHASE_ROLES[self._phase]
+        name, frame = TITLES[self._phase].capitalize(), colour if chooses else Role.FRAME
+        foot = line(muted(chooses)) if chooses else EMPTY
 
         def draw(width: int) -> list[Line]:
-            body = self.body(curve, in_use, most, thickness)
-            return panel(TITLES[self._phase].capitalize(), body, width, self._glyphs, foot=foot, frame=frame)
+            columns = max(1, width - FRAME_COLUMNS)
+            if curve is None:
+                counts = range(1, most + 1) if most else (in_use,)
+                body = [_unmeasured(count, in_use, columns, glyphs) for count in counts]
+            else:
+                body = [coloured(one, colour, glyphs) for one in curve_lines(curve, in_use, columns, glyphs)]
+            return panel(name, _thickened(body, thickness, glyphs), width, glyphs, foot=foot, frame=frame)
 
-        frame = _PHASE_ROLES[self._phase] if chooses else Role.FRAME
-        foot = line(muted(chooses)) if chooses else EMPTY
         self.follow(draw)
+
+
+def n_rows(curve: Curve | None, most: int, thickness: int) -> int:
+    """Return the rows that a curve takes without its frame once all of it is measured."""
+    drawn = curve_lines(curve, None, 40, BLOCKS) if curve is not None else []
+    n_headings = sum(one.role is BarRole.KIND for one in drawn)
+    n_lines = len(drawn) or max(1, most)
+    return n_lines + (n_lines - 1 + (thickness - 1) * (n_lines - n_headings) if thickness > 1 else 0)
 
 
 def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
