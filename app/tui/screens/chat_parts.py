@@ -241,11 +241,10 @@ class ChatParts:
     def __init__(self, screen: Screen[Any], around: Surroundings) -> None:
         self.screen, self.around = screen, around
         self.transcript, self.prompt = screen.query_one(Transcript), screen.query_one(Prompt)
-        turns, keymap = around.turns, around.keymap
-        self.drafting = Drafting(self.prompt, turns, around.bridge, around.live, keymap)
-        self.notes = Notes(screen, self.transcript, self.prompt, turns, keymap)
+        self.drafting = Drafting(self.prompt, around)
+        self.notes = Notes(screen, self.transcript, self.prompt, around.turns, around.keymap)
         self.focus = MessageFocus(screen, self.transcript, self.prompt, self.notes)
-        self.views = TurnViews(self.transcript, turns, self.notes.note)
+        self.views = TurnViews(self.transcript, around.turns, self.notes.note)
 
 
 class ChatHelper:

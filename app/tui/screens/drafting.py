@@ -14,11 +14,9 @@ from concurrent.futures import Future
 from textual.app import App
 from textual.timer import Timer
 
-from app.chat.bridge import EngineBridge
 from app.chat.commands import Prepare
 from app.chat.events import PromptCounted
 from app.chat.read_ahead import MAX_CHARS
-from app.chat.turns import Turns
 from app.program import paths
 from app.program.manual import topics
 from app.program.personas import persona_names
@@ -27,9 +25,8 @@ from app.text import figures
 from app.tui.chat_options import may_read_ahead
 from app.tui.completing import Names, Offered, offered_at_once, offered_paths
 from app.tui.draft import Draft
-from app.tui.keymap import Keymap
 from app.tui.prompt_history import append_history, keep_unsent, read_history, take_unsent
-from app.tui.screens.surroundings import LiveSettings
+from app.tui.screens.surroundings import Surroundings
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.prompt import Prompt
 
@@ -107,17 +104,17 @@ def _n_bytes(text: str) -> int:
 class Drafting:
     """Watches over one prompt."""
 
-    def __init__(self, prompt: Prompt, turns: Turns, bridge: EngineBridge, live: LiveSettings, keymap: Keymap) -> None:
-        self._prompt, self._turns, self._bridge, self._live = prompt, turns, bridge, live
-        self._history_file = paths.history_file() if live.now.prompt_history == "on" else None
-        self._older_key = keymap.first_key("prompt.older")
+    def __init__(self, prompt: Prompt, around: Surroundings) -> None:
+        self._prompt, self._around, self._turns, self._bridge = prompt, around, around.turns, around.bridge
+        self._history_file = paths.history_file() if around.settings.prompt_history == "on" else None
+        self._older_key = around.keymap.first_key("prompt.older")
         self._told_history_trouble = False
         self.estimator = PromptEstimator()
         self._timer: Timer | None = None
         self._seen = self._counted = self._prepared = ""
         self._quiet_ticks = 0
         self._is_paused = False
-        generation = bridge.generation
+        generation = self._bridge.generation
         self._names: dict[str, Names] = {
             "theme": lambda: sorted(self._prompt.app.available_themes),
             "persona": persona_names,
@@ -245,14 +242,14 @@ class Drafting:
         if self._turns.is_busy or self._turns.model is None:
             return True
         documents = self._prompt.draft.documents if text else ""
-        if documents and not self._prepared.startswith(documents) and may_read_ahead(self._live.now):
+        if documents and not self._prepared.startswith(documents) and may_read_ahead(self._around.settings):
             is_sent = self._bridge.send(Prepare(documents, read_ahead=True, is_settled=True))
             self._prepared = documents if is_sent else self._prepared
             return is_sent and len(text) > MAX_CHARS
         if len(text) > MAX_CHARS:
             return True
         is_quiet = self._quiet_ticks >= QUIET_TICKS
-        if text != self._prepared and (not text or (is_quiet and may_read_ahead(self._live.now))):
+        if text != self._prepared and (not text or (is_quiet and may_read_ahead(self._around.settings))):
             is_sent = self._bridge.send(Prepare(text, read_ahead=bool(text)))
             self._prepared = text if is_sent else self._prepared
             return is_sent

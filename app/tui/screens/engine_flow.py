@@ -5,11 +5,13 @@ Ten times a second is enough; less often while somebody types, behind another sc
 
 from __future__ import annotations
 
+from itertools import count
+
 from app.chat.status import Activity, EngineStatus
 from app.machine.page_faults import DiskRate
 from app.tui.messages import EngineReported
 from app.tui.screens.chat_parts import ChatHelper, ChatParts
-from app.tui.speed.watch import Refreshes, TypingRhythm
+from app.tui.speed.watch import TypingRhythm
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 
 DRAIN_PERIOD_S = 0.1
@@ -28,7 +30,7 @@ class EngineFlow(ChatHelper):
     def __init__(self, parts: ChatParts) -> None:
         super().__init__(parts)
         self._clock, self._pace = self._bridge.now_s, self._around.watch.pace
-        self._refreshes, self._rhythm = Refreshes(self._pace), TypingRhythm()
+        self._numbers, self._rhythm = count(1), TypingRhythm()
         self._rss_bytes = self._n_drains = 0
         self._disk_rate, self._disk_bytes_per_s = DiskRate(), 0.0
         self._shown = EngineStatus(), 0, ""
@@ -79,7 +81,7 @@ class EngineFlow(ChatHelper):
         now_s = self._clock()
         if not self._screen.is_current:
             return not self._rhythm.is_due(now_s, UNSEEN_PERIOD_S)
-        return self._refreshes.is_left_out() or self._rhythm.is_typing(now_s)
+        return self._pace.leaves_out(next(self._numbers)) or self._rhythm.is_typing(now_s)
 
     def _drain_behind_key(self) -> None:
         now_s = self._clock()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from textual.app import ComposeResult
 
 from app.chat.generation import describe_thinking
@@ -15,7 +17,7 @@ from app.tui.drawing.lines import Line, Role, Span, line
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.dashboard import dashboard_lines
-from app.tui.speed.watch import PerformanceView, Refreshes
+from app.tui.speed.watch import PerformanceView
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 
@@ -35,7 +37,7 @@ class PerformanceScreen(FigureScreen):
         super().__init__()
         draw_thriftily(self)
         self._watch, self._keymap, self._turns = around.watch, around.keymap, around.turns
-        self._refreshes = Refreshes(self._watch.pace)
+        self._numbers = count(1)
         self._glyphs, self._scale = choose_glyphs(), Scale()
 
     def compose(self) -> ComposeResult:
@@ -55,7 +57,7 @@ class PerformanceScreen(FigureScreen):
 
     def look(self) -> None:
         """Show the figures, unless drawing is to be rarer."""
-        if not self._refreshes.is_left_out():
+        if not self._watch.pace.leaves_out(next(self._numbers)):
             self.show_figures()
 
     def show_figures(self) -> None:

@@ -54,18 +54,9 @@ class InterfacePace:
         elif self.cost < RELAXED_SHARE and self.divisor > 1:
             self.divisor, self._settling = self.divisor // 2, _SETTLING
 
-
-class Refreshes:
-    """Counts the refreshes of one view, and leaves out those that the pace does not allow."""
-
-    def __init__(self, pace: InterfacePace) -> None:
-        self._pace = pace
-        self._count = 0
-
-    def is_left_out(self) -> bool:
-        """Whether the refresh that is due now is to be left out; call it once for each."""
-        self._count += 1
-        return self._count % self._pace.divisor != 0
+    def leaves_out(self, number: int) -> bool:
+        """Whether a view is to leave out a refresh that is due, by its number from 1 on."""
+        return number % self.divisor != 0
 
 
 class TypingRhythm:
