@@ -12,7 +12,7 @@ from itertools import islice
 from app.program.background import in_background
 from app.text.clean_text import clean_line
 from app.text.record import record
-from app.tui.actions import commands, commands_starting, find_command, split_command
+from app.tui.actions import commands_starting, find_command, split_command
 
 MOST_NAMES = 200
 """Limit on the files and folders of a directory that are offered."""
@@ -109,8 +109,3 @@ def _paths(argument: str, suffix: str = "") -> list[str]:
     except (OSError, ValueError):
         return []
     return sorted(path for path in found if path != argument)[:MOST_NAMES]
-
-
-def sends_alone(offered: Offered) -> bool:
-    """Whether the completed text is a whole command."""
-    return any(offered.text == f"/{one.command}" for one in commands())

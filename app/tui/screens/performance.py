@@ -36,7 +36,8 @@ class PerformanceScreen(FigureScreen):
     def __init__(self, around: Surroundings) -> None:
         super().__init__()
         draw_thriftily(self)
-        self._watch, self._keymap, self._turns = around.watch, around.keymap, around.turns
+        self._watch, self._keymap = around.watch, around.keymap
+        self._turns, self._bridge = around.turns, around.bridge
         self._numbers = count(1)
         self._glyphs, self._scale = choose_glyphs(), Scale()
 
@@ -77,7 +78,7 @@ class PerformanceScreen(FigureScreen):
         if model.server:
             return self._glyphs.between.join((model.name, f"computed by {model.server}"))
         parts = [model.name, model.quantization, counted(threads, "thread") if threads else "", found.weights_mode]
-        if (thinking := view.thinking) not in ("", AUTO):
+        if (thinking := self._bridge.thinking) not in ("", AUTO):
             parts.append(describe_thinking(thinking))
         return self._glyphs.between.join(filter(None, parts))
 

@@ -120,8 +120,6 @@ class PerformanceView:
     ceiling: Ceiling | None = None
     interface_cost: float | None = None
     """Share of one core."""
-    thinking: str = ""
-    """How much the open model is asked to think; "" while none is open."""
     slowed_by: int = 1
     """Divisor of the interface's refresh rate: 1, 2 or 4."""
 
@@ -181,7 +179,6 @@ class PerformanceWatch:
         faults, found = figures.faults.by_token(), self._stutters.found
         return PerformanceView(
             status=status,
-            thinking=self._bridge.thinking,
             figures=figures,
             sample=self._samples[-1] if self._samples else None,
             loads=tuple(sum(sample.core_loads) for sample in self._samples),

@@ -17,8 +17,8 @@ from textual.widgets import Static, TextArea
 
 from app.documents.passages import FileText
 from app.tui import draft as drafts
-from app.tui.actions import ACTIONS, split_command
-from app.tui.completing import Offered, sends_alone
+from app.tui.actions import ACTIONS, commands, split_command
+from app.tui.completing import Offered
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
 from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptScrolled
@@ -96,7 +96,7 @@ class Prompt(TextArea):
     def action_send(self) -> None:
         """Hand the text over, unless it is blank, and empty the prompt: letters typed now belong to the next one."""
         if self._has_chosen and self.offered:
-            is_whole = sends_alone(self.offered[self.offered_at])
+            is_whole = self.offered[self.offered_at].text in {f"/{one.command}" for one in commands()}
             self.action_complete()
             self._has_chosen = False
             if not is_whole:
