@@ -57,15 +57,12 @@ from app.tui.themes import ThemeError, choose_theme, load_themes, load_user_them
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
-    from textual.timer import Timer
 
-    from app.downloads.job import PullJob
     from app.library.listing import Outlook
 
 QUIT_WINDOW_S = 3.0
 INTERFACE_COST_PERIOD_S = 1.0
 DOWNLOAD_LOOK_S = 1.0
-"""Seconds between two looks at a download whose screen is not shown."""
 LENT_SIGNALS_S = 0.2
 """Seconds after another program ($EDITOR) returned during which ctrl+c is ignored: it was meant for that program."""
 EXIT_PATIENCE_S = 1.5
@@ -104,7 +101,6 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.crash_line: str | None = None
         self.crash_code = exit_codes.INTERNAL
         self.downloads = BackgroundDownload()
-        self._download_watch: Timer | None = None
         self.parting_line = ""
         self._interrupted_s: float | None = None
         self._is_lent = False
@@ -124,12 +120,10 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.open_model,
             lambda conversation_id: self.chat.call_later(self.chat.talks.open_conversation, conversation_id),
             lambda: self.chat.talks.delete_live(),
-            self.look_after_download,
         )
         self.chat = ChatScreen(around, model_path)
-        self.unsent_line = ""
+        self.unsent_line: str | None = None
         """Line for stderr on unsent messages, after an end that the user did not ask for."""
-        self._is_unsent_kept = False
         self.unsaved = ""
         """Why something of the conversation could not be saved, once the application has ended."""
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
@@ -138,11 +132,6 @@ class JalopyApp(App[None], inherit_bindings=False):
             if action.shows not in ("", CHAT):
                 self.add_mode(action.shows, partial(make_screen, action.shows, around))
 
-    @property
-    def settings(self) -> Settings:
-        """The settings in effect."""
-        return self.live.now
-
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
         self.set_keymap(self.keymap.for_textual())
@@ -150,6 +139,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if is_console():
             draw_plain_scrollbars()
         self.set_interval(INTERFACE_COST_PERIOD_S, self.watch_performance.note_interface_cost)
+        self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
         if self._theme_error:
             self.call_after_refresh(self.chat.note, self._theme_error, True)
         if not self.is_headless:
@@ -189,7 +179,8 @@ class JalopyApp(App[None], inherit_bindings=False):
     def action_help(self, topic: str = "") -> None:
         """Show keys and commands, those of the focused widget and the screen first; or what the manual says."""
         if topic:
-            self.chat.notes.tell(lambda: page(topic))
+            with self.chat.notes.telling_refusals():
+                self.chat.note(page(topic))
         elif not self.screen.is_modal:
             from app.tui.screens.help import HelpScreen, help_sections
 
@@ -251,7 +242,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         from app.tui.screens.question import SwitchModelScreen
 
         if outlook is None and isinstance(path, Path):
-            outlook = await asyncio.wrap_future(look_up(path, self.settings))
+            outlook = await asyncio.wrap_future(look_up(path, self.live.now))
         tokens, prefill_tps = self.bridge.status.context_used, outlook.prefill_tps if outlook else None
         host = "" if isinstance(path, Path) else path.host
         question = SwitchModelScreen(title, tokens, prefill_tps, self.keymap, host)
@@ -263,27 +254,19 @@ class JalopyApp(App[None], inherit_bindings=False):
                 self.switch_mode(CHAT)
             self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
 
-    def look_after_download(self, job: PullJob) -> None:
-        """Let a download go on wherever the user is, and say in the chat how it ended."""
-        self.downloads.take(job)
-        if self._download_watch is None:
-            self._download_watch = self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
-
     def _look_at_download(self) -> None:
+        """Say in the chat how a download ended, wherever the user is."""
+        if self.downloads.job is None or not self.screen_stack:  # screens go away before the timers do
+            return
         from app.tui.screens.download import DownloadScreen
         from app.tui.screens.models import ModelsScreen
 
-        if not self.screen_stack:  # they go away before the timers do
-            return
         if ending := self.downloads.take_ending(is_seen=isinstance(self.screen, DownloadScreen)):
             line, is_error = ending
             key = self.keymap.first_key("app.models")
             self.chat.note(line if is_error or not key else f"{line}: {key} opens it", is_error)
             if isinstance(self.screen, ModelsScreen):
                 self.screen.end_download(line)
-        if self._download_watch is not None and (self.downloads.job is None or self.downloads.job.state.is_over):
-            self._download_watch.stop()
-            self._download_watch = None
 
     async def action_interrupt(self) -> None:
         """Copy a selection; else stop the reply; a second one in a row quits."""
@@ -321,8 +304,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         trouble = None if is_console() else state.remember_theme(name)
         if trouble:
             self.chat.note(trouble, True)
-        elif self.settings.theme not in ("", name):
-            self.chat.note(f"theme: {name}, until you leave: your settings name {self.settings.theme}")
+        elif self.live.now.theme not in ("", name):
+            self.chat.note(f"theme: {name}, until you leave: your settings name {self.live.now.theme}")
         else:
             self.chat.note(f"theme: {name}")
 
@@ -339,10 +322,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         own, trouble = load_user_themes()
         for theme in own:
             self.register_theme(theme)
-        wanted = self.settings.theme or ("" if is_console() else remembered)
+        wanted = self.live.now.theme or ("" if is_console() else remembered)
         self.theme = choose_theme(wanted, self.available_themes, is_console() or self._has_few_colours())
-        if self.settings.theme and self.settings.theme not in self.available_themes:
-            return no_such_theme(self.settings.theme, self.available_themes)
+        if self.live.now.theme and self.live.now.theme not in self.available_themes:
+            return no_such_theme(self.live.now.theme, self.available_themes)
         return trouble or None
 
     def _has_few_colours(self) -> bool:
@@ -396,8 +379,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._crash(sys.exc_info()[1])
 
     def _keep_unsent(self) -> None:
-        if not self._is_unsent_kept:
-            self._is_unsent_kept = True
+        if self.unsent_line is None:
+            self.unsent_line = ""
             with suppress(Exception):  # it may be what is broken; the end goes on without
                 self.unsent_line = self.chat.editing.keep_unsent()
 

@@ -12,7 +12,7 @@ from itertools import islice
 from app.program.background import in_background
 from app.text.clean_text import clean_line
 from app.text.record import record
-from app.tui.actions import commands, commands_starting, find_command, split_command
+from app.tui.actions import commands_starting, find_command, split_command
 
 MOST_NAMES = 200
 """Limit on the files and folders of a directory that are offered."""
@@ -101,7 +101,7 @@ def _paths(argument: str, suffix: str = "") -> list[str]:
     try:
         with os.scandir(os.path.expanduser(folder) or ".") as entries:
             for entry in islice(entries, 10 * MOST_NAMES):
-                is_folder = _is_folder(entry)
+                is_folder = os.path.isdir(entry)  # never fails, as ``entry.is_dir`` does for a link in a circle
                 is_wanted = is_folder or entry.name.endswith(suffix)
                 is_hidden = entry.name.startswith(".") and not name.startswith(".")
                 if is_wanted and not is_hidden and entry.name.startswith(name) and entry.name.isprintable():
@@ -109,15 +109,3 @@ def _paths(argument: str, suffix: str = "") -> list[str]:
     except (OSError, ValueError):
         return []
     return sorted(path for path in found if path != argument)[:MOST_NAMES]
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads in a circle
-        return False
-
-
-def sends_alone(offered: Offered) -> bool:
-    """Whether the completed text is a whole command."""
-    return any(offered.text == f"/{one.command}" for one in commands())

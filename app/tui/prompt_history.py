@@ -33,7 +33,8 @@ class PromptHistory:
     def __init__(self, limit: int = MAX_ENTRIES) -> None:
         self._entries: list[Draft] = []
         self._limit = limit
-        self._position: int | None = None
+        self._position = 0
+        """Index of the entry that is shown; behind the newest stands the draft that was left."""
         self._kept = Draft()
 
     def add(self, draft: Draft) -> None:
@@ -41,38 +42,30 @@ class PromptHistory:
         if not self._entries or self._entries[-1] != draft:
             self._entries.append(draft)
             del self._entries[: -self._limit]
-        self.leave()
+        self._position = len(self._entries)
 
     def add_older(self, drafts: Iterable[Draft]) -> None:
         """Put drafts of earlier starts before those of this one."""
         self._entries = [*drafts, *self._entries][-self._limit :]
-        self.leave()
+        self._position = len(self._entries)
 
     def is_showing(self, draft: Draft) -> bool:
         """Whether the draft is the entry the user stands at, unchanged."""
-        return self._position is not None and self._entries[self._position].shown == draft.shown
+        return self._position < len(self._entries) and self._entries[self._position].shown == draft.shown
 
-    def older(self, current: Draft | None = None) -> Draft | None:
-        """Step back; None at the oldest. The first step keeps the current draft for the way back."""
-        if self._position is None:
-            self._kept = current or Draft()
-        position = len(self._entries) if self._position is None else self._position
-        if position == 0:
+    def older(self, current: Draft) -> Draft | None:
+        """Step back; None at the oldest. From what is no entry the way begins at the newest, and leads back to it."""
+        if not self.is_showing(current):
+            self._position, self._kept = len(self._entries), current
+        if self._position == 0:
             return None
-        self._position = position - 1
+        self._position -= 1
         return self._entries[self._position]
 
     def newer(self) -> Draft:
         """Step forward; behind the newest stands the draft that was left."""
-        if self._position is None or self._position + 1 >= len(self._entries):
-            self.leave()
-            return self._kept
-        self._position += 1
-        return self._entries[self._position]
-
-    def leave(self) -> None:
-        """Stand behind the newest again."""
-        self._position = None
+        self._position = min(self._position + 1, len(self._entries))
+        return [*self._entries, self._kept][self._position]
 
     def find(self, text: str) -> Draft | None:
         """Return the newest draft that says this text, folds and all."""
@@ -80,65 +73,52 @@ class PromptHistory:
         return next((draft for draft in reversed(self._entries) if draft.text.strip() == wanted), None)
 
 
-class HistoryFile:
-    """The history on disk; without a path nothing is kept."""
+def read_history(file: Path | None) -> list[Draft]:
+    """Return what earlier starts left, oldest first; nothing where there is no sound file."""
+    raw = b""
+    with suppress(OSError):
+        raw = (read_bounded(file, _MOST_BYTES) if file is not None else None) or b""
+    return parse_drafts(line for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES)[-MAX_ENTRIES:]
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
 
-    def read(self) -> list[Draft]:
-        """Return what earlier starts left, oldest first; nothing where there is no sound file."""
-        if self._path is None:
-            return []
-        try:
-            raw = read_bounded(self._path, _MOST_BYTES) or b""
-        except OSError:
-            return []
-        return parse_drafts(line for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES)[-MAX_ENTRIES:]
-
-    def append(self, draft: Draft) -> str | None:
-        """Add one draft; returns a line that says why nothing is kept, or None."""
-        line = write_draft(draft)
-        if self._path is None or len(line) > MAX_ENTRY_BYTES:
-            return None
-        if paths.private_directory(self._path.parent) is None:
-            return f"{self._path.parent}: is not writable: the history of the prompt is not kept"
-        try:
-            if append_file(self._path, line) > MAX_FILE_BYTES:
-                newest = newest_lines(self.read(), MAX_FILE_BYTES // 2)
-                replace_file(self._path, b"".join(newest), durable=False)
-        except OSError as error:
-            return f"{self._path}: {error.strerror}: the history of the prompt is not kept"
+def append_history(file: Path | None, draft: Draft) -> str | None:
+    """Add one draft; returns a line that says why nothing is kept, or None. Without a file nothing is to be kept."""
+    line = write_draft(draft)
+    if file is None or len(line) > MAX_ENTRY_BYTES:
         return None
+    if paths.private_directory(file.parent) is None:
+        return f"{file.parent}: is not writable: the history of the prompt is not kept"
+    try:
+        if append_file(file, line) > MAX_FILE_BYTES:
+            newest = newest_lines(read_history(file), MAX_FILE_BYTES // 2)
+            replace_file(file, b"".join(newest), durable=False)
+    except OSError as error:
+        return f"{file}: {error.strerror}: the history of the prompt is not kept"
+    return None
 
 
-class UnsentFile:
-    """Drafts of a program that ended against the user's will, kept until the next start takes them."""
+def keep_unsent(file: Path | None, drafts: Sequence[Draft]) -> str:
+    """Add unsent drafts, oldest first, to what another run may have left; returns why that failed, or ""."""
+    if file is None or paths.private_directory(file.parent) is None:
+        return "no directory for the program's state is writable"
+    try:
+        room = MAX_UNSENT_BYTES - (file.lstat().st_size if file.exists() else 0)
+        kept = newest_lines(drafts, room)
+        append_file(file, b"".join(kept))
+    except OSError as error:
+        return f"{file}: {error.strerror}"
+    return f"{file}: is full" if len(kept) < len(drafts) else ""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
 
-    def keep(self, drafts: Sequence[Draft]) -> str:
-        """Add drafts, oldest first, to what another run may have left; returns why that failed, or ""."""
-        if self._path is None or paths.private_directory(self._path.parent) is None:
-            return "no directory for the program's state is writable"
-        try:
-            room = MAX_UNSENT_BYTES - (self._path.lstat().st_size if self._path.exists() else 0)
-            kept = newest_lines(drafts, room)
-            append_file(self._path, b"".join(kept))
-        except OSError as error:
-            return f"{self._path}: {error.strerror}"
-        return f"{self._path}: is full" if len(kept) < len(drafts) else ""
-
-    def take(self) -> list[Draft]:
-        """Return what was kept, oldest first, and keep it no longer."""
-        if self._path is None:
-            return []
-        with suppress(OSError):
-            raw = read_bounded(self._path, MAX_UNSENT_BYTES) or b""
-            self._path.unlink()
-            return parse_drafts(raw.splitlines())
+def take_unsent(file: Path | None) -> list[Draft]:
+    """Return what was kept unsent, oldest first, and keep it no longer."""
+    if file is None:
         return []
+    with suppress(OSError):
+        raw = read_bounded(file, MAX_UNSENT_BYTES) or b""
+        file.unlink()
+        return parse_drafts(raw.splitlines())
+    return []
 
 
 def write_draft(draft: Draft) -> bytes:
@@ -167,12 +147,8 @@ def _parse_draft(line: bytes) -> Draft | None:
         entry: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(entry, dict):
-        return None
-    shown, folds = entry.get("shown"), entry.get("folds")
-    if not isinstance(shown, str) or not shown.strip() or not isinstance(folds, dict):
-        return None
-    if not all(isinstance(text, str) for text in folds.values()):
-        return None
-    draft = Draft(clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()})
-    return Draft(draft.shown, draft.used_folds())
+    match entry:
+        case {"shown": str(shown), "folds": dict(folds)} if all(isinstance(text, str) for text in folds.values()):
+            draft = Draft(clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()})
+            return Draft(draft.shown, draft.used_folds()) if shown.strip() else None
+    return None

@@ -58,8 +58,7 @@ def ignore_impossible_keys() -> None:
 
     Textual 8.2 ends its input thread over it, and with that the application. Remove when it does not.
     """
-    if XTermParser._parse_extended_key is not _parse_possible_key:
-        XTermParser._parse_extended_key = _parse_possible_key  # type: ignore[method-assign,assignment]
+    XTermParser._parse_extended_key = _parse_possible_key  # type: ignore[method-assign,assignment]
 
 
 _parse_any_key = XTermParser._parse_extended_key

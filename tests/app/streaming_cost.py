@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 
 from app.tui.screens.engine_flow import DRAIN_PERIOD_S
+from app.tui.widgets.message_view import ReplyView
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
 
@@ -48,7 +49,7 @@ async def fill(driver: Driver, n_turns: int) -> None:
 async def cost_of_drains(driver: Driver, text: str) -> tuple[float, float]:
     """Let a reply grow; returns mean and worst processor milliseconds of a drain."""
     is_thought = text.startswith("<think>")
-    view = driver.transcript.add_reply()
+    view = driver.transcript.add(ReplyView())
     await driver.pilot.pause()
     whole = text.removeprefix("<think>\n")
     grow = view.think if is_thought else view.body.append

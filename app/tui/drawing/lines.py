@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
@@ -132,12 +132,6 @@ def apart(left: Line, right: Line, width: int) -> Line:
     if not right or room <= 0:
         return fitted(left, width)
     return (*fitted(left, room), Span(" "), *right)
-
-
-def columns_of(cells: Sequence[Line], width: int) -> Line:
-    """Put texts side by side, each in an equal part of the width."""
-    each = width // max(1, len(cells))
-    return tuple(span for one in cells for span in fitted(one, each))
 
 
 def clipped(one: Line, width: int) -> Line:

@@ -57,16 +57,10 @@ class Row:
 
 def indented(lines: Sequence[Line], first: Content, rest: Content, mark: str = "") -> list[Line]:
     """Put something before lines: ``first`` before the first row of all, ``rest`` before the others."""
+    before = [(first, mark), *[(rest, "")] * (len(lines) - 1)]
     return [
-        Line(
-            line.text,
-            (rest if number else first) + line.first,
-            rest + line.rest,
-            line.mark if number else mark + line.mark,
-            line.fill,
-            line.is_code,
-        )
-        for number, line in enumerate(lines)
+        replace(line, first=lead + line.first, rest=rest + line.rest, mark=own + line.mark)
+        for line, (lead, own) in zip(lines, before, strict=False)
     ]
 
 
@@ -263,14 +257,9 @@ def _fitted(widths: list[int], width: int) -> list[int] | None:
     room = width - 3 * (len(widths) - 1) - 2
     if room < LEAST_COLUMN * len(widths):
         return None
-    widths = [max(1, n) for n in widths]
-    while (excess := sum(widths) - room) > 0:
-        widest = max(widths)
-        n_widest = widths.count(widest)
-        below = max((n for n in widths if n < widest), default=0)
-        taken = max(1, min(widest - below, excess // n_widest))
-        for at in [at for at, n in enumerate(widths) if n == widest][:excess]:
-            widths[at] -= taken
+    widths = [max(1, min(n, room)) for n in widths]
+    while sum(widths) > room:
+        widths[widths.index(max(widths))] -= 1
     return widths
 
 

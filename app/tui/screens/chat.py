@@ -20,9 +20,8 @@ from app.text.clean_text import clean_line
 from app.tui.actions import Action
 from app.tui.bindings import bindings
 from app.tui.messages import EngineReported, LinkChosen, TakeBackRequested, TranscriptScrolled
-from app.tui.screens.chat_parts import ChatParts, MessageFocus, Notes, TurnViews
+from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.conversation_flow import ConversationFlow
-from app.tui.screens.drafting import Drafting
 from app.tui.screens.engine_flow import EngineFlow
 from app.tui.screens.message_actions import MessageActions, MessageEditing
 from app.tui.screens.model_flow import ModelFlow, how_to_load
@@ -30,6 +29,7 @@ from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.screens.surroundings import Surroundings
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
+from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.prompt import EDGE_COLUMNS, Prompt, Suggestions, screens_hint
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 from app.tui.widgets.transcript import Transcript
@@ -96,20 +96,16 @@ class ChatScreen(Screen[None]):
         self.app.call_later(self.call_after_refresh, self._start_engine)
 
     def _make_helpers(self) -> None:
-        turns, keymap = self.turns, self._keymap
-        transcript = self.transcript = self.query_one(Transcript)
-        prompt = self.prompt = self.query_one(Prompt)
-        prompt.show_offered = self.query_one(Suggestions).show
-        self.drafting = Drafting(prompt, turns, self._bridge, self._around.live, keymap)
-        self.notes = notes = Notes(self, transcript, prompt, turns, keymap)
-        self.focus_at = focus = MessageFocus(self, transcript, prompt, notes)
-        views = TurnViews(transcript, turns, notes.note)
-        parts = ChatParts(self, self._bridge, turns, keymap, transcript, prompt, self.drafting, notes, focus, views)
-        self.engine = EngineFlow(parts, self._around.watch.pace, self._around.downloads.word)
+        parts = ChatParts(self, self._around)
+        self.transcript, self.prompt, self.drafting = parts.transcript, parts.prompt, parts.drafting
+        self.notes, self.focus_at = parts.notes, parts.focus
+        self.prompt.waiting = self.transcript.waiting
+        self.prompt.show_offered = self.query_one(Suggestions).show
+        self.engine = EngineFlow(parts)
         self.editing = MessageEditing(parts)
-        self.replies = ReplyFlow(parts, self.editing, self._around.live)
-        self.talks = ConversationFlow(parts, self.conversations, self.editing)
-        self.models = ModelFlow(parts, self.talks, self.replies, self._around.open_model)
+        self.replies = ReplyFlow(parts, self.editing)
+        self.talks = ConversationFlow(parts, self.editing)
+        self.models = ModelFlow(parts, self.talks, self.replies)
         self.acting = MessageActions(parts, self.editing, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out, self.engine.show_edge)
         self._shown_by = _event_handlers(self)
@@ -184,7 +180,7 @@ class ChatScreen(Screen[None]):
 
     def action_stop(self) -> None:
         """Leave a message or the editing; else stop what runs."""
-        if self.focus_at.is_on_message:
+        if isinstance(self.focused, MessageView):
             self.focus_at.to_prompt()
         elif not self.editing.cancel():
             self.replies.stop()

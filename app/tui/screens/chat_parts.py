@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from textual.content import Content
 from textual.screen import Screen
 from textual.timer import Timer
 
-from app.chat.bridge import EngineBridge
 from app.chat.turns import SENT_TOGETHER, Turns
 from app.program.bundled_model import WHAT_IT_IS
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
-from app.text.record import record
 from app.tui.keymap import Keymap
 from app.tui.messages import MessageLeft
 from app.tui.screens.drafting import Drafting
+from app.tui.screens.surroundings import Surroundings
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
 from app.tui.widgets.prompt import Prompt, prompt_hint
@@ -61,17 +61,18 @@ class Notes:
 
     def note(self, text: str, is_error: bool = False, kind: str = "") -> Note:
         """Say something between the messages; where the user is not at their end, at the prompt's edge as well."""
-        note = self._transcript.add_note(clean_text(text), "error" if is_error else kind)
+        note = self._transcript.add(Note(clean_text(text), "error" if is_error else kind))
         if isinstance(self._screen.focused, MessageView) or self._transcript.is_scrolled_up:
             self.hint_for(NOTE_S, clean_line(text, 300))
         return note
 
-    def tell(self, obey: Callable[[], str]) -> None:
-        """Do something, and say what came of it or why it was refused."""
+    @contextmanager
+    def telling_refusals(self, is_error: bool = True) -> Iterator[None]:
+        """Say why something was refused, and do no more of it."""
         try:
-            self.note(obey())
+            yield
         except Refusal as refusal:
-            self.note(str(refusal), is_error=True)
+            self.note(str(refusal), is_error)
 
     def note_busy(self) -> None:
         """Say that the engine is busy, and what ends that."""
@@ -103,7 +104,7 @@ class Notes:
         """Name the keys that do something on this message."""
         is_reply, is_tool = isinstance(view, ReplyView), isinstance(view, ToolView)
         is_last = view.message is not None and view.message is self._turns.last_message
-        has_thought = isinstance(view, ReplyView) and view.thinking is not None
+        has_thought = isinstance(view, ReplyView) and view.thinking.display
         words = {
             "message.copy_message": "copy",
             "message.copy_code": "copy code" if is_reply and "```" in view.text else "",
@@ -129,11 +130,6 @@ class MessageFocus:
 
     def __init__(self, screen: Screen[Any], transcript: Transcript, prompt: Prompt, notes: Notes) -> None:
         self._screen, self._transcript, self._prompt, self._notes = screen, transcript, prompt, notes
-
-    @property
-    def is_on_message(self) -> bool:
-        """Whether a message has it."""
-        return isinstance(self._screen.focused, MessageView)
 
     def to_prompt(self) -> None:
         """Go to the prompt, and to the end of the transcript."""
@@ -221,7 +217,7 @@ class TurnViews:
         if self._reply is None:
             self._transcript.drop(self._replaced)
             self._replaced.clear()
-            self._reply = self._transcript.add_reply()
+            self._reply = self._transcript.add(ReplyView())
         return self._reply
 
     def keep_replaced(self) -> None:
@@ -239,27 +235,24 @@ class TurnViews:
         self.asked, self._joined, self._replaced = None, None, []
 
 
-@record
 class ChatParts:
-    """The widgets of the chat, whose turn it is, and those who know one thing about them."""
+    """The mounted widgets of the chat, and those who know one thing about them."""
 
-    screen: Screen[Any]
-    bridge: EngineBridge
-    turns: Turns
-    keymap: Keymap
-    transcript: Transcript
-    prompt: Prompt
-    drafting: Drafting
-    notes: Notes
-    focus: MessageFocus
-    views: TurnViews
+    def __init__(self, screen: Screen[Any], around: Surroundings) -> None:
+        self.screen, self.around = screen, around
+        self.transcript, self.prompt = screen.query_one(Transcript), screen.query_one(Prompt)
+        self.drafting = Drafting(self.prompt, around)
+        self.notes = Notes(screen, self.transcript, self.prompt, around.turns, around.keymap)
+        self.focus = MessageFocus(screen, self.transcript, self.prompt, self.notes)
+        self.views = TurnViews(self.transcript, around.turns, self.notes.note)
 
 
 class ChatHelper:
     """Does one thing for the chat, whose parts it names."""
 
     def __init__(self, parts: ChatParts) -> None:
-        self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
+        self._screen, self._around = parts.screen, parts.around
+        self._turns, self._bridge, self._keymap = parts.around.turns, parts.around.bridge, parts.around.keymap
         self._transcript, self._prompt, self._drafting = parts.transcript, parts.prompt, parts.drafting
         self._notes, self._note = parts.notes, parts.notes.note
         self._focus, self._views = parts.focus, parts.views

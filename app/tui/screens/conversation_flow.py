@@ -8,7 +8,6 @@ from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
 from app.chat.generation import choose_persona, listed_personas, save_preset
 from app.conversations.export import save_as
-from app.conversations.journal import AtHand
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import NO_LOCKS, LogRefusedError
 from app.conversations.quota import drop_oldest_states
@@ -17,7 +16,6 @@ from app.conversations.rows import day_text
 from app.conversations.store import Opened, model_key
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
-from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line, clean_text
@@ -37,9 +35,9 @@ WORTH_A_LINE_TOKENS = 32
 class ConversationFlow(ChatHelper):
     """Knows which conversation is live, and tells the user what becomes of it."""
 
-    def __init__(self, parts: ChatParts, at_hand: AtHand, editing: MessageEditing) -> None:
+    def __init__(self, parts: ChatParts, editing: MessageEditing) -> None:
         super().__init__(parts)
-        self._at_hand, self._editing = at_hand, editing
+        self._at_hand, self._editing = parts.around.at_hand, editing
         self._told_trouble = self._told_state_trouble = ""
         self._is_announced = self._has_told_no_locks = False
         self._continuing: tuple[str, Note] | None = None
@@ -82,24 +80,19 @@ class ConversationFlow(ChatHelper):
             return False
         last = at_hand.store.last_used(model_key(model_path))
         opened = self._open(last) if last is not None else None
-        if opened is None or not self._take(opened):
-            return False
-        self._screen.call_later(self._show_saved, opened)
-        return True
+        if opened is not None:
+            self._screen.call_later(self._show_saved, opened)
+        return opened is not None
 
     async def open_conversation(self, conversation_id: str) -> None:
         """Go on with a saved conversation in place of the present one."""
         if self._notes.refuses_while_busy() or conversation_id == self._turns.journal.id:
             return
         opened = self._open(conversation_id)
-        if opened is None:
-            return
-        if not self._take(opened):
-            self._notes.note_busy()
-            return
-        await self.clear_transcript()
-        await self._show_saved(opened)
-        self._focus.to_prompt()
+        if opened is not None:
+            await self.clear_transcript()
+            await self._show_saved(opened)
+            self._focus.to_prompt()
 
     async def delete_live(self) -> str:
         """Delete the conversation, and begin a new one with its system prompt; returns why that cannot be, or ""."""
@@ -116,19 +109,15 @@ class ConversationFlow(ChatHelper):
         return ""
 
     def _open(self, conversation_id: str) -> Opened | None:
+        """Go on with a saved conversation, while the engine is not busy; None where it cannot be opened."""
         assert self._at_hand.store is not None
         try:
-            return self._at_hand.store.open(conversation_id)
+            opened = self._at_hand.store.open(conversation_id)
         except (LogRefusedError, OSError) as error:
             self._note(f"conversation {conversation_id} cannot be opened: {cause_of(error)}", is_error=True)
             return None
-
-    def _take(self, opened: Opened) -> bool:
-        """Go on with it; False while the engine is busy, and then its log is closed again."""
-        is_taken = self._turns.open_saved(opened)
-        if not is_taken and opened.log is not None:
-            opened.log.close()
-        return is_taken
+        self._turns.open_saved(opened)
+        return opened
 
     async def _show_saved(self, opened: Opened) -> None:
         await self._fill_transcript()
@@ -218,16 +207,13 @@ class ConversationFlow(ChatHelper):
         if self._notes.refuses_while_busy():
             return
         generation = self._bridge.generation
-        try:
+        with self._notes.telling_refusals():
             if line := save_preset(wanted, self._turns.conversation.system, generation):
                 self._note(line)
                 return
             persona, parameters = choose_persona(wanted, generation)
-        except Refusal as refusal:
-            self._note(str(refusal), is_error=True)
-            return
-        said = " · ".join(filter(None, (parameters, clean_line(persona.system, 200))))
-        await self._start_anew(persona.system or None, f"persona {wanted}: {said}")
+            said = " · ".join(filter(None, (parameters, clean_line(persona.system, 200))))
+            await self._start_anew(persona.system or None, f"persona {wanted}: {said}")
 
     async def start_with_system(self, text: str = "") -> None:
         """Show or set the system prompt."""
@@ -256,11 +242,9 @@ class ConversationFlow(ChatHelper):
 
     def export(self, wanted: str = "") -> None:
         """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
-        model = self._turns.model
-        try:
-            self._note(save_as(wanted, self._turns.conversation, model.title if model else ""))
-        except Refusal as refusal:
-            self._note(str(refusal), is_error=not self._turns.conversation.is_empty)
+        model, conversation = self._turns.model, self._turns.conversation
+        with self._notes.telling_refusals(is_error=not conversation.is_empty):
+            self._note(save_as(wanted, conversation, model.title if model else ""))
 
     async def fork_at(self, view: MessageView) -> None:
         """Go on with a copy of the conversation that ends with the turn of this message."""
@@ -275,9 +259,7 @@ class ConversationFlow(ChatHelper):
             return
         before = self._turns.journal.title
         n_messages = min(len(self._turns.conversation.messages), index - index % 2 + 2)
-        if not self._turns.fork(n_messages):
-            self._notes.note_busy()
-            return
+        self._turns.fork(n_messages)
         await self.clear_transcript()
         await self._fill_transcript()
         self._focus.to_prompt()

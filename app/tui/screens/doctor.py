@@ -60,13 +60,11 @@ class DoctorScreen(FigureScreen):
 
     def on_screen_resume(self) -> None:
         """Look at the machine as it is now, or go on waiting for the engine."""
-        if self._answer is None:
-            self.action_examine()
-        else:
-            self._timer.resume()
+        self._timer.resume()
+        self.action_examine()
 
     def action_examine(self) -> None:
-        """Look again, at everything."""
+        """Look again, at everything, unless that is being done."""
         if self._answer is not None:
             return
         self._examination, self._trouble = None, ""

@@ -14,23 +14,19 @@ from concurrent.futures import Future
 from textual.app import App
 from textual.timer import Timer
 
-from app.chat.bridge import EngineBridge
 from app.chat.commands import Prepare
 from app.chat.events import PromptCounted
 from app.chat.read_ahead import MAX_CHARS
-from app.chat.turns import Turns
 from app.program import paths
 from app.program.manual import topics
 from app.program.personas import persona_names
 from app.program.refusals import Refusal
 from app.text import figures
-from app.text.record import record
 from app.tui.chat_options import may_read_ahead
 from app.tui.completing import Names, Offered, offered_at_once, offered_paths
 from app.tui.draft import Draft
-from app.tui.keymap import Keymap
-from app.tui.prompt_history import HistoryFile, UnsentFile
-from app.tui.screens.surroundings import LiveSettings
+from app.tui.prompt_history import append_history, keep_unsent, read_history, take_unsent
+from app.tui.screens.surroundings import Surroundings
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.prompt import Prompt
 
@@ -47,20 +43,8 @@ _LEAST_TOKENS_TO_LEARN = 16
 _READS_REMEMBERED = 5
 
 
-@record
-class Estimate:
-    """Cost of sending the prompt."""
-
-    tokens: int
-    """To be added to the conversation."""
-    is_exact: bool
-    ready_tokens: int
-    seconds: float | None
-    """Until the rest is read; None while no rate was measured."""
-
-
 class PromptEstimator:
-    """Learns, and estimates from what it learnt."""
+    """Learns what sending the prompt costs, and estimates from what it learnt."""
 
     def __init__(self) -> None:
         self._reads: deque[tuple[int, float]] = deque(maxlen=_READS_REMEMBERED)
@@ -97,27 +81,20 @@ class PromptEstimator:
                 self.bytes_per_token = more_bytes / more_tokens
         self._text, self._tokens, self._ready_tokens = text, tokens, ready_tokens
 
-    def estimate(self, text: str) -> Estimate:
-        """Say what sending this text would cost."""
+    def line(self, text: str) -> str:
+        """Say for the prompt's corner what sending this text would cost: "840 tokens, 768 read ahead, about 2 s"."""
         if self._text is None:
             tokens = round(_n_bytes(text) / self.bytes_per_token) + _TEMPLATE_TOKENS
         else:
             more_bytes = _n_bytes(text) - _n_bytes(self._text)
             tokens = max(1, self._tokens + round(more_bytes / self.bytes_per_token))
-        ready = min(self._ready_tokens, tokens)
-        rate = self.prefill_tps
-        seconds = (tokens - ready) / rate if rate else None
-        return Estimate(tokens, text == self._text, ready, seconds)
-
-
-def estimate_line(estimate: Estimate) -> str:
-    """Write it for the prompt's corner: "840 tokens, 768 read ahead, about 2 s"."""
-    parts = [f"{'' if estimate.is_exact else 'about '}{figures.count(estimate.tokens)} tokens"]
-    if estimate.ready_tokens:
-        parts.append(f"{figures.count(estimate.ready_tokens)} read ahead")
-    if estimate.seconds is not None:
-        parts.append("under 1 s" if estimate.seconds < 1 else f"about {figures.whole_seconds(estimate.seconds)}")
-    return ", ".join(parts)
+        parts = [f"{'' if text == self._text else 'about '}{figures.count(tokens)} tokens"]
+        if ready := min(self._ready_tokens, tokens):
+            parts.append(f"{figures.count(ready)} read ahead")
+        if rate := self.prefill_tps:
+            seconds = (tokens - ready) / rate
+            parts.append("under 1 s" if seconds < 1 else f"about {figures.whole_seconds(seconds)}")
+        return ", ".join(parts)
 
 
 def _n_bytes(text: str) -> int:
@@ -127,18 +104,17 @@ def _n_bytes(text: str) -> int:
 class Drafting:
     """Watches over one prompt."""
 
-    def __init__(self, prompt: Prompt, turns: Turns, bridge: EngineBridge, live: LiveSettings, keymap: Keymap) -> None:
-        self._prompt, self._turns, self._bridge, self._live = prompt, turns, bridge, live
-        self._history = HistoryFile(paths.history_file() if live.now.prompt_history == "on" else None)
-        self._unsent = UnsentFile(paths.unsent_file())
-        self._older_key = keymap.first_key("prompt.older")
+    def __init__(self, prompt: Prompt, around: Surroundings) -> None:
+        self._prompt, self._around, self._turns, self._bridge = prompt, around, around.turns, around.bridge
+        self._history_file = paths.history_file() if around.settings.prompt_history == "on" else None
+        self._older_key = around.keymap.first_key("prompt.older")
         self._told_history_trouble = False
         self.estimator = PromptEstimator()
         self._timer: Timer | None = None
         self._seen = self._counted = self._prepared = ""
         self._quiet_ticks = 0
         self._is_paused = False
-        generation = bridge.generation
+        generation = self._bridge.generation
         self._names: dict[str, Names] = {
             "theme": lambda: sorted(self._prompt.app.available_themes),
             "persona": persona_names,
@@ -171,11 +147,11 @@ class Drafting:
 
     def load_history(self) -> None:
         """Bring back what was sent in earlier starts."""
-        self._prompt.past.add_older(self._history.read())
+        self._prompt.past.add_older(read_history(self._history_file))
 
     def keep(self, draft: Draft) -> str | None:
         """Keep what was sent; returns a line of trouble the first time that fails."""
-        trouble = self._history.append(draft)
+        trouble = append_history(self._history_file, draft)
         if trouble is None or self._told_history_trouble:
             return None
         self._told_history_trouble = True
@@ -192,13 +168,13 @@ class Drafting:
         drafts = [draft for draft in (*waiting, *prompt.unheeded, aside, prompt.draft) if draft.text.strip()]
         if not drafts:
             return ""
-        trouble = self._unsent.keep(drafts)
+        trouble = keep_unsent(paths.unsent_file(), drafts)
         kept = "what was not sent is there again at the next start"
         return f"not sent, and not saved: {trouble}" if trouble else kept
 
     def bring_back_unsent(self) -> str:
         """Put what an earlier run kept back: the newest into the prompt; returns a line that says so, or ""."""
-        drafts, said = self._unsent.take(), []
+        drafts, said = take_unsent(paths.unsent_file()), []
         if drafts and not self._prompt.text:
             self._prompt.show_draft(drafts.pop())
             said.append("it is in the prompt again")
@@ -266,14 +242,14 @@ class Drafting:
         if self._turns.is_busy or self._turns.model is None:
             return True
         documents = self._prompt.draft.documents if text else ""
-        if documents and not self._prepared.startswith(documents) and may_read_ahead(self._live.now):
+        if documents and not self._prepared.startswith(documents) and may_read_ahead(self._around.settings):
             is_sent = self._bridge.send(Prepare(documents, read_ahead=True, is_settled=True))
             self._prepared = documents if is_sent else self._prepared
             return is_sent and len(text) > MAX_CHARS
         if len(text) > MAX_CHARS:
             return True
         is_quiet = self._quiet_ticks >= QUIET_TICKS
-        if text != self._prepared and (not text or (is_quiet and may_read_ahead(self._live.now))):
+        if text != self._prepared and (not text or (is_quiet and may_read_ahead(self._around.settings))):
             is_sent = self._bridge.send(Prepare(text, read_ahead=bool(text)))
             self._prepared = text if is_sent else self._prepared
             return is_sent
@@ -281,7 +257,7 @@ class Drafting:
 
     def _show_estimate(self, text: str) -> None:
         is_known = bool(text) and self._turns.model is not None
-        self._prompt.show_estimate(estimate_line(self.estimator.estimate(text)) if is_known else "")
+        self._prompt.show_estimate(self.estimator.line(text) if is_known else "")
 
     # ---- the user's editor
 

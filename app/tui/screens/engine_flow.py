@@ -5,13 +5,13 @@ Ten times a second is enough; less often while somebody types, behind another sc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from itertools import count
 
 from app.chat.status import Activity, EngineStatus
 from app.machine.page_faults import DiskRate
 from app.tui.messages import EngineReported
 from app.tui.screens.chat_parts import ChatHelper, ChatParts
-from app.tui.speed.watch import InterfacePace, Refreshes, TypingRhythm
+from app.tui.speed.watch import TypingRhythm
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 
 DRAIN_PERIOD_S = 0.1
@@ -27,15 +27,13 @@ MEMORY_PERIOD_S = 1.0
 class EngineFlow(ChatHelper):
     """Hands events to the screen, and shows the status, with how far a download is, at an affordable pace."""
 
-    def __init__(self, parts: ChatParts, pace: InterfacePace, download_word: Callable[[], str]) -> None:
+    def __init__(self, parts: ChatParts) -> None:
         super().__init__(parts)
-        self._clock = parts.bridge.now_s
-        self._pace, self._download_word = pace, download_word
-        self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
+        self._clock, self._pace = self._bridge.now_s, self._around.watch.pace
+        self._numbers, self._rhythm = count(1), TypingRhythm()
         self._rss_bytes = self._n_drains = 0
         self._disk_rate, self._disk_bytes_per_s = DiskRate(), 0.0
-        self._shown_activity: Activity | None = None
-        self._shown: tuple[EngineStatus, int, str] | None = None
+        self._shown = EngineStatus(), 0, ""
         self._n_rests = 0
         self._tells_below = False
         self.screens_hint = ""
@@ -74,16 +72,16 @@ class EngineFlow(ChatHelper):
     def _is_at_rest(self) -> bool:
         if self._turns.is_answering or self._turns.is_calling or self._tells_below or self._bridge.has_news():
             return False
-        status = self._bridge.status
-        is_still = status.activity is Activity.READY and self._shown is not None and status is self._shown[0]
-        return is_still and self._shown == (status, self._rss_bytes, self._download_word())
+        status, *others = self._shown
+        is_still = status.activity is Activity.READY and status is self._bridge.status
+        return is_still and others == [self._rss_bytes, self._around.downloads.word()]
 
     def _may_wait(self) -> bool:
         """Whether nobody misses what the reply has brought by now."""
         now_s = self._clock()
         if not self._screen.is_current:
             return not self._rhythm.is_due(now_s, UNSEEN_PERIOD_S)
-        return self._refreshes.is_left_out() or self._rhythm.is_typing(now_s)
+        return self._pace.leaves_out(next(self._numbers)) or self._rhythm.is_typing(now_s)
 
     def _drain_behind_key(self) -> None:
         now_s = self._clock()
@@ -93,7 +91,7 @@ class EngineFlow(ChatHelper):
 
     @property
     def _is_writing_on(self) -> bool:
-        return self._bridge.status.activity is Activity.WRITING is self._shown_activity
+        return self._bridge.status.activity is Activity.WRITING is self._shown[0].activity
 
     def _show_what_came(self, is_writing_on: bool) -> None:
         for event in self._bridge.drain():
@@ -104,10 +102,8 @@ class EngineFlow(ChatHelper):
             self._show_status()
 
     def _show_status(self) -> None:
-        status = self._bridge.status
-        self._shown_activity = status.activity
-        self._screen.query_one(ActivityLine).show(status, self._clock())
-        self._shown = status, self._rss_bytes, self._download_word()
+        self._shown = self._bridge.status, self._rss_bytes, self._around.downloads.word()
+        self._screen.query_one(ActivityLine).show(self._shown[0], self._clock())
         self._screen.query_one(StatusLine).show(*self._shown, self._disk_bytes_per_s)
 
     def show_edge(self) -> None:

@@ -58,4 +58,4 @@ class FigureScreen(Screen[None]):
         drawn = draw(max(1, self.size.width))
         if len(drawn) > self.room:
             drawn = draw(max(1, self.size.width - 1))
-        self.query_one("#figures", FigureLines).show(drawn)
+        self.query_one("#figures", FigureLines).fill(drawn)

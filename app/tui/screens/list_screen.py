@@ -212,7 +212,7 @@ class ListScreen(Screen[None], Generic[Item]):
             name, body = self._listing.details(item, max(1, width - FRAME_COLUMNS))
             drawn = panel(name, body[: most - FRAME_ROWS], width, self._glyphs)
         widget.display = bool(drawn)
-        widget.show(drawn)
+        widget.fill(drawn)
 
     def _write(self, widget_id: str, text: str) -> None:
         widget = self.query_one(f"#{widget_id}", Static)

@@ -12,7 +12,6 @@ from app.chat.events import PromptWeighed
 from app.chat.generation import THINK_USAGE as USAGE
 from app.conversations.conversation import Role
 from app.program import clipboard
-from app.program.refusals import Refusal
 from app.text import figures
 from app.tui.draft import Draft
 from app.tui.markdown.code_blocks import code_blocks, wanted_block, wanted_text
@@ -305,31 +304,26 @@ class MessageActions(ChatHelper):
 
     async def copy(self, what: str = "") -> None:
         """Copy the last reply, its n-th code block, or its thinking; with "file" into a file."""
-        try:
+        with self._notes.telling_refusals(is_error=False):
             found = wanted_text(self._turns.conversation.last_reply, what)
-        except Refusal as refusal:
-            self._notes.note(str(refusal))
-        else:
             await self.copy_out(found.text, found.to_file, found.name)
 
     async def report(self, wanted: str = "") -> None:
         """Copy a card with machine, model and speeds, or write it into a file."""
         from app.library.report_card import as_text, report_of_chat, write_card  # no first frame waits for it
 
-        try:
+        with self._notes.telling_refusals():
             card = report_of_chat(self._bridge, self._turns)
             if wanted:
                 self._notes.note(write_card(card, wanted))
             else:
                 self._notes.note(as_text(card))
                 await self.copy_out(as_text(card))
-        except Refusal as refusal:
-            self._notes.note(str(refusal), is_error=True)
 
     async def _copy_message(self, view: MessageView) -> None:
         """Copy what a message says; of a reply without an answer yet, its thinking."""
-        thinking = view.thinking if isinstance(view, ReplyView) else None
-        await self.copy_out(thinking.text if thinking is not None and not view.text else view.text)
+        thought = view.thinking.text if isinstance(view, ReplyView) else ""
+        await self.copy_out(view.text or thought)
 
     async def _copy_next_block(self, view: MessageView) -> None:
         """Copy the code block of a reply that follows the one copied last."""

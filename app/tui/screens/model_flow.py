@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from asyncio import wrap_future
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -17,7 +16,7 @@ from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice, chosen_thinking, describe_thinking, parse_thinking
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
-from app.program.refusals import Refusal, shown_line
+from app.program.refusals import shown_line
 from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO
 from app.text import figures
@@ -31,13 +30,11 @@ from app.tuning.threads_in_use import USAGE, describe, describe_in_use, parse_th
 
 
 class ModelFlow(ChatHelper):
-    """Knows which model there is; ``open_model`` opens another after asking what becomes of the conversation."""
+    """Knows which model there is."""
 
-    def __init__(
-        self, parts: ChatParts, conversations: ConversationFlow, replies: ReplyFlow, open_model: Callable[..., bool]
-    ) -> None:
+    def __init__(self, parts: ChatParts, conversations: ConversationFlow, replies: ReplyFlow) -> None:
         super().__init__(parts)
-        self._conversations, self._replies, self._open = conversations, replies, open_model
+        self._conversations, self._replies = conversations, replies
         self._is_greeted = self._has_told_machine = False
         self._goes_on = False
         """Whether the model is opened for the conversation of the last start, which has a line of its own."""
@@ -152,22 +149,20 @@ class ModelFlow(ChatHelper):
 
     def wish_thinking(self, wanted: str) -> None:
         """Have the model think more or less from the next message on."""
-        try:
+        with self._notes.telling_refusals():
             mode = parse_thinking(wanted)
-        except Refusal as refused:
-            self._note(str(refused), is_error=True)
-            return
-        if self._turns.model is None or not self._bridge.send(Think(mode)):
-            self._note(how_to_load(self._keymap))
-        elif self._turns.is_busy:
-            self._note(f"{describe_thinking(mode)} once the engine is free")
+            if self._turns.model is None or not self._bridge.send(Think(mode)):
+                self._note(how_to_load(self._keymap))
+            elif self._turns.is_busy:
+                self._note(f"{describe_thinking(mode)} once the engine is free")
 
     def choose(self, choice: GenerationChoice | FormChoice | None, wanted: str = "") -> None:
         """Show generation parameters or the form of answers, or choose others from the next message on."""
         if choice is None:
             self._note(how_to_load(self._keymap))
             return
-        self._notes.tell(partial(choice.obey, wanted))
+        with self._notes.telling_refusals():
+            self._note(choice.obey(wanted))
         self._show_name()
 
     def _show_name(self) -> None:
@@ -203,7 +198,7 @@ class ModelFlow(ChatHelper):
         except Exception as error:
             self._note(shown_line(error), is_error=True)
             return
-        if not self._open(path, clean_line(path.name)):
+        if not self._around.open_model(path, clean_line(path.name)):
             self._notes.note_busy()
 
     def wish_threads(self, wanted: str = "") -> None:

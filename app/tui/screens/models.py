@@ -249,7 +249,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         self._models.typed = self._models.said = ""
         self.show()
         job = PullJob(what, self._around.settings)
-        self._around.look_after_download(job)
+        self._around.downloads.take(job)
         self._show_download(job.start())
 
     def _show_download(self, job: PullJob) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from textual.app import ComposeResult
 
 from app.chat.generation import describe_thinking
@@ -15,7 +17,7 @@ from app.tui.drawing.lines import Line, Role, Span, line
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.dashboard import dashboard_lines
-from app.tui.speed.watch import PerformanceView, Refreshes
+from app.tui.speed.watch import PerformanceView
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 
@@ -34,10 +36,10 @@ class PerformanceScreen(FigureScreen):
     def __init__(self, around: Surroundings) -> None:
         super().__init__()
         draw_thriftily(self)
-        self._watch, self._keymap, self._turns = around.watch, around.keymap, around.turns
-        self._refreshes = Refreshes(self._watch.pace)
+        self._watch, self._keymap = around.watch, around.keymap
+        self._turns, self._bridge = around.turns, around.bridge
+        self._numbers = count(1)
         self._glyphs, self._scale = choose_glyphs(), Scale()
-        self._is_looking = False
 
     def compose(self) -> ComposeResult:
         """Lay out the screen, in the form for its size."""
@@ -46,21 +48,17 @@ class PerformanceScreen(FigureScreen):
 
     def on_screen_resume(self) -> None:
         """On top: look."""
-        if not self._is_looking:
-            self._is_looking = True
-            self._watch.begin()
+        self._watch.note_view(self, True)
         self._timer.resume()
         self.call_after_refresh(self.show_figures)
 
     def on_screen_suspend(self) -> None:
         """Another screen is on top: look no longer."""
-        if self._is_looking:
-            self._is_looking = False
-            self._watch.end()
+        self._watch.note_view(self, False)
 
     def look(self) -> None:
         """Show the figures, unless drawing is to be rarer."""
-        if not self._refreshes.is_left_out():
+        if not self._watch.pace.leaves_out(next(self._numbers)):
             self.show_figures()
 
     def show_figures(self) -> None:
@@ -80,7 +78,7 @@ class PerformanceScreen(FigureScreen):
         if model.server:
             return self._glyphs.between.join((model.name, f"computed by {model.server}"))
         parts = [model.name, model.quantization, counted(threads, "thread") if threads else "", found.weights_mode]
-        if (thinking := view.thinking) not in ("", AUTO):
+        if (thinking := self._bridge.thinking) not in ("", AUTO):
             parts.append(describe_thinking(thinking))
         return self._glyphs.between.join(filter(None, parts))
 

@@ -93,7 +93,6 @@ class PromptFlow(ChatHelper):
             view = self._transcript.add_user(text, folded)
             view.mark("queued · Up in an empty prompt takes it back")
             self._transcript.waiting.append(view)
-            self._prompt.has_waiting = True
         else:
             self._views.ask(self._transcript.add_user(text, folded))
         return admission in (Admission.ASKED, Admission.QUEUED)
@@ -118,7 +117,6 @@ class PromptFlow(ChatHelper):
             self._note("no message waits")
             return
         await self._transcript.waiting.pop().remove()
-        self._prompt.has_waiting = bool(self._transcript.waiting)
         self._prompt.give_back(text)
 
     def edit_externally(self) -> None:

@@ -8,7 +8,7 @@ from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.text import figures
 from app.tui.screens.chat_parts import GOES_ON, ChatHelper, ChatParts
 from app.tui.screens.message_actions import MessageEditing
-from app.tui.screens.surroundings import LiveSettings, make_screen
+from app.tui.screens.surroundings import make_screen
 from app.tui.textual_hacks import tell_desktop
 from app.tui.widgets.message_view import ReplyView, ToolView, UserView
 from engine.prompt.tools.calls import ToolCall
@@ -20,9 +20,9 @@ LONG_REPLY_S = 20.0
 class ReplyFlow(ChatHelper):
     """Listens to a turn."""
 
-    def __init__(self, parts: ChatParts, editing: MessageEditing, live: LiveSettings) -> None:
+    def __init__(self, parts: ChatParts, editing: MessageEditing) -> None:
         super().__init__(parts)
-        self._editing, self._live = editing, live
+        self._editing = editing
         self._focuses_stopped = False
         self._agreed: set[tuple[str, str]] = set()
         """Servers and tools that are not asked about any more in ``_agreed_in``."""
@@ -49,7 +49,7 @@ class ReplyFlow(ChatHelper):
         """Freeze the reply with its figures."""
         view = self._finish(self._turns.note_reply(event))
         is_long = event.figures.duration_s >= LONG_REPLY_S
-        if self._live.now.notify == "on" and is_long and not self._screen.app.app_focus:
+        if self._around.settings.notify == "on" and is_long and not self._screen.app.app_focus:
             tell_desktop(self._screen.app)
         self.ask_next()
         if event.ending is Ending.STOPPED and self._focuses_stopped and not self._turns.is_busy:
@@ -106,7 +106,6 @@ class ReplyFlow(ChatHelper):
             asked = self._transcript.waiting.popleft()
             asked.mark("")
             self._views.ask(asked)
-            self._prompt.has_waiting = bool(self._transcript.waiting)
         self._drafting.note_free()
 
     def _finish(self, message: ChatMessage) -> ReplyView:
@@ -144,7 +143,8 @@ class ReplyFlow(ChatHelper):
     def choose_tools(self, wanted: str = "") -> None:
         """List the servers, or turn them on or off."""
         box = self._bridge.tools
-        self._notes.tell(lambda: box.obey(wanted) if box is not None else HOW_TO)
+        with self._notes.telling_refusals():
+            self._note(box.obey(wanted) if box is not None else HOW_TO)
         self.tell_of_server(self._turns.model)
 
     def tell_of_server(self, model: events.ModelLoaded | None) -> None:
@@ -192,4 +192,4 @@ class ReplyFlow(ChatHelper):
         assert reply is not None
         line = folded(reply.calls, event.results)
         message = self._turns.note_results(event.results, line)
-        self._views.ask(self._transcript.add_results(message.text, line))
+        self._views.ask(self._transcript.add(ToolView(message.text, line)))

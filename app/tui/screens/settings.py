@@ -9,7 +9,6 @@ from functools import cache
 from app.program import paths
 from app.program.refusals import Refusal
 from app.program.settings import (
-    Settings,
     Source,
     allowed_of,
     built_in_settings,
@@ -22,7 +21,6 @@ from app.program.settings import (
 )
 from app.text.clean_text import clean_line
 from app.text.glyphs import cut
-from app.text.record import record
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Role, Span, line, muted, strong
 from app.tui.screens.list_screen import Listing, ListScreen
@@ -35,120 +33,102 @@ _TYPED_CHARS = 30
 _MOST_VALUE_CHARS = 400
 
 
-@record
-class SettingRow:
-    """One setting. All text in it is clean."""
-
-    key: str
-    value: str
-    source: Source
-    default: str
-    next_value: str
-    """At the next start."""
-    changes_later: bool
-
-
-class SettingList(Listing[SettingRow]):
-    """The settings, and the value that is being typed for one of them."""
+class SettingList(Listing[str]):
+    """The settings by their names, and the value that is being typed for one of them."""
 
     def __init__(self, around: Surroundings) -> None:
-        self._live, self._bridge, self._keymap = around.live, around.bridge, around.keymap
+        self._live, self._bridge = around.live, around.bridge
         self.typed = self.said = ""
-        self._rows: tuple[SettingRow, ...] = ()
+        self._keys, self._in_file = tuple(setting_keys()), around.settings
 
     def begin(self) -> None:
         """Read the file again: it may have been changed by an editor."""
         try:
-            in_file = load_settings()
+            self._in_file = load_settings()
         except Refusal as refusal:
-            self.said, in_file = str(refusal), self._live.now
-        built_in = built_in_settings()
-        self._rows = tuple(self._row(key, in_file, built_in) for key in setting_keys())
+            self.said, self._in_file = str(refusal), self._live.now
 
-    def _row(self, key: str, in_file: Settings, built_in: Settings) -> SettingRow:
+    def _now_and_later(self, key: str) -> tuple[str, Source, str]:
+        """Return a value as it is shown, its source, and the value from the next start; "" where that is the same."""
         now, generation = self._live.now, self._bridge.generation
         value, source = value_of(now, key), now.sources.get(key, Source.DEFAULT)
         if key.startswith("sampling.") and generation is not None:
             value, source = generation.source(key.removeprefix("sampling."))
-        later, is_own = value_of(in_file, key), source in (Source.FILE, Source.DEFAULT)
-        return SettingRow(
-            key, _shown(value), source, _shown(value_of(built_in, key)), _shown(later), is_own and later != value
-        )
+        later, is_own = value_of(self._in_file, key), source in (Source.FILE, Source.DEFAULT)
+        return _shown(value), source, _shown(later) if is_own and later != value else ""
 
-    def items(self) -> tuple[SettingRow, ...]:
+    def items(self) -> tuple[str, ...]:
         """Return the settings in whose name or meaning all words stand."""
         words = self.typed.lower().split()
-        return tuple(row for row in self._rows if all(w in f"{row.key} {meanings()[row.key]}".lower() for w in words))
-
-    def is_same(self, one: SettingRow, other: SettingRow) -> bool:
-        """Whether they are one setting."""
-        return one.key == other.key
+        return tuple(key for key in self._keys if all(w in f"{key} {meanings()[key]}".lower() for w in words))
 
     def heading_line(self, columns: int) -> str:
         """Name the columns."""
         key, value = _widths(columns)
         return f"{'setting':<{key}}  {'value':<{value}}{'  from' if columns >= _SOURCE_FROM else ''}"
 
-    def row_line(self, item: SettingRow, columns: int) -> Line:
+    def row_line(self, item: str, columns: int) -> Line:
         """Write a setting; one that differs from its default stands out."""
         key, width = _widths(columns)
-        value = cut(item.next_value if item.changes_later else item.value, width).ljust(width)
-        source = "next start" if item.changes_later else item.source.value
-        role = Role.CAUTION if item.changes_later else Role.MUTED if item.source is Source.DEFAULT else Role.GOOD
-        name = cut(item.key, key).ljust(key)
-        shown = Span(value) if item.source is Source.DEFAULT else strong(value)
-        return line(" ", name, "  ", shown, *([Span(f"  {source}", role)] if columns >= _SOURCE_FROM else ()))
+        now, source, later = self._now_and_later(item)
+        value = cut(later or now, width).ljust(width)
+        role = Role.CAUTION if later else Role.MUTED if source is Source.DEFAULT else Role.GOOD
+        shown = Span(value) if source is Source.DEFAULT else strong(value)
+        where = Span(f"  {'next start' if later else source.value}", role)
+        return line(" ", cut(item, key).ljust(key), "  ", shown, where if columns >= _SOURCE_FROM else "")
 
-    def details(self, item: SettingRow, columns: int) -> tuple[str, list[Line]]:
+    def details(self, item: str, columns: int) -> tuple[str, list[Line]]:
         """Say what it means, what it may be, what it is by default, and where its value comes from."""
-        found = [line(part) for part in textwrap.wrap(meanings()[item.key], columns)]
+        now, source, later = self._now_and_later(item)
+        default = _shown(value_of(built_in_settings(), item))
+        found = [line(part) for part in textwrap.wrap(meanings()[item], columns)]
         facts = [
-            f"now {item.value} ({item.source.value})" + (f", next start {item.next_value}" * item.changes_later),
-            f"default {item.default} · allowed: {allowed_of(item.key)}",
+            f"now {now} ({source.value})" + (f", next start {later}" if later else ""),
+            f"default {default} · allowed: {allowed_of(item)}",
         ]
-        return item.key, [*found, *(line(muted(part)) for fact in facts for part in textwrap.wrap(fact, columns))]
+        return item, [*found, *(line(muted(part)) for fact in facts for part in textwrap.wrap(fact, columns))]
 
     def context_line(self) -> str:
         """Write the value that is typed, or the filter."""
         if self.edited is None:
             return super().context_line()
-        return f"{self.edited.key} = {clean_line(self.new_text)[-_TYPED_CHARS:]}_"
+        return f"{self.edited} = {clean_line(self.new_text)[-_TYPED_CHARS:]}_"
 
     def state_line(self) -> str:
         """Write how many differ from their defaults."""
-        n_own = sum(row.source is not Source.DEFAULT for row in self._rows)
-        return f"{n_own} of {len(self._rows)} set" if self.edited is None else ""
+        n_own = sum(self._now_and_later(key)[1] is not Source.DEFAULT for key in self._keys)
+        return f"{n_own} of {len(self._keys)} set" if self.edited is None else ""
 
     def foot_line(self) -> str:
         """Say what a change led to, or what is allowed."""
-        return self.said if self.said or self.edited is None else f"allowed: {allowed_of(self.edited.key)}"
+        return self.said if self.said or self.edited is None else f"allowed: {allowed_of(self.edited)}"
 
     @property
     def must_be_seen(self) -> bool:
         """Whether the foot answers a key."""
         return bool(self.said) or self.edited is not None
 
-    def key_words(self, item: SettingRow | None) -> dict[str, str]:
+    def key_words(self, item: str | None) -> dict[str, str]:
         """A setting of a few words goes to its next one; others are typed."""
         if self.edited is not None:
             return {"open": "keeps it", "leave": "leaves it as it was"}
         if item is None:
             return {"leave": "back"}
-        opens = "takes the next value" if choices_of(item.key) or item.key == "theme" else "changes it"
+        opens = "takes the next value" if choices_of(item) or item == "theme" else "changes it"
         return {"open": opens, "reset": "default", "leave": "back"}
 
-    def next_choice(self, row: SettingRow, themes: list[str]) -> str | None:
+    def next_choice(self, key: str, themes: list[str]) -> str | None:
         """Return the value behind the present one; None for a setting that is typed."""
-        choices = ("", *themes) if row.key == "theme" else choices_of(row.key)
+        choices = ("", *themes) if key == "theme" else choices_of(key)
         if not choices:
             return None
-        now = written(value_of(load_settings(), row.key))
+        now = written(value_of(load_settings(), key))
         return choices[(choices.index(now) + 1) % len(choices)] if now in choices else choices[0]
 
-    def edit(self, row: SettingRow) -> None:
+    def edit(self, key: str) -> None:
         """Let another value be typed, beginning with the present one."""
-        self.edited, self.said = row, ""
-        self.new_text = written(value_of(load_settings(), row.key))
+        self.edited, self.said = key, ""
+        self.new_text = written(value_of(load_settings(), key))
 
     def change(self, key: str, text: str | None) -> None:
         """Take what a user typed, or None for the default; say what came of it."""
@@ -157,7 +137,7 @@ class SettingList(Listing[SettingRow]):
         self.edited = None
 
 
-class SettingsScreen(ListScreen[SettingRow]):
+class SettingsScreen(ListScreen[str]):
     """Lists every setting and changes them."""
 
     TITLE = "Settings"
@@ -170,28 +150,28 @@ class SettingsScreen(ListScreen[SettingRow]):
 
     def action_open(self) -> None:
         """Take the next value, begin to type one, or keep what is typed."""
-        row, edited = self.highlighted(), self._list.edited
-        if row is None:
+        key, edited = self.highlighted(), self._list.edited
+        if key is None:
             return
-        if edited is not None and edited.key == row.key:
-            self._try(row.key, self._list.new_text)
+        if edited == key:
+            self._try(key, self._list.new_text)
             return
         try:
             self._list.edited = None
-            choice = self._list.next_choice(row, sorted(self.app.available_themes))
+            choice = self._list.next_choice(key, sorted(self.app.available_themes))
             if choice is None:
-                self._list.edit(row)
+                self._list.edit(key)
                 self.show()
             else:
-                self._try(row.key, choice)
+                self._try(key, choice)
         except Refusal as refusal:
             self.say(clean_line(str(refusal), _MOST_VALUE_CHARS))
 
     def action_reset(self) -> None:
         """Take the setting out of the user's file."""
-        row = self.highlighted()
-        if row is not None and self._list.edited is None:
-            self._try(row.key, None)
+        key = self.highlighted()
+        if key is not None and self._list.edited is None:
+            self._try(key, None)
 
     def _try(self, key: str, text: str | None) -> None:
         """Change a setting; where that is refused, what is typed stays to be mended."""

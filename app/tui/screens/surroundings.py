@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.screen import Screen
 
@@ -18,9 +18,6 @@ from app.program.settings import Settings, taken_from, value_of, written
 from app.text.record import record
 from app.tui.keymap import Keymap
 from app.tui.speed.watch import PerformanceWatch
-
-if TYPE_CHECKING:
-    from app.downloads.job import PullJob
 
 AT_ONCE = ("model_directories", "theme", "prefill_while_typing", "notify")
 """Settings that are looked at each time they matter, besides those of ``[sampling]``."""
@@ -83,8 +80,6 @@ class Surroundings:
     """Opens a saved conversation in the chat, given its id."""
     delete_live: Callable[[], Awaitable[str]]
     """Deletes the conversation in the chat, where a new one begins; returns why that cannot be, or ""."""
-    look_after_download: Callable[[PullJob], None]
-    """Lets a download go on wherever the user is."""
 
     @property
     def settings(self) -> Settings:

@@ -61,8 +61,6 @@ class ThreadsScreen(FigureScreen):
         self._phase = _PHASES[0]
         self._wants: tuple[str, ...] = ()
         """Parts of tuning to measure once the engine is free."""
-        self._is_looking = False
-        """Whether the machine is looked at, for what a high screen shows of it."""
         self._is_covered = False
         """Whether help or palette lie above it: what was wanted before is wanted after them."""
         self._model: ModelLoaded | None = None
@@ -95,7 +93,7 @@ class ThreadsScreen(FigureScreen):
     def on_screen_suspend(self) -> None:
         """Poll nothing while something else is shown."""
         self._is_covered = self.app.current_mode == "threads"
-        self._look(False)
+        self._watch.note_view(self, False)
 
     @property
     def _is_measuring(self) -> bool:
@@ -130,30 +128,22 @@ class ThreadsScreen(FigureScreen):
         report, in_use = self._bridge.tuning, self._bridge.threads
         is_tall = in_use is not None and self.size.height >= _TALL_ROWS
         most = min(9, in_use.most) if in_use is not None and is_tall else 0
-        curves = {phase: report.curve(phase) if report is not None else None for phase in _PHASES}
+        curves = [report.curve(phase) if report is not None else None for phase in _PHASES]
         room = self.query_one("#threads-body").outer_size.height - taken - FRAME_ROWS
         thicknesses = range(1, (_MOST_THICKNESS if is_tall else 1) + 1)
-        taken_by = {n: max(n_rows(curve, most, n) for curve in curves.values()) for n in thicknesses}
+        taken_by = {n: max(n_rows(curve, most, n) for curve in curves) for n in thicknesses}
         thickness = max((n for n, rows in taken_by.items() if rows + LEAST_ROWS <= room), default=1)
         left = room - taken_by[thickness]
-        for phase, curve in curves.items():
-            widget = self.query_one(f"#thread-{phase}", ThreadCurve)
+        for phase, widget, curve in zip(_PHASES, self.query(ThreadCurve), curves, strict=True):
             widget.display = in_use is not None
-            count, chooses = 0, ""
             if in_use is not None:
-                count = getattr(in_use.now, phase)
                 other = self._keymap.hint("threads.other_phase", "the other column")
                 words = filter(None, (f"1-{min(9, in_use.most)} set it", other))
                 chooses = self._glyphs.between.join(words) if phase == self._phase else ""
-            widget.tell(curve, count, chooses, self._glyphs, most, thickness)
-        self._look(is_tall and left >= LEAST_ROWS)
-        shown = room_lines(self._watch.look(), report, width, left, self._glyphs) if self._is_looking else []
-        self._fill("thread-room", shown)
-
-    def _look(self, is_wanted: bool) -> None:
-        if is_wanted is not self._is_looking:
-            self._is_looking = is_wanted
-            (self._watch.begin if is_wanted else self._watch.end)()
+                widget.tell(curve, getattr(in_use.now, phase), chooses, most, thickness)
+        has_room = is_tall and left >= LEAST_ROWS
+        self._watch.note_view(self, has_room)
+        self._fill("thread-room", room_lines(self._watch.look(), report, width, left, self._glyphs) if has_room else [])
 
     def _fill(self, widget_id: str, lines: list[Line]) -> None:
         widget = self.query_one(f"#{widget_id}", FigureLines)

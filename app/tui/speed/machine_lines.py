@@ -49,9 +49,9 @@ def _in_columns(cells: list[Line], width: int) -> list[Line]:
     """Put the texts of a legend into one line, or below each other in columns."""
     if len(one := spread_lines(cells, width)) == 1:
         return one
-    each = max(map(lines.width_of, cells), default=0) + 2
-    n = max(1, min(4, width // each))
-    return [lines.columns_of(cells[at : at + n], width // n * n) for at in range(0, len(cells), n)]
+    n = max(1, min(4, width // (max(map(lines.width_of, cells), default=0) + 2)))
+    rows = (cells[at : at + n] for at in range(0, len(cells), n))
+    return [tuple(span for cell in row for span in lines.fitted(cell, width // n)) for row in rows]
 
 
 def _memory_parts(sample: MachineSample, facts: ModelFacts | None) -> list[tuple[str, int | None, Role, str]]:
@@ -103,12 +103,7 @@ def core_lines(loads: Sequence[float], width: int, glyphs: Glyphs) -> list[Line]
             (muted(f"{number} "), *gauge(load, max(2, each - len(text) - 2), glyphs), Span(text))
             for number, (load, text) in enumerate(zip(loads, texts, strict=True))
         ]
-        return [
-            lines.joined(
-                span for n, cell in enumerate(cells[at : at + per_line]) for span in ((Span("  "),) * bool(n) + cell)
-            )
-            for at in range(0, len(cells), per_line)
-        ]
+        return spread_lines(cells, width)
     marks = "".join(lines.level(load, glyphs) for load in loads)
     rows = [marks[start : start + width] for start in range(0, len(marks), max(1, width))]
     return [line(Span(row, Role.ACCENT)) for row in rows]

@@ -54,18 +54,9 @@ class InterfacePace:
         elif self.cost < RELAXED_SHARE and self.divisor > 1:
             self.divisor, self._settling = self.divisor // 2, _SETTLING
 
-
-class Refreshes:
-    """Counts the refreshes of one view, and leaves out those that the pace does not allow."""
-
-    def __init__(self, pace: InterfacePace) -> None:
-        self._pace = pace
-        self._count = 0
-
-    def is_left_out(self) -> bool:
-        """Whether the refresh that is due now is to be left out; call it once for each."""
-        self._count += 1
-        return self._count % self._pace.divisor != 0
+    def leaves_out(self, number: int) -> bool:
+        """Whether a view is to leave out a refresh that is due, by its number from 1 on."""
+        return number % self.divisor != 0
 
 
 class TypingRhythm:
@@ -129,8 +120,6 @@ class PerformanceView:
     ceiling: Ceiling | None = None
     interface_cost: float | None = None
     """Share of one core."""
-    thinking: str = ""
-    """How much the open model is asked to think; "" while none is open."""
     slowed_by: int = 1
     """Divisor of the interface's refresh rate: 1, 2 or 4."""
 
@@ -143,7 +132,7 @@ class PerformanceWatch:
         self._bridge = bridge
         self._interface = Rate(time.thread_time)
         self._interface_share: float | None = None
-        self._viewers = 0
+        self._viewers: set[object] = set()
         self._samples: deque[MachineSample] = deque(maxlen=_SAMPLES_KEPT)
         self._history = RateHistory()
         self._stutters = StutterWatch()
@@ -158,18 +147,13 @@ class PerformanceWatch:
     @property
     def is_watched(self) -> bool:
         """Whether any view is shown."""
-        return self._viewers > 0
+        return bool(self._viewers)
 
-    def begin(self) -> None:
-        """A view appears."""
-        if not self._viewers:
+    def note_view(self, view: object, is_shown: bool) -> None:
+        """A view appears or disappears; the last one ends all looking."""
+        if is_shown and not self._viewers:
             self._monitor.forget_rates()
-        self._viewers += 1
-        self._bridge.is_watched = True
-
-    def end(self) -> None:
-        """A view disappears; the last one ends all looking."""
-        self._viewers = max(0, self._viewers - 1)
+        (self._viewers.add if is_shown else self._viewers.discard)(view)
         self._bridge.is_watched = self.is_watched
 
     def note_interface_cost(self) -> None:
@@ -195,7 +179,6 @@ class PerformanceWatch:
         faults, found = figures.faults.by_token(), self._stutters.found
         return PerformanceView(
             status=status,
-            thinking=self._bridge.thinking,
             figures=figures,
             sample=self._samples[-1] if self._samples else None,
             loads=tuple(sum(sample.core_loads) for sample in self._samples),

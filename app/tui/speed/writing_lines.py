@@ -12,8 +12,8 @@ from app.text.glyphs import Glyphs
 from app.text.record import record
 from app.tui.drawing import lines
 from app.tui.drawing.graph import Graph
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, apart, caution, level_of, line, muted, strong
-from app.tui.drawing.panels import big_digits, gauge, part_glyph, stacked
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, apart, caution, joined, level_of, line, muted, strong
+from app.tui.drawing.panels import big_digits, cells_of, gauge, part_glyph
 from app.tui.speed.watch import PerformanceView
 
 _WORTH_A_WORD = 0.03
@@ -140,7 +140,7 @@ class _Part:
     seconds: float
     role: Role
     glyph: int
-    """Which height it is drawn with."""
+    """Place in the bar's alphabet: the height says which phase it is."""
     name: str
     details: tuple[str, ...] = ()
     """Those that do not fit into the line are left out."""
@@ -151,13 +151,8 @@ def reply_lines(spent: TimeSpent | None, width: int, rows: int, glyphs: Glyphs) 
     if spent is None:
         return [line(muted(_NO_REPLY))]
     parts = _parts(spent)
-    # A place in the bar's alphabet for each phase, so that its height says which one it is.
-    by_glyph: list[tuple[float, Role]] = [(0.0, Role.PLAIN)] * len(glyphs.parts)
-    for part in parts:
-        by_glyph[part.glyph] = (part.seconds, part.role)
-    spans = {span.text[0]: span for span in stacked(by_glyph, width, glyphs)}
-    signs = (part_glyph(part.glyph, glyphs) for part in parts)
-    timeline = tuple(spans[sign] for sign in signs if sign in spans)
+    cells = zip(parts, cells_of([part.seconds for part in parts], width), strict=True)
+    timeline = joined(Span(part_glyph(part.glyph, glyphs) * n, part.role) for part, n in cells)
     longest = sorted((part for part in parts if part.seconds >= 0.005), key=lambda part: -part.seconds)
     return [timeline, *(_part_line(part, width, glyphs) for part in longest[: max(0, rows - 1)])]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -47,19 +47,20 @@ def _rule(role: Role) -> str:
 class FigureLines(Widget):
     """Shows lines of spans. A change of their number is the one thing that costs a layout."""
 
-    DEFAULT_CSS = "\n".join(["FigureLines { height: auto; }", *map(_rule, _COLOURED)])
+    DEFAULT_CSS = "\n".join(["FigureLines { height: 0; }", *map(_rule, _COLOURED)])
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"figures--{role.value}" for role in _COLOURED}
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.lines: list[Line] = []
+        self._draw: Callable[[int], Sequence[Line]] | None = None
         self._base = Style.null()
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Show these lines; what stays the same is not drawn again."""
+        """Show these lines in the height there is; what stays the same is not drawn again."""
         before, self.lines = self.lines, list(lines)
         if len(before) != len(self.lines):
-            self.refresh(layout=self.styles.height is not None and self.styles.height.is_auto)
+            self.refresh()
             return
         width = self.size.width
         for y, (old, new) in enumerate(zip(before, self.lines, strict=True)):
@@ -67,14 +68,20 @@ class FigureLines(Widget):
                 begin, end = _changed(old, new)
                 self.refresh(Region(begin, y, min(end, width) - begin, 1) if begin < width else Region(0, y, width, 1))
 
-    def fill(self, lines: Sequence[Line], least: int = 0) -> None:
-        """Show these lines, as high as they are, or ``least`` rows."""
-        self.styles.height = max(least, len(lines))  # not measured by Textual, which may be before the width settles
+    def fill(self, lines: Sequence[Line]) -> None:
+        """Show these lines, as high as they are."""
+        self.styles.height = len(lines)  # not measured by Textual, which may be before the width settles
         self.show(lines)
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As high as there are lines."""
-        return len(self.lines)
+    def follow(self, draw: Callable[[int], Sequence[Line]]) -> None:
+        """Show what is drawn in the width that there is, as high as it is, and again in any other width."""
+        self._draw = draw
+        self.fill(draw(self.size.width or self.app.size.width - 2))
+
+    def on_resize(self) -> None:
+        """Draw anew."""
+        if self._draw is not None:
+            self.follow(self._draw)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw some of the lines."""
@@ -137,17 +144,11 @@ class ScreenTitle(FigureLines):
     def __init__(self, name: str, id: str | None = None) -> None:
         super().__init__(id=id)
         self._title = name
-        self._given: tuple[str, Line] = ("", EMPTY)
 
     def tell(self, context: str = "", state: Line = EMPTY) -> None:
         """Show the title with this context and state."""
-        self._given = (context, state)
         begin = (title(self._title), muted(f"   {context}" if context else ""))
-        self.show([apart(begin, state, self.size.width)])
-
-    def on_resize(self) -> None:
-        """Keep the state at the right end."""
-        self.tell(*self._given)
+        self.follow(lambda width: [apart(begin, state, width)])
 
 
 class KeyLine(FigureLines):
@@ -155,18 +156,7 @@ class KeyLine(FigureLines):
 
     DEFAULT_CSS = "KeyLine { height: 1; padding: 0 1; }"
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._keys: tuple[Key, ...] = ()
-
     def tell(self, keys: Iterable[Key]) -> None:
         """Show these keys."""
-        self._keys = tuple(keys)
-        between = choose_glyphs().between
-        parts = [(Span(key, Role.ACCENT), muted(f" {words}")) for key, words in self._keys if key]
-        lines = spread_lines(parts, self.size.width or self.app.size.width - 2, between)
-        self.fill(lines, least=1)
-
-    def on_resize(self) -> None:
-        """Break the line anew."""
-        self.tell(self._keys)
+        parts = [(Span(key, Role.ACCENT), muted(f" {words}")) for key, words in keys if key]
+        self.follow(lambda width: spread_lines(parts, width, choose_glyphs().between) or [EMPTY])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from textual import events, on
-from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.css.styles import RulesMap
@@ -22,9 +21,6 @@ from app.tui.bindings import bindings
 from app.tui.messages import MessageLeft
 from app.tui.textual_hacks import call_once
 
-if TYPE_CHECKING:
-    from app.tui.widgets.reply_body import ReplyBody
-
 TAIL_CHARS = 240
 TAIL_LINES = 3
 KEPT_BACK_CHARS = 2000
@@ -38,12 +34,11 @@ def tail_of(text: str) -> str:
     return tail if len(tail) <= TAIL_CHARS else "... " + tail[-TAIL_CHARS:].partition(" ")[2]
 
 
-class ThinkingView(Widget):
+class ThinkingView(Static):
     """Plain text, muted; never Markdown. It changes often, and lays the screen out only when its height does."""
 
     def __init__(self) -> None:
         super().__init__(markup=False, classes="thinking")
-        self._content = Content("")
         self.text = ""
         self.thinking: Thinking | None = None
         self.is_unfolded = False
@@ -74,15 +69,11 @@ class ThinkingView(Widget):
             return f"- {lines.thinking_summary(self.thinking)}\n{self.text.strip()}"
         return f"+ {lines.thinking_summary(self.thinking)}"
 
-    def render(self) -> Content:
-        """Return the text."""
-        return self._content
-
     def _draw(self) -> None:
-        self._content = Content(self.shown)
+        content = Content(self.shown)
         width, height = self.content_size
-        needed = self._content.get_height(cast(RulesMap, self.styles), width) if width else 0
-        self.refresh(layout=not width or needed != height)
+        needed = content.get_height(cast(RulesMap, self.styles), width) if width else 0
+        self.update(content, layout=not width or needed != height)
 
 
 HESITATION_S = 0.35
@@ -110,26 +101,19 @@ class MessageView(Horizontal, can_focus=True):
     BINDINGS = bindings("message")
     SPEAKER = ""
 
-    def __init__(self) -> None:
-        super().__init__(classes="message")
+    def __init__(self, *parts: Widget) -> None:
+        self._speaker = Static(self.SPEAKER, markup=False, classes=f"speaker -{self.SPEAKER}")
+        self._footer = Static(markup=False, classes="message-footer")
+        self._footer.display = False
+        self._body = Vertical(*parts, self._footer, classes="message-body")
+        super().__init__(self._speaker, self._body, classes="message")
         self.message: ChatMessage | None = None
         """What it shows, once that is part of the conversation."""
         self.hesitates = False
         """Whether a letter acts a moment later, since the user may be typing the next message."""
         self._is_left = False
         self._pending: events.Key | None = None
-        self._speaker = Static(self.SPEAKER, markup=False, classes=f"speaker -{self.SPEAKER}")
-        self._body = Vertical(classes="message-body")
-
-    def compose(self) -> ComposeResult:
-        """Lay out speaker and text."""
-        yield self._speaker
-        with self._body:
-            yield from self.compose_body()
-
-    def compose_body(self) -> ComposeResult:
-        """Lay out what stands beside the speaker."""
-        yield from ()
+        self._below = ""
 
     @property
     @abstractmethod
@@ -139,6 +123,13 @@ class MessageView(Horizontal, can_focus=True):
     @abstractmethod
     def again(self) -> MessageView:
         """Return the same message as a widget that was never mounted; one that was taken away cannot come back."""
+
+    def mark(self, note: str) -> None:
+        """Show a line below the text, such as "queued"; "" takes it away."""
+        if note != self._below:
+            self._below = note
+            self._footer.update(note)
+            self._footer.display = bool(note)
 
     def set_replaced(self, is_replaced: bool) -> None:
         """Show that something takes this message's place, or that it does not after all."""
@@ -213,51 +204,28 @@ class UserView(MessageView):
     """A message of the user."""
 
     SPEAKER = "you"
+    text = ""
 
     def __init__(self, text: str, folded: str = "") -> None:
-        super().__init__()
-        self._text = text
+        self._shown = Static(folded or text, markup=False, classes="user-text")
+        super().__init__(self._shown)
+        self.text = text
         self.folded = folded
         """The text with large pastes folded; "" where there are none."""
         self.is_unfolded = False
-        self._shown = Static(folded or text, markup=False, classes="user-text")
-        self._mark = ""
-        self._note: Static | None = None
-
-    @property
-    def text(self) -> str:
-        """Text of the message."""
-        return self._text
 
     def again(self) -> UserView:
         """Return the same message, never mounted."""
-        twin = type(self)(self._text, self.folded)
+        twin = type(self)(self.text, self.folded)
         twin.message = self.message
-        twin.mark(self._mark)
+        twin.mark(self._below)
         return twin
-
-    def compose_body(self) -> ComposeResult:
-        """Lay out the text."""
-        yield self._shown
-        if self._note is not None:
-            yield self._note
 
     def unfold(self, whole: bool) -> None:
         """Show the whole text, or its folded form."""
         if self.folded and whole != self.is_unfolded:
             self.is_unfolded = whole
             self._shown.update(self.text if whole else self.folded)
-
-    def mark(self, note: str) -> None:
-        """Show a word below the text, such as "queued"; "" takes it away."""
-        self._mark = note
-        if self._note is None and note:
-            self._note = Static(markup=False, classes="message-footer")
-            if self._body.is_attached:
-                self._body.mount(self._note)
-        if self._note is not None:
-            self._note.update(note)
-            self._note.display = bool(note)
 
 
 class ToolView(UserView):
@@ -272,25 +240,15 @@ class ReplyView(MessageView):
     SPEAKER = "model"
 
     def __init__(self, finished: str | None = None) -> None:
-        super().__init__()
         # Markdown costs an import that the first frame must not wait for.
         from app.tui.widgets.reply_body import ReplyBody
 
-        self.body: ReplyBody = ReplyBody(finished)
-        self.thinking: ThinkingView | None = None
+        self.thinking, self.body = ThinkingView(), ReplyBody(finished)
+        self.thinking.display = False
+        super().__init__(self.thinking, self.body)
         self.footer = self.details = self.sources = self._hint = ""
-        self._shown_footer = ""
         self.next_block = 0
         """Index of the code block that the copying key takes next."""
-        self._footer = Static(markup=False, classes="message-footer")
-        self._footer.display = False
-
-    def compose_body(self) -> ComposeResult:
-        """Lay out text and footer."""
-        if self.thinking is not None:
-            yield self.thinking
-        yield self.body
-        yield self._footer
 
     @property
     def text(self) -> str:
@@ -301,7 +259,7 @@ class ReplyView(MessageView):
         """Return the same reply, never mounted."""
         twin = ReplyView(self.text)
         twin.message, twin.next_block = self.message, self.next_block
-        if self.thinking is not None and self.thinking.thinking is not None:
+        if self.thinking.thinking is not None:
             twin.think(self.thinking.text)
             twin.finish_thinking(self.thinking.thinking)
         twin.sources = self.sources
@@ -311,16 +269,11 @@ class ReplyView(MessageView):
 
     def think(self, text: str) -> None:
         """Show more of the thinking before the answer."""
-        if self.thinking is None:
-            self.thinking = ThinkingView()
-            if self._body.is_attached:
-                self._body.mount(self.thinking, before=0)
+        self.thinking.display = True
         self.thinking.append(text)
 
     def finish_thinking(self, thinking: Thinking | None) -> None:
         """Fold the thinking; None where there was nothing in it."""
-        if self.thinking is None:
-            return
         if thinking is None:
             self.thinking.display = False
         else:
@@ -328,19 +281,17 @@ class ReplyView(MessageView):
 
     def toggle_thinking(self) -> bool:
         """Unfold or fold the thinking; False if the reply has no thinking."""
-        if self.thinking is None or not self.thinking.display:
-            return False
-        self.thinking.toggle()
-        return True
+        if self.thinking.display:
+            self.thinking.toggle()
+        return self.thinking.display
 
     def finish(self, message: ChatMessage) -> None:
         """The reply has ended. Details stand behind its footer where the screen is wide or the reply has the focus."""
         self.message = message
         self.body.finish()
         self.sources = lines.sources_line(message.sources)
-        has_thought = self.thinking is not None and self.thinking.display
         calls = ", ".join(call.name for call in message.calls)
-        missing = "" if self.text else "(no answer yet) " if has_thought else "(empty reply) "
+        missing = "" if self.text else "(no answer yet) " if self.thinking.display else "(empty reply) "
         empty = f"(calls {calls}) " if calls else missing
         footer = lines.reply_footer(message.figures, message.ending, message.is_edited)
         self.show_footer(f"{empty}{footer}".rstrip(), lines.reply_details(message.figures))
@@ -365,11 +316,7 @@ class ReplyView(MessageView):
         columns = self._body.size.width
         if columns and not self.has_focus:
             figures = lines.shortened(figures, columns)
-        line = "\n".join(filter(None, (figures, self.sources)))
-        if line != self._shown_footer:
-            self._shown_footer = line
-            self._footer.update(line)
-            self._footer.display = bool(line)
+        self.mark("\n".join(filter(None, (figures, self.sources))))
 
 
 def saved_view(message: ChatMessage) -> MessageView:

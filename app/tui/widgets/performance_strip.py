@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from textual.timer import Timer
 
 from app.text.glyphs import choose_glyphs
 from app.tui.drawing.graph import Scale
 from app.tui.speed.dashboard import flat_lines, strip_lines
-from app.tui.speed.watch import PerformanceWatch, Refreshes
+from app.tui.speed.watch import PerformanceWatch
 from app.tui.widgets.figure_lines import FigureLines
 
 REFRESH_PERIOD_S = 0.5
@@ -21,19 +23,18 @@ class PerformanceStrip(FigureLines):
     def __init__(self, watch: PerformanceWatch) -> None:
         super().__init__("strip")
         self.display = False
-        self._watch, self._refreshes = watch, Refreshes(watch.pace)
+        self._watch, self._numbers = watch, count(1)
         self._glyphs, self._scale = choose_glyphs(), Scale()
         self._timer: Timer | None = None
 
     def toggle(self) -> None:
         """Show the strip, or hide it and look at nothing any more."""
         self.display = not self.display
+        self._watch.note_view(self, self.display)
         if self.display:
-            self._watch.begin()
             self.fit(self.screen.size.width)
             self._timer = self.set_interval(REFRESH_PERIOD_S, self._refresh)
         elif self._timer is not None:
-            self._watch.end()
             self._timer.stop()
 
     def fit(self, columns: int) -> None:
@@ -56,5 +57,5 @@ class PerformanceStrip(FigureLines):
     on_resize = draw
 
     def _refresh(self) -> None:
-        if self.screen.is_current and not self._refreshes.is_left_out():
+        if self.screen.is_current and not self._watch.pace.leaves_out(next(self._numbers)):
             self.draw()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partialmethod
 
 from textual import events
@@ -17,8 +17,8 @@ from textual.widgets import Static, TextArea
 
 from app.documents.passages import FileText
 from app.tui import draft as drafts
-from app.tui.actions import ACTIONS, split_command
-from app.tui.completing import Offered, sends_alone
+from app.tui.actions import ACTIONS, commands, split_command
+from app.tui.completing import Offered
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
 from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptScrolled
@@ -76,8 +76,8 @@ class Prompt(TextArea):
         self.offered_at = 0
         self._has_chosen = False
         self.show_offered: Callable[[Sequence[Offered], int], object] = lambda offered, at: None
-        self.has_waiting = False
-        """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
+        self.waiting: Collection[object] = ()
+        """Messages that wait for their turn: from an empty prompt one is taken back before history is."""
         self._estimate = self._keys = self._stop = self._below = self._edge = ""
         self._key_of = keymap.first_key
         self._action_of_key = keymap.scope_keys("prompt")
@@ -96,7 +96,7 @@ class Prompt(TextArea):
     def action_send(self) -> None:
         """Hand the text over, unless it is blank, and empty the prompt: letters typed now belong to the next one."""
         if self._has_chosen and self.offered:
-            is_whole = sends_alone(self.offered[self.offered_at])
+            is_whole = self.offered[self.offered_at].text in {f"/{one.command}" for one in commands()}
             self.action_complete()
             self._has_chosen = False
             if not is_whole:
@@ -162,7 +162,7 @@ class Prompt(TextArea):
         at_edge = self.cursor_at_start_of_text or self.past.is_showing(self.draft)
         if select or not self.cursor_at_first_line or not at_edge:
             super().action_cursor_up(select)
-        elif self.has_waiting and not self.text:
+        elif self.waiting and not self.text:
             self.post_message(TakeBackRequested())
         else:
             self.action_older()
@@ -178,10 +178,7 @@ class Prompt(TextArea):
 
     def action_older(self) -> None:
         """Recall the text sent before; what stands here waits below."""
-        if not self.past.is_showing(self.draft):
-            self.past.leave()
-        older = self.past.older(self.draft)
-        if older is not None:
+        if (older := self.past.older(self.draft)) is not None:
             self.show_draft(older)
 
     def action_newer(self) -> None:

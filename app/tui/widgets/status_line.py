@@ -21,7 +21,7 @@ NEARLY_FULL = 0.9
 BLOCKS = "█▓▒░"
 ASCII = "#=+."
 NAMES = ("system", "old", "new", "free")
-_STYLES = ("$primary", "$secondary", "$success", "$text-muted")
+_STYLES, _WARNING = ("$primary", "$secondary", "$success", "$text-muted"), "bold $text-warning"
 
 
 class ContextParts(NamedTuple):
@@ -56,34 +56,17 @@ def context_parts(status: EngineStatus) -> ContextParts:
     return ContextParts(system, new_from - system, used - new_from, status.n_ctx - used)
 
 
-def bar_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS) -> str:
-    """Draw the bar without colour."""
-    return "".join(glyph * cells for glyph, cells in zip(glyphs, cells_of(parts, n_cells), strict=True))
-
-
-def context_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False) -> str:
-    """Write bar, share and warning: "ctx ██▓▓▒░░░ 31 %"."""
-    text = f"ctx {bar_text(parts, n_cells, glyphs)} {100 * parts.used_share:.0f} %"
+def context_bar(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False) -> Content:
+    """Write bar, share and warning: "ctx ██▓▓▒░░░ 31 %"; each part has its colour, and all of it where it warns."""
+    cells = [glyph * n for glyph, n in zip(glyphs, cells_of(parts, n_cells), strict=True)]
+    share = f" {100 * parts.used_share:.0f} %"
     if parts.total and not parts.free:
-        text += " full: the oldest turns go next"
+        share += " full: the oldest turns go next"
     elif parts.is_nearly_full:
-        text += f" nearly full: {figures.count(parts.free)} left"
-    return f"{text} ({'·'.join(NAMES)})" if with_names else text
-
-
-def coloured(line: str, context: str, parts: ContextParts, n_cells: int) -> Content:
-    """Colour a line that holds the context's text: each part of the bar, and all of it where it warns."""
-    content = Content(line)
-    at = line.find(context)
-    if at < 0:
-        return content
-    if parts.is_nearly_full:
-        return content.stylize("bold $text-warning", at, at + len(context))
-    start = at + len("ctx ")
-    for style, cells in zip(_STYLES, cells_of(parts, n_cells), strict=True):
-        content = content.stylize(style, start, start + cells)
-        start += cells
-    return content
+        share += f" nearly full: {figures.count(parts.free)} left"
+    names = f" ({'·'.join(NAMES)})" if with_names else ""
+    bar = Content.assemble("ctx ", *zip(cells, _STYLES, strict=True), share, names)
+    return Content.styled(bar.plain, _WARNING) if parts.is_nearly_full else bar
 
 
 NARROW_COLUMNS = 60
@@ -103,7 +86,7 @@ _SEPARATOR = " │ "
 class Segment:
     """One figure; where room is short, those of the highest ``rank`` go first."""
 
-    text: str
+    text: str | Content
     rank: int
     before: str = _SEPARATOR
     """Sets it off from the figure before it."""
@@ -148,18 +131,13 @@ def disk_text(status: EngineStatus, bytes_per_s: float) -> str:
     return f"disk {figures.size(bytes_per_s)}/s"
 
 
-def context_segment(status: EngineStatus, columns: int, glyphs: str = BLOCKS) -> str:
+def context_segment(status: EngineStatus, columns: int, glyphs: str = BLOCKS) -> Content:
     """Say how full the context is: in numbers on a narrow screen, else as a bar."""
-    parts = context_parts(status)
+    parts, is_wide = context_parts(status), columns >= WIDE_COLUMNS
     if columns < NARROW_COLUMNS:
-        left = "!" if parts.is_nearly_full else ""
-        return f"ctx {figures.count(status.context_used)}/{figures.count(status.n_ctx)}{left}"
-    return context_text(parts, bar_cells(columns), glyphs, with_names=columns >= WIDE_COLUMNS)
-
-
-def bar_cells(columns: int) -> int:
-    """Return the width of the context's bar."""
-    return _WIDE_BAR_CELLS if columns >= WIDE_COLUMNS else _BAR_CELLS
+        text = f"ctx {figures.count(status.context_used)}/{figures.count(status.n_ctx)}"
+        return Content.styled(f"{text}!", _WARNING) if parts.is_nearly_full else Content(text)
+    return context_bar(parts, _WIDE_BAR_CELLS if is_wide else _BAR_CELLS, glyphs, with_names=is_wide)
 
 
 def curve_text(rates_tps: Sequence[float], alphabet: alphabets.Glyphs) -> str:
@@ -183,7 +161,7 @@ def status_segments(
     is_wide = columns >= NARROW_COLUMNS
     segments = (
         Segment(rate, 1) if has_rate else Segment(activity_word(status), 0),
-        Segment(curve if is_wide else "", 6, before=" "),
+        Segment(Content.styled(curve, "$writing") if is_wide else "", 6, before=" "),
         Segment(figures.counted(status.threads, "thread") if status.threads and is_wide else "", 4),
         Segment(disk_text(status, disk_bytes_per_s), 1),
         Segment(f"mem {figures.size(rss_bytes)}" if rss_bytes and is_wide else "", 3),
@@ -193,16 +171,17 @@ def status_segments(
     return [segment for segment in segments if segment.text]
 
 
-def fit(segments: Iterable[Segment], columns: int) -> str:
+def fit(segments: Iterable[Segment], columns: int) -> Content:
     """Join the segments, leaving out the least important until the rest has room."""
     kept = list(segments)
-    while len(kept) > 1 and len(_joined(kept)) + 2 > columns:
+    while len(line := _joined(kept)) >= columns and len(kept) > 1:
         kept.remove(max(kept, key=lambda segment: segment.rank))
-    return " " + _joined(kept)
+    return line
 
 
-def _joined(segments: Sequence[Segment]) -> str:
-    return segments[0].text + "".join(segment.before + segment.text for segment in segments[1:])
+def _joined(segments: Sequence[Segment]) -> Content:
+    rest = (part for segment in segments[1:] for part in (segment.before, segment.text))
+    return Content.assemble(" ", segments[0].text, *rest)
 
 
 class StatusLine(Static):
@@ -227,15 +206,10 @@ class StatusLine(Static):
             segments.append(Segment(download, 3))
         if self._hint and self.app.size.height < LOW_ROWS:
             segments.append(Segment(self._hint, 6))
-        line = fit(segments, columns)
-        if line != self.line:
-            self.line = line
-            context = context_segment(status, columns, self._glyphs)
-            # One line high whatever it says: nothing else has to move.
-            content = coloured(line, context, context_parts(status), bar_cells(columns))
-            if curve and (at := line.find(curve)) >= 0:
-                content = content.stylize("$writing", at, at + len(curve))
-            self.update(content, layout=False)
+        content = fit(segments, columns)
+        if content.plain != self.line:
+            self.line = content.plain
+            self.update(content, layout=False)  # one line high whatever it says: nothing else has to move
 
     def _curve(self, status: EngineStatus) -> str:
         """Draw the running reply's speed; its last second, which is not over, would change with every look."""

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.text.glyphs import BLOCKS, Glyphs
+from app.text.glyphs import BLOCKS, Glyphs, choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Role, Span, fitted, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
 from app.tui.speed.machine_lines import cores_panel, memory_panel
@@ -41,12 +41,9 @@ class ThreadCurve(FigureLines):
 
     def __init__(self, phase: str, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._phase = phase
-        self._given: tuple[Curve | None, int, str, Glyphs, int, int] | None = None
+        self._phase, self._glyphs = phase, choose_glyphs()
 
-    def tell(
-        self, curve: Curve | None, in_use: int, chooses: str, glyphs: Glyphs, most: int = 0, thickness: int = 1
-    ) -> None:
+    def tell(self, curve: Curve | None, in_use: int, chooses: str, most: int, thickness: int) -> None:
         """Show a curve, or how things stand before anything was measured.
 
         Args:
@@ -55,27 +52,24 @@ class ThreadCurve(FigureLines):
             most: counts up to this one have an empty row before they are measured; 0 for the one in use alone.
             thickness: rows of a bar; above one a blank row stands between two bars.
         """
-        self._given = (curve, in_use, chooses, glyphs, most, thickness)
-        width = self.size.width or 40
-        if curve is None:
-            counts = range(1, most + 1) if most else (in_use,)
-            body = [_unmeasured(count, in_use, width - FRAME_COLUMNS, glyphs) for count in counts]
-        else:
-            drawn = curve_lines(curve, in_use, max(1, width - FRAME_COLUMNS), glyphs)
-            body = [coloured(one, _PHASE_ROLES[self._phase], glyphs) for one in drawn]
-        body = _thickened(body, thickness, glyphs)
-        frame = _PHASE_ROLES[self._phase] if chooses else Role.FRAME
-        name = TITLES[self._phase].capitalize()
-        self.fill(panel(name, body, width, glyphs, foot=line(muted(chooses)) if chooses else EMPTY, frame=frame))
+        glyphs, colour = self._glyphs, _PHASE_ROLES[self._phase]
+        name, frame = TITLES[self._phase].capitalize(), colour if chooses else Role.FRAME
+        foot = line(muted(chooses)) if chooses else EMPTY
 
-    def on_resize(self) -> None:
-        """Draw the bars in the new width."""
-        if self._given is not None:
-            self.tell(*self._given)
+        def draw(width: int) -> list[Line]:
+            columns = max(1, width - FRAME_COLUMNS)
+            if curve is None:
+                counts = range(1, most + 1) if most else (in_use,)
+                body = [_unmeasured(count, in_use, columns, glyphs) for count in counts]
+            else:
+                body = [coloured(one, colour, glyphs) for one in curve_lines(curve, in_use, columns, glyphs)]
+            return panel(name, _thickened(body, thickness, glyphs), width, glyphs, foot=foot, frame=frame)
+
+        self.follow(draw)
 
 
-def n_rows(curve: Curve | None, most: int, thickness: int = 1) -> int:
-    """Return the rows that a curve takes without its frame, its bars of ``thickness`` rows each."""
+def n_rows(curve: Curve | None, most: int, thickness: int) -> int:
+    """Return the rows that a curve takes without its frame once all of it is measured."""
     drawn = curve_lines(curve, None, 40, BLOCKS) if curve is not None else []
     n_headings = sum(one.role is BarRole.KIND for one in drawn)
     n_lines = len(drawn) or max(1, most)

@@ -15,7 +15,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from app.conversations.conversation import ChatMessage
-from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView, saved_view
+from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView, saved_view
 
 MOST_MOUNTED = 40
 """Limit on mounted messages and notes; above it the oldest are put aside, down to ``KEPT_MOUNTED``."""
@@ -61,20 +61,10 @@ class Transcript(VerticalScroll, can_focus=False):
         self.anchor()
         return view
 
-    def add_results(self, text: str, folded: str) -> ToolView:
-        """Show what tools said, above the first message that still waits."""
-        return self._add(ToolView(text, folded))
-
-    def add_reply(self) -> ReplyView:
-        """Show a reply that is about to begin, above the first message that still waits for its own."""
-        return self._add(ReplyView())
-
-    def add_note(self, text: str, kind: str = "") -> Note:
-        """Show a line by the program, above the first message that still waits."""
-        self._follow_from_end()
-        return self._add(Note(text, kind))
-
-    def _add(self, entry: AnyEntry) -> AnyEntry:
+    def add(self, entry: AnyEntry) -> AnyEntry:
+        """Show a reply that is about to begin, results of tools or a note, above the first message that still waits."""
+        if isinstance(entry, Note):
+            self._follow_from_end()
         self._messages.mount(entry, before=self.waiting[0] if self.waiting else None)
         return entry
 

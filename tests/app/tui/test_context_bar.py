@@ -2,15 +2,7 @@ import pytest
 
 from app.chat.status import Activity, EngineStatus
 from app.tui.drawing.panels import cells_of
-from app.tui.widgets.status_line import (
-    ASCII,
-    ContextParts,
-    bar_text,
-    coloured,
-    context_parts,
-    context_text,
-    status_segments,
-)
+from app.tui.widgets.status_line import ASCII, ContextParts, context_bar, context_parts, fit, status_segments
 
 
 def status(used: int, starts: tuple[int, ...], n_ctx: int = 1000) -> EngineStatus:
@@ -35,30 +27,24 @@ def test_every_part_with_tokens_has_a_cell_and_the_width_is_kept(n_cells: int) -
 
 def test_shapes_tell_the_parts_apart_without_colour() -> None:
     parts = ContextParts(250, 250, 250, 250)
-    assert bar_text(parts, 8) == "██▓▓▒▒░░"
-    assert bar_text(parts, 8, ASCII) == "##==++.."
-    assert context_text(parts, 8) == "ctx ██▓▓▒▒░░ 75 %"
-    assert context_text(parts, 8, with_names=True).endswith("75 % (system·old·new·free)")
+    assert context_bar(parts, 8).plain == "ctx ██▓▓▒▒░░ 75 %"
+    assert context_bar(parts, 8, ASCII).plain == "ctx ##==++.. 75 %"
+    assert context_bar(parts, 8, with_names=True).plain.endswith("75 % (system·old·new·free)")
 
 
 def test_a_context_that_is_nearly_full_says_so_in_words_and_colour() -> None:
-    parts = ContextParts(0, 0, 920, 80)
-    text = context_text(parts, 8)
-    assert text == "ctx ▒▒▒▒▒▒▒░ 92 % nearly full: 80 left"
-    line = coloured(f" 5.0 tok/s │ {text} │", text, parts, 8)
+    line = fit(status_segments(status(920, (0,)), 0, 80), 80)
     assert [str(span.style) for span in line.spans] == ["bold $text-warning"]
-    assert line.plain[line.spans[0].start : line.spans[0].end] == text
+    assert line.plain[line.spans[0].start : line.spans[0].end] == "ctx ▒▒▒▒▒▒▒░ 92 % nearly full: 80 left"
 
 
 def test_each_part_of_the_bar_has_its_colour() -> None:
-    parts = ContextParts(250, 250, 250, 250)
-    text = context_text(parts, 8)
-    spans = coloured(text, text, parts, 8).spans
+    spans = context_bar(ContextParts(250, 250, 250, 250), 8).spans
     assert [(span.start, span.end) for span in spans] == [(4, 6), (6, 8), (8, 10), (10, 12)]
 
 
 @pytest.mark.parametrize(("columns", "text"), [(40, "ctx 500/1,000"), (60, "ctx ██▓▓░░░░ 50 %")])
 def test_below_sixty_columns_numbers_stand_for_the_bar(columns: int, text: str) -> None:
-    assert text in [segment.text for segment in status_segments(status(500, (250, 500)), 0, columns)]
+    assert text in [str(segment.text) for segment in status_segments(status(500, (250, 500)), 0, columns)]
     full = status_segments(status(950, (250,)), 0, 40)
-    assert "ctx 950/1,000!" in [segment.text for segment in full]
+    assert "ctx 950/1,000!" in [str(segment.text) for segment in full]

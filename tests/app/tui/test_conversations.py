@@ -19,7 +19,7 @@ from app.conversations.look import Found
 from app.conversations.store import Store, model_key
 from app.documents.passages import FileText
 from app.program import paths
-from app.tui.prompt_history import UnsentFile
+from app.tui.prompt_history import take_unsent
 from app.tui.screens.conversations import ConversationsScreen
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
@@ -605,7 +605,7 @@ async def test_what_waits_is_kept_apart_only_where_conversations_are_not_saved(s
         await driver.until(lambda: driver.chat.turns.queued_texts == ["waits"])
         driver.prompt.show_text("draft")
         assert "at the next start" in driver.chat.editing.keep_unsent()
-        assert [draft.text for draft in UnsentFile(paths.unsent_file()).take()] == kept
+        assert [draft.text for draft in take_unsent(paths.unsent_file())] == kept
         script.token_gate.open()
 
 

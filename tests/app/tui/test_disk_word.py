@@ -20,7 +20,7 @@ def writing() -> EngineStatus:
 
 
 def words(status: EngineStatus, mb_per_s: float, columns: int = 80) -> str:
-    return fit(status_segments(status, 0, columns, disk_bytes_per_s=mb_per_s * MB), columns)
+    return fit(status_segments(status, 0, columns, disk_bytes_per_s=mb_per_s * MB), columns).plain
 
 
 @pytest.mark.parametrize("columns", [40, 80])

@@ -261,4 +261,5 @@ async def test_a_download_that_is_looked_at_while_the_screens_go_away_is_no_erro
     async with chatting() as driver:
         app = driver.app
     assert not app.screen_stack
+    app.downloads.take(PullJob("me/Mine", app.live.now))
     app._look_at_download()

@@ -1,4 +1,4 @@
-from app.tui.speed.watch import SLOWEST, InterfacePace, Refreshes
+from app.tui.speed.watch import SLOWEST, InterfacePace
 
 
 def spend(pace: InterfacePace, share: float, seconds: int, is_engine_busy: bool = True) -> None:
@@ -7,8 +7,7 @@ def spend(pace: InterfacePace, share: float, seconds: int, is_engine_busy: bool 
 
 
 def drawn(pace: InterfacePace, due: int = 40) -> int:
-    refreshes = Refreshes(pace)
-    return sum(not refreshes.is_left_out() for _ in range(due))
+    return sum(not pace.leaves_out(number) for number in range(1, due + 1))
 
 
 def test_an_interface_that_costs_little_draws_whenever_it_is_due():

@@ -204,4 +204,4 @@ async def test_whatever_is_chosen_in_the_palette_can_be_done() -> None:
             driver.prompt.show_text("a draft")
             commands[action.title].callback()
             assert driver.prompt.text == f"/{action.command} "
-            assert driver.prompt.past.older() == Draft("a draft")
+            assert driver.prompt.past.older(driver.prompt.draft) == Draft("a draft")

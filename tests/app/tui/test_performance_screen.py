@@ -220,7 +220,7 @@ async def test_an_interface_that_costs_too_much_drains_more_rarely_and_says_so()
 
 
 async def test_the_flat_strip_has_its_figures_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.tui.widgets.performance_strip.Refreshes.is_left_out", lambda refreshes: True)
+    monkeypatch.setattr(InterfacePace, "leaves_out", lambda pace, number: True)
     async with chatting(size=(60, 20)) as driver:
         await driver.pilot.press("ctrl+t")
         await driver.until(lambda: "program" in "\n".join(driver.screen_text().splitlines()[:4]), "it is not empty")

@@ -26,16 +26,16 @@ def test_history_goes_back_and_forth():
     past = PromptHistory()
     past.add(ONE)
     past.add(TWO)
-    assert [past.older(), past.older(), past.older()] == [TWO, ONE, None]
+    assert [past.older(Draft()), past.older(TWO), past.older(ONE)] == [TWO, ONE, None]
     assert [past.newer(), past.newer()] == [TWO, Draft()]
-    assert past.older() == TWO
+    assert past.older(Draft()) == TWO
 
 
 def test_history_keeps_no_immediate_repeats_and_not_more_than_its_limit():
     past = PromptHistory(limit=2)
     for draft in (ONE, ONE, TWO, THREE):
         past.add(draft)
-    assert [past.older(), past.older(), past.older()] == [THREE, TWO, None]
+    assert [past.older(Draft()), past.older(THREE), past.older(TWO)] == [THREE, TWO, None]
 
 
 def test_the_draft_that_was_left_for_the_history_stands_behind_the_newest():
@@ -49,7 +49,7 @@ def test_earlier_starts_come_before_this_one():
     past = PromptHistory(limit=2)
     past.add(THREE)
     past.add_older([ONE, TWO])
-    assert [past.older(), past.older(), past.older()] == [THREE, TWO, None]
+    assert [past.older(Draft()), past.older(THREE), past.older(TWO)] == [THREE, TWO, None]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ async def test_what_can_changes_at_once(file: Path) -> None:
         await on(driver, "notify")
         await driver.pilot.press("enter")
         await driver.shows("notify = off, from now on")
-        assert driver.app.settings.notify == "off"
+        assert driver.app.live.now.notify == "off"
         await on(driver, "theme")
         before = driver.app.theme
         await driver.pilot.press("enter")

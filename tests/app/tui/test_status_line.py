@@ -21,9 +21,9 @@ def test_the_curve_stands_behind_the_speed_and_goes_first_where_room_is_short() 
     meter.token_times_s += [float(n) for n in range(9)]
     status = EngineStatus(Activity.WRITING, meter=meter, threads=2, context_used=20, n_ctx=1000)
     segments = status_segments(status, 1 << 20, 80, curve="▆" * 8)
-    assert fit(segments, 80) == "  1.0 tok/s ▆▆▆▆▆▆▆▆ │ 2 threads │ mem 1.0M │ ctx █░░░░░░░ 2 % │ writing"
-    assert fit(segments, 68) == "  1.0 tok/s │ 2 threads │ mem 1.0M │ ctx █░░░░░░░ 2 % │ writing"
-    assert "▆" not in fit(status_segments(status, 1 << 20, 40, curve="▆" * 8), 40)
+    assert fit(segments, 80).plain == "  1.0 tok/s ▆▆▆▆▆▆▆▆ │ 2 threads │ mem 1.0M │ ctx █░░░░░░░ 2 % │ writing"
+    assert fit(segments, 68).plain == "  1.0 tok/s │ 2 threads │ mem 1.0M │ ctx █░░░░░░░ 2 % │ writing"
+    assert "▆" not in fit(status_segments(status, 1 << 20, 40, curve="▆" * 8), 40).plain
 
 
 async def test_the_line_draws_seconds_that_are_over_while_a_reply_is_written() -> None:
