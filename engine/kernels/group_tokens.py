@@ -6,6 +6,7 @@ The experts share the crew without a barrier between two of them: the threads cl
 from engine.jit import inner, kernel
 from engine.kernels.records import COUNTER_BYTES, EACH, EACH_BYTES, EXPERT, EXPERT_BYTES, STEP
 from engine.kernels.records import GROUP as F
+from engine.kernels.tiles import COLUMNS_AT_ONCE
 from engine.simd import call_kernel, load_i32, load_i64, store_i32, store_i64
 
 
@@ -34,7 +35,8 @@ def group_tokens(op, thread, n_threads):
     """The first thread does it: a walk over all choices, none of which is longer than a look at its weights."""
     if thread == 0:
         ids, columns, counts = load_i64(op + F.ids), load_i64(op + F.columns), load_i64(op + F.room)
-        n_experts, table, pad = load_i64(op + F.n_experts), load_i64(op + F.table), load_i64(op + F.pad)
+        n_experts, table = load_i64(op + F.n_experts), load_i64(op + F.table)
+        pad = min(load_i64(op + F.pad), COLUMNS_AT_ONCE)
         n_chosen = load_i64(load_i64(op + F.step) + STEP.n_tokens) * load_i64(op + F.n_used)
         count_tokens(ids, n_chosen, n_experts, counts)
         n_entries, first = 0, 0

@@ -26,6 +26,8 @@ LOOK_PAGES, LOOK_NEAR, LOOK_APART = 1, 2, 4
 """Flags of how decode reads ahead: the first lines of each page besides; into the first level of the cache, not the
 second; four rows at a time that lie a quarter of a claim apart, so that memory is read in four places."""
 LOOK_FLAGS = LOOK_PAGES | LOOK_NEAR | LOOK_APART
+MOST_COLUMNS_AT_ONCE = 16
+"""Prefill kernels multiply four columns at once, or sixteen, so every buffer has room for 15 that do not exist."""
 MATMUL_SCRATCH_BYTES = 128 << 10
 """Limit on the tiles and sums of one thread, for any prefill kernel."""
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.errors import BrokenModelError
 from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
+from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 from engine.machine.memory import Memory
 from engine.plan.buffers import FEW_COLUMNS, Activations
 from engine.plan.compilation import compile_kernels
@@ -72,7 +73,7 @@ def matmul_error(tensor: Tensor, columns: int) -> float:
     plan.matmul(rows, x, out)
     run(plan)
 
-    read = x.values(load_quant(rows.quant).form(columns <= FEW_COLUMNS), columns)
+    read = x.values(load_quant(rows.quant).form(columns <= FEW_COLUMNS), columns, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
     wanted = read @ weights.array()[: rows.n_rows].astype(np.float64).T
     found = out.array()[:columns]
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))

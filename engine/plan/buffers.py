@@ -7,17 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from engine.kernels.records import MOST_COLUMNS_AT_ONCE
 from engine.machine.memory import Memory
 
 FEW_COLUMNS = 8
 """Most tokens that pass decode's kernels at once; more are a prefill block."""
-
-
-def columns_at_once() -> tuple[int, int]:
-    """Columns that prefill multiplies at once, which buffers have room for, and how many of them lie side by side."""
-    from engine.kernels import tiles  # imports numba, which looking at a file does without
-
-    return tiles.COLUMNS_AT_ONCE, tiles.SIDE_BY_SIDE
 
 
 @dataclass(frozen=True)
@@ -104,7 +98,7 @@ def in_rows(part: np.ndarray[Any, Any], n: int, group: int = 1) -> np.ndarray[An
 
 
 def in_columns(
-    q: np.ndarray[Any, Any], d: np.ndarray[Any, Any], sums: np.ndarray[Any, Any]
+    q: np.ndarray[Any, Any], d: np.ndarray[Any, Any], sums: np.ndarray[Any, Any], at_once: int, beside: int
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """An int8 form of several tokens in the order that prefill kernels read: columns side by side.
 
@@ -112,13 +106,13 @@ def in_columns(
         q: (n_tokens, n) int8.
         d: (n_tokens, n_groups) float32.
         sums: (n_tokens, n_groups, ...), integers.
+        at_once, beside: columns that kernels multiply at once, and how many of them lie side by side (``tiles``).
 
     Returns:
-        q as ``[n/256][n_tokens/s][256/4][s tokens][4]``, see ``columns_at_once``, d and sums as
-        ``[n_groups][n_tokens]``; tokens padded with zeros to whole ``columns_at_once``, and the last of the 256
+        q as ``[n/256][n_tokens/beside][256/4][beside tokens][4]``, d and sums as
+        ``[n_groups][n_tokens]``; tokens padded with zeros to a multiple of ``at_once``, and the last of the 256
         shorter where n is no multiple.
     """
-    at_once, beside = columns_at_once()
     room = -len(q) % at_once
     q, d, sums = (np.concatenate([part, np.zeros((room, *part.shape[1:]), part.dtype)]) for part in (q, d, sums))
     tiles = [
@@ -128,9 +122,8 @@ def in_columns(
     return np.concatenate(tiles), d.swapaxes(0, 1).copy(), sums.swapaxes(0, 1).copy()
 
 
-def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int) -> np.ndarray[Any, Any]:
-    """The values of ``in_columns`` as (n_tokens, n); n_tokens is a multiple of ``columns_at_once``."""
-    _, beside = columns_at_once()
+def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int, beside: int) -> np.ndarray[Any, Any]:
+    """The values of ``in_columns`` as (n_tokens, n); n_tokens as padded there."""
     tiles = []
     for at in range(0, n, 256):
         width = min(256, n - at)
@@ -172,8 +165,7 @@ class Activations:
         self.name = name
         self.n = n
         self._few = few
-        at_once, _ = columns_at_once()
-        self._columns = -(-columns // at_once) * at_once
+        self._columns = -(-columns // MOST_COLUMNS_AT_ONCE) * MOST_COLUMNS_AT_ONCE
         self._memory = Memory(4 * n * self._columns)
         self.address = self._memory.address
         self._forms: dict[str, tuple[Quantized, list[Memory]]] = {}
@@ -204,15 +196,19 @@ class Activations:
         """View as (columns, n) float32."""
         return self._memory.array(np.float32, (self._columns, self.n))
 
-    def values(self, name: str, n_tokens: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Values that kernels read in an existing form: (n_tokens, n) float64."""
+    def values(self, name: str, n_tokens: int, at_once: int, beside: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Values that kernels read in an existing form: (n_tokens, n) float64.
+
+        Args:
+            at_once, beside: see ``in_columns``.
+        """
         if name == "f32":
             return self.array()[:n_tokens].astype(np.float64)
         form, parts = FORMS[name], self._forms[name][1]
         if not form.group:
             return parts[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
         if not form.in_rows:
-            return self._out_of_columns(form, parts, n_tokens)
+            return self._out_of_columns(form, parts, n_tokens, at_once, beside)
         room, places = row_places(self.n)
         scales = parts[1].array(np.float32, (n_tokens, room // form.group)).astype(np.float64)
         kept = parts[0].array(np.int8, (n_tokens, room * form.item_bytes))
@@ -220,12 +216,13 @@ class Activations:
         decoded: np.ndarray[Any, np.dtype[np.float64]] = rows.astype(np.float64) * scales[:, places // form.group]
         return decoded
 
-    def _out_of_columns(self, form: Form, parts: list[Memory], n_tokens: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-        at_once, _ = columns_at_once()
+    def _out_of_columns(
+        self, form: Form, parts: list[Memory], n_tokens: int, at_once: int, beside: int
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
         padded = -(-n_tokens // at_once) * at_once
         q = parts[0].array(np.int8 if form.item_bytes == 1 else np.int16, (padded * self.n,)).astype(np.float64)
         scales = parts[1].array(np.float32, (self.n // form.group, padded)).astype(np.float64)
-        decoded: np.ndarray[Any, np.dtype[np.float64]] = out_of_columns(q, padded, self.n)
+        decoded: np.ndarray[Any, np.dtype[np.float64]] = out_of_columns(q, padded, self.n, beside)
         decoded *= np.repeat(scales.T, form.group, axis=1)
         return decoded[:n_tokens]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.kernels import records
-from engine.kernels.records import COUNTER_BYTES, EACH_BYTES, EXPERT_BYTES, SCORES
-from engine.plan.buffers import FEW_COLUMNS, Quantized, columns_at_once
+from engine.kernels.records import COUNTER_BYTES, EACH_BYTES, EXPERT_BYTES, MOST_COLUMNS_AT_ONCE, SCORES
+from engine.plan.buffers import FEW_COLUMNS, Quantized
 from engine.plan.plan import BLOCK, bits
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class ExpertRows:
         self._products: list[Operation] = []
 
     def _n_columns(self, n_tokens: int) -> int:
-        """Columns of ``n_tokens`` tokens, each expert's rounded up to whole ``columns_at_once``."""
+        """Columns of ``n_tokens`` tokens, each expert's rounded up to as many as kernels multiply at once."""
         n = n_tokens * self._experts.n_used
-        return n + (columns_at_once()[0] - 1) * min(n, self._experts.n_experts)
+        return n + (MOST_COLUMNS_AT_ONCE - 1) * min(n, self._experts.n_experts)
 
     def choose(self, logits: Activations, bias: Tensor | None, factors: int = 0) -> None:
         """Choose each token's experts, and group tokens by them; a barrier must follow.
@@ -74,7 +74,7 @@ class ExpertRows:
             plan.barrier()
         self._grouping = plan.row(
             "group tokens", records.GROUP, ids=self._ids, n_experts=one.n_experts, n_used=one.n_used,
-            columns=self._columns, table=self._table, pad=columns_at_once()[0] if plan.products == BLOCK else 1,
+            columns=self._columns, table=self._table, pad=MOST_COLUMNS_AT_ONCE if plan.products == BLOCK else 1,
             room=self._buffers.table("experts' counts", 8 * one.n_experts).address,
         )  # fmt: skip
 

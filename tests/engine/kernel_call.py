@@ -14,7 +14,7 @@ import pytest
 
 from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.kernels.records import COUNTER_BYTES, EMBED, MATMUL, STEP
-from engine.kernels.tiles import COLUMNS_AT_ONCE, SCRATCH_BYTES
+from engine.kernels.tiles import COLUMNS_AT_ONCE, SCRATCH_BYTES, SIDE_BY_SIDE
 from engine.machine.residency import resident_bytes
 from engine.plan.buffers import FORMS, in_columns, in_pairs, in_rows
 from engine.quants.base import QuantType
@@ -156,7 +156,8 @@ def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarra
         return [q, *(in_rows(part, n, form.group) for part in parts[1:])]
     if n_tokens == 0 or not quant.products:
         return parts
-    q, d, sums = in_columns(*(part[: -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE] for part in parts))
+    parts = [part[: -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE] for part in parts]
+    q, d, sums = in_columns(*parts, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
     return [q.astype(np.int16) if quant.products == "words" else q, d, sums]
 
 

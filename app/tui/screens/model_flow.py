@@ -212,10 +212,8 @@ class ModelFlow(ChatHelper):
             ways = f"{USAGE}, 1 to {in_use.most}; {self._keymap.key_or_command('app.tune')} finds the best"
             self._note(f"{describe_in_use(in_use)}. {ways} and remembers it.")
         else:
-            try:
+            with self._notes.telling_refusals():
                 self._bridge.wish_threads(replace(in_use, now=parse_threads(wanted, in_use)))
-            except Refusal as refused:
-                self._note(str(refused), is_error=True)
 
     async def switch_model(self, path: ModelPlace, keeps: bool) -> None:
         """Load another model and begin a new conversation with it, or keep this one, which it reads first."""
