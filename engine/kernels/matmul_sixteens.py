@@ -29,6 +29,16 @@ from engine.simd import (
     words_of_last_rows,
 )
 from engine.simd.level import HAS_AMX
+from engine.simd.tile_registers import (
+    GROUPS_16,
+    GROUPS_32,
+    GROUPS_64,
+    LINES_16,
+    LINES_32,
+    LINES_64,
+    MORE_SUMS,
+    SUMS,
+)
 
 SUMS_BYTES = 1024
 """int32 ``[16 columns][16 rows]``."""
@@ -85,43 +95,43 @@ def multiply_digits_plain(add_two, scaled, kept, totals, d_y, sums, acc, y, low,
 @inner
 def product_16_in_tiles(y, stride, tile, out):
     """The same with AMX."""
-    clear_tile(0)
-    load_tile(6, y, stride)
-    load_tile(7, tile, 64)
-    multiply_tiles(0, 6, 7)
-    store_tile(0, out, 64)
+    clear_tile(SUMS)
+    load_tile(LINES_16, y, stride)
+    load_tile(GROUPS_16, tile, 64)
+    multiply_tiles(SUMS, LINES_16, GROUPS_16)
+    store_tile(SUMS, out, 64)
 
 
 @inner
 def start_32_in_tiles(y, stride, tile):
     """The same with AMX."""
-    clear_tile(0)
-    load_tile(4, y, stride)
-    load_tile(5, tile, 64)
-    multiply_tiles(0, 4, 5)
+    clear_tile(SUMS)
+    load_tile(LINES_32, y, stride)
+    load_tile(GROUPS_32, tile, 64)
+    multiply_tiles(SUMS, LINES_32, GROUPS_32)
 
 
 @inner
 def finish_32_in_tiles(y, stride, tile, out):
     """The same with AMX."""
-    store_tile(0, out, 64)
+    store_tile(SUMS, out, 64)
 
 
 @inner
 def multiply_digits_in_tiles(add_two, scaled, kept, totals, d_y, sums, acc, y, low, high, out):
     """The same with AMX; registers are renamed, so the same few serve all four steps."""
-    clear_tile(0)
-    clear_tile(1)
+    clear_tile(SUMS)
+    clear_tile(MORE_SUMS)
     for k in range(rolled(4)):
-        load_tile(2, y + 64 * k, 256)
-        load_tile(3, low + 1024 * k, 64)
-        multiply_tiles(0, 2, 3)
+        load_tile(LINES_64, y + 64 * k, 256)
+        load_tile(GROUPS_64, low + 1024 * k, 64)
+        multiply_tiles(SUMS, LINES_64, GROUPS_64)
         add_two(scaled, kept, totals, d_y, sums, acc, 4 * k)
-        load_tile(3, high + 1024 * k, 64)
-        multiply_tiles(1, 2, 3)
+        load_tile(GROUPS_64, high + 1024 * k, 64)
+        multiply_tiles(MORE_SUMS, LINES_64, GROUPS_64)
         add_two(scaled, kept, totals, d_y, sums, acc, 4 * k + 2)
-    store_tile(0, out, 64)
-    store_tile(1, out + SUMS_BYTES, 64)
+    store_tile(SUMS, out, 64)
+    store_tile(MORE_SUMS, out + SUMS_BYTES, 64)
 
 
 product_16 = product_16_in_tiles if HAS_AMX else product_16_plain
