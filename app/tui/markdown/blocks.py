@@ -15,6 +15,8 @@ from textual.style import Style
 from app.text.clean_text import clean_line, clean_text
 from app.text.glyphs import ASCII, choose_glyphs
 from app.text.record import record
+from app.tui.markdown.formulas import formula_rows
+from app.tui.markdown.parser import MATH, MATH_BLOCK
 
 NOTHING = Content("")
 
@@ -104,6 +106,10 @@ def inline_text(node: SyntaxTreeNode) -> Content:
         return Content(_BREAKS[node.type])
     if node.type == "code_inline":
         return Content(node.content).stylize(".code")
+    if node.type == MATH:
+        is_display = node.meta["is_display"]
+        rows = _formula(node, is_display=is_display)
+        return Content("\n".join(["", *rows, ""] if is_display else rows))
     inner = Content("").join(inline_text(child) for child in node.children)
     if node.type == "image":
         return Content(f"[image: {inner.plain or node.attrs.get('src', '')}]").stylize(_link(node.attrs.get("src", "")))
@@ -112,6 +118,12 @@ def inline_text(node: SyntaxTreeNode) -> Content:
     if node.type in _CLASSES:
         return inner.stylize_before(_CLASSES[node.type])
     return inner if node.children else Content(node.content)
+
+
+def _formula(node: SyntaxTreeNode, *, is_display: bool) -> Sequence[str]:
+    """Return a formula as rows of text; as its source where it has no other look here, or the font lacks the signs."""
+    shown = () if choose_glyphs() is ASCII else formula_rows(node.content, is_display=is_display)
+    return shown or clean_text(node.markup).split("\n")
 
 
 def _link(target: object) -> Style:
@@ -157,7 +169,13 @@ def _lines(node: SyntaxTreeNode, page: Page) -> list[Line]:
 
 
 def _paragraph(node: SyntaxTreeNode, page: Page) -> list[Line]:
-    return [Line(line) for child in node.children for line in inline_text(child).split("\n", allow_blank=True)]
+    lines = [Line(line) for child in node.children for line in inline_text(child).split("\n", allow_blank=True)]
+    return [line for line in lines if line.text.plain.strip()] or lines[:1]
+
+
+def _math_block(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    rows = _formula(node, is_display=True)
+    return [Line(Content("  " + row), is_code=len(rows) > 1) for row in rows]
 
 
 def _heading(node: SyntaxTreeNode, page: Page) -> list[Line]:
@@ -219,6 +237,7 @@ BLOCKS: dict[str, Callable[[SyntaxTreeNode, Page], list[Line]]] = {
     "blockquote": _quote,
     "fence": _code,
     "code_block": _code,
+    MATH_BLOCK: _math_block,
     "bullet_list": _bullets,
     "ordered_list": _numbers,
     "table": lambda node, page: table_lines(node, page.width),
@@ -234,7 +253,7 @@ Cells = list[Content]
 def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
     """Return the lines of a table, none wider than ``width`` cells."""
     rows = [row for part in table.children for row in part.children]
-    cells = [[inline_text(cell.children[0]) if cell.children else NOTHING for cell in row.children] for row in rows]
+    cells = [[_cell(cell) for cell in row.children] for row in rows]
     cells[0] = [cell.stylize_before(".strong") for cell in cells[0]]
     aligns = [str(cell.attrs.get("style", "")).removeprefix("text-align:") for cell in rows[0].children]
     widths = _fitted(
@@ -250,6 +269,12 @@ def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
     for number, row in enumerate(drawn[1:]):
         lines += row if is_open or not number else edge + row
     return lines
+
+
+def _cell(cell: SyntaxTreeNode) -> Content:
+    """The text of a cell, formulas in one line with it."""
+    text = inline_text(cell.children[0]) if cell.children else NOTHING
+    return Content(" ").join(part for part in text.split("\n") if part) if "\n" in text.plain else text
 
 
 def _fitted(widths: list[int], width: int) -> list[int] | None:

@@ -11,13 +11,20 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.tree import SyntaxTreeNode
 
 AS_WRITTEN = "as_written"
+MATH = "math"
+MATH_BLOCK = "math_block"
 _MATH = re.compile(
-    r"\$\$[^$]{1,2000}\$\$"
-    r"|\\\([^\n]{1,500}?\\\)|\\\[.{1,2000}?\\\]"
-    r"|\$(?=\S)[^$\n]{0,300}?[\\^_][^$\n]{0,300}?(?<=\S)\$(?!\d)",
+    r"\$\$(?P<lone>[^$]{1,2000})\$\$"
+    r"|\\\((?P<round>[^\n]{1,500}?)\\\)|\\\[(?P<square>.{1,2000}?)\\\]"
+    r"|(?<![\w$])\$(?P<formula>(?=\S)[^$\n`]{0,300}?[\\^_][^$\n`]{0,300}?(?<=\S))\$(?!\d)"
+    r"|(?<![\w$])\$(?P<plain>(?=\S)(?:[a-zA-Z](?![a-zA-Z])|[\d\s+\-*/=<>().,|!'])+(?<=\S))\$(?:(?!\w)|(?=(?:th|s)\b))",
     re.DOTALL,
 )
 """Formulas between the delimiters that models use; between single signs only what looks like one: prices do not."""
+_BLOCK_START = re.compile(r"\$\$|\\\[|\\begin\{(?:align|gather|equation|multline|eqnarray)\*?\}")
+_BLOCK_ENDS = {"$$": "$$", "\\[": "\\]"}
+_MOST_LINES = 60
+"""A formula is looked for in so many lines after its beginning."""
 _DEEPEST_LEVEL = 18
 """The parser leaves out what lies two levels deeper, and all after it; an item of a list takes two."""
 
@@ -28,6 +35,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("gfm-like", {"html": False, "linkify": False})
     parser.block.ruler.at("reference", _reference)
     parser.block.ruler.before("table", "too_deep", _too_deep)
+    parser.block.ruler.before("table", MATH_BLOCK, _math_block, {"alt": ["paragraph", "blockquote", "list"]})
     parser.inline.ruler.before("escape", "math", _math)
     return parser
 
@@ -58,13 +66,37 @@ def _too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return True
 
 
+def _math_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Take a formula that fills lines of its own: nothing in it is a list, a heading or a table."""
+    opening = _BLOCK_START.match(state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start])
+    if opening is None or state.is_code_block(start):
+        return False
+    closing = _BLOCK_ENDS.get(opening[0], opening[0].replace("begin", "end"))
+    for after in range(start + 1, min(end, start + _MOST_LINES) + 1):
+        text = state.getLines(start, after, state.blkIndent, False).strip()
+        if closing in text[len(opening[0]) :] or state.isEmpty(after - 1):
+            break
+    else:
+        return False
+    if not text.endswith(closing) or text.find(closing, len(opening[0])) < len(text) - len(closing):
+        return False
+    if not silent:
+        token = state.push(MATH_BLOCK, "", 0)
+        token.markup, token.map = text, [start, after]
+        token.content = text if opening[0].startswith("\\begin") else text[len(opening[0]) : -len(closing)]
+        state.line = after
+    return True
+
+
 def _math(state: StateInline, silent: bool) -> bool:
-    """Take a formula: it is shown as its source, backslashes, stars and underscores included."""
+    """Take a formula, backslashes, stars and underscores included."""
     found = _MATH.match(state.src, state.pos)
     if found is None or found.end() > state.posMax:
         return False
     if not silent:
-        state.push("text", "", 0).content = found[0]
+        token = state.push(MATH, "", 0)
+        token.markup, token.content = found[0], found[str(found.lastgroup)]
+        token.meta["is_display"] = found.lastgroup in ("lone", "square")
     state.pos = found.end()
     return True
 
