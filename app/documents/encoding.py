@@ -6,6 +6,7 @@ An answer is checked before it is believed: a text in the wrong encoding has let
 from __future__ import annotations
 
 import codecs
+import contextlib
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -18,7 +19,6 @@ _MARKS = (
     (b"\0\0\xfe\xff", "utf-32"),
     (b"\xff\xfe", "utf-16"),
     (b"\xfe\xff", "utf-16"),
-    (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\x84\x31\x95\x33", "gb18030"),
 )
 _NAMES = """
@@ -29,7 +29,7 @@ mac-greek mac-latin2 mac-turkish mac-iceland big5 big5hkscs gb18030 euc_jp euc_j
 iso2022_jp iso2022_jp_2 iso2022_kr hz kz1048 ptcp154 tis-620
 """
 _OLD = frozenset(_NAMES.split())
-"""Python's names of what a text may be in. Its other codecs are none of text, or take more time than a file is worth."""
+"""Python's names of what a text may be in. Its other codecs are none of text, or may take long."""
 _MEANT = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -204,11 +204,11 @@ def _alphabet(letter: str) -> str:
 def _python_name(said: str) -> str:
     """Return Python's name of an encoding, as it is meant; "" for an unknown one."""
     said = _MEANT.get(said.lower(), said)
-    try:
-        name = codecs.lookup(said).name
-    except (LookupError, ValueError):
-        return ""
-    return _MEANT.get(name, name)
+    for form in (said, said.replace("-", "")):
+        with contextlib.suppress(LookupError, ValueError):
+            name = codecs.lookup(form).name
+            return _MEANT.get(name, name)
+    return ""
 
 
 def _strict(raw: bytes, encoding: str) -> str | None:

@@ -21,6 +21,7 @@ _BLOCKS = re.compile(
     "address|article|aside|blockquote|br|caption|d[dlt]|details|div|fieldset|figcaption|figure|footer|form|h[1-6]|header"
     "|hr|legend|li|main|nav|[ou]l|option|p|pre|section|summary|table|textarea|title|tr"
 )
+_MARKUP = re.compile(r"<[A-Za-z!?/]")
 _NAME = re.compile(r"[A-Za-z][^\s/>]*")
 _QUOTE = re.compile(r"=\s*([\"'])")
 _HIDDEN = re.compile(r"\s(?:hidden(?=[\s=/]|$)|style\s?=\s?[\"']?[^\"']{0,200}?display\s?:\s?none)", re.I)
@@ -44,11 +45,11 @@ class _Page:
     def read(self) -> str:
         """Return the words of the page."""
         while self._at < len(self._source):
-            begin = self._source.find("<", self._at)
-            self._data(self._source[self._at : begin if begin >= 0 else len(self._source)])
-            if begin < 0:
+            begin = _MARKUP.search(self._source, self._at)
+            self._data(self._source[self._at : begin.start() if begin else len(self._source)])
+            if begin is None:
                 break
-            self._at = begin
+            self._at = begin.start()
             self._markup()
         return self.text.joined()
 
@@ -69,11 +70,10 @@ class _Page:
             self._at = self._after(">", at)
             if name:
                 self._end(name[0].lower())
-        elif name := _NAME.match(source, at + 1):
-            self._tag(name)
         else:
-            self._data("<")
-            self._at = at + 1
+            name = _NAME.match(source, at + 1)
+            assert name is not None
+            self._tag(name)
 
     def _tag(self, name: re.Match[str]) -> None:
         tag, end = name[0].lower(), self._end_of_tag(name.end())
@@ -83,9 +83,8 @@ class _Page:
             self._unshown = ""
         if self._unshown:
             self._depth += tag == self._unshown and not attributes.endswith("/")
-        elif not attributes.endswith("/") and tag not in _EMPTY:
-            if tag in _UNSHOWN or _HIDDEN.search(attributes[:_ATTRIBUTES_CHARS]):
-                self._unshown, self._depth = tag, 1
+        elif tag not in _EMPTY and not attributes.endswith("/") and self._is_hidden(tag, attributes):
+            self._unshown, self._depth = tag, 1
         self._pre += tag == "pre"
         self._break(tag)
         if tag in _RAW and not attributes.endswith("/"):
@@ -93,6 +92,10 @@ class _Page:
             stop = close.start() if close else len(self._source)
             self._data(self._source[self._at : stop])
             self._at = stop
+
+    @staticmethod
+    def _is_hidden(tag: str, attributes: str) -> bool:
+        return tag in _UNSHOWN or bool(attributes and _HIDDEN.search(attributes[:_ATTRIBUTES_CHARS]))
 
     def _end_of_tag(self, at: int) -> int:
         """Return where the ``>`` of a tag is; one within quotes is none."""

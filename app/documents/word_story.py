@@ -32,10 +32,8 @@ _CHARACTERS = {
 }
 """Elements that stand for characters. A soft hyphen is seen only where a line ends."""
 _ENDS = {"m:num": ")", "m:den": ")", "m:sup": ")", "m:sub": ")"}
-_UNSHOWN = frozenset(
-    ("pPr", "tblPr", "tcPr", "trPr", "tblGrid", "sectPr", "sdtPr", "instrText", "delText", "delInstrText")
-    + ("del", "moveFrom", "rt", "binData")
-)
+_PROPERTIES = ("pPr", "tblPr", "tcPr", "trPr", "tblGrid", "sectPr", "sdtPr")
+_UNSHOWN = frozenset((*_PROPERTIES, "instrText", "delText", "delInstrText", "del", "moveFrom", "rt", "binData"))
 """Elements whose words no reader sees: properties, codes of fields, what a change took away, how a word is spoken."""
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
 _LISTED = {"footnote": "footnotes", "endnote": "endnotes", "comment": "comments"}
@@ -151,6 +149,7 @@ class Story:
         elif name == "tr":
             self._cells.pop()
             self._text.add("\n")
+            self._has_gap = False
         elif name == "m:d":
             self._add(self._fences.pop()[1])
         elif name == "m:e" and self._open[-1:] == ["m:rad"]:
@@ -203,7 +202,7 @@ def parse_part(
 
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
-    parser.StartElementHandler = lambda name, given: begin(_local(name), {_local(key): given[key] for key in given})
+    parser.StartElementHandler = lambda name, given: begin(_local(name), {key.rpartition(" ")[2]: given[key] for key in given})
     if end is not None:
         ended = end
         parser.EndElementHandler = lambda name: ended(_local(name))
