@@ -64,7 +64,7 @@ def test_a_full_disk_is_refused_before_anything_is_downloaded(bootstrap, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=123_000_000))
     assert bootstrap.main([str(tmp_path / "venv"), "."]) == 1
-    assert f"{tmp_path} has 123 MB free, 500 MB are needed" in capsys.readouterr().err
+    assert f"{tmp_path} has 123 MB free, 600 MB are needed" in capsys.readouterr().err
     assert not (tmp_path / "venv").exists()
 
 
@@ -88,7 +88,7 @@ def test_what_pip_fails_of_is_one_line(bootstrap, monkeypatch, tmp_path, capsys,
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert bootstrap.main([str(tmp_path / "venv"), "."]) == 1
     out, err = capsys.readouterr()
-    assert "about 80 MB to download, once" in out
+    assert "about 90 MB to download, once" in out
     assert err.startswith(f"jalopy: {line}")
     assert err.count("\n") == 1
 
@@ -131,11 +131,16 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
     assert "memory" in run(env / "bin/jalopy", "help", "threads")
     one = Path(own) / "jalopy"
     assert {path.name for path in Path(own).iterdir()} == {"jalopy", "dependencies.pth", f"{wheel.stem[:12]}.dist-info"}
-    for folder, kinds in {"app": ("py", "tcss", "txt"), "engine": ("py",), "themes": ("toml",), "config": ("toml",)}.items():
+    for folder, kinds in {
+        "app": ("py", "tcss", "txt"),
+        "engine": ("py",),
+        "themes": ("toml",),
+        "config": ("toml",),
+    }.items():
         for kind in kinds:
             files = {path.relative_to(ROOT) for path in (ROOT / folder).rglob(f"*.{kind}")}
             assert {path.relative_to(one) for path in (one / folder).rglob(f"*.{kind}")} == files
-    # Folders of others with these names, named by a variable, or the current one, or in this installation, change nothing.
+    # Folders of others with these names change nothing: named by a variable, the current one, or in this installation.
     for name in ("app", "engine", "config", "themes", "starter"):
         for place in (tmp_path, Path(own)):
             (place / name).mkdir()

@@ -22,7 +22,7 @@ _LONG_S = 2.0
 
 
 class ProgressLine:
-    """Show and replace one line; where stderr is no terminal that can go back to its start, say once what takes long."""
+    """Show and replace one line; elsewhere than on a terminal, say once that it takes long."""
 
     def __init__(self) -> None:
         self._stream = sys.stderr

@@ -202,7 +202,9 @@ def parse_part(
 
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
-    parser.StartElementHandler = lambda name, given: begin(_local(name), {key.rpartition(" ")[2]: given[key] for key in given})
+    parser.StartElementHandler = lambda name, given: begin(
+        _local(name), {key.rpartition(" ")[2]: given[key] for key in given}
+    )
     if end is not None:
         ended = end
         parser.EndElementHandler = lambda name: ended(_local(name))

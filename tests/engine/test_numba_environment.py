@@ -22,7 +22,7 @@ LEFT_OVER = {
 
 
 def test_variables_left_over_from_debugging_change_nothing() -> None:
-    code = "import engine.jit, os; print([one for one in os.environ if one.startswith('NUMBA_')], engine.jit.numba.config.OPT)"
+    code = "import engine.jit as j, os; print(sorted(one for one in os.environ if 'NUMBA_' in one), j.numba.config.OPT)"
     said = []
     for more in ({}, LEFT_OVER):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")} | more

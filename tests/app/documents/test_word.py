@@ -171,9 +171,7 @@ def test_what_is_locked_or_something_else_says_so() -> None:
         read("", "xl/workbook.xml")
 
 
-@pytest.mark.parametrize(
-    "body", ["</w:tbl>", "<w:tr/>", "<w:tc/>", "<mc:Choice/><mc:Fallback/>", "<m:endChr/>"]
-)
+@pytest.mark.parametrize("body", ["</w:tbl>", "<w:tr/>", "<w:tc/>", "<mc:Choice/><mc:Fallback/>", "<m:endChr/>"])
 def test_elements_out_of_place_do_no_harm(body: str) -> None:
     body = body if not body.startswith("</") else '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
     assert read(body + p("yes")).strip() == "yes"
