@@ -8,6 +8,7 @@ module imports numba's decorators.
 import hashlib
 import importlib.metadata
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,23 @@ from typing import Any, TypeVar
 
 import platformdirs
 
-os.environ.setdefault("NUMBA_DISABLE_PERFORMANCE_WARNINGS", "1")
+_HEEDED = {
+    "NUMBA_CPU_NAME": r"[\w.-]+",
+    "NUMBA_CPU_FEATURES": r"(?:[+-][\w.-]+(?:,[+-][\w.-]+)*)?",
+    "NUMBA_ENABLE_AVX": "[01]",
+}
+"""Variables that choose a processor, and what makes sense of each."""
+
+
+def _forget_debugging() -> None:
+    """Drop numba's other variables: left over from debugging, they stop or slow the kernels, or spoil the screen."""
+    for name in [name for name in os.environ if name.startswith("NUMBA_")]:
+        if name not in _HEEDED or not re.fullmatch(_HEEDED[name], os.environ[name]):
+            del os.environ[name]
+    os.environ["NUMBA_DISABLE_PERFORMANCE_WARNINGS"] = "1"
+
+
+_forget_debugging()
 
 import numba
 from numba import cfunc, njit, types

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -11,22 +12,24 @@ from typing import Any
 from app.chat.events import Event, ModelFailed, ModelLoaded, PieceGenerated
 from app.chat.status import Activity, EngineStatus
 from app.chat.talk import EndOfTurn, Talk
-from app.program.refusals import Refusal
+from app.program.refusals import Refusal, say
 from app.text.clean_text import TextCleaner, clean_line
 from app.text.figures import size, whole_seconds
 
 _LEAST_INTERVAL_S = 0.1
 _WIDTH = 76
+_LONG_S = 2.0
 
 
 class ProgressLine:
-    """Show and replace one line; nothing at all unless stderr is a terminal that can go back to the line's start."""
+    """Show and replace one line; elsewhere than on a terminal, say once that it takes long."""
 
     def __init__(self) -> None:
         self._stream = sys.stderr
         self._is_shown = False
         self._is_live = self._stream is not None and self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._last_s = 0.0
+        self._compiling_since_s: float | None = None
 
     def show_opening(self, progress: Any) -> None:
         """Show one step of opening a model."""
@@ -37,6 +40,7 @@ class ProgressLine:
         """Show what the engine's thread is doing, as far as it takes long."""
         if status.activity is Activity.COMPILING:
             self.show(f"compiling for this CPU, once: {status.done}/{status.total} {status.step}")
+            self._say_compiling(status.total)
         elif status.activity is Activity.LOADING:
             self.show(f"loading {status.step}: {size(status.done)} of {size(status.total)}")
         elif status.activity is Activity.READING and status.meter is not None:
@@ -44,6 +48,15 @@ class ProgressLine:
             if done and elapsed_s > 0:
                 left = f", about {whole_seconds(elapsed_s * (status.total - done) / done)} left"
             self.show(f"reading {done} of {status.total} tokens{left}")
+
+    def _say_compiling(self, total: int) -> None:
+        """Say it once to a pipe or a file, where it takes a while: without a word, the program seems to hang."""
+        now_s = time.monotonic()
+        if self._compiling_since_s is None:
+            self._compiling_since_s = now_s
+        elif not self._is_live and now_s - self._compiling_since_s > _LONG_S:
+            self._compiling_since_s = math.inf
+            say(f"jalopy: compiling for this CPU, once: {total} parts; this may take minutes")
 
     def show(self, text: str) -> None:
         """Show a line in place of the last one, at most ten times a second."""

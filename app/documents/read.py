@@ -27,7 +27,7 @@ from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 from app.text.record import record
 
-KINDS = frozenset((".html", ".htm", ".xhtml", ".docx", ".pdf"))
+KINDS = frozenset((".html", ".htm", ".xhtml", ".docx", ".docm", ".dotx", ".dotm", ".pdf"))
 """Names of files that a process of its own converts end so; everything else is read as text."""
 MOST_FILES = 1000
 MOST_CHARS = 16 << 20

@@ -1,4 +1,4 @@
-"""Regular files opened without waiting; their text decoded, cleaned, set off in a message, and found again there."""
+"""Regular files opened without waiting; their text cleaned, set off in a message, and found again there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from app.documents.encoding import decoded
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
 
@@ -20,7 +21,6 @@ MAX_SOURCE_BYTES = 64 << 20
 MAX_TEXT_CHARS = 8 << 20
 PAGE_LINE = re.compile(r"\[page (\d+)\]")
 """The line before each page of a PDF."""
-_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 _HEADING = re.compile(r"(.{1,200}), (lines? \d+(?:-\d+)?|pages? \d+(?:-\d+)?):\n(`{3,})\n")
 
 
@@ -73,16 +73,28 @@ def attached(name: str, text: str) -> str:
     return f"{clean_line(name, 120)}:\n{fence}\n{text}\n{fence}\n"
 
 
-def decoded(raw: bytes, shown: str) -> str:
-    """Return the text of bytes, by their byte order mark, else UTF-8, else Latin-1. Raises Refusal: they are none."""
-    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if raw.startswith(mark)), "utf-8")
-    if encoding != "utf-16" and b"\0" in raw:
-        raise Refusal(f"{shown}: is not a text file")
-    try:
-        return raw.decode(encoding)
-    except UnicodeDecodeError:
-        # Old files are mostly in Latin-1, where every byte is a character.
-        return raw.decode("latin-1" if encoding == "utf-8" else encoding, errors="replace")
+class BoundedText:
+    """Pieces of text up to a limit."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._room = MAX_TEXT_CHARS
+
+    @property
+    def n_chars(self) -> int:
+        """How much there is."""
+        return MAX_TEXT_CHARS - self._room
+
+    def add(self, piece: str) -> None:
+        """Append a piece. Raises Refusal: it is too much."""
+        self._room -= len(piece)
+        if self._room < 0:
+            raise Refusal(f"holds more than {MAX_TEXT_CHARS >> 20} million characters (cut it first)")
+        self._pieces.append(piece)
+
+    def joined(self) -> str:
+        """Return all of it."""
+        return "".join(self._pieces)
 
 
 def sources_of(message: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 
 from app.program import exit_codes
+from app.program.installing import install_command
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 
@@ -24,7 +25,8 @@ def page(topic: str) -> str:
         near = difflib.get_close_matches(topic.lower(), names, n=1, cutoff=0.0)
         nearest = f" (nearest: {near[0]})" if near else ""
         raise Refusal(f"the manual has no topic {clean_line(topic, 40)!r}{nearest}; it has: {', '.join(names)}")
-    return (_FOLDER / f"{topic.lower()}.txt").read_text(encoding="utf-8").rstrip()
+    text = (_FOLDER / f"{topic.lower()}.txt").read_text(encoding="utf-8").rstrip()
+    return text.replace("{install keyring}", install_command("keyring"))
 
 
 def help(topic: str | None = None) -> int:

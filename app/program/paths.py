@@ -103,7 +103,11 @@ def _platform_directory(kind: str) -> Path | None:
     return path if path.is_absolute() else None
 
 
-_RUN = "import sys; sys.path[0] = {root!r}; import runpy; runpy.run_module({name!r}, None, '__main__', True)"
+# Under PYTHONSAFEPATH the first place is not the current directory.
+_RUN = (
+    "import sys; sys.path[: not getattr(sys.flags, 'safe_path', False)] = [{root!r}];"
+    " import runpy; runpy.run_module({name!r}, None, '__main__', True)"
+)
 
 
 def own_module(name: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import os
 import socket
@@ -16,7 +15,6 @@ from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
 
-NEEDED = ("starlette", "uvicorn", "h11")
 KEY_VARIABLE = "JALOPY_API_KEY"
 LEAST_KEY_CHARS, MOST_KEY_CHARS = 16, 512
 _MOST_NAME_CHARS = 100
@@ -43,10 +41,6 @@ def serve(
         Refusal: something is missing, or an option is wrong.
         OSError: the address cannot be used.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        cure = "python -m pip install starlette 'uvicorn<0.55'"
-        raise Refusal(f"jalopy serve: {' and '.join(missing)} not installed ({cure})", exit_codes.UNSUPPORTED)
     api_key = _api_key(api_key_file)
     if not is_loopback(host) and not api_key:
         why = "can be reached from other machines: that needs an API key"

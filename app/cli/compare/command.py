@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from app.chat import opening as engine_access
 from app.cli.bench import spread, versions
 from app.cli.compare import peer_side
 from app.program import exit_codes
+from app.program.installing import install_command
 from app.program.paths import own_module
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import built_in_settings, override
@@ -116,7 +118,9 @@ def ask_peer(options: CompareOptions, job: Job) -> Answer:
     if answer is not None:
         return answer
     if code == peer_side.NOT_INSTALLED:
-        cure = "pip install llama-cpp-python, or name the Python that has it: --peer-python PATH"
+        name = "llama-cpp-python"
+        install = f"{shlex.quote(python)} -m pip install {name}" if options.peer_python else install_command(name)
+        cure = f"{install}, or name the Python that has it: --peer-python PATH"
         raise Refusal(f"jalopy compare: {python} has no llama-cpp-python ({cure})", exit_codes.UNSUPPORTED)
     if code == peer_side.TOO_OLD:
         raise Refusal(f"jalopy compare: llama-cpp-python {complaint} (update it)", exit_codes.UNSUPPORTED)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.documents import convert, read
-from app.documents.convert import docx_text, html_text, pdf_text
+from app.documents import convert, read, word
+from app.documents.pdf import pdf_text
 from app.documents.read import KINDS, read_documents, referred, split_wanted
+from app.documents.web_page import html_text
+from app.documents.word import docx_text
 from app.program.refusals import Refusal
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -70,7 +72,7 @@ def test_a_word_document_may_neither_explode_nor_declare_entities(monkeypatch: p
     bomb = "<!DOCTYPE d [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
     with pytest.raises(Refusal, match="declares entities"):
         docx_text(docx("<w:p><w:t>&b;</w:t></w:p>", bomb))
-    monkeypatch.setattr(convert, "MAX_SOURCE_BYTES", 1 << 20)
+    monkeypatch.setattr(word, "MAX_SOURCE_BYTES", 1 << 20)
     with pytest.raises(Refusal, match="unpacks to more than 1 MiB"):
         docx_text(docx("<w:p/>" * 200_000))
 

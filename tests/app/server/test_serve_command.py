@@ -138,15 +138,6 @@ def test_an_address_in_use_is_refused_in_one_line() -> None:
     assert "choose another" in err
 
 
-def test_without_its_packages_it_says_what_to_install(tmp_path: Path) -> None:
-    hides = "import sys, importlib.util as u\nf = u.find_spec\n"
-    hides += "u.find_spec = lambda n, *a: None if n in ('starlette', 'uvicorn') else f(n, *a)\n"
-    (tmp_path / "sitecustomize.py").write_text(hides)
-    code, err = ended("starter", PYTHONPATH=str(tmp_path))
-    assert (code, err.count("\n")) == (exit_codes.UNSUPPORTED, 1)
-    assert "starlette and uvicorn not installed (python -m pip install" in err
-
-
 def test_the_rest_of_the_program_never_imports_them() -> None:
     code = "import sys, app.cli.dispatch, app.cli.run, app.server.command; print('starlette' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)

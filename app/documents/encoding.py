@@ -1,0 +1,229 @@
+"""Bytes to text, whoever wrote them: by a mark, by their shape, by what the file says of itself, by a detector.
+
+An answer is checked before it is believed: a text in the wrong encoding has letters of two alphabets in one word.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import re
+import unicodedata
+from collections.abc import Iterator
+from itertools import pairwise
+
+from app.program.refusals import Refusal
+
+_MARKS = (
+    (b"\xff\xfe\0\0", "utf-32"),
+    (b"\0\0\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+    (b"\x84\x31\x95\x33", "gb18030"),
+)
+_NAMES = """
+cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp874 cp932 cp949 cp437 cp737 cp775 cp850 cp852 cp855
+cp857 cp858 cp860 cp861 cp862 cp863 cp865 cp866 cp869 cp1125 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6
+iso8859-7 iso8859-8 iso8859-10 iso8859-13 iso8859-14 iso8859-15 iso8859-16 koi8-r koi8-u mac-roman mac-cyrillic
+mac-greek mac-latin2 mac-turkish mac-iceland big5 big5hkscs gb18030 euc_jp euc_jis_2004 euc_kr johab shift_jis_2004
+iso2022_jp iso2022_jp_2 iso2022_kr hz kz1048 ptcp154 tis-620
+"""
+_OLD = frozenset(_NAMES.split())
+"""Python's names of what a text may be in. Its other codecs are none of text, or may take long."""
+_MEANT = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "ansinew": "cp1252",
+    "latin9": "iso8859-15",
+    "applemac": "mac-roman",
+}
+"""What is meant by a name: browsers read so too."""
+_SAID = re.compile(
+    rb"(?:charset|encoding|coding)\s*[=:]?\s*\\?[\"']?\s*([A-Za-z][\w.:-]{1,30})|\[([a-z]\w{1,20})\]\{inputenc\}", re.I
+)
+_SAID_BYTES = 4096
+_SAMPLE_BYTES = 1 << 16
+_LEAST_CUT_BYTES = 16
+"""Fewer of them are whole characters, or no text."""
+_FEW_WORDS = 4
+"""Fewer tell a detector nothing: with more letters of ASCII than others, they are Western."""
+_ISO_2022 = re.compile(rb"\x1b\$(?:[@AB]|\([CD]|\)C)")
+_CONTROL = re.compile(rb"\0+|[\x01-\x07\x0e-\x1a\x1c-\x1f\x7f]")
+_SIGNS = frozenset(
+    b"\x80\x82\x84\x85\x8b\x91\x92\x93\x94\x95\x96\x97\x99\x9b\xa0\xa2\xa3\xa5\xa7\xa9\xab\xae\xb0\xb1\xb7\xbb"
+)
+"""Quotes, dashes, the euro and other signs of windows-1252 that a text has which is in English otherwise."""
+_WITHIN_WORDS = frozenset(b"\x92\x96\x97\xa0\xb7")
+"""Apostrophe, dashes, space and dot."""
+_WORD = re.compile("[^\\W\\d_]+(?:[\x80-\u036f\u0e00-\u0e7f\u2000-\u2bff]+[^\\W\\d_]+)*")
+"""Letters, and what is no letter between them."""
+_MISPLACED = re.compile("[ςךםןףץ](?=[^\\W\\d_])")
+"""Letters that only end a word."""
+_EAST_ASIA = frozenset(("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HALFWIDTH", "FULLWIDTH", "IDEOGRAPHIC"))
+
+
+def decoded(raw: bytes, shown: str) -> str:
+    """Return the text of bytes, its lines ended by newlines. Raises Refusal: it cannot be told, or they are none."""
+    text = _marked(raw) or _unmarked(raw)
+    if text is None:
+        raise Refusal(f"{shown}: is not a text file")
+    if not text and raw:
+        raise Refusal(f"{shown}: is in an encoding that cannot be told (save it as UTF-8)")
+    return re.sub(r"\r\n?|\x85", "\n", text.replace("\0", ""))
+
+
+def _marked(raw: bytes) -> str | None:
+    for mark, encoding in _MARKS:
+        if raw.startswith(mark):
+            text = _mostly(raw, encoding)
+            if text is not None:
+                return text.removeprefix("\ufeff")
+    return None
+
+
+def _unmarked(raw: bytes) -> str | None:
+    """Return the text; "" if it is in an unknown encoding, None if it is none."""
+    raw = raw.removeprefix(codecs.BOM_UTF8)
+    text = _utf_8(raw)
+    if text is None and b"\0" in raw:
+        text = _wide(raw)
+    if text is not None:
+        return text
+    controls = _CONTROL.findall(raw)
+    if 50 * len(controls) > len(raw):
+        return None
+    return _said(raw) or _detected(raw)
+
+
+def _utf_8(raw: bytes) -> str | None:
+    """Return UTF-8, or what is so but for a few bytes: logs are cut anywhere, and written by several programs."""
+    if 10 * len(re.findall(rb"\0+", raw)) > len(raw):
+        return None
+    if _ISO_2022.search(raw):  # in bytes of ASCII
+        for encoding in ("iso2022_jp_2", "iso2022_kr"):
+            text = _strict(raw, encoding)
+            if text is not None and not text.isascii():
+                return text
+    text = raw.decode("utf-8", "replace")
+    n_wrong = text.count("\ufffd")
+    if n_wrong == 0 or _strict(raw, "utf-8") is not None:
+        return text
+    n_right = len(re.findall(r"[^\x00-\x7f\ufffd]", text))
+    return text if n_right >= 8 * n_wrong or (n_right and n_wrong == 1 and text[-1] == "\ufffd") else None
+
+
+def _wide(raw: bytes) -> str | None:
+    """Return UTF-16 or UTF-32 without a mark, the one with more characters of ASCII; both have some in each text."""
+    best, most = None, 0
+    for encoding in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
+        unit = 4 if "32" in encoding else 2
+        if len(raw) % unit and len(raw) < _LEAST_CUT_BYTES:
+            continue
+        sample = raw[: min(len(raw), _SAMPLE_BYTES) // unit * unit]
+        text = _strict(sample, encoding) or _strict(sample[:-2], encoding)  # half of a pair, perhaps
+        if text is None:
+            continue
+        n_strange = sum(unicodedata.category(one) in ("Cc", "Cn", "Co") and one not in "\t\n\r\f\x1b" for one in text)
+        n_usual = len(re.findall(r"[\t\n\r -~\u3000-\u3002]", text))
+        if n_usual > most and 50 * n_strange <= len(text):
+            best, most = encoding, n_usual
+    return _mostly(raw, best) if best else None
+
+
+def _said(raw: bytes) -> str | None:
+    """Return the text in the encoding that the file's beginning names."""
+    for match in _SAID.finditer(raw[:_SAID_BYTES]):
+        encoding = _python_name((match[1] or match[2]).decode("ascii"))
+        text = _mostly(raw, encoding) if encoding in _OLD else None  # it is not UTF-8
+        if text is not None:
+            return text
+    return None
+
+
+def _detected(raw: bytes) -> str:
+    """Return the text in the likeliest encoding in which it makes sense; "" where there is none."""
+    found = dict.fromkeys(one for one in raw.split() if not one.isascii())
+    words = b" ".join(found)[:_SAMPLE_BYTES]
+    if _has_signs_only(words):
+        return raw.decode("cp1252", "replace")
+    n_letters, n_high = len(re.findall(rb"[A-Za-z]", words)), len(re.findall(rb"[\x80-\xff]", words))
+    western = ("cp1252",) if len(found) < _FEW_WORDS and n_letters > n_high else ()
+    for encoding in (*western, *_likely(words)):
+        text = _mostly(raw, encoding)
+        if text is not None and _makes_sense(words.decode(encoding, "replace")):
+            return text
+    return raw.decode("cp1252", "replace") if 5 * n_high <= len(words) else ""
+
+
+def _has_signs_only(words: bytes) -> bool:
+    """Whether everything outside ASCII is a sign of windows-1252 that stands where such a sign may."""
+    padded = b" " + words + b" "
+    for match in re.finditer(rb"[\x80-\xff]", padded):
+        byte, at = match[0][0], match.start()
+        is_in_word = padded[at - 1 : at].isalpha() and padded[at + 1 : at + 2].isalpha()
+        if byte not in _SIGNS or (is_in_word and byte not in _WITHIN_WORDS):
+            return False
+    return True
+
+
+def _likely(words: bytes) -> Iterator[str]:
+    import chardet  # a tenth of a second, which files in UTF-8 need not pay
+
+    eras = chardet.EncodingEra.ALL ^ chardet.EncodingEra.MAINFRAME
+    for found in chardet.detect_all(words, encoding_era=eras):
+        encoding = _python_name(found["encoding"] or "")
+        if encoding in _OLD:
+            yield encoding
+
+
+def _makes_sense(text: str) -> bool:
+    """Whether no word has letters of two alphabets, or a sign between its letters, but for one in fifty."""
+    words = [word for word in _WORD.findall(text) if not word.isascii()]
+    n_wrong = sum(not _is_word(word) for word in words)
+    return 50 * n_wrong <= len(words) and not re.search("[\x80-\x9f\ufffd]", text)
+
+
+def _is_word(word: str) -> bool:
+    if any(not one.isalpha() and one not in "’‘'·‐-–—" and unicodedata.category(one)[0] != "M" for one in word):
+        return False
+    if _MISPLACED.search(word) or any(a.islower() and b.isupper() for a, b in pairwise(word)):
+        return False
+    alphabets = {_alphabet(one) for one in word if one.isalpha()}
+    return len(alphabets) <= 1 or alphabets <= _EAST_ASIA
+
+
+def _alphabet(letter: str) -> str:
+    return unicodedata.name(letter, "unknown").split(" ")[0]
+
+
+def _python_name(said: str) -> str:
+    """Return Python's name of an encoding, as it is meant; "" for an unknown one."""
+    said = _MEANT.get(said.lower(), said)
+    for form in (said, said.replace("-", "")):
+        with contextlib.suppress(LookupError, ValueError):
+            name = codecs.lookup(form).name
+            return _MEANT.get(name, name)
+    return ""
+
+
+def _strict(raw: bytes, encoding: str) -> str | None:
+    try:
+        return raw.decode(encoding)
+    except UnicodeError:
+        return None
+
+
+def _mostly(raw: bytes, encoding: str) -> str | None:
+    """Return the text if at most one of two hundred characters is wrong, or the last one, which may be cut."""
+    text = _strict(raw, encoding)
+    if text is None:
+        text = raw.decode(encoding, "replace")
+        n_wrong = text.count("\ufffd")
+        if 200 * n_wrong > len(text) and not (n_wrong == 1 and text[-1] == "\ufffd" and len(text) > 1):
+            return None
+    return text

@@ -1,0 +1,156 @@
+"""What a reader of a Word document sees: its words, notes, headers and comments, with its changes accepted.
+
+Parts are found as Word finds them, by the relations between them.
+"""
+
+from __future__ import annotations
+
+import email
+import io
+import posixpath
+import re
+import zipfile
+from typing import BinaryIO
+from urllib.parse import unquote
+
+from app.documents.text_file import MAX_SOURCE_BYTES, BoundedText
+from app.documents.web_page import html_text
+from app.documents.word_story import Attributes, Numbers, Story, parse_part
+from app.program.refusals import Refusal
+
+_COMPOUND = b"\xd0\xcf\x11\xe0"
+"""Files of Word 97 begin so, and those with a password."""
+
+
+class _Archive:
+    """The parts of a document, by their names; together they unpack to so much at most."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self._room = MAX_SOURCE_BYTES
+        self._infos = {self._plain(info.filename): info for info in archive.infolist()}
+
+    def __contains__(self, name: str) -> bool:
+        return self._plain(name) in self._infos
+
+    def read(self, name: str) -> bytes:
+        """Return a part. Raises Refusal: it is too large."""
+        with self._archive.open(self._infos[self._plain(name)]) as part:
+            raw = part.read(self._room + 1)
+        self._room -= len(raw)
+        if self._room < 0:
+            raise Refusal(f"unpacks to more than {MAX_SOURCE_BYTES >> 20} MiB")
+        return raw
+
+    def related(self, name: str) -> list[tuple[str, str, str]]:
+        """Return the parts that one refers to; of "" the whole document's: id, last word of the relation, name."""
+        folder, base = posixpath.split(name)
+        rels = posixpath.join(folder, "_rels", f"{base}.rels")
+        found = []
+
+        def begin(element: str, attributes: Attributes) -> None:
+            if element == "Relationship" and attributes.get("TargetMode") != "External":
+                target = unquote(attributes.get("Target", "")).replace("\\", "/")
+                place = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+                found.append((attributes.get("Id", ""), attributes.get("Type", "").rpartition("/")[2], place))
+
+        if rels in self:
+            parse_part(self.read(rels), begin)
+        return [one for one in found if one[2] in self]
+
+    def named(self, pattern: str) -> list[str]:
+        """Return the names that fit a pattern."""
+        return sorted(name for name in self._infos if re.fullmatch(pattern, name))
+
+    @staticmethod
+    def _plain(name: str) -> str:
+        return name.replace("\\", "/").lstrip("/").lower()
+
+
+def docx_text(file: BinaryIO) -> str:
+    """Return the words of a document, a line for each paragraph."""
+    if file.read(len(_COMPOUND)) == _COMPOUND:
+        is_locked = "EncryptedPackage".encode("utf-16-le") in file.read(MAX_SOURCE_BYTES)
+        raise Refusal(
+            "is locked by a password (save it without)" if is_locked else "is an old Word file (save it as DOCX)"
+        )
+    with zipfile.ZipFile(file) as opened:
+        if any(info.flag_bits & 1 for info in opened.infolist()):
+            raise Refusal("is locked by a password (save it without)")
+        return _Document(_Archive(opened)).read()
+
+
+class _Document:
+    """All parts of a document that hold words."""
+
+    def __init__(self, archive: _Archive) -> None:
+        self._archive = archive
+        self._main = self._main_part()
+        self._related = archive.related(self._main)
+        self._text = BoundedText()
+
+    def read(self) -> str:
+        """Return what is read: headers, body, notes, comments, footers."""
+        numbers: Numbers = {}
+        self._margins("header")
+        Story(self._text, numbers, self._chunk).read(self._archive.read(self._main))
+        for kind in ("footnotes", "endnotes", "comments"):
+            for part in self._parts(kind):
+                Story(self._text, numbers, self._chunk, kind).read(self._archive.read(part))
+        self._margins("footer")
+        return self._text.joined()
+
+    def _main_part(self) -> str:
+        parts = [place for _, kind, place in self._archive.related("") if kind == "officeDocument"]
+        if not parts and "[Content_Types].xml" in self._archive:
+            parts = _main_by_type(self._archive)
+        parts = parts or self._archive.named(r"word/document\d*\.xml")
+        if not parts:
+            raise Refusal("is not a Word document")
+        return parts[0]
+
+    def _parts(self, kind: str) -> list[str]:
+        related = [place for _, relation, place in self._related if relation == kind]
+        folder = re.escape(posixpath.dirname(self._main).lower())
+        return list(dict.fromkeys(related)) or self._archive.named(rf"{folder}/{kind}\d*\.xml")
+
+    def _margins(self, kind: str) -> None:
+        """Add headers or footers, each once, if there is more in them than the number of a page."""
+        seen = set()
+        for part in self._parts(kind):
+            text = BoundedText()
+            Story(text, {}, self._chunk).read(self._archive.read(part))
+            words = text.joined().strip()
+            if words not in seen and any(one.isalpha() for one in words):
+                seen.add(words)
+                self._text.add(f"{words}\n")
+
+    def _chunk(self, relation: str) -> str:
+        """Return the text of a page that stands in the document as it was written elsewhere."""
+        place = next((place for one, _, place in self._related if one == relation), "")
+        raw = self._archive.read(place) if place else b""
+        if raw.lstrip()[:13].lower() == b"mime-version:":
+            pages = [part for part in email.message_from_bytes(raw).walk() if part.get_content_subtype() == "html"]
+            content = pages[0].get_payload(decode=True) if pages else None
+            raw = content if isinstance(content, bytes) else b""
+        return html_text(io.BytesIO(raw)) if b"<" in raw and not raw.startswith(b"PK") else ""
+
+
+def _main_by_type(archive: _Archive) -> list[str]:
+    """Return the parts that are said to be a document's main one, whatever that may do."""
+    found = []
+
+    def begin(element: str, attributes: Attributes) -> None:
+        kind = attributes.get("ContentType", "").lower()
+        if element == "Override" and kind.endswith(
+            (
+                "document.main+xml",
+                "template.main+xml",
+                "document.macroenabled.main+xml",
+                "template.macroenabledtemplate.main+xml",
+            )
+        ):
+            found.append(attributes.get("PartName", "").lstrip("/"))
+
+    parse_part(archive.read("[Content_Types].xml"), begin)
+    return [one for one in found if one in archive]

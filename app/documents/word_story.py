@@ -1,0 +1,218 @@
+"""One part of a Word document: its elements to words.
+
+Of the names of ECMA-376 the local ones count, since it has two sets of namespaces; those of formulas begin with ``m:``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from xml.parsers import expat
+
+from app.documents.symbol_fonts import symbol
+from app.documents.text_file import BoundedText
+from app.program.refusals import Refusal
+
+Attributes = dict[str, str]
+Numbers = dict[tuple[str, str], int]
+"""Of notes, by the part that they stand in and their id; 0 where a change took the mark away."""
+
+_CHARACTERS = {
+    "tab": "\t",
+    "ptab": "\t",
+    "br": "\n",
+    "cr": "\n",
+    "noBreakHyphen": "-",
+    "txbxContent": "\n",
+    "m:num": "(",
+    "m:den": "/(",
+    "m:sup": "^(",
+    "m:sub": "_(",
+    "m:rad": "√",
+}
+"""Elements that stand for characters. A soft hyphen is seen only where a line ends."""
+_ENDS = {"m:num": ")", "m:den": ")", "m:sup": ")", "m:sub": ")"}
+_PROPERTIES = ("pPr", "tblPr", "tcPr", "trPr", "tblGrid", "sectPr", "sdtPr")
+_UNSHOWN = frozenset((*_PROPERTIES, "instrText", "delText", "delInstrText", "del", "moveFrom", "rt", "binData"))
+"""Elements whose words no reader sees: properties, codes of fields, what a change took away, how a word is spoken."""
+_NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
+_LISTED = {"footnote": "footnotes", "endnote": "endnotes", "comment": "comments"}
+
+
+class Story:
+    """Reads the words of one part into a text.
+
+    Args:
+        numbers: of notes; the body's marks give them, the notes' own parts use them.
+        chunk: returns the text of a page of another kind that stands in the document, by the id of its relation.
+        kind: of what the part is a list, where it is one.
+    """
+
+    def __init__(self, text: BoundedText, numbers: Numbers, chunk: Callable[[str], str], kind: str = "") -> None:
+        self._text, self._numbers, self._chunk, self._kind = text, numbers, chunk, kind
+        self._open: list[str] = []
+        self._hidden_at = 0
+        """How deep the outermost element is that is not shown; 0 for none."""
+        self._branches: list[tuple[int, bool]] = []
+        """Of open alternatives: letters before the present one, and whether one before it had some."""
+        self._results: list[bool] = []
+        """Of open fields: whether the result has begun."""
+        self._cells: list[int] = []
+        """Of open rows of tables."""
+        self._fences: list[list[str]] = []
+        self._n_letters = 0
+        self._is_run_hidden = self._is_joined = self._has_gap = False
+
+    def read(self, raw: bytes) -> None:
+        """Read the part."""
+        parse_part(raw, self._begin, self._end, self._letters)
+
+    def _begin(self, name: str, attributes: Attributes) -> None:
+        parent = self._open[-1] if self._open else ""
+        self._open.append(name)
+        if name == "del" and self._open[-3:-1] == ["pPr", "rPr"]:
+            self._is_joined = True
+        elif self._hidden_at:
+            if name in _NOTES:
+                self._numbers.setdefault((_NOTES[name], attributes.get("id", "")), 0)
+        elif name in _UNSHOWN or self._is_passed_over(name, attributes):
+            self._hidden_at = len(self._open)
+        elif name == "vanish" and parent == "rPr":
+            self._is_run_hidden = attributes.get("val") not in ("0", "false", "off")
+        elif name == "AlternateContent":
+            self._branches.append((0, False))
+        elif name == "Choice" or name == "Fallback":
+            self._branches[-1:] = [(self._n_letters, any(had for _, had in self._branches[-1:]))]
+        elif name == "fldChar":
+            self._field(attributes.get("fldCharType", ""))
+        elif name == "tr":
+            self._cells.append(0)
+        elif name == "tc" and self._cells:
+            self._text.add("\t" if self._cells[-1] else "")
+            self._cells[-1] += 1
+            self._has_gap = False
+        else:
+            self._add(self._character(name, parent, attributes))
+
+    def _is_passed_over(self, name: str, attributes: Attributes) -> bool:
+        """Whether an element is another version of what was read, or nothing that is read."""
+        if name in ("Choice", "Fallback"):
+            return bool(self._branches) and self._branches[-1][1]
+        if _LISTED.get(name, "") != self._kind or not self._kind:
+            return False
+        note = self._kind, attributes.get("id", "")
+        number = self._numbers.get(note)
+        if number == 0 or "eparator" in attributes.get("type", "") or attributes.get("type") == "continuationNotice":
+            return True
+        if self._kind == "comments":
+            self._text.add(f"[comment by {attributes.get('author', '?')}] ")
+        else:
+            self._text.add(f"[{number}] " if number else "")
+        return False
+
+    def _character(self, name: str, parent: str, attributes: Attributes) -> str:
+        """Return what an element stands for."""
+        if name in _NOTES:
+            note = _NOTES[name], attributes.get("id", "")
+            number = self._numbers.setdefault(note, 1 + max(self._numbers.values(), default=0))
+            return f"[{number}]"
+        if name == "sym":
+            return symbol(attributes.get("font", ""), attributes.get("char", ""))
+        if name == "altChunk":
+            return self._chunk(attributes.get("id", ""))
+        if name == "m:chr" and parent in ("m:naryPr", "m:accPr"):
+            return attributes.get("val", "")
+        if name == "m:d":
+            self._fences.append(["(", ")"])
+        elif name in ("m:begChr", "m:endChr") and self._fences:
+            self._fences[-1][name == "m:endChr"] = attributes.get("val", "")
+        elif name == "m:e" and parent == "m:d":
+            fence, self._fences[-1][0] = self._fences[-1][0], "|"
+            return fence
+        elif name == "m:e" and parent == "m:rad":
+            return "("
+        return _CHARACTERS.get(name, "")
+
+    def _end(self, name: str) -> None:
+        depth = len(self._open)
+        self._open.pop()
+        if self._hidden_at:
+            self._hidden_at = 0 if depth == self._hidden_at else self._hidden_at
+        elif name == "p":
+            self._end_paragraph()
+        elif name in ("r", "m:r"):
+            self._is_run_hidden = False
+        elif name == "AlternateContent":
+            self._branches.pop()
+        elif name in ("Choice", "Fallback"):
+            self._branches[-1:] = [(n_before, self._n_letters > n_before) for n_before, _ in self._branches[-1:]]
+        elif name == "tr":
+            self._cells.pop()
+            self._text.add("\n")
+            self._has_gap = False
+        elif name == "m:d":
+            self._add(self._fences.pop()[1])
+        elif name == "m:e" and self._open[-1:] == ["m:rad"]:
+            self._add(")")
+        else:
+            self._add(_ENDS.get(name, ""))
+
+    def _end_paragraph(self) -> None:
+        if self._cells and self._cells[-1]:
+            self._has_gap = not self._is_joined
+        elif not self._is_joined:
+            self._text.add("\n")
+        self._is_joined = False
+
+    def _field(self, kind: str) -> None:
+        if kind == "begin":
+            self._results.append(False)
+        elif kind == "separate":
+            self._results[-1:] = [True] * len(self._results[-1:])
+        elif kind == "end":
+            del self._results[-1:]
+
+    def _letters(self, letters: str) -> None:
+        if self._open and self._open[-1] in ("t", "m:t"):
+            self._add(letters)
+
+    def _add(self, words: str) -> None:
+        if not words or self._hidden_at or self._is_run_hidden or not all(self._results):
+            return
+        self._text.add(f" {words}" if self._has_gap else words)
+        self._has_gap = False
+        self._n_letters += not words.isspace()
+
+
+def parse_part(
+    raw: bytes,
+    begin: Callable[[str, Attributes], None],
+    end: Callable[[str], None] | None = None,
+    letters: Callable[[str], None] | None = None,
+) -> None:
+    """Parse XML; names come without their namespaces.
+
+    Raises:
+        Refusal: it declares entities.
+        ExpatError: it is damaged.
+    """
+
+    def refuse_entity(*_: Any) -> None:
+        raise Refusal("declares entities, which no document needs")
+
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
+    parser.StartElementHandler = lambda name, given: begin(
+        _local(name), {key.rpartition(" ")[2]: given[key] for key in given}
+    )
+    if end is not None:
+        ended = end
+        parser.EndElementHandler = lambda name: ended(_local(name))
+    parser.CharacterDataHandler = letters
+    parser.EntityDeclHandler = refuse_entity
+    parser.Parse(raw, True)
+
+
+def _local(name: str) -> str:
+    space, _, local = name.rpartition(" ")
+    return f"m:{local}" if space.endswith("/math") else local

@@ -1,0 +1,177 @@
+import io
+import zipfile
+
+import pytest
+
+from app.documents.word import docx_text
+from app.program.refusals import Refusal
+
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+STRICT = "http://purl.oclc.org/ooxml/officeDocument/relationships"
+SPACES = {
+    "w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+    "m": "http://schemas.openxmlformats.org/officeDocument/2006/math",
+    "r": OFFICE,
+    "mc": "http://schemas.openxmlformats.org/markup-compatibility/2006",
+}
+
+
+def part(element: str, body: str) -> str:
+    spaces = " ".join(f'xmlns:{name}="{space}"' for name, space in SPACES.items())
+    return f"<w:{element} {spaces}>{body}</w:{element}>"
+
+
+def relations(kinds: dict[str, str], space: str = OFFICE) -> str:
+    rows = (f'<Relationship Id="r{n}" Type="{space}/{k}" Target="{t}"/>' for n, (k, t) in enumerate(kinds.items()))
+    return f'<Relationships xmlns="x">{"".join(rows)}</Relationships>'
+
+
+def read(body: str, main: str = "word/document.xml", **parts: str) -> str:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(main, part("document", f"<w:body>{body}</w:body>"))
+        for name, text in parts.items():
+            archive.writestr(name, text)
+    file.seek(0)
+    return docx_text(file)
+
+
+def p(words: str) -> str:
+    return f"<w:p>{r(words)}</w:p>"
+
+
+def r(words: str) -> str:
+    return f"<w:r><w:t>{words}</w:t></w:r>"
+
+
+@pytest.mark.parametrize(
+    ("target", "space"),
+    [("word/document2.xml", OFFICE), ("/word/document2.xml", STRICT), ("word\\Document2.xml", OFFICE)],
+)
+def test_the_main_part_is_where_the_package_says(target: str, space: str) -> None:
+    rels = {"_rels/.rels": relations({"officeDocument": target}, space)}
+    assert read(p("yes"), "word/document2.xml", **rels) == "yes\n"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
+        "application/vnd.ms-word.document.macroEnabled.main+xml",
+        "application/vnd.ms-word.template.macroEnabledTemplate.main+xml",
+    ],
+)
+def test_without_relations_the_types_tell_the_main_part(kind: str) -> None:
+    types = f'<Types xmlns="x"><Override PartName="/odd/main.xml" ContentType="{kind}"/></Types>'
+    assert read(p("yes"), "odd/main.xml", **{"[Content_Types].xml": types}) == "yes\n"
+
+
+def test_one_of_several_alternatives_is_read() -> None:
+    def boxed(*branches: str) -> str:
+        return f"<w:p>{r('a')}<mc:AlternateContent>{''.join(branches)}</mc:AlternateContent>{r('z')}</w:p>"
+
+    words, none = r("b"), "<w:drawing/>"
+    assert read(boxed(f"<mc:Choice>{words}</mc:Choice>", f"<mc:Fallback>{words}</mc:Fallback>")) == "abz\n"
+    assert read(boxed(f"<mc:Choice>{none}</mc:Choice>", f"<mc:Fallback>{words}</mc:Fallback>")) == "abz\n"
+    twice = f"<mc:Choice>{words}</mc:Choice>" * 2
+    assert read(boxed(twice, f"<mc:Fallback>{words}</mc:Fallback>")) == "abz\n"
+
+
+@pytest.mark.parametrize(
+    ("element", "text"),
+    [
+        ("<w:tab/>", "\t"),
+        ("<w:ptab/>", "\t"),
+        ("<w:br/>", "\n"),
+        ("<w:cr/>", "\n"),
+        ("<w:noBreakHyphen/>", "-"),
+        ("<w:softHyphen/>", ""),
+        ('<w:sym w:font="Symbol" w:char="F061"/>', "α"),
+        ('<w:sym w:font="Wingdings" w:char="F0FC"/>', "✓"),
+        ('<w:sym w:font="Nobody" w:char="F0FC"/>', "□"),
+        ('<w:sym w:font="Arial" w:char="2014"/>', "—"),
+    ],
+)
+def test_an_element_that_stands_for_a_character_is_one(element: str, text: str) -> None:
+    tabs = '<w:pPr><w:tabs><w:tab w:val="left"/></w:tabs></w:pPr>'
+    assert read(f"<w:p>{tabs}{r('a')}<w:r>{element}</w:r>{r('z')}</w:p>") == f"a{text}z\n"
+
+
+def test_changes_are_accepted() -> None:
+    gone = f"<w:del><w:r><w:delText>no</w:delText><w:t>no</w:t></w:r></w:del><w:moveFrom>{r('no')}</w:moveFrom>"
+    assert read(f"<w:p>{gone}<w:ins>{r('new')}</w:ins><w:moveTo>{r(' here')}</w:moveTo></w:p>") == "new here\n"
+    joined = "<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr>" + r("one ") + "</w:p>"
+    assert read(joined + p("line")) == "one line\n"
+
+
+def test_fields_show_their_results_and_hidden_words_nothing() -> None:
+    mark = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'.format
+    inner = f"{mark('begin')}<w:r><w:instrText>X</w:instrText></w:r>{mark('separate')}{r('no')}{mark('end')}"
+    field = f"{mark('begin')}{inner}{mark('separate')}{r('result')}{mark('end')}"
+    simple = f'<w:fldSimple w:instr="PAGE">{r("3")}</w:fldSimple><w:hyperlink>{r(" link")}</w:hyperlink>'
+    hidden = (
+        "<w:r><w:rPr><w:vanish/></w:rPr><w:t>no</w:t></w:r><w:r><w:rPr><w:vanish w:val='0'/></w:rPr><w:t>!</w:t></w:r>"
+    )
+    assert read(f"<w:p>{field} {simple}{hidden}</w:p>") == "result3 link!\n"
+
+
+def test_a_table_is_a_line_for_each_row() -> None:
+    def row(*cells: str) -> str:
+        return f"<w:tr>{''.join(f'<w:tc>{cell}</w:tc>' for cell in cells)}</w:tr>"
+
+    table = f"<w:tbl>{row(p('a') + p('b'), p(''), p('c'))}{row(p('d'), p('e'), p('f'))}</w:tbl>"
+    assert read(table + p("z")) == "a b\t\tc\nd\te\tf\nz\n"
+
+
+def test_notes_headers_and_comments_are_read_where_they_belong() -> None:
+    marks = '<w:r><w:endnoteReference w:id="5"/></w:r><w:del><w:r><w:footnoteReference w:id="3"/></w:r></w:del>'
+    body = f'<w:p>{r("text")}<w:r><w:footnoteReference w:id="2"/></w:r>{marks}</w:p>'
+    notes = (
+        f'<w:footnote w:id="0" w:type="separator">{p("no")}</w:footnote><w:footnote w:id="2">{p("foot")}</w:footnote>'
+    )
+    gone = f'<w:footnote w:id="3">{p("no")}</w:footnote>'
+    text = read(
+        body,
+        **{
+            "word/footnotes.xml": part("footnotes", notes + gone),
+            "word/endnotes.xml": part("endnotes", f'<w:endnote w:id="5">{p("end")}</w:endnote>'),
+            "word/comments.xml": part("comments", f'<w:comment w:id="0" w:author="A. B.">{p("why?")}</w:comment>'),
+            "word/header1.xml": part("hdr", p("Letterhead")),
+            "word/header2.xml": part("hdr", p("Letterhead")),
+            "word/footer1.xml": part("ftr", p("17")),
+        },
+    )
+    assert text == "Letterhead\ntext[1][2]\n[1] foot\n[2] end\n[comment by A. B.] why?\n"
+
+
+def test_formulas_keep_their_signs() -> None:
+    def t(words: str) -> str:
+        return f"<m:r><m:t>{words}</m:t></m:r>"
+
+    fraction = f"<m:f><m:num>{t('a')}</m:num><m:den>{t('b')}</m:den></m:f>"
+    fence = f'<m:d><m:dPr><m:begChr m:val="["/><m:endChr m:val="]"/></m:dPr><m:e>{t("c")}</m:e></m:d>'
+    power = f"<m:sSup><m:e>{t('x')}</m:e><m:sup>{t('2')}</m:sup></m:sSup><m:rad><m:e>{t('y')}</m:e></m:rad>"
+    assert read(f"<w:p><m:oMath>{fraction}{fence}{power}</m:oMath></w:p>") == "(a)/(b)[c]x^(2)√(y)\n"
+
+
+def test_a_page_that_stands_in_a_document_is_read() -> None:
+    rels = relations({"aFChunk": "chunk.mht"})
+    mht = "MIME-Version: 1.0\nContent-Type: text/html; charset=utf-8\n\n<p>chunk</p>"
+    parts = {"word/_rels/document.xml.rels": rels, "word/chunk.mht": mht}
+    assert "chunk" in read('<w:altChunk r:id="r0"/>', **parts)
+
+
+def test_what_is_locked_or_something_else_says_so() -> None:
+    old = b"\xd0\xcf\x11\xe0" + b"\0" * 99
+    with pytest.raises(Refusal, match="old Word file"):
+        docx_text(io.BytesIO(old))
+    with pytest.raises(Refusal, match="password"):
+        docx_text(io.BytesIO(old + "EncryptedPackage".encode("utf-16-le")))
+    with pytest.raises(Refusal, match="not a Word document"):
+        read("", "xl/workbook.xml")
+
+
+@pytest.mark.parametrize("body", ["</w:tbl>", "<w:tr/>", "<w:tc/>", "<mc:Choice/><mc:Fallback/>", "<m:endChr/>"])
+def test_elements_out_of_place_do_no_harm(body: str) -> None:
+    body = body if not body.startswith("</") else '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
+    assert read(body + p("yes")).strip() == "yes"
