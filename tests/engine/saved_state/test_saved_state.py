@@ -14,6 +14,7 @@ from engine import EngineError, Model, Sampling, Session
 from engine.cache.kv_types import KV_TYPES
 from engine.gguf.read import read_gguf
 from engine.saved_state import StateWriter, drop_stored, restorable, restore_state, stored_in, writer
+from engine.saved_state.fingerprint import PIECE_BYTES, PIECES, fingerprint_of
 from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
