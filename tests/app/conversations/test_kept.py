@@ -456,6 +456,8 @@ def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
         found = Store().read("000001").conversation.messages
         whole = [message for message in found if message.text == "".join(REPLY) and message.ending is Ending.COMPLETE]
         assert len(whole) >= answers, "every answer that was ended on the screen is whole on the disk"
+        begun = (written + rest).decode().rpartition("\n")[2]
+        assert not begun or found[-1].text.startswith(begun), "and what was shown of the next one is there, too"
         answers = len(whole)
 
 
