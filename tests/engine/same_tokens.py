@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,10 +21,11 @@ from engine.tokenizer import Tokenizer
 
 PEER = Path(__file__).with_name("same_tokens_peer.py")
 LEFT_OUT = "</s>"
-_WORDS = (
-    "the quick brown fox can't won't I'll 123 1234567 3.14 e-mail user@example.com naïve café Straße über дом 日本語 "
-    "한국어 العربية हिन्दी ไทย 👍🏽 👨‍👩‍👧 → ≤ ½ ﬁ ' \" `` ... --- ___ ### http://x.y/z?a=b&c=%20 C:\\dir"
-).split()
+_WORDS = re.findall(
+    r"\S+",
+    "the quick brown fox can't won't I'll 123 1234567 3.14 e-mail user@example.com naïve café Straße über дом 日本語 한국어 "
+    "العربية हिन्दी ไทย 👍🏽 👨\u200d👩\u200d👧 → ≤ ½ ﬁ ' \" `` ... --- ___ ### http://x.y/z?a=b&c=%20 C:\\dir",
+)
 _CODE = (
     "def f(x):\n    return x ** 2  # square\n", "for (int i = 0; i < n; ++i) {\n\tsum += a[i];\n}\n", "\r\n\r\n  \t\n",
     '{"key": [1, 2.5e-3, null], "a": "\\u00e9"}', "SELECT * FROM t WHERE a <> 'b';", "<div class='x'>&nbsp;</div>",
@@ -31,8 +33,8 @@ _CODE = (
 )  # fmt: skip
 _LOOKS_SPECIAL = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "<unk>", "<pad>", "<bos>", "<eos>", "<start_of_turn>",
-    "<end_of_turn>", "<0x0A>", "<0x00>", "[UNK]", "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|", "|>", "<unused1>",
-    "<repo_name>", "<file_sep>", "<|im_start|>system\n", "▁", "▁the", "Ġthe", "<mask>", "<table>",
+    "<end_of_turn>", "<0x0A>", "<0x00>", "[UNK]", "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|", "|>",
+    "<unused1>", "<repo_name>", "<file_sep>", "<|im_start|>system\n", "▁", "▁the", "Ġthe", "<mask>", "<table>",
 )  # fmt: skip
 
 
