@@ -23,8 +23,9 @@ PEER = Path(__file__).with_name("same_tokens_peer.py")
 LEFT_OUT = "</s>"
 _WORDS = re.findall(
     r"\S+",
-    "the quick brown fox can't won't I'll 123 1234567 3.14 e-mail user@example.com naïve café Straße über дом 日本語 한국어 "
-    "العربية हिन्दी ไทย 👍🏽 👨\u200d👩\u200d👧 → ≤ ½ ﬁ ' \" `` ... --- ___ ### http://x.y/z?a=b&c=%20 C:\\dir",
+    "the quick brown fox can't won't I'll 123 1234567 3.14 e-mail user@example.com naïve café Straße über дом "
+    "日本語 한국어 العربية हिन्दी ไทย 👍🏽 👨\u200d👩\u200d👧 → ≤ ½ ﬁ ' \" `` ... --- ___ ### "
+    "http://x.y/z?a=b&c=%20 C:\\dir",
 )
 _CODE = (
     "def f(x):\n    return x ** 2  # square\n", "for (int i = 0; i < n; ++i) {\n\tsum += a[i];\n}\n", "\r\n\r\n  \t\n",
