@@ -8,8 +8,11 @@ module imports numba's decorators.
 import hashlib
 import importlib.metadata
 import os
+import pickle
 import re
 import sys
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,7 +40,8 @@ _forget_debugging()
 
 import numba
 from numba import cfunc, njit, types
-from numba.core.caching import FunctionCache
+from numba.core import caching
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.runtime.nrt import rtsys
@@ -96,6 +100,73 @@ if CACHE_DIRECTORY is not None:
     # Set both: when a variable has changed since its import, numba reads all settings again and drops assigned ones.
     os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
 
+CHECKSUM_BYTES = 4
+DAMAGED_LOG = "damaged.log"
+"""File in the cache directory that names what was found damaged there, and compiled anew."""
+_MOST_LOG_BYTES = 1 << 16
+
+
+class DamagedCodeError(Exception):
+    """A file of the cache is not what was written under its name."""
+
+
+class _CheckedCacheFile(IndexDataCacheFile):  # type: ignore[misc]
+    """numba's files of one function, each behind a checksum of its name and content.
+
+    Damaged machine code would be linked and called: it ends the process, or computes something else.
+    """
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            stamp, overloads = pickle.loads(read_checked(Path(self._index_path)))
+        except FileNotFoundError:
+            return {}
+        return overloads if stamp == self._source_stamp else {}
+
+    def _save_index(self, overloads: dict[Any, str]) -> None:
+        self._save_checked(self._index_path, self._dump((self._source_stamp, overloads)))
+
+    def _load_data(self, name: str) -> Any:
+        return pickle.loads(read_checked(Path(self._data_path(name))))
+
+    def _save_data(self, name: str, data: Any) -> None:
+        self._save_checked(self._data_path(name), self._dump(data))
+
+    def _save_checked(self, path: str, content: bytes) -> None:
+        with self._open_for_write(path) as file:
+            file.write(_checksum_of(Path(path).name, content) + content)
+
+
+def read_checked(path: Path) -> bytes:
+    """Read a file of the cache.
+
+    Raises:
+        OSError: it cannot be read.
+        DamagedCodeError: its checksum does not fit; the log says so.
+    """
+    raw = path.read_bytes()
+    content = raw[CHECKSUM_BYTES:]
+    if raw[:CHECKSUM_BYTES] != _checksum_of(path.name, content):
+        _log_damage(path)
+        raise DamagedCodeError(path.name)
+    return content
+
+
+def _checksum_of(name: str, content: bytes) -> bytes:
+    """Return what stands before the content: a check against damage, not against whoever may write there."""
+    return zlib.crc32(content, zlib.crc32(name.encode())).to_bytes(CHECKSUM_BYTES, "little")
+
+
+def _log_damage(path: Path) -> None:
+    log = (CACHE_DIRECTORY or path.parent) / DAMAGED_LOG
+    with suppress(OSError):
+        if not log.exists() or log.stat().st_size < _MOST_LOG_BYTES:
+            with log.open("a") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {path.name} was damaged: compiled anew\n")
+
+
+caching.IndexDataCacheFile = _CheckedCacheFile
+
 _told: list[Callable[[], None]] = [lambda: None]
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
@@ -120,7 +191,7 @@ def _load_or_nothing(cache: Any, signature: Any, target: Any) -> Any:
     found = None
     try:
         found = _load(cache, signature, target)
-    except Exception:  # a file of zeros or half a pickle can raise anything
+    except Exception:  # a damaged file, or one that another version wrote
         with suppress(OSError):
             cache.flush()
     if found is None:

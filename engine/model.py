@@ -174,8 +174,7 @@ class Model:
         A replaced chat template is reported only after ``chat`` was called.
         """
         template = self.chat_template if "chat_template" in self.__dict__ else None
-        lines = self.tokenizer.notice, template.notice if template is not None else None
-        found = [line for line in lines if line]
+        found = [*self.tokenizer.notices, *filter(None, [template.notice if template is not None else None])]
         jit = sys.modules.get("engine.jit")
         if jit is not None and jit.CACHE_DIRECTORY is None:
             found.append(

@@ -238,17 +238,23 @@ class Session:
         return np.stack(rows)
 
     def prefill(
-        self, ids: Sequence[int], on_progress: PrefillProgress | None = None, turns: Collection[int] = ()
+        self,
+        ids: Sequence[int],
+        on_progress: PrefillProgress | None = None,
+        turns: Collection[int] = (),
+        n_replied: int = 0,
     ) -> Prefilled:
         """Make the cache hold exactly ``ids``, computing only the tokens behind the longest common prefix.
 
         If layers cannot go back to the end of that prefix, they go back further and more is computed. The last token
-        is always computed, for its logits.
+        is always computed, for its logits: to the bit as the first time, so that the same prompt has the same answer.
+        So a prompt's tokens are computed by the kernels of blocks, however few they are, and a reply's by decode's.
 
         Args:
             ids: token ids of the whole prompt, one to ``n_ctx``.
             on_progress: called with (tokens done, tokens in all) of the computed part after every block.
             turns: numbers of tokens before which messages begin or end: recurrent layers will be able to go back there.
+            n_replied: tokens at the end that are the beginning of a reply, which is gone on with.
 
         Raises:
             EngineError: the same errors as ``feed``.
@@ -260,7 +266,7 @@ class Session:
         reused = self.truncate(self._shared(ids))
         if self._has_answered or any(0 <= turn - reused < FEWEST_BETWEEN_TURNS for turn in turns):
             self.memory.mark()
-        self._feed(ids[reused:], False, on_progress, turns)
+        self._feed(ids[reused:], False, on_progress, turns, is_prompt=len(ids) - reused > n_replied)
         return Prefilled(reused, len(ids) - reused, time.monotonic() - start)
 
     def reusable(self, ids: Sequence[int]) -> int:
@@ -600,7 +606,12 @@ class Session:
         self.model.refuse_changed_file()
 
     def _feed(
-        self, ids: Sequence[int], every: bool, on_progress: PrefillProgress | None, turns: Collection[int] = ()
+        self,
+        ids: Sequence[int],
+        every: bool,
+        on_progress: PrefillProgress | None,
+        turns: Collection[int] = (),
+        is_prompt: bool = False,
     ) -> Logits:
         checked = self._check_ids(ids)
         length = len(self._tokens)
@@ -610,7 +621,7 @@ class Session:
             while done < len(checked):
                 columns = self._pipeline.columns_at(len(self._tokens))
                 upto = min(done + columns, self._next_turn(turns, length + len(checked)) - length)
-                rows += self._feed_block(checked[done:upto], every, upto >= len(checked))
+                rows += self._feed_block(checked[done:upto], every, upto >= len(checked), is_prompt)
                 done = len(self._tokens) - length
                 if done < len(checked) and len(self._tokens) in turns:
                     self.memory.mark()
@@ -628,18 +639,19 @@ class Session:
             (turn for turn in behind if turn - self.memory.kept_before(turn) >= FEWEST_BETWEEN_TURNS), default=end
         )
 
-    def _feed_block(self, ids: list[int], every: bool, ends: bool) -> list[Logits]:
+    def _feed_block(self, ids: list[int], every: bool, ends: bool, is_prompt: bool) -> list[Logits]:
         """Compute one block; the length grows only when all of it is done.
 
         Args:
             every: return the logits of all tokens.
             ends: return those of the last token, which the blocks of a prompt but its last do without.
+            is_prompt: use the kernels of blocks for few tokens, too.
         """
         pos = len(self._tokens)
         self.memory.extend(pos + len(ids))
-        is_few = len(ids) <= FEW_UP_TO
+        is_few = len(ids) <= FEW_UP_TO and not is_prompt
         n_threads = self.model.threads if is_few else self.model.prefill_threads
-        if len(ids) == 1:
+        if len(ids) == 1 and not is_prompt:
             self._run(self._pipeline.decode(ids[0], pos, n_threads))
             rows = [self._finite_logits()]
         elif is_few and every:

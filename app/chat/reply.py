@@ -239,7 +239,8 @@ class Reply:
     def _read_and_generate(self) -> Generator[str, None, str]:
         """Yield the text and return why the reply ended."""
         if not self._cancelled.is_set():
-            prefilled = self.session.prefill(self.prompt_ids, on_progress=self._note_progress, turns=self.turns)
+            how = {"on_progress": self._note_progress, "turns": self.turns, "n_replied": len(self.after)}
+            prefilled = self.session.prefill(self.prompt_ids, **how)
             self.meter.reused_tokens, self.meter.read_tokens = prefilled.reused, prefilled.fed
             self.meter.prefill_s = prefilled.seconds
         while not self._cancelled.is_set():
@@ -254,7 +255,7 @@ class Reply:
             self.ids += ids
             self._pieces.append(text)
             yield text
-            self.session.prefill(held)
+            self.session.prefill(held, n_replied=len(self.after) + len(self.ids))
         return "cancelled"
 
     def _generate(self) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import takewhile
 
 from app.chat import events
 from app.chat.bridge import EngineBridge
@@ -23,9 +24,15 @@ from app.tuning.threads_in_use import ThreadsInUse
 
 EndOfTurn = events.GenerationFinished | events.GenerationFailed | events.PromptStopped | events.PromptRefused
 
+SHOWN = TextEvent | events.PieceGenerated
+"""Events whose text is shown."""
 LOOK_S = 0.1
 """A stop is seen, and progress looked at, this often."""
 SAVE_PERIOD_S = 1.5
+LEAST_SAVED_APART_S = 0.05
+"""What comes within this time is stored, and then shown, together."""
+WRITING_PATIENCE_S = 2.0
+"""Limit on the wait for a disk that does not answer; then text is shown that a kill would lose."""
 SAVING_PATIENCE_S = 10.0
 HURRIED_PATIENCE_S = 1.0
 """Limit where a signal ends the program, whose exit code must come within two seconds."""
@@ -72,6 +79,8 @@ class Talk:
         self._is_joining = False
         """Whether the running turn's message goes with an unanswered one, and it is not known yet that both fit."""
         self._saved_s = 0.0
+        self._n_stored = 0
+        """The first events of those that came which are taken in and stored already."""
         self.bridge.start()
 
     # ---- models and conversations
@@ -224,8 +233,12 @@ class Talk:
                 event = self._came.popleft()
                 if is_refused and self.turns.ask_without_joined():
                     event = events.UnansweredLeftOut()
+                elif self._n_stored:
+                    self._n_stored -= 1
                 else:
                     self._take_in(event)
+                    if isinstance(event, SHOWN) and self.store is not None:
+                        self._store_text()
                 yield event
         finally:
             if self._is_busy:
@@ -236,8 +249,7 @@ class Talk:
             self._is_stop_wanted = False
             self.bridge.cancel()
         self.bridge.arrived.wait(LOOK_S)
-        # Counts of reading ahead are not needed here, and may arrive at any time.
-        self._came += [event for event in self.bridge.drain() if not isinstance(event, events.PromptCounted)]
+        self._drain()
         self._watch(self.bridge.status)
         if not self.bridge.is_alive and not self._came:
             raise RuntimeError("the engine's thread has ended")
@@ -245,6 +257,22 @@ class Talk:
         if now_s - self._saved_s >= SAVE_PERIOD_S:
             self._saved_s = now_s
             self.turns.save_partial()
+
+    def _drain(self) -> None:
+        # Counts of reading ahead are not needed here, and may arrive at any time.
+        self._came += [event for event in self.bridge.drain() if not isinstance(event, events.PromptCounted)]
+
+    def _store_text(self) -> None:
+        """Store the reply as far as it came, so that nothing is shown which a kill would lose."""
+        if (early_s := LEAST_SAVED_APART_S - (time.monotonic() - self._saved_s)) > 0:
+            time.sleep(early_s)
+            self._drain()
+        for event in takewhile(lambda event: isinstance(event, SHOWN), self._came):
+            self._take_in(event)
+            self._n_stored += 1
+        self._saved_s = time.monotonic()
+        self.turns.save_partial()
+        self.turns.journal.wait_written(WRITING_PATIENCE_S)
 
     def _take_in(self, event: events.Event) -> None:
         """Keep the conversation true to what has happened; whoever shows the event shows what is saved."""

@@ -211,6 +211,10 @@ class Journal:
         """Wait until all is saved; False if that takes longer, or fails where nothing waits for room on the disk."""
         return self._keeper is None or self._keeper.settle(patience_s, waits_for_room)
 
+    def wait_written(self, patience_s: float) -> bool:
+        """Wait until all outlives a kill of the program; False if that takes too long, or fails."""
+        return self._keeper is None or self._keeper.wait_written(patience_s)
+
     def close(self, patience_s: float) -> str:
         """Save what is not saved and end; returns why that failed, or ""."""
         keepers = [keeper for keeper in (self._keeper, *self._former) if keeper is not None]

@@ -105,6 +105,17 @@ class Keeper:
                 self._condition.wait(left_s)
         return True
 
+    def wait_written(self, patience_s: float) -> bool:
+        """Wait until all outlives a kill of this process; False if that takes too long, or cannot be written now."""
+        give_up_s = time.monotonic() + patience_s
+        with self._condition:
+            while len(self._lines) > self._n_written:
+                left_s = give_up_s - time.monotonic()
+                if left_s <= 0 or self._is_over or self.trouble:
+                    return False
+                self._condition.wait(left_s)
+        return True
+
     # ---- the keeper's thread
 
     def _run(self) -> None:
@@ -164,6 +175,7 @@ class Keeper:
                 if not self._n_written:
                     self._unsynced_s = time.monotonic()
                 self._n_written = len(taken)
+                self._condition.notify_all()
         is_due = time.monotonic() - self._unsynced_s >= SYNC_S
         if is_ending or is_due or any(line.is_durable for line in taken):
             if self._needs_directories:

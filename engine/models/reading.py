@@ -23,7 +23,6 @@ MAX_DIM = 1 << 20
 MAX_HEADS = 1 << 10
 MAX_HEAD_DIM = 1 << 10
 MAX_CONTEXT_LENGTH = 1 << 30
-MAX_VOCAB_SIZE = 1 << 21
 MAX_EXPERTS, MAX_USED = 1 << 10, 64
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
@@ -309,7 +308,7 @@ def norm_eps(read: Hyperparameters, name: str) -> float:
 
 
 def vocab_size(read: Hyperparameters) -> int:
-    """Length of the list of tokens, which a key may state too."""
+    """Length of the list of tokens; a key that states another one is ignored, as llama.cpp does."""
     key = "tokenizer.ggml.tokens"
     tokens = read.metadata.get(key)
     if tokens is None:
@@ -318,9 +317,6 @@ def vocab_size(read: Hyperparameters) -> int:
         raise read.fail(f"{key} is not an array of strings")
     if not len(tokens):
         raise read.fail(f"{key} is empty")
-    declared = read.integer("vocab_size", 1, MAX_VOCAB_SIZE, default=len(tokens))
-    if declared != len(tokens):
-        raise read.fail(f"{read.key('vocab_size')} is {declared} but {key} has {len(tokens)} entries")
     return len(tokens)
 
 

@@ -35,6 +35,11 @@ _TOOL = {
     "function": {"name": _TOOL_NEEDLE, "description": "", "parameters": {"type": "object", "properties": {}}},
 }
 _BY_DEFAULT = ThinkingMode()
+_PRINTS_NOTHING = "does not print the messages"
+_MAY_BE_THE_FORM = (_PRINTS_NOTHING, "fails: ")
+"""Faults of templates that want their variables in another form; what exceeds limits is not tried again."""
+_OTHER_FORMS: tuple[tuple[list[str] | None, bool], ...] = ((None, True), ([], False), ([], True))
+"""Tools, and whether content is a list of parts: templates made for tools alone loop over them."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,8 @@ class ChatTemplate:
         self._owns_process = process is None
         self._notice: str | None = None
         self._supports_system = True
+        self._wants_parts = False
+        """Whether content is a list of parts; a template that takes text as well gets text."""
         self._tools: list[str] | None = None
         self._switches: dict[ThinkingMode, _Switch] = {}
         self._probed = False
@@ -230,7 +237,7 @@ class ChatTemplate:
             source = self._tools_source or source
         variables = {
             **(switches or {}),
-            "messages": [_as_template_sees(message, self._calls) for message in messages],
+            "messages": [_as_template_sees(message, self._calls, self._wants_parts) for message in messages],
             "add_generation_prompt": add_generation_prompt,
             "tools": list(tools) or self._tools,
             "documents": None,
@@ -268,9 +275,10 @@ class ChatTemplate:
         if self.source is None:
             return
         reason = self._why_unusable()
-        if reason:
-            self._tools = []  # templates made for tools alone loop over them
-            reason = reason if self._why_unusable() else None
+        for tools, wants_parts in _OTHER_FORMS:
+            if reason and reason.startswith(_MAY_BE_THE_FORM):
+                self._tools, self._wants_parts = tools, wants_parts
+                reason = reason if self._why_unusable() else None
         if reason:
             self._fall_back(reason)
             return
@@ -287,7 +295,8 @@ class ChatTemplate:
             text = self._render([_PROBE], True, None)
         except TemplateError as error:
             return str(error)
-        return None if _USER_NEEDLE in text else "does not print the messages"
+        prints = _USER_NEEDLE in text and f"'{_USER_NEEDLE}'" not in text  # and not as Python writes a list
+        return None if prints else _PRINTS_NOTHING
 
     def _fall_back(self, reason: str) -> None:
         self.source = None
@@ -297,7 +306,7 @@ class ChatTemplate:
         self.close()
 
 
-def _as_template_sees(message: Mapping[str, Any], how: _Calls | None) -> dict[str, Any]:
+def _as_template_sees(message: Mapping[str, Any], how: _Calls | None, wants_parts: bool) -> dict[str, Any]:
     """Return a message with thought and answer apart where it consists of channels, and its calls as is usual."""
     role, content = message["role"], message["content"]
     seen: dict[str, Any] = {"role": role, "content": content}
@@ -316,6 +325,8 @@ def _as_template_sees(message: Mapping[str, Any], how: _Calls | None) -> dict[st
         seen["tool_calls"] = [_call_seen(call, has_text) for call in calls]
     if role == "tool":
         seen |= {"name": message.get("name", ""), "tool_call_id": message.get("tool_call_id", "")}
+    if wants_parts:
+        seen["content"] = [{"type": "text", "text": seen["content"]}]
     return seen
 
 

@@ -50,7 +50,7 @@ class Tokenizer:
         end_ids: ids of all tokens that end a turn or a text.
         add_bos: whether the model wants ``bos_id`` in front of a text.
         add_eos: whether the model wants ``eos_id`` behind a text.
-        notice: one line for the user if the file does not name its pre-tokenizer, else None.
+        notices: lines for the user on what the file does not say, or says wrongly.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -64,7 +64,9 @@ class Tokenizer:
         self.end_ids = vocabulary.end_ids
         self.add_bos = vocabulary.add_bos
         self.add_eos = vocabulary.add_eos
-        self.notice = _GUESSED.format(vocabulary.file_name) if vocabulary.is_pre_guessed else None
+        self.notices = [_GUESSED.format(vocabulary.file_name)] if vocabulary.is_pre_guessed else []
+        if vocabulary.ignored:
+            self.notices.append(f"{vocabulary.file_name}: {'; '.join(vocabulary.ignored)} (counts as missing)")
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> "Tokenizer":
@@ -98,7 +100,7 @@ class Tokenizer:
         return cls(read_vocabulary(metadata, file_name))
 
     def check(self) -> None:
-        """Run the checks that are too slow for every start; ``encode`` reports such a fault when text runs into it.
+        """Run the check that is too slow for every start.
 
         Raises:
             TokenizerError: the result of a merge is not a token.
@@ -122,9 +124,6 @@ class Tokenizer:
             bos: put the begin-of-text token in front, if the vocabulary has one. None does what the vocabulary asks
                 for, and then also appends the end-of-text token if it asks for that.
             special: recognise control tokens spelled in the text. False for text from a user: it stays text.
-
-        Raises:
-            TokenizerError: the text runs into a damaged merge.
         """
         wants_bos = self.add_bos if bos is None else bos
         ids = [self.bos_id] if wants_bos and self.bos_id is not None else []
@@ -186,7 +185,8 @@ class Tokenizer:
                 name = self._vocabulary.file_name
                 raise TokenizerError(f"{name}: token {token_id} is outside the vocabulary of {self.vocab_size} tokens")
             hidden = self._vocabulary.types[token_id] in _WITHOUT_TEXT
-            raw = self._bytes[token_id] = b"" if hidden else self._model.token_bytes(token_id)
+            known = b"" if hidden else self._vocabulary.without_text.get(token_id)
+            raw = self._bytes[token_id] = self._model.token_bytes(token_id) if known is None else known
         return raw
 
     def stream(self, spelled: Collection[int] = ()) -> TextStream:

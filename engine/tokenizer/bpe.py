@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from engine.tokenizer.merging import merge_symbols
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
-from engine.tokenizer.vocabulary import TokenType, Vocabulary, no_token
+from engine.tokenizer.vocabulary import TokenType, Vocabulary
 from engine.tokenizer.words import WordCache
 
 
@@ -35,10 +35,8 @@ class ByteLevelBpe:
     def encode(self, text: str) -> list[int]:
         """Ids of text without special tokens.
 
-        Bytes without a token become the unknown token, or nothing if the vocabulary has none.
-
-        Raises:
-            TokenizerError: a merge result is not a token.
+        Bytes without a token are left out, as llama.cpp does: the unknown token of such vocabularies is often one that
+        ends a text, and no text becomes that.
         """
         if self._ranks is None:
             self._prepare()
@@ -68,15 +66,11 @@ class ByteLevelBpe:
         whole = self._ids.get(spelled)
         if whole is not None and (self._ignore_merges or len(spelled) == 1):
             return [whole]
+        ids = self._ids
         symbols = merge_symbols(list(spelled), self._ranks or {}, " ")
-        found = (self._id_of(symbol) for symbol in symbols)
-        return [token_id for token_id in found if token_id is not None]
-
-    def _id_of(self, symbol: str) -> int | None:
-        token_id = self._ids.get(symbol)
-        if token_id is None and len(symbol) > 1:
-            raise no_token(self._vocabulary, symbol)
-        return self._vocabulary.unknown_id if token_id is None else token_id
+        if any(symbol not in ids for symbol in symbols):  # a merge without a token, or a byte without one
+            symbols = [part for symbol in symbols for part in ([symbol] if symbol in ids else symbol) if part in ids]
+        return [ids[symbol] for symbol in symbols]
 
 
 def tables_of(vocabulary: Vocabulary) -> tuple[dict[str, int], dict[str, int]]:

@@ -7,7 +7,7 @@ from engine.tokenizer.bpe import tables_of
 from engine.tokenizer.merging import merge_symbols
 from engine.tokenizer.pretokenize import splitter
 from engine.tokenizer.spm import SPACE, SPACE_INSIDE, WORDS, spaced_bytes
-from engine.tokenizer.vocabulary import Vocabulary, no_token
+from engine.tokenizer.vocabulary import Vocabulary
 from engine.tokenizer.words import WordCache
 
 
@@ -25,11 +25,7 @@ class CharacterBpe:
     def encode(self, text: str) -> list[int]:
         """Ids of text without special tokens.
 
-        A character without a token becomes its UTF-8 bytes' tokens, or the unknown token where the vocabulary has no
-        byte tokens.
-
-        Raises:
-            TokenizerError: a merge result is not a token.
+        A character without a token becomes its UTF-8 bytes' tokens; bytes without one are left out, as llama.cpp does.
         """
         if self._ranks is None:
             self._ids, self._ranks = tables_of(self._vocabulary)
@@ -50,13 +46,10 @@ class CharacterBpe:
             return [self._ids[word]]
         ids: list[int] = []
         for symbol in merge_symbols(list(word), self._ranks or {}, " "):
-            token_id = self._ids.get(symbol)
-            if token_id is not None:
-                ids.append(token_id)
-            elif len(symbol) > 1:
-                raise no_token(self._vocabulary, symbol)
-            elif self._byte_ids:
-                ids += [self._byte_ids[byte] for byte in symbol.encode()]
-            elif self._vocabulary.unknown_id is not None:
-                ids.append(self._vocabulary.unknown_id)
+            for part in [symbol] if symbol in self._ids else symbol:  # the result of a merge may be no token
+                token_id = self._ids.get(part)
+                if token_id is not None:
+                    ids.append(token_id)
+                else:
+                    ids += [self._byte_ids[byte] for byte in part.encode() if byte in self._byte_ids]
         return ids

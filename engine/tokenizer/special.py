@@ -33,10 +33,9 @@ class SpecialTokens:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        texts = vocabulary.texts
         self._rstrip_ids = vocabulary.rstrip_ids
-        self.control = _longest_first({texts[i]: i for i in vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN)})
-        self._user_defined = {texts[i]: i for i in vocabulary.ids_of(TokenType.USER_DEFINED)}
+        self.control = _longest_first(_spelled(vocabulary, TokenType.CONTROL, TokenType.UNKNOWN))
+        self._user_defined = _spelled(vocabulary, TokenType.USER_DEFINED)
         self._with_control = _longest_first(self.control | self._user_defined)
         self._user_defined = _longest_first(self._user_defined)
 
@@ -89,6 +88,10 @@ class SpecialTokens:
             while end < len(text) and text[end] in _C_SPACES:
                 end += 1
         return end
+
+
+def _spelled(vocabulary: Vocabulary, *types: TokenType) -> dict[str, int]:
+    return {vocabulary.texts[i]: i for i in vocabulary.ids_of(*types) if i not in vocabulary.without_text}
 
 
 def spelled_in(text: str, tokens: dict[str, int]) -> dict[str, int]:

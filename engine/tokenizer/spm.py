@@ -26,6 +26,9 @@ class SentencePieceBpe:
         self._ranks: dict[str, int] | None = None
         self._ids: dict[str, int] = {}
         self._byte_ids: dict[int, int] = {}
+        unknown_id = vocabulary.unknown_id
+        is_harmless = unknown_id is not None and vocabulary.types[unknown_id] == TokenType.UNKNOWN
+        self._unknown_id = unknown_id if is_harmless and unknown_id not in vocabulary.end_ids else None
         self._words_are_apart = False
         self._words = WordCache(self._encode_word)
 
@@ -33,7 +36,7 @@ class SentencePieceBpe:
         """Ids of text without special tokens.
 
         A character without a token becomes its UTF-8 bytes' tokens, or one unknown token where the vocabulary has no
-        byte tokens.
+        byte tokens; but text never becomes a token that ends a text.
         """
         if self._ranks is None:
             self._prepare()
@@ -68,9 +71,9 @@ class SentencePieceBpe:
             if token_id is not None:
                 ids.append(token_id)
             elif self._byte_ids:
-                ids += [self._byte_ids[byte] for byte in symbol.encode()]
-            elif self._vocabulary.unknown_id is not None:
-                ids.append(self._vocabulary.unknown_id)
+                ids += [self._byte_ids[byte] for byte in symbol.encode() if byte in self._byte_ids]
+            elif self._unknown_id is not None:
+                ids.append(self._unknown_id)
         return ids
 
 

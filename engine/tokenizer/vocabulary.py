@@ -6,7 +6,7 @@ Reads the ``tokenizer.ggml.*`` keys; does not encode text. All values come from 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -17,7 +17,7 @@ from engine.gguf.strings import StringArray, joined
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, resolve_pre_tokenizer
 
 PREFIX = "tokenizer.ggml."
-DAMAGED = "the vocabulary is damaged, download or convert the model again"
+WRONGLY_MADE = "the file was made wrongly: look for another one of this model"
 
 MAX_TOKEN_CHARS = 1 << 16
 """Limit on a token's length in characters; tokens in use have a few hundred bytes at most."""
@@ -72,15 +72,17 @@ class Vocabulary:
         file_name: for messages.
         model: ``llama`` (SentencePiece-style), ``gpt2`` (byte-level BPE) or ``gemma4`` (BPE on characters).
         pre: name in ``PRE_TOKENIZERS``; SentencePiece does not use it.
-        texts: (vocab_size,) the token texts as the file spells them.
-        ids: text to id.
+        texts: (vocab_size,) the token texts as the file spells them, U+FFFD for what is not UTF-8.
+        ids: text to id; of several tokens with one text the last, as in llama.cpp.
         types: (vocab_size,) one :class:`TokenType` per token.
         scores: (vocab_size,) float32, or None for BPE by merges.
         merges: ``left right`` pairs, the earlier the stronger; empty for ``llama``.
         byte_values: id to byte, for tokens that stand for one raw byte.
+        without_text: id to bytes, for tokens that no text is cut into: they are empty or not UTF-8.
         end_ids: tokens that end a turn or a text.
         rstrip_ids: special tokens that swallow the white space behind them.
         is_pre_guessed: True if neither the file nor its architecture names the pre-tokenizer.
+        ignored: what of the file does not count, in a few words each.
     """
 
     file_name: str
@@ -101,6 +103,8 @@ class Vocabulary:
     end_ids: frozenset[int]
     rstrip_ids: frozenset[int] = frozenset()
     is_pre_guessed: bool = False
+    without_text: Mapping[int, bytes] = field(default_factory=dict)
+    ignored: Sequence[str] = ()
 
     def ids_of(self, *types: TokenType) -> list[int]:
         """Ids of all tokens of the given types, ascending."""
@@ -115,7 +119,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
     """
     fields = _Fields(metadata, file_name)
     model, pre = kind_of_vocabulary(metadata, file_name)
-    texts, ids = _read_tokens(fields)
+    texts, ids, without_text = _read_tokens(fields)
     default_ids = {"bos": 1, "eos": 2, "unknown": 0} if model == "llama" else {}
     bos_id, eos_id, unknown_id, eot_id, eom_id = (
         fields.token_id(f"{name}_token_id", len(texts), default_ids.get(name))
@@ -134,7 +138,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         types=bytes(types),
         scores=_read_scores(fields, len(texts)) if model == "llama" else None,
         merges=_read_merges(fields) if model != "llama" else [],
-        byte_values=_read_byte_tokens(fields, texts, types),
+        byte_values=_read_byte_tokens(texts, types),
         bos_id=bos_id,
         eos_id=eos_id,
         unknown_id=unknown_id,
@@ -144,6 +148,8 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         end_ids=frozenset(end_ids),
         rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
         is_pre_guessed=model == "gpt2" and pre == "default" and fields.get("pre") is None,
+        without_text=without_text,
+        ignored=fields.ignored,
     )
 
 
@@ -174,8 +180,9 @@ class _Fields:
     def __init__(self, metadata: Mapping[str, Any], file_name: str) -> None:
         self._metadata = metadata
         self._file_name = file_name
+        self.ignored: list[str] = []
 
-    def error(self, name: str, found: str, advice: str = DAMAGED) -> TokenizerError:
+    def error(self, name: str, found: str, advice: str = WRONGLY_MADE) -> TokenizerError:
         return TokenizerError(f"{self._file_name}: {PREFIX}{name} {found} ({advice})")
 
     def get(self, name: str) -> Any:
@@ -194,19 +201,19 @@ class _Fields:
         value = self.get(name)
         if value is None:
             return default
-        if not isinstance(value, bool | np.bool_):
+        if not isinstance(value, bool | np.bool_ | int | np.integer):
             raise self.error(name, f"is a {type(value).__name__}, not a boolean")
         return bool(value)
 
     def token_id(self, name: str, vocab_size: int, default: int | None) -> int | None:
         value = self.get(name)
-        if value is None:
-            return default if default is not None and default < vocab_size else None
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
             raise self.error(name, f"is a {type(value).__name__}, not a whole number")
-        if not 0 <= value < vocab_size:
-            raise self.error(name, f"is {value}, but there are {vocab_size} tokens")
-        return int(value)
+        if value is not None and 0 <= value < vocab_size:
+            return int(value)
+        if value is not None:  # 4294967295 is the -1 of a converter that found none
+            self.ignored.append(f"{PREFIX}{name} is {value}, but there are {vocab_size} tokens")
+        return default if default is not None and default < vocab_size else None
 
     def byte_strings(self, name: str) -> Sequence[bytes]:
         value = self.get(name)
@@ -214,24 +221,7 @@ class _Fields:
             raise self.error(name, "is missing")
         if not isinstance(value, StringArray) and not (isinstance(value, list) and set(map(type, value)) <= {bytes}):
             raise self.error(name, f"is a {type(value).__name__}, not an array of strings")
-        if not len(value):
-            raise self.error(name, "is empty")
         return value
-
-    def decode(self, name: str, items: Sequence[bytes], text: bytes) -> list[str]:
-        """Decode all items at once: one by one takes three times as long for a whole vocabulary.
-
-        Args:
-            name: the field, for errors.
-            items: the entries, none of them empty; only used to find a broken one.
-            text: the entries, possibly without some characters, with newlines between.
-        """
-        try:
-            texts = text.decode().split("\n")
-            return texts if len(texts) == len(items) else [item.decode() for item in items]
-        except UnicodeDecodeError:
-            bad = next(i for i, item in enumerate(items) if not _is_utf8(item))
-            raise self.error(name, f"entry {bad} is not UTF-8") from None
 
     def numbers(self, name: str, kinds: str, length: int) -> np.ndarray | None:
         value = self.get(name)
@@ -240,35 +230,46 @@ class _Fields:
         if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in kinds:
             found = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
             raise self.error(name, f"has the wrong type ({found})")
-        if len(value) != length:
+        if len(value) < length:
             raise self.error(name, f"has {len(value)} entries for {length} tokens")
-        return value
+        return value[:length]
 
 
-def _is_utf8(raw: bytes) -> bool:
+def _decoded(items: Sequence[bytes]) -> tuple[list[str], bool]:
+    """Decode all strings at once: one by one takes three times as long for a whole vocabulary.
+
+    Returns:
+        The texts, with U+FFFD for what is not UTF-8, and whether there was such.
+    """
+    together = joined(items)
     try:
-        raw.decode()
+        texts, is_utf8 = together.decode().split("\n"), True
     except UnicodeDecodeError:
-        return False
-    return True
+        texts, is_utf8 = together.decode("utf-8", "replace").split("\n"), False
+    return texts if len(texts) == len(items) else [item.decode("utf-8", "replace") for item in items], is_utf8
 
 
-def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int]]:
+def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int], dict[int, bytes]]:
+    """Return the texts, their ids, and the bytes of tokens that no text is cut into."""
     raw = fields.byte_strings("tokens")
-    texts = fields.decode("tokens", raw, joined(raw))
+    if not len(raw):
+        raise fields.error("tokens", "is empty")
+    texts, is_utf8 = _decoded(raw)
+    longest = max(range(len(texts)), key=lambda i: len(texts[i]))
+    if len(texts[longest]) > MAX_TOKEN_CHARS:
+        raise fields.error("tokens", f"entry {longest} has {len(texts[longest])} characters, over {MAX_TOKEN_CHARS}")
+    if "\0" in "".join(texts):  # llama.cpp reads them as strings that a NUL ends
+        texts = [text.split("\0", 1)[0] for text in texts]
     ids = dict(zip(texts, range(len(texts)), strict=True))
+    without_text = {}
     if "" in ids:
-        raise fields.error("tokens", f"entry {texts.index('')} is empty")
-    if len(ids) != len(texts):
-        twice = next(i for i, text in enumerate(texts) if ids[text] != i)
-        raise fields.error("tokens", f"entries {twice} and {ids[texts[twice]]} are the same")
-    longest = max(texts, key=len)
-    if len(longest) > MAX_TOKEN_CHARS:
-        raise fields.error("tokens", f"entry {ids[longest]} has {len(longest)} characters, over {MAX_TOKEN_CHARS}")
-    if "\0" in "".join(texts):
-        nul = next(i for i, text in enumerate(texts) if "\0" in text)
-        raise fields.error("tokens", f"entry {nul} holds a NUL character")
-    return texts, ids
+        without_text = {i: b"" for i, text in enumerate(texts) if not text}
+    if not is_utf8:
+        bad = (i for i, text in enumerate(texts) if "\ufffd" in text)
+        without_text |= {i: raw[i] for i in bad if raw[i] != texts[i].encode()}
+    for i in without_text:
+        ids.pop(texts[i], None)
+    return texts, ids, without_text
 
 
 def _read_types(
@@ -277,10 +278,8 @@ def _read_types(
     """Return the token types; if the file has none, those that its other fields imply."""
     values = fields.numbers("token_type", "iu", len(texts))
     if values is not None:
-        bad = np.flatnonzero((values < TokenType.UNDEFINED) | (values > TokenType.BYTE))
-        if len(bad):
-            raise fields.error("token_type", f"entry {bad[0]} is {values[bad[0]]}, not one of 0 to 6")
-        return bytearray(values.astype(np.uint8).tobytes())
+        is_known = (values >= TokenType.UNDEFINED) & (values <= TokenType.BYTE)
+        return bytearray(np.where(is_known, values, TokenType.UNDEFINED).astype(np.uint8).tobytes())
     types = bytearray([TokenType.NORMAL]) * len(texts)
     if model != "gpt2":
         for token_id, text in enumerate(texts):
@@ -295,23 +294,22 @@ def _read_types(
 
 
 def _read_scores(fields: _Fields, length: int) -> np.ndarray:
-    scores = fields.numbers("scores", "f", length)
+    """Return the scores; all zero where there are none, as in llama.cpp, and the lowest for what is no number."""
+    scores = fields.numbers("scores", "fiu", length)
     if scores is None:
-        raise fields.error("scores", "is missing")
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if len(bad):
-        raise fields.error("scores", f"entry {bad[0]} is {scores[bad[0]]}")
-    return scores
+        return np.zeros(length, np.float32)
+    return np.where(np.isnan(scores), -np.inf, scores).astype(np.float32)
 
 
 def _read_merges(fields: _Fields) -> list[str]:
-    """Return the pairs. ``check_merges`` and encoding check that each result is a token."""
-    merges = fields.byte_strings("merges")
-    lines = joined(merges)
-    broken = _first_broken_pair(lines, merges)
-    if broken is not None:
-        raise fields.error("merges", f"entry {broken} is not two texts with one space between")
-    return fields.decode("merges", merges, lines)
+    """Return the pairs; entries that are none are left out, since they merge nothing.
+
+    Encoding takes the characters by themselves where a result is no token.
+    """
+    merges: Sequence[bytes] = fields.byte_strings("merges")
+    if not _are_pairs(joined(merges), len(merges)):
+        merges = [merge for merge in merges if _PAIR.fullmatch(merge)]
+    return _decoded(merges)[0] if len(merges) else []
 
 
 def check_merges(vocabulary: Vocabulary) -> None:
@@ -323,44 +321,38 @@ def check_merges(vocabulary: Vocabulary) -> None:
     results = (merge.replace(" ", "") for merge in vocabulary.merges)
     bad = next((result for result in results if result not in vocabulary.ids), None)
     if bad is not None:
-        raise no_token(vocabulary, bad)
+        found = f"merges make '{shown(bad)}', which is no token"
+        raise TokenizerError(f"{vocabulary.file_name}: {PREFIX}{found} ({WRONGLY_MADE})")
 
 
-def no_token(vocabulary: Vocabulary, text: str) -> TokenizerError:
-    """Return the error for the result of a merge that is not a token."""
-    return TokenizerError(f"{vocabulary.file_name}: {PREFIX}merges make '{shown(text)}', which is no token ({DAMAGED})")
+def _are_pairs(text: bytes, n_merges: int) -> bool:
+    """Whether all merges are certainly two texts with one space between.
 
-
-def _first_broken_pair(text: bytes, merges: Sequence[bytes]) -> int | None:
-    """Return the index of the first merge that is not two texts with one space between; None if all are.
-
-    Runs over hundreds of thousands of merges at every start, so it compares the positions of separators and examines
-    single merges only if those differ, as for merges of newlines.
+    Runs over hundreds of thousands of merges at every start, so it compares the positions of separators. Merges of
+    newlines have to be looked at one by one.
 
     Args:
         text: the merges with newlines between.
-        merges: the same, one by one.
+        n_merges: their number.
     """
     raw = np.frombuffer(text, np.uint8)
     ends = np.append(np.flatnonzero(raw == ord("\n")), len(raw))
     spaces = np.flatnonzero(raw == ord(" "))
     starts = np.concatenate(([0], ends[:-1] + 1))
-    if len(ends) == len(spaces) == len(merges) and bool(((starts < spaces) & (spaces + 1 < ends)).all()):
-        return None
-    return next((i for i, merge in enumerate(merges) if not _PAIR.fullmatch(merge)), None)
+    if not len(ends) == len(spaces) == n_merges:
+        return False
+    return bool(((starts < spaces) & (spaces + 1 < ends)).all())
 
 
-def _read_byte_tokens(fields: _Fields, texts: list[str], types: bytearray) -> dict[int, int]:
-    """Ids of the tokens that stand for one byte: all 256 bytes, or none (a vocabulary of plain characters)."""
+def _read_byte_tokens(texts: list[str], types: bytearray) -> dict[int, int]:
+    """Return the bytes of tokens that stand for one; those spelled otherwise become ordinary tokens."""
     byte_values = {}
     for at in _ids_of(bytes(types), (TokenType.BYTE,)):
         match = _BYTE_TEXT.fullmatch(texts[at])
         if match is None:
-            raise fields.error("tokens", f"entry {at} is a byte token but not written as <0x00> to <0xFF>")
-        byte_values[at] = int(match[1], 16)
-    missing = set(range(256)) - set(byte_values.values())
-    if byte_values and missing:
-        raise fields.error("tokens", f"lacks the byte token <0x{min(missing):02X}>")
+            types[at] = TokenType.NORMAL
+        else:
+            byte_values[at] = int(match[1], 16)
     return byte_values
 
 

@@ -580,6 +580,7 @@ class FakeSession:
         ids: Iterable[int],
         on_progress: Callable[[int, int], None] | None = None,
         turns: Collection[int] = (),
+        n_replied: int = 0,
     ) -> Prefilled:
         """Keep the longest common prefix and take in the rest."""
         wanted = list(ids)

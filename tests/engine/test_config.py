@@ -168,8 +168,11 @@ BAD_VALUES: dict[str, tuple[Any, ...]] = {
     "rope.scaling.type": ("yam", "long", "\x1b[2J", 3),
     "rope.scaling.factor": (NAN, 0.0, -2.0, "2"),
     "context_length": (0, 2**32 - 1, "128", (-1, I32)),
-    "vocab_size": (0, 1, 10**6, "300"),
 }  # fmt: skip
+
+
+def test_a_vocabulary_size_that_disagrees_with_the_tokens_is_ignored(tmp_path: Path) -> None:
+    check(broken(tmp_path, lambda t: t.set("llama.vocab_size", 4000)))
 
 
 @pytest.mark.parametrize("key", ["general.type", "llama.attention.causal"])

@@ -106,14 +106,24 @@ def full(*_):
     raise OSError(28, "No space left on device")
 """
 _DAMAGED = r"""
+def zeroed(raw):
+    return raw[: len(raw) // 2] + b"\0" * 512 + raw[len(raw) // 2 + 512 :]
+
+
+def of_another_version(raw):  # without a checksum
+    return raw[jit.CHECKSUM_BYTES :]
+
+
+harms = zeroed, of_another_version, lambda raw: b""
 for kind in "nbi", "nbc":
-    for harm in b"", b"\0" * 400, b"\x80\x05half a pickle":
+    for harm in harms:
         files = [*jit.CACHE_DIRECTORY.rglob(f"*.{kind}")]
         assert files
-        for file in files:
-            file.write_bytes(harm)
+        for file, content in [(file, harm(file.read_bytes())) for file in files]:
+            file.write_bytes(content)
         assert compiles(), (kind, harm)
         assert not compiles(), (kind, harm)
+assert "was damaged" in (jit.CACHE_DIRECTORY / jit.DAMAGED_LOG).read_text()
 """
 _FULL = """
 for at, name in (
@@ -132,6 +142,26 @@ for at, name in (
 assert compiles()
 assert not compiles()
 """
+
+
+def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "CACHE_DIRECTORY", tmp_path)
+    file = tmp_path / "kernel.1.nbc"
+    content = b"machine code" * 5
+    sound = jit._checksum_of(file.name, content) + content
+    file.write_bytes(sound)
+    assert jit.read_checked(file) == content
+    flipped = [
+        bytes([*sound[:at], sound[at] ^ 1 << bit, *sound[at + 1 :]]) for at in range(len(sound)) for bit in range(8)
+    ]
+    for harmed in [*flipped, *(sound[:n] for n in range(len(sound)))]:
+        file.write_bytes(harmed)
+        with pytest.raises(jit.DamagedCodeError):
+            jit.read_checked(file)
+    other = tmp_path / "other.1.nbc"
+    other.write_bytes(sound)  # whole, but of another function
+    with pytest.raises(jit.DamagedCodeError):
+        jit.read_checked(other)
 
 
 def test_a_damaged_cache_costs_a_compilation_and_is_mended(cache: Path) -> None:

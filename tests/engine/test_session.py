@@ -51,6 +51,44 @@ def test_prefill_of_what_is_there_already_still_has_logits(model: Model) -> None
     assert len(list(session.generate(Sampling.greedy(), max_tokens=2))) == 2
 
 
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ4_NL"])
+def test_a_prompt_sent_again_ends_with_the_same_bits_whatever_is_cached(kind: str, tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.model("llama", kind, context_length=256).write(tmp_path / "m.gguf"), threads=2)
+    _ask_again(model, np.random.default_rng(1).integers(3, 200, 41).tolist())
+    model.close()
+
+
+@pytest.mark.parametrize("architecture", ["gemma3", "qwen3moe", "lfm2", "qwen35", "falcon-h1", "deepseek2"])
+def test_a_prompt_sent_again_has_the_same_bits_in_every_kind_of_layer(architecture: str, tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.model(architecture, context_length=256).write(tmp_path / "m.gguf"), threads=2)
+    _ask_again(model, np.random.default_rng(1).integers(3, 200, 41).tolist())
+    model.close()
+
+
+def _ask_again(model: Model, prompt: list[int]) -> None:
+    """Ask the same with all, nothing, and parts of the prompt cached, and after other prompts."""
+    session = model.session(n_ctx=256)
+
+    def ask(ids: list[int]) -> tuple[bytes, list[int]]:
+        session.prefill(ids)
+        assert session._logits is not None
+        logits = session._logits.tobytes()
+        return logits, [piece.token_id for piece in session.generate(Sampling.greedy(), max_tokens=6)]
+
+    wanted = ask(prompt)
+    assert ask(prompt) == wanted
+    for n_kept, others in ((len(prompt) - 1, [7]), (len(prompt) - 3, [7, 8, 9]), (20, [5] * 9), (0, [6, 5, 4])):
+        other = [*prompt[:n_kept], *others]
+        found = ask(other)
+        assert ask(prompt) == wanted
+        assert ask(other) == found
+    for n in range(1, 5):  # what was cached ends just before the prompt's end
+        session.truncate(0)
+        ask(prompt[:-n])
+        session.truncate(len(prompt) - n)
+        assert ask(prompt) == wanted
+
+
 def test_truncate_keeps_the_shared_prefix(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([5, 6, 7, 8, 9])
@@ -181,7 +219,7 @@ def test_a_stopped_reply_goes_on_byte_for_byte_as_if_it_had_not_been_stopped(
     assert got == wanted_ids[:stop_after]
     # Something else is asked in between and taken back: the reply's tokens stay the start of the cache.
     session.prefill([*prompt, *got, 3, 4, 5, 6, 7])
-    done = session.prefill([*prompt, *got])
+    done = session.prefill([*prompt, *got], n_replied=len(got))
     assert done.fed <= 1
     stream = model.tokenizer.stream()
     text = "".join(stream.push(token) for token in got)

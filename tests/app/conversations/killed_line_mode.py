@@ -43,7 +43,6 @@ def main(model: str, halts_after: str = "") -> int:
         script.token_gate = Gate()
         script.token_gate.allow(int(halts_after))
     fake_engine.FakeSession = _SlowSession
-    talk.SAVE_PERIOD_S = 0.0
     # A busy disk is not what is tested.
     talk.SAVING_PATIENCE_S = talk.HURRIED_PATIENCE_S = 60.0
     use_script(_Setter(), script)

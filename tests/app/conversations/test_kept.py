@@ -395,6 +395,32 @@ def test_an_answer_is_saved_before_its_end_is_shown(script, monkeypatch, speak):
     assert reader.getvalue() == "one.\ntwo.\n"
 
 
+class _ReaderWhileItComes(io.StringIO):
+    """Notes for each piece that is written whether the disk has all that was shown with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.missing = []
+
+    def write(self, text):
+        written = super().write(text)
+        on_disk = Store().read("000001").conversation.messages[-1]
+        if on_disk.role is not Role.ASSISTANT or not on_disk.text.startswith(self.getvalue().rstrip("\n")):
+            self.missing.append((self.getvalue(), on_disk.text))
+        return written
+
+
+@pytest.mark.parametrize("speak", [talk, lambda script, _, *lines: [ask(script, line) for line in lines]])
+def test_no_piece_is_shown_before_it_is_on_disk(script, monkeypatch, speak):
+    script.replies = [["one ", "two ", "three ", "four"]]
+    reader = _ReaderWhileItComes()
+    monkeypatch.setattr(sys, "stdout", reader)
+    monkeypatch.setattr(talks, "LEAST_SAVED_APART_S", 0.0)
+    speak(script, monkeypatch, "first")
+    assert reader.getvalue() == "one two three four\n"
+    assert reader.missing == []
+
+
 # ---- killed
 
 
@@ -430,6 +456,8 @@ def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
         found = Store().read("000001").conversation.messages
         whole = [message for message in found if message.text == "".join(REPLY) and message.ending is Ending.COMPLETE]
         assert len(whole) >= answers, "every answer that was ended on the screen is whole on the disk"
+        begun = (written + rest).decode().rpartition("\n")[2]
+        assert not begun or found[-1].text.startswith(begun), "and what was shown of the next one is there, too"
         answers = len(whole)
 
 

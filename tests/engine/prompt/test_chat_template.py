@@ -46,6 +46,67 @@ def test_templates_see_the_special_tokens(process: TemplateProcess) -> None:
     assert made.render(USER) == "<s>Hello</s>"
 
 
+PARTS = (
+    "{% for m in messages %}[{{ m.role }}]{% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}{% endif %}"
+    "{% endfor %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+STRINGS = "{% for m in messages %}[{{ m.role }}]{{ m.content.strip() }}{% endfor %}"
+EITHER = (
+    "{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}"
+    "{% else %}{{ m.content[0].text }} as parts{% endif %}{% endfor %}"
+)
+NEEDS_PARTS = "{% if messages[0].content is string %}{{ raise_exception('parts') }}{% endif %}" + PARTS
+PARTS_AND_TOOLS = "{% for t in tools %}{% endfor %}" + PARTS
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (PARTS, "[system]Be brief.[user]Hello[assistant]"),
+        (NEEDS_PARTS, "[system]Be brief.[user]Hello[assistant]"),
+        (PARTS_AND_TOOLS, "[system]Be brief.[user]Hello[assistant]"),
+        (STRINGS, "[system]Be brief.[user]Hello"),
+        (EITHER, "[system]Be brief.[user]Hello"),
+    ],
+)
+def test_content_is_a_list_of_parts_only_where_text_is_not_taken(
+    source: str, expected: str, process: TemplateProcess
+) -> None:
+    made = template(source, process)
+    assert made.render(SYSTEM) == expected
+    assert made.notice is None
+
+
+def test_a_list_as_python_writes_it_is_no_rendering(process: TemplateProcess) -> None:
+    source = "{% if messages[0].content is string %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}"
+    assert "using ChatML" in (template(source, process).notice or "")
+
+
+@pytest.mark.parametrize(
+    ("source", "printed"),
+    [
+        ("{% set ns = namespace(n=1) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}", "2"),
+        ("{{ dict(a=1, **{'b': 2}) }}", "{'a': 1, 'b': 2}"),
+        ("{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}", "aba"),
+        ("{% set j = joiner(', ') %}{% for i in range(3) %}{{ j() }}{{ i }}{% endfor %}", "0, 1, 2"),
+        ("{{ lipsum(n=1, html=False) | length > 20 }}", "True"),
+        ("{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}"
+         "{{ i }}{% endfor %}", "013"),
+        ("{{ {'b': 'é', 'a': [1]} | tojson }}", '{"b": "é", "a": [1]}'),
+        ("{{ {'b': 'é'} | tojson(ensure_ascii=True, indent=1) }}", '{\n "b": "\\u00e9"\n}'),
+        ("{{ {'b': 1, 'a': 2} | tojson(separators=(',', ':'), sort_keys=True) }}", '{"a":2,"b":1}'),
+        ("{{ strftime_now('%Y') | length }}{% generation %}x{% endgeneration %}", "4x"),
+        ("{{ ('a' ~ 1) is string }}{{ undefined_name is defined }}{{ [3, 1] | sort | first }}", "TrueFalse1"),
+    ],
+)  # fmt: skip
+def test_templates_have_the_environment_they_are_written_for(
+    source: str, printed: str, process: TemplateProcess
+) -> None:
+    made = template(source + "|{{ messages[0].content }}", process)
+    assert made.render(USER) == f"{printed}|Hello"
+    assert made.notice is None
+
+
 @pytest.mark.parametrize("source", [NO_SYSTEM, DROPS_SYSTEM])
 def test_without_a_system_role_the_system_message_joins_the_first_user_message(
     source: str, process: TemplateProcess
@@ -174,9 +235,9 @@ BOMBS = {
     "replace that grows": "{{ ('a' * 10**6).replace('a', 'b' * 10**6) }}",
     "include": "{% include '/etc/passwd' %}",
     "import": "{% import 'os' as os %}",
-    "unknown global": "{{ cycler('a') }}",
-    "another unknown global": "{{ joiner() }}",
-    "a third unknown global": "{{ dict(a=1) }}",
+    "globals of a function of Jinja": "{{ lipsum.__globals__ }}{{ lipsum.__globals__['os'].getcwd() }}",
+    "class of a cycler": "{{ cycler('a').__init__.__globals__['os'] }}",
+    "class of a namespace": "{{ namespace.__init__.__globals__.sys }}",
     "class walking": "{{ ''.__class__.__mro__[1].__subclasses__()[0] }}",
     "class walking by filter": "{{ (''|attr('__class__')).__mro__ }}",
     "format string": "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",

@@ -12,7 +12,9 @@ import pytest
 
 from engine import EngineError, Model, Sampling, Session
 from engine.cache.kv_types import KV_TYPES
+from engine.gguf.read import read_gguf
 from engine.saved_state import StateWriter, drop_stored, restorable, restore_state, stored_in, writer
+from engine.saved_state.fingerprint import PIECE_BYTES, PIECES, fingerprint_of
 from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
@@ -227,6 +229,22 @@ def test_the_fingerprint_tells_metadata_and_weights_apart_but_not_names(tmp_path
     other_template.set("tokenizer.chat_template", "{{ messages }}")
     found = {fingerprint(tiny) for tiny in (other_weights, other_layer, other_template)}
     assert len(found | {plain}) == 4
+
+
+@pytest.mark.parametrize("name", ["blk.1.ffn_down.weight", "token_embd.weight"])
+def test_the_fingerprint_tells_a_file_with_a_run_of_zeros_in_any_place(name: str, tmp_path: Path) -> None:
+    path = tiny_gguf.model(dim=128).write(tmp_path / "m.gguf")
+    gguf = read_gguf(path)
+    tensor, plain = gguf.tensors[name], fingerprint_of(gguf)
+    gguf.close()
+    sound = path.read_bytes()
+    run = tensor.size_bytes // 31 + 1
+    assert tensor.size_bytes > PIECES * PIECE_BYTES
+    for start in np.linspace(tensor.offset_bytes, tensor.offset_bytes + tensor.size_bytes - run, 40).astype(int):
+        path.write_bytes(sound[:start] + bytes(run) + sound[start + run :])
+        edited = read_gguf(path)
+        assert fingerprint_of(edited) != plain, start
+        edited.close()
 
 
 def test_another_model_of_the_same_shape_finds_nothing(model: Model, tmp_path: Path) -> None:

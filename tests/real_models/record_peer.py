@@ -1,0 +1,139 @@
+"""What llama.cpp makes of a model's texts, run as a file by whatever Python has llama-cpp-python and Jinja.
+
+Imports nothing of ours. Arguments: the model, a JSON file that says what is asked, and where the answer goes. Flash
+attention is off: it sums values in half precision.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+N_CTX = 1024
+MOST_TOKENS = 16
+
+
+class Peer:
+    """An opened model."""
+
+    def __init__(self, model_path: str, n_threads: int) -> None:
+        llama_cpp.llama_backend_init()
+        wanted = llama_cpp.llama_model_default_params()
+        wanted.n_gpu_layers = 0
+        self.model = llama_cpp.llama_model_load_from_file(model_path.encode(), wanted)
+        self.vocabulary = llama_cpp.llama_model_get_vocab(self.model)
+        chosen = llama_cpp.llama_context_default_params()
+        chosen.n_ctx = chosen.n_batch = N_CTX
+        chosen.n_threads = chosen.n_threads_batch = n_threads
+        chosen.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        self.context = llama_cpp.llama_init_from_model(self.model, chosen)
+        self.n_vocab = llama_cpp.llama_vocab_n_tokens(self.vocabulary)
+
+    def encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        """Ids of a text."""
+        raw = text.encode()
+        room = (llama_cpp.llama_token * (len(raw) + 8))()
+        n = llama_cpp.llama_tokenize(self.vocabulary, raw, len(raw), room, len(room), add_special, parse_special)
+        return list(room[:n])
+
+    def feed(self, ids: list[int], start: int, every: bool = False) -> Any:
+        """Logits of the last token, or of every one."""
+        batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
+        batch.n_tokens = len(ids)
+        for i, token in enumerate(ids):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = token, start + i, 1, 0
+            batch.logits[i] = every or i == len(ids) - 1
+        if llama_cpp.llama_decode(self.context, batch):
+            raise SystemExit("llama_decode failed")
+        llama_cpp.llama_batch_free(batch)
+        kept = range(len(ids)) if every else [len(ids) - 1]
+        rows = (llama_cpp.llama_get_logits_ith(self.context, i) for i in kept)
+        return [np.ctypeslib.as_array(row, (self.n_vocab,)).astype(np.float64) for row in rows]
+
+    def clear(self) -> None:
+        """Forget all tokens."""
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
+
+    def greedy(self, ids: list[int], least_margin: float) -> list[int]:
+        """The likeliest tokens, as long as each is far enough before the second."""
+        self.clear()
+        found: list[int] = []
+        (logits,) = self.feed(ids, 0)
+        while len(found) < MOST_TOKENS:
+            second, first = np.argsort(logits)[-2:]
+            if logits[first] - logits[second] < least_margin:
+                break
+            found.append(int(first))
+            if llama_cpp.llama_vocab_is_eog(self.vocabulary, found[-1]):
+                break
+            (logits,) = self.feed([found[-1]], len(ids) + len(found) - 1)
+        return found
+
+    def perplexity(self, ids: list[int], block: int = 64) -> float:
+        """Of all tokens but the first, in one context."""
+        self.clear()
+        rates = []
+        for start in range(0, len(ids) - 1, block):
+            fed = ids[start : min(start + block, len(ids) - 1)]
+            for row, target in zip(self.feed(fed, start, every=True), ids[start + 1 :], strict=False):
+                rates.append(np.log(np.exp(row - row.max()).sum()) + row.max() - row[target])
+        return float(np.exp(np.mean(rates)))
+
+    def metadata(self, key: str) -> str:
+        """A text of the file's metadata, or ""."""
+        room = ctypes.create_string_buffer(1 << 18)
+        n = llama_cpp.llama_model_meta_val_str(self.model, key.encode(), room, len(room))
+        return room.value.decode() if n >= 0 else ""
+
+    def spelled(self, token: int) -> str:
+        """A token as the vocabulary spells it."""
+        return llama_cpp.llama_vocab_get_text(self.vocabulary, token).decode() if token >= 0 else ""
+
+
+def rendered(peer: Peer, messages: list[dict[str, str]]) -> str:
+    """Render the file's template as transformers do; "" if there is none."""
+    source = peer.metadata("tokenizer.chat_template")
+    if not source:
+        return ""
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    bos, eos = (f(peer.vocabulary) for f in (llama_cpp.llama_vocab_bos, llama_cpp.llama_vocab_eos))
+    specials = {"bos_token": peer.spelled(bos), "eos_token": peer.spelled(eos)}
+    return made.from_string(source).render(messages=messages, add_generation_prompt=True, tools=None, **specials)
+
+
+def main(model_path: str, asked_path: str, told_path: str) -> None:
+    """Answer what is asked."""
+    quiet = llama_cpp.llama_log_callback(lambda level, text, user: None)
+    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    asked = json.loads(Path(asked_path).read_text())
+    peer = Peer(model_path, asked["threads"])
+    tokens = [[text, peer.encode(text, False, False), peer.encode(text, False, True)] for text in asked["texts"]]
+    replies = []
+    for text in asked["prompts"]:
+        ids = peer.encode(text, True, True)
+        replies.append({"prompt": text, "ids": peer.greedy(ids, asked["least_margin"])})
+    conversations = [{"messages": one, "text": rendered(peer, one)} for one in asked["conversations"]]
+    for one in conversations:
+        if one["text"]:
+            ids = peer.encode(one["text"], False, True)
+            replies.append({"prompt": one["text"], "ids": peer.greedy(ids, asked["least_margin"])})
+    ids = peer.encode(asked["text"], True, True)
+    told = {
+        "tokens": tokens,
+        "conversations": [one for one in conversations if one["text"]],
+        "greedy": [one for one in replies if len(one["ids"]) >= asked["least_tokens"]],
+        "perplexity": round(peer.perplexity(ids), 4),
+        "n_tokens": len(ids),
+    }
+    Path(told_path).write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,179 @@
+"""What users have: real, trained models, compared with what llama.cpp makes of them (``record.py``)."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from engine import Model, Sampling
+from tests.real_models.models import PLACE, REAL_MODELS, RealModel, place_of_models
+from tests.real_models.record import RECORDED, TEXT
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 240.0
+BLOCK = 64
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Tell the weather in a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+
+@pytest.fixture(scope="module", params=REAL_MODELS, ids=lambda real: real.name)
+def real(request: pytest.FixtureRequest) -> RealModel:
+    found: RealModel = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def path(real: RealModel, request: pytest.FixtureRequest) -> Path:
+    place = place_of_models() or place_of_models(request.getfixturevalue("shared_data"))
+    assert place is not None
+    if not (place / real.file_name).exists():
+        pytest.skip(f"needs {real.file_name}: python -m tests.real_models.fetch FOLDER, then {PLACE}=FOLDER")
+    return place / real.file_name
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> Iterator[Model]:
+    opened = Model.open(path, threads=2)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def recorded(real: RealModel) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(RECORDED.read_text())[real.name]
+    return found
+
+
+def test_text_is_cut_into_the_recorded_tokens(model: Model, recorded: dict[str, Any]) -> None:
+    assert len(recorded["tokens"]) > 50
+    for text, of_a_user, trusted in recorded["tokens"]:
+        assert model.tokenizer.encode(text, bos=False, special=False) == of_a_user, repr(text)
+        assert model.tokenizer.encode(text, bos=False, special=True) == trusted, repr(text)
+
+
+def test_conversations_are_rendered_as_recorded(real: RealModel, model: Model, recorded: dict[str, Any]) -> None:
+    template = model.chat_template
+    assert (template.notice is None) == real.has_template == bool(recorded["conversations"])
+    for one in recorded["conversations"]:
+        assert template.render(one["messages"]) == one["text"]
+
+
+def test_the_first_greedy_tokens_are_the_recorded(model: Model, recorded: dict[str, Any]) -> None:
+    session = model.session(n_ctx=512)
+    assert recorded["greedy"]
+    for one in recorded["greedy"]:
+        session.prefill(model.tokenizer.encode(one["prompt"]))
+        pieces = list(session.generate(Sampling.greedy(), max_tokens=len(one["ids"])))
+        found = [piece.token_id for piece in pieces]
+        ends = model.tokenizer.end_ids  # the last one may end the text, and is no token of the reply then
+        assert found == [token for token in one["ids"] if token not in ends], one["prompt"]
+    session.close()
+
+
+def test_the_perplexity_is_within_half_a_percent_of_the_recorded(model: Model, recorded: dict[str, Any]) -> None:
+    ids = model.tokenizer.encode(TEXT.read_text())
+    assert len(ids) == recorded["n_tokens"]
+    session = model.session(n_ctx=1024)
+    losses: list[float] = []
+    for start in range(0, len(ids) - 1, BLOCK):
+        losses += losses_of(session, ids[start : start + BLOCK], ids[start + 1 : start + 1 + BLOCK])
+    session.close()
+    assert math.exp(float(np.mean(losses))) == pytest.approx(recorded["perplexity"], rel=0.005)
+
+
+def test_a_context_whose_midst_was_dropped_reads_on_as_well_as_computed_anew(model: Model) -> None:
+    ids = model.tokenizer.encode(TEXT.read_text())
+    n_keep, n_drop, length = 16, 64, 192
+    shifted, anew = model.session(n_ctx=512), model.session(n_ctx=512)
+    shifted.feed(ids[:length])
+    shifted.shift(n_keep, n_drop)
+    anew.feed([*ids[:n_keep], *ids[n_keep + n_drop : length]])
+    assert shifted.tokens == anew.tokens
+    following = ids[length : length + BLOCK + 1]
+    found, wanted = (np.mean(losses_of(one, following[:-1], following[1:])) for one in (shifted, anew))
+    assert found < 1.05 * wanted
+    for one in (shifted, anew):
+        one.close()
+
+
+def losses_of(session: Any, ids: list[int], targets: list[int]) -> list[float]:
+    """Feed tokens and return the negative log-likelihood of what follows each."""
+    rows = session.feed(ids[: len(targets)], every=True).astype(np.float64)
+    return [
+        float(np.log(np.exp(row - row.max()).sum()) + row.max() - row[target])
+        for row, target in zip(rows, targets, strict=True)
+    ]
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[httpx.Client]:
+    """``jalopy serve`` with the model open."""
+    command = [sys.executable, "-m", "app", "serve", str(path), "--port", "0"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, env=dict(os.environ))
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline().decode()
+        found = re.search(r"at (http://\S+)/v1", line)
+        assert found, line
+        with httpx.Client(base_url=found[1], trust_env=False, timeout=PATIENCE_S) as client:
+            give_up_s = time.monotonic() + PATIENCE_S
+            while client.get("/health").status_code != 200:
+                assert time.monotonic() < give_up_s
+                time.sleep(0.1)
+            yield client
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.stderr.close()
+        process.wait(PATIENCE_S)
+
+
+def test_a_server_calls_tools_keeps_to_schemas_and_repeats_itself(real: RealModel, path: Path) -> None:
+    with serving(path) as client:
+
+        def ask(text: str, **more: Any) -> dict[str, Any]:
+            body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 60, **more}
+            answer = client.post("/v1/chat/completions", json=body)
+            assert answer.status_code == 200, answer.text
+            choice: dict[str, Any] = answer.json()["choices"][0]
+            return choice
+
+        form = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
+        person = json.loads(ask("Invent a person with name and age.", response_format=form)["message"]["content"])
+        assert person.keys() == {"name", "age"}
+        assert person["age"] <= 99
+        for question in ("Hi!", "Name a colour."):
+            told = [ask(question, max_tokens=12, logprobs=True) for _ in range(3)]
+            assert told[0] == told[1] == told[2]
+        if real.has_tools:
+            message = ask("What is the weather in Paris?", tools=[WEATHER], tool_choice="required")["message"]
+            (call,) = message["tool_calls"]
+            assert call["function"]["name"] == "get_weather"
+            assert json.loads(call["function"]["arguments"])["city"].startswith("Paris")
