@@ -24,7 +24,7 @@ from app.chat.answer_form import (
 )
 from app.chat.context_room import EarlierPart, TurnPrompt
 from app.chat.form_choice import FormChoice
-from app.chat.form_constraint import MOST_RULES, Forms, check_form
+from app.chat.form_constraint import Forms, check_form
 from app.chat.options import ChatOptions
 from app.chat.turn import EngineTurn
 from app.chat.wire import Wire
@@ -131,7 +131,6 @@ def test_an_answer_matches_the_expression_it_was_asked_for(model: Model, session
         (form_of(GRAMMAR, 'x ::= "a"'), "No 'root' rule"),
         (form_of(GRAMMAR, "root ::= x"), "'x' not found"),
         (form_of(GRAMMAR, "root ::= " + "(" * 20_000), "nested too deeply"),
-        (form_of(GRAMMAR, "a ::= b\n" * (MOST_RULES + 1)), f"more than {MOST_RULES} rules"),
         (form_of(GRAMMAR, "start: missing"), "unknown name"),
         (form_of(GRAMMAR, "start: X\n%import /etc/passwd"), "Expected name"),
         (form_of(GRAMMAR, "start: " + "(" * 20_000), "too deeply nested"),

@@ -166,7 +166,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [a_tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}},
      "tool_choice.function.name"),
     ({"tools": [a_tool()], "parallel_tool_calls": 1}, "parallel_tool_calls"),
-    ({"tools": [a_tool()], "response_format": {"type": "json_object"}}, "response_format"),
     ({"messages": [*ASKED, tool()]}, "messages[1].tool_call_id"),
     ({"messages": [*ASKED, assistant()]}, "messages[1].role"),
     ({"messages": [*ASKED, assistant(), *ASKED]}, "messages[2].role"),
