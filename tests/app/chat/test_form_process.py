@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,12 @@ from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError
 from app.chat.form_constraint import FormConstraint, Forms, check_form
 from app.chat.form_process import FormLimits
 from engine.errors import Cancelled
+from tests.app.chat.form_processes import is_alive, until
 from tests.engine.prompt.test_chat_prompt import BYTES
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
-PATIENCE_S = 60.0
 
 
 def chained(keyword: str, n: int) -> str:
@@ -68,19 +66,6 @@ def process_of(forms: Forms) -> psutil.Process:
     child = forms._process._child
     assert child is not None
     return psutil.Process(child.pid)
-
-
-def is_alive(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def until(holds: Any) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline_s, "it never happened"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
