@@ -34,7 +34,7 @@ from engine.errors import EngineError, shown
 
 POLL_S = 0.05
 """Seconds between two looks at whether the answer is still wanted."""
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 16
 
 Waiting = Callable[[], object]
 Encode = Callable[[str], list[int]]

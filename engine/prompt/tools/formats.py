@@ -126,8 +126,9 @@ def _pairs(opening: str, before: str, between: str, after: str, closing: str) ->
 def _required(schema: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the names of the required parameters with their schemas, which refer to the whole."""
     found = resolved(schema, schema)
-    properties = found.get("properties") or {}
-    return [(key, properties.get(key, {})) for key in found.get("required") or ()]
+    properties, names = found.get("properties"), found.get("required")
+    properties = properties if isinstance(properties, Mapping) else {}
+    return [(key, properties.get(key, {})) for key in names if isinstance(key, str)] if isinstance(names, list) else []
 
 
 def _bare(value: Any, whole: Mapping[str, Any], after: str) -> list[Part]:
