@@ -67,8 +67,12 @@ class Forms:
         _refuse_missing(form)
         tokenizer = self._tokenizer
         channel = self._process.open(form.name, lambda text: tokenizer.encode_text(text, after_special=False), waiting)
-        channel.begin(form, list(begun))
-        return FormConstraint(channel, tokenizer)
+        try:
+            channel.begin(form, list(begun))
+            return FormConstraint(channel, tokenizer)
+        except BaseException:
+            channel.close()  # at once: the child may compute for long
+            raise
 
     def close(self) -> None:
         """End the process; another form starts it anew."""

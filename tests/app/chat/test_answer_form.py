@@ -63,6 +63,13 @@ def session(model: Model) -> Session:
     return model.session(n_ctx=512)
 
 
+@pytest.fixture(scope="module")
+def forms(model: Model) -> Iterator[Forms]:
+    made = Forms(model.tokenizer)
+    yield made
+    made.close()
+
+
 GBNF = """root ::= city ", " year "." # as of llama.cpp
 city ::= "Paris" | [R-S] "om\\u0065"
 year ::= [0-9]{4}
@@ -125,6 +132,9 @@ def test_an_answer_matches_the_expression_it_was_asked_for(model: Model, session
         (form_of(REGEX, "(?=a)b"), "look-ahead"),
         (form_of(SCHEMA, '{"properties":{"a":' * 120 + "{}" + "}}" * 120), "recursion limit"),
         (form_of(SCHEMA, '{"$ref":"http://localhost/schema"}'), "does not fetch"),
+        (form_of(SCHEMA, '{"type":"array","uniqueItems":true}'), 'Unimplemented keys: ["uniqueItems"]'),
+        (form_of(SCHEMA, '{"oneOf":[{"type":"string"},{"const":"a"}]}'), "overlap is not supported (use anyOf)"),
+        (form_of(SCHEMA, "[1]"), "is no JSON schema"),
         (form_of(SCHEMA, "{"), "is not JSON: Expecting property name"),
         (form_of(SCHEMA, "[" * 50_000), "nested too deeply"),
         (form_of(GRAMMAR, "root := x"), "Expected ::="),
@@ -136,12 +146,33 @@ def test_an_answer_matches_the_expression_it_was_asked_for(model: Model, session
         (form_of(GRAMMAR, "start: " + "(" * 20_000), "too deeply nested"),
     ],
 )
-def test_what_is_no_form_is_refused_in_one_line(model: Model, form: AnswerForm, why: str) -> None:
-    for use in (check_form, lambda form: Forms(model.tokenizer).constraint(form)):
+def test_what_is_no_form_is_refused_in_one_line(forms: Forms, form: AnswerForm, why: str) -> None:
+    for use in (check_form, forms.constraint):
         with pytest.raises(FormError) as refused:
             use(form)
         assert why in str(refused.value)
         assert str(refused.value).startswith("response_format ")
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"format": "postcode", "x-order": 3, "nullable": True, "readOnly": True, "examples": [{"format": 1}]},
+        {
+            "$schema": "https://nobody/schema",
+            "$id": "urn:x",
+            "$comment": "x",
+            "title": "T",
+            "default": {"$ref": "#/no"},
+        },
+        {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"format": "byte"}}},
+        {"contentEncoding": "base64", "deprecated": True, "description": "y", "discriminator": {"propertyName": "p"}},
+    ],
+)
+def test_what_annotates_a_schema_is_ignored(forms: Forms, harmless: dict[str, Any]) -> None:
+    constraint = forms.constraint(form_of(SCHEMA, json.dumps({"type": "string", "maxLength": 3, **harmless})))
+    assert constraint.allowed().any()
+    constraint.close()
 
 
 def test_without_its_package_a_form_is_refused_by_name(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
