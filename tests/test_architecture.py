@@ -107,6 +107,17 @@ def test_only_the_policy_module_uses_numbas_decorators() -> None:
                 assert file.name == "jit.py" or node.attr not in decorators, file
 
 
+def test_only_a_process_of_its_own_imports_what_compiles_forms() -> None:
+    """Its native code may crash, take minutes or gigabytes."""
+    files = [
+        file
+        for file in (ROOT / "app").rglob("*.py")
+        if re.search(r"import llguidance|from llguidance", file.read_text())
+    ]
+    assert [file.name for file in files] == ["form_sandbox.py"]
+    assert "llguidance" not in imported_after("import app.chat.form_constraint")
+
+
 @pytest.mark.parametrize(
     ("folder", "registry", "shared"),
     [

@@ -32,6 +32,8 @@ class AnswerForm:
     text: str
     name: str
     """Its name for people: a file, a field of a request."""
+    instead: str = ""
+    """Rules in Lark, of which ``calls`` says what may stand instead of the form; "" for nothing."""
 
 
 def bounded_form(kind: str, text: str, name: str) -> AnswerForm:

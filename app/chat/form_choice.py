@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from app.chat.answer_form import SCHEMA, AnswerForm, read_form_file
@@ -32,21 +32,35 @@ class FormChoice:
         from app.chat.form_constraint import check_form
 
         form = read_form_file(SCHEMA, wanted.strip())
-        check_form(form)
-        self.form = form
+        before, self.form = self.form, form  # at once: a message that is sent meanwhile is to have it
+        try:
+            check_form(form)
+        except BaseException:
+            self.form = before
+            raise
         return f"{self.described()} from the next message on, without thinking (/schema off ends it)"
 
     def described(self) -> str:
         """Name the form: "answers as city.json"; "" for any."""
         return f"answers as {self.form.name}" if self.form is not None else ""
 
-    def constraint(self, tokenizer: Tokenizer, begun: Iterable[int] = ()) -> FormConstraint | None:
-        """Return a constraint behind the beginning of a reply, None for any form. Raises FormError: it is unusable."""
+    def constraint(
+        self, tokenizer: Tokenizer, begun: Iterable[int] = (), waiting: Callable[[], object] = bool
+    ) -> FormConstraint | None:
+        """Return a constraint behind the beginning of a reply, None for any form.
+
+        Args:
+            waiting: called now and then while an answer is waited for; what it raises ends that.
+
+        Raises:
+            FormError: the form cannot be used.
+        """
         from app.chat.form_constraint import Forms
 
         form = self.form
         if form is None:
+            self._forms = None  # and its process
             return None
         if self._forms is None or self._forms[0] is not tokenizer:
             self._forms = tokenizer, Forms(tokenizer)
-        return self._forms[1].constraint(form, begun)
+        return self._forms[1].constraint(form, begun, waiting)

@@ -1,172 +1,175 @@
-"""Which tokens go on with the form of a reply.
-
-That says llguidance, an optional package that is imported when a form is first asked for.
-"""
+"""Which tokens go on with the form of a reply, as a process of its own says (``app.chat.form_process``)."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable
+from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.chat.answer_form import REGEX, SCHEMA, AnswerForm, FormError
+from app.chat.answer_form import AnswerForm, FormError
+from app.chat.form_process import FormChannel, FormLimits, FormProcess, Waiting
+from app.chat.form_sandbox import (
+    FORCED,
+    IS_ACCEPTING,
+    IS_OVER,
+    MASK,
+    TAKE,
+    ids_bytes,
+    ids_of,
+    pack_vocabulary,
+)
 
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
-MOST_RULES = 1000
-"""Limit on a GBNF grammar: its conversion takes time by their square."""
-MOST_LEXER_STATES = 20_000
-"""Limit on what a form may come to while a reply is written; each takes up to 2 kB."""
-AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""White space as most programs write it: a model that may write more of it may write nothing else."""
 _INSTALL = "needs a package that is not installed (python -m pip install llguidance)"
 
 
-def check_form(form: AnswerForm) -> None:
-    """Refuse what no model can use. Raises FormError: it cannot be used, or the package is not installed."""
-    grammar = _grammar(form)
-    from llguidance import LLMatcher
+def check_form(form: AnswerForm, waiting: Waiting = bool) -> None:
+    """Refuse what no model can use.
 
-    trouble = LLMatcher.validate_grammar(grammar, limits=_limits())
-    if trouble and not trouble.startswith("WARNING"):
-        raise _unusable(form.name, trouble)
+    Args:
+        waiting: called now and then while the form is compiled; what it raises ends that.
+
+    Raises:
+        FormError: it cannot be used, or the package is not installed.
+    """
+    _refuse_missing(form)
+    process = FormProcess()
+    try:
+        channel = process.open(form.name, lambda text: [], waiting)
+        channel.begin(form)
+        channel.receive()
+        channel.close()
+    finally:
+        process.close()
 
 
 class Forms:
     """Makes constraints for one vocabulary. Used by the engine's thread alone."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._vocabulary: Any = None
+    def __init__(self, tokenizer: Tokenizer, limits: FormLimits | None = None) -> None:
+        self._tokenizer, self._limits = tokenizer, limits
 
-    def constraint(self, form: AnswerForm, begun: Iterable[int] = ()) -> FormConstraint:
-        """Return a constraint behind the beginning of a reply. Raises FormError, as ``check_form`` does."""
-        grammar = _grammar(form)
-        import llguidance
+    def constraint(self, form: AnswerForm, begun: Iterable[int] = (), waiting: Waiting = bool) -> FormConstraint:
+        """Return a constraint behind the beginning of a reply.
 
-        if self._vocabulary is None:
-            self._vocabulary = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Words(self._tokenizer)))
-        matcher = llguidance.LLMatcher(self._vocabulary, grammar, log_level=0, limits=_limits())
-        constraint = FormConstraint(matcher, self._tokenizer, form.name)
-        for token_id in begun:
-            constraint.accept(token_id)
-        return constraint
+        Args:
+            waiting: called now and then while an answer is waited for, here and while the reply is written.
 
+        Raises:
+            FormError: as ``check_form`` does.
+            Exception: whatever ``waiting`` raises.
+        """
+        _refuse_missing(form)
+        tokenizer = self._tokenizer
+        channel = self._process.open(form.name, lambda text: tokenizer.encode_text(text, after_special=False), waiting)
+        try:
+            channel.begin(form, list(begun))
+            return FormConstraint(channel, tokenizer)
+        except BaseException:
+            channel.close()  # at once: the child may compute for long
+            raise
 
-def _grammar(form: AnswerForm) -> str:
-    """Return a form as llguidance takes it."""
-    try:
-        from llguidance import LLMatcher
-        from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
-    except ImportError:
-        raise FormError(form.name, _INSTALL, is_missing=True) from None
-    try:
-        if form.kind == REGEX:
-            return LLMatcher.grammar_from_regex(form.text)
-        if form.kind == SCHEMA:
-            json.loads(form.text)
-            return LLMatcher.grammar_from_json_schema(form.text, overrides=AS_USUAL)
-        if is_lark_syntax(form.text):
-            return LLMatcher.grammar_from_lark(form.text)
-        if form.text.count("::=") > MOST_RULES:
-            raise FormError(form.name, f"has more than {MOST_RULES} rules")
-        return LLMatcher.grammar_from_lark(gbnf_to_lark(_plain_escapes(form.text)))
-    except RecursionError:
-        raise FormError(form.name, "is nested too deeply") from None
-    except FormError:
-        raise
-    except json.JSONDecodeError as error:
-        raise FormError(form.name, f"is not JSON: {error}") from None
-    except Exception as error:  # the converter raises plain ones
-        raise _unusable(form.name, str(error)) from None
+    def close(self) -> None:
+        """End the process; another form starts it anew."""
+        self._process.close()
+
+    @cached_property
+    def _process(self) -> FormProcess:
+        tokenizer = self._tokenizer
+        special = set(tokenizer.control_texts.values()) | set(tokenizer.end_ids)
+        # 0xff begins no text: what has none cannot be taken for one.
+        tokens = [
+            b"\xff" + tokenizer.token_text(one).encode() if one in special else tokenizer.token_bytes(one) or b"\xff"
+            for one in range(tokenizer.vocab_size)
+        ]
+        eos = tokenizer.eos_id if tokenizer.eos_id is not None else min(tokenizer.end_ids, default=0)
+        return FormProcess(pack_vocabulary(tokens, sorted(special), tokenizer.bos_id, eos), self._limits)
 
 
-_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)", re.DOTALL)
-
-
-def _plain_escapes(gbnf: str) -> str:
-    r"""Return a grammar with printable characters in place of ``\u0041``, which the converter cuts to ``\u41``."""
-
-    def plain(found: re.Match[str]) -> str:
-        code = int(next(filter(None, found.groups()), "0"), 16)
-        char = chr(code) if code <= 0x10FFFF else ""
-        return char if char.isalnum() else found[0]
-
-    return _ESCAPE.sub(plain, gbnf)
+def _refuse_missing(form: AnswerForm) -> None:
+    if find_spec("llguidance") is None:
+        raise FormError(form.name, _INSTALL, is_missing=True)
 
 
 class FormConstraint:
-    """How far one reply has come in its form. Raises FormError: the form cannot be used."""
+    """How far one reply has come in its form. Every method raises FormError where the form cannot be used.
 
-    def __init__(self, matcher: Any, tokenizer: Tokenizer, name: str) -> None:
-        self._matcher, self._n_vocab, self._name = matcher, tokenizer.vocab_size, name
+    The child says after each token what comes next, while the model computes; it is read when somebody asks for it.
+    """
+
+    def __init__(self, channel: FormChannel, tokenizer: Tokenizer) -> None:
+        self._channel, self._n_vocab = channel, tokenizer.vocab_size
         self._ends = np.array(sorted(tokenizer.end_ids), np.int64)
-        self._refuse_error()
+        self._flags: int | None = None
+        self._has_next = False
+        self._bits: bytes | None = None
+        self._forced: list[int] = []
+        self._n_accepted = 0
+        """Of the forced tokens, those that have come and are not sent yet."""
+        self._read_next()  # what is wrong with a form shows before anything is computed
 
     @property
     def is_over(self) -> bool:
         """Whether nothing but an end may follow."""
-        return bool(self._matcher.is_stopped())
+        return bool(self._read_flags() & IS_OVER)
 
     def forced(self) -> list[int]:
         """Return the tokens that must come next, as the model's tokenizer writes them; none where there is a choice."""
-        if self.is_over:
-            return []
-        forced: list[int] = self._matcher.compute_ff_tokens()
-        return forced[: self._matcher.validate_tokens(forced)] if forced else []
+        self._read_next()
+        return self._forced[self._n_accepted :]
 
     def allowed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return for each token whether it may come next."""
-        if self.is_over:
+        if self._n_accepted:
+            self._send(self._forced[: self._n_accepted])
+        flags = self._read_next()
+        if flags & IS_OVER:
             allowed = np.zeros(self._n_vocab, np.bool_)
         else:
-            bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+            if self._bits is None:
+                self._channel.send(MASK)
+                _, self._bits = self._channel.receive()
+            bits = np.frombuffer(self._bits, np.uint8)
             allowed = np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
-        self._refuse_error()
-        allowed[self._ends] = self._matcher.is_accepting() or self.is_over
+        allowed[self._ends] = bool(flags & IS_ACCEPTING)
         return allowed
 
     def accept(self, token_id: int) -> None:
         """The reply goes on with a token."""
-        if not self._matcher.consume_token(token_id):
-            raise _unusable(self._name, self._matcher.get_error())
+        self._read_next()
+        at = self._n_accepted
+        if at + 1 < len(self._forced) and self._forced[at] == token_id:
+            self._n_accepted += 1  # they are sent together
+        else:
+            self._send([*self._forced[:at], token_id])
 
-    def _refuse_error(self) -> None:
-        if self._matcher.is_error():
-            raise _unusable(self._name, self._matcher.get_error())
+    def close(self) -> None:
+        """End the form and its child; nothing can be asked any more."""
+        self._channel.close()
 
+    def _send(self, ids: list[int]) -> None:
+        self._channel.send(TAKE, ids_bytes(ids))
+        self._flags, self._bits, self._has_next = None, None, False
+        self._forced, self._n_accepted = [], 0
 
-class _Words:
-    """A vocabulary as llguidance wants it."""
+    def _read_flags(self) -> int:
+        if self._flags is None:
+            _, payload = self._channel.receive()
+            self._flags = payload[0]
+        return self._flags
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        special = set(tokenizer.control_texts.values()) | set(tokenizer.end_ids)
-        self.special_token_ids = sorted(special)
-        ids = range(tokenizer.vocab_size)
-        # 0xff begins no text: what has none cannot be taken for one.
-        self.tokens = [
-            b"\xff" + tokenizer.token_text(one).encode() if one in special else tokenizer.token_bytes(one) or b"\xff"
-            for one in ids
-        ]
-        self.bos_token_id = tokenizer.bos_id
-        self.eos_token_id = tokenizer.eos_id if tokenizer.eos_id is not None else min(tokenizer.end_ids, default=0)
-
-    def __call__(self, text: str) -> list[int]:
-        """Return the tokens of a text in the midst of a reply."""
-        return self._tokenizer.encode_text(text, after_special=False)
-
-
-def _limits() -> Any:
-    from llguidance import LLParserLimits
-
-    return LLParserLimits(max_lexer_states=MOST_LEXER_STATES)
-
-
-def _unusable(name: str, why: str) -> FormError:
-    why = " ".join(why.partition("<state>")[0].split()) or "it allows nothing more"
-    return FormError(name, f"cannot be used: {why}")
+    def _read_next(self) -> int:
+        flags = self._read_flags()
+        if not self._has_next and not flags & IS_OVER:
+            kind, payload = self._channel.receive()
+            if kind == FORCED:
+                self._forced = ids_of(payload)
+            else:
+                self._bits = payload
+        self._has_next = True
+        return flags

@@ -15,6 +15,7 @@ from app.chat.reply_text import ReplyText
 from app.chat.status import Activity
 from app.chat.wire import Wire, Written
 from app.conversations.conversation import Ending
+from engine.errors import Cancelled
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -48,7 +49,7 @@ class EngineTurn:
         ids = prompt.all_ids
         self._n_unread = len(ids) - session.reusable(ids)
         form, tokenizer = options.form, session.model.tokenizer
-        constraint = form.constraint(tokenizer, self._earlier.ids) if form is not None else None
+        self._constraint = form.constraint(tokenizer, self._earlier.ids, self._refuse_stopped) if form else None
         self.reply = Reply(
             session,
             ids,
@@ -60,7 +61,7 @@ class EngineTurn:
             limit=limit_of(prompt.chat, tokenizer, spelled, self._earlier.ids),
             turns=prompt.chat.turns() if prompt.chat is not None else (),
             guess=options.settings.guess_ahead == "on",
-            constraint=constraint,
+            constraint=self._constraint,
             on_prompt_progress=self._show_progress,
             clock=wire.now_s,
         )
@@ -74,6 +75,13 @@ class EngineTurn:
 
     def run(self) -> bool:
         """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
+        try:
+            return self._run()
+        finally:
+            if self._constraint is not None:
+                self._constraint.close()
+
+    def _run(self) -> bool:
         chat = self._prompt.chat
         self._wire.step(
             activity=Activity.READING,
@@ -111,6 +119,10 @@ class EngineTurn:
             return (), 0
         calls = tuple(replace(one, call_id=secrets.token_hex(5)[:9]) for one in self._calls.calls)
         return calls, len(self.written()[1]) - self._calls.tail_chars
+
+    def _refuse_stopped(self) -> None:
+        if self._wire.is_stopped():
+            raise Cancelled("stopped while the form of the answer was compiled")
 
     def _show_progress(self, done: int, total: int) -> None:
         self._wire.step(done=done, total=total, context_used=self._session.length)

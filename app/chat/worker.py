@@ -315,7 +315,11 @@ class EngineWorker:
         opened.states.bring_back(prompt.all_ids)
         calls = self._tools.splitter(opened.model, live.chat) if prompt.chat is not None else None
         note_progress = partial(self._note_progress, opened)
-        return EngineTurn(self._wire, session, prompt, self._options, note_progress, live.tags, calls)
+        try:
+            return EngineTurn(self._wire, session, prompt, self._options, note_progress, live.tags, calls)
+        except Cancelled:  # while the form of the answer was compiled
+            self._wire.emit(events.PromptStopped())
+            return None
 
     def _refuse(self, command: commands.Turn, needed_tokens: int, n_ctx: int) -> None:
         if isinstance(command, (commands.Continue, commands.ContinueEdited)):

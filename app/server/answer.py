@@ -7,7 +7,8 @@ keeps the tokens that the model wrote, its thought included, so that the cache s
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,12 @@ from app.chat.reply import Reply, limit_of
 from app.chat.saved_states import SavedStates
 from app.conversations.thinking import ThinkingSplitter, is_opening_of, tag_ids
 from app.program.settings import Settings
-from app.server.answer_form import call_form
+from app.server.answer_form import reply_form
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
 from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.order import Order
+from engine.errors import Cancelled
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
 from engine.prompt.tools.calls import CallResult, ToolCall
@@ -130,17 +132,25 @@ class Answering:
             Exception: whatever the engine raises.
         """
         order = job.order
-        chat, tokenizer = self.conversation.chat if order.is_chat else None, self.model.tokenizer
         how = self.model.chat_template.call_format if order.tools is not None else None
         if order.tools is not None and how is None:
             raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
-        begun = tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
+        begun = self.model.tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
         ids = [*self._prompt_ids(order), *begun]
         if len(ids) >= self.session.n_ctx:
             sizes = f"{len(ids)} tokens, but the context holds {self.session.n_ctx}, the answer included"
             param = "messages" if order.is_chat else "prompt"
             raise ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
         self.states.bring_back(ids)
+        with self._following(job, begun, how) as constraint:
+            return self._written(job, ids, begun, how, constraint)
+
+    def _written(
+        self, job: Job, ids: list[int], begun: list[int], how: CallFormat | None, constraint: FormConstraint | None
+    ) -> Ended:
+        """Write the reply to a prompt."""
+        order = job.order
+        chat, tokenizer = self.conversation.chat if order.is_chat else None, self.model.tokenizer
         telling = _Telling(job, self.model, opened_by(chat.opening) if chat is not None else None, how)
         reply = Reply(
             self.session,
@@ -154,7 +164,7 @@ class Answering:
             turns=chat.turns() if chat is not None else (),
             guess=self.settings.guess_ahead == "on",
             n_logprobs=order.n_logprobs,
-            constraint=self._constraint(order, begun, how),
+            constraint=constraint,
             on_token=telling.note_token,
             on_prompt_progress=lambda done, total: self.between(),
         )
@@ -176,12 +186,24 @@ class Answering:
             reason, len(ids), meter.reused_tokens, meter.tokens, telling.n_thought, meter.prefill_s, meter.generating_s
         )
 
-    def _constraint(self, order: Order, begun: Sequence[int], how: CallFormat | None) -> FormConstraint | None:
-        """Return the form of the reply, behind what a continued one has of it."""
-        form = order.form
-        if order.tools is not None and order.tools.must and how is not None:
-            form = call_form(self.model.tokenizer, order.tools, how)
-        return self._forms.constraint(form, begun) if form is not None else None
+    @contextmanager
+    def _following(self, job: Job, begun: Sequence[int], how: CallFormat | None) -> Iterator[FormConstraint | None]:
+        """Follow the form of the reply, behind what a continued one has of it; ends with a client that leaves."""
+        form = reply_form(self.model.tokenizer, job.order.form, job.order.tools, how)
+        if form is None:
+            yield None
+            return
+
+        def waiting() -> None:
+            if job.is_cancelled:
+                raise Cancelled("the client has left")
+            self.between()
+
+        constraint = self._forms.constraint(form, begun, waiting)
+        try:
+            yield constraint
+        finally:
+            constraint.close()
 
     def _prompt_ids(self, order: Order) -> list[int]:
         if order.is_chat:
@@ -208,7 +230,10 @@ class _Telling:
     def __init__(self, job: Job, model: Model, opened: Any, how: CallFormat | None) -> None:
         self._job, self._tokenizer = job, model.tokenizer
         self._tools = job.order.tools
-        self._calls = CallSplitter(how, self._tools.items) if how is not None and self._tools is not None else None
+        has_form = job.order.form is not None  # in which what looks like a call is none
+        self._calls = (
+            CallSplitter(how, self._tools.items, has_form) if how is not None and self._tools is not None else None
+        )
         self.calls: list[ToolCall] = []
         """That were told."""
         # A continued text is told as it is, whatever tags stand in it.

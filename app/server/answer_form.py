@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.chat.answer_form import ANY_OBJECT, GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
-from app.chat.form_constraint import AS_USUAL
+from app.chat.form_sandbox import AS_USUAL, usable_schema
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
 from app.server.messages import Tools
@@ -97,19 +98,42 @@ def _schema(form: Fields, is_flat: bool) -> str:
     return json.dumps(schema)
 
 
-def call_form(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> AnswerForm:
-    """Return the form of one call of any tool that must be called.
+def reply_form(
+    tokenizer: Tokenizer, form: AnswerForm | None, tools: Tools | None, how: CallFormat | None
+) -> AnswerForm | None:
+    """Return the form of a reply, None for any: a call that must be made; else the form, or calls instead of it.
 
     Args:
         tokenizer: of the model; control tokens stand in the grammar by their ids.
+        how: the format of calls; None without tools.
     """
+    if tools is None or how is None:
+        return form
+    if tools.must:
+        return call_form(tokenizer, tools, how)
+    return replace(form, instead=_call_rules(tokenizer, tools, how)) if form is not None else None
+
+
+def call_form(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> AnswerForm:
+    """Return the form of a call that must be made."""
+    return AnswerForm(GRAMMAR, f"start: calls\n{_call_rules(tokenizer, tools, how)}", "tools")
+
+
+def _call_rules(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> str:
+    """Return rules of which ``calls`` is a call, or several where a reply may have them and the format ends each."""
     rules: list[str] = []
-    functions = [tool["function"] for tool in tools.items if tool["function"]["name"] in tools.must]
+    functions = [tool["function"] for tool in tools.items if not tools.must or tool["function"]["name"] in tools.must]
     calls = [
-        " ".join(_written(tokenizer, part, rules) for part in how.frame(one["name"], one["parameters"]))
+        " ".join(_written(tokenizer, part, rules) for part in how.frame(one["name"], _arguments(one["parameters"])))
         for one in functions
     ]
-    return AnswerForm(GRAMMAR, "\n".join([f"start: {' | '.join(calls)}", *rules]), "tools")
+    more = '("\\n" call)*' if how.closing and not tools.takes_one else ""
+    return "\n".join([f"calls: call {more}", f"call: {' | '.join(calls)}", *rules])
+
+
+def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a tool's arguments, which are an object whatever it says."""
+    return schema if "type" in schema else {"type": "object", **schema}
 
 
 def _written(tokenizer: Tokenizer, part: Part, rules: list[str]) -> str:
@@ -122,6 +146,7 @@ def _written(tokenizer: Tokenizer, part: Part, rules: list[str]) -> str:
     if isinstance(part, Pattern):
         rules.append(f"P{len(rules)}: /{part.expression}/")
         return f"P{len(rules) - 1}"
-    schema = {**part.schema, "x-guidance": AS_USUAL} if isinstance(part.schema, dict) else part.schema
+    schema = usable_schema(part.schema)
+    schema = {**schema, "x-guidance": AS_USUAL} if isinstance(schema, dict) else schema
     rules.append(f"v{len(rules)}: %json {json.dumps(schema)}")
     return f"v{len(rules) - 1}"

@@ -213,6 +213,8 @@ class EngineThread:
             ended = Ended("cancelled") if is_dropped else answering.answer(job)
             if ended.reason == "cancelled" and self._is_closing:
                 ended = Ended("cancelled", error=_ending())
+        except Cancelled:
+            ended = Ended("cancelled", error=_ending() if self._is_closing else None)
         except BaseException as error:  # the thread must outlive any bug, or every client would wait forever
             ended = Ended("cancelled", error=_error_of(error))
         finally:

@@ -118,8 +118,6 @@ def chat_order(fields: Fields, model_id: str) -> Order:
         max_tokens=fields.whole("max_tokens", 1, MOST_TOKENS) if completion_limit is None else completion_limit,
         thinking=_thinking(fields),
     )
-    if tools is not None and order.form is not None:
-        raise unsupported("response_format", "cannot stand beside tools (use one of the two)")
     fields.any("max_tokens")
     fields.refuse_rest()
     return order

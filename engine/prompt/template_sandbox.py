@@ -15,6 +15,9 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+STACK_BYTES = 8 << 20
+"""Limit on the stack of a limited process: as most systems have it, where a shell has lifted it as well."""
+
 
 class OutputTooLongError(Exception):
     """The template printed more than the request allows."""
@@ -92,17 +95,24 @@ def render(source: str, variables: dict[str, Any], now: float, output_chars: int
 
 
 def limit_process(memory_bytes: int) -> None:
-    """Limit this process's memory, and forbid it to write files, start processes or dump core."""
+    """Limit this process's memory and stack, and forbid it to write files, start processes or dump core."""
+    _limit(RLIMIT_AS=memory_bytes, RLIMIT_STACK=STACK_BYTES, RLIMIT_CORE=0, RLIMIT_FSIZE=0, RLIMIT_NPROC=0)
+
+
+def limit_memory(memory_bytes: int) -> None:
+    """Limit this process's memory."""
+    _limit(RLIMIT_AS=memory_bytes)
+
+
+def _limit(**limits: int) -> None:
     try:
         import resource
     except ImportError:  # not a Unix; the parent's time limit still holds
         return
-    limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)]
-    if hasattr(resource, "RLIMIT_NPROC"):
-        limits.append((resource.RLIMIT_NPROC, 0))
-    if hasattr(resource, "RLIMIT_AS"):
-        limits.append((resource.RLIMIT_AS, memory_bytes))
-    for what, amount in limits:
+    for name, amount in limits.items():
+        what = getattr(resource, name, None)
+        if what is None:
+            continue
         _, hard = resource.getrlimit(what)
         amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
         with contextlib.suppress(ValueError):  # macOS knows the limit on memory and refuses it; those on time hold
@@ -131,13 +141,13 @@ def serve(memory_bytes: int) -> None:
     _say({"ready": "yes"})
     for line in sys.stdin:
         request = json.loads(line)
-        _allow_cpu(request["cpu_s"])
+        allow_cpu(request["cpu_s"])
         reply = answer(request)
-        _allow_cpu(0.0)
+        allow_cpu(0.0)
         _say(reply)
 
 
-def _allow_cpu(seconds: float) -> None:
+def allow_cpu(seconds: float) -> None:
     """Have the kernel end this process after ``seconds`` of processor time; 0 lifts the limit."""
     if hasattr(signal, "ITIMER_PROF"):
         signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -13,6 +13,7 @@ from unittest.mock import patch
 from textual.pilot import Pilot
 from textual.scrollbar import ScrollBarRender
 
+from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
 from app.chat.tools import ToolBox
@@ -122,7 +123,7 @@ async def chatting(
     """Run the chat over a script; with a model, wait until it is loaded unless told otherwise."""
     script = script or Script()
     chosen = dataclasses.replace(built_in_settings(), **settings)
-    options = dataclasses.replace(options_for(script), tools=ToolBox(chosen.tools))
+    options = dataclasses.replace(options_for(script), tools=ToolBox(chosen.tools), form=FormChoice())
     app = JalopyApp(chosen, Path(model) if model else None, options=options, clock=script.clock, keymap=keymap)
     bars = ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS
     with patch("app.tui.app.SAVING_PATIENCE_S", _PATIENCE_S):  # a busy disk is not what is tested

@@ -14,6 +14,7 @@ TARGETS = {
     "state": "states",
     "keys": "keys",
     "server": "servers",
+    "form": "forms",
 }
 """The module of each, which has a ``TARGET``."""
 

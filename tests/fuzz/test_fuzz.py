@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from textual import events
 
+from app.chat.form_constraint import FormConstraint
 from app.conversations import log_file, replay
 from app.conversations.journal import Journal
 from app.conversations.store import Opened
@@ -22,7 +23,7 @@ from app.tui.widgets.prompt import Prompt
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.saved_state import restore, segments, state_file
 from tests.fuzz import __main__ as command
-from tests.fuzz import chat_templates, gguf_files, kept, keys, planted, servers
+from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, planted, servers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.log_corpus import sound_logs
 from tests.fuzz.target import Fault, Watch
@@ -55,7 +56,7 @@ def test_changed_inputs_can_be_made_and_are_the_same_for_the_same_seed(name: str
     assert made() == made()
 
 
-@pytest.mark.parametrize("name", ["log", "state", "template"])
+@pytest.mark.parametrize("name", ["form", "log", "state", "template"])
 def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
     target, rng = load(name), Random(11)
     corpus = target.seeds()[:6]
@@ -221,6 +222,18 @@ def test_an_editor_that_a_paste_starts_is_found(monkeypatch: pytest.MonkeyPatch)
     result = execute(load("keys"), b"empty\n\x1b[200~hello\x1b[201~", enforces=False)
     assert "an editor was run" in result.fault
     assert started
+
+
+def test_a_token_that_a_form_forbids_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FormConstraint, "forced", lambda self: [0])
+    data = next(one for one in forms.seeds() if b"[a-c]" in one)
+    assert "forced that may not come" in execute(load("form"), data, enforces=False).fault
+
+
+def test_a_mask_that_allows_everything_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = FormConstraint.allowed
+    monkeypatch.setattr(FormConstraint, "allowed", lambda self: sound(self) | True)
+    assert "a sound form cannot be followed" in execute(load("form"), forms.seeds()[0], enforces=False).fault
 
 
 def test_the_editors_own_key_is_no_fault() -> None:

@@ -161,8 +161,17 @@ class ModelFlow(ChatHelper):
         if choice is None:
             self._note(how_to_load(self._keymap))
             return
+        if isinstance(choice, FormChoice):
+            self._screen.run_worker(self._choose_form(choice, wanted), group="form")
+            return
         with self._notes.telling_refusals():
             self._note(choice.obey(wanted))
+        self._show_name()
+
+    async def _choose_form(self, choice: FormChoice, wanted: str) -> None:
+        """The same; whether a form can be used takes a process a while to say."""
+        with self._notes.telling_refusals():
+            self._note(await wrap_future(in_background(partial(choice.obey, wanted), "form")))
         self._show_name()
 
     def _show_name(self) -> None:

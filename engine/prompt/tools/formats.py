@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.prompt.json_schema import lifted, moved, resolved
 from engine.prompt.tools.calls import Schemas, ToolCall
 from engine.prompt.tools.harmony import read_messages
 from engine.prompt.tools.json_calls import PYTHON_TAG, TOOL_CALLS, read_llama, read_mistral, read_tagged
@@ -85,7 +86,7 @@ def _plain(read: Callable[[str], list[ToolCall]]) -> Callable[[str, Schemas], li
 
 
 def _object(name: str, schema: Mapping[str, Any], arguments: str = "arguments") -> Value:
-    properties = {"name": {"const": name}, arguments: schema}
+    properties = {"name": {"const": name}, arguments: moved(schema, f"/properties/{arguments}")}
     required = ["name", arguments]
     return Value({"type": "object", "properties": properties, "required": required, "additionalProperties": False})
 
@@ -114,25 +115,32 @@ def _pairs(opening: str, before: str, between: str, after: str, closing: str) ->
     """Return a frame that has each required parameter by itself, in the order of the schema."""
 
     def frame(name: str, schema: Mapping[str, Any]) -> list[Part]:
-        properties = schema.get("properties") or {}
         parts: list[Part] = [opening.replace("NAME", name)]
-        for key in schema.get("required") or ():
-            parts += [before + key + between, *_bare(properties.get(key, {}), after)]
+        for key, value in _required(schema):
+            parts += [before + key + between, *_bare(value, schema, after)]
         return [*parts, closing]
 
     return frame
 
 
-def _bare(schema: Any, after: str) -> list[Part]:
+def _required(schema: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the names of the required parameters with their schemas, which refer to the whole."""
+    found = resolved(schema, schema)
+    properties, names = found.get("properties"), found.get("required")
+    properties = properties if isinstance(properties, Mapping) else {}
+    return [(key, properties.get(key, {})) for key in names if isinstance(key, str)] if isinstance(names, list) else []
+
+
+def _bare(value: Any, whole: Mapping[str, Any], after: str) -> list[Part]:
     """Return what a value without quotes consists of, with the text that ends it."""
-    schema = schema if isinstance(schema, Mapping) else {}
+    schema = resolved(value, whole)
     enum = schema.get("enum")
     texts = [one for one in enum if isinstance(one, str)] if isinstance(enum, list) else []
     if isinstance(enum, list) and texts and len(texts) == len(enum):
         return [Pattern(f"({'|'.join(map(_escaped, texts))}){_escaped(after)}")]
     if schema.get("type") == "string" and "enum" not in schema:
         return [Pattern(rf"([^<]|<[^\/])*{_escaped(after)}")]
-    return [Value(schema), after]
+    return [Value(lifted(value, whole)), after]
 
 
 def _escaped(text: str) -> str:
@@ -140,10 +148,9 @@ def _escaped(text: str) -> str:
 
 
 def _python(name: str, schema: Mapping[str, Any]) -> list[Part]:
-    properties = schema.get("properties") or {}
     parts: list[Part] = [f"{START}[{name}("]
-    for at, key in enumerate(schema.get("required") or ()):
-        parts += [f"{', ' if at else ''}{key}=", Value(properties.get(key, {}))]
+    for at, (key, value) in enumerate(_required(schema)):
+        parts += [f"{', ' if at else ''}{key}=", Value(lifted(value, schema))]
     return [*parts, f")]{END}"]
 
 

@@ -29,14 +29,15 @@ class CallSplitter:
     Args:
         how: the model's format.
         tools: of the request.
+        only_first: whether a call must stand before any other text, and the rest is text whatever it looks like.
 
     Attributes:
         calls: found so far.
         tail_chars: characters of the text from its first call on.
     """
 
-    def __init__(self, how: CallFormat, tools: Sequence[Mapping[str, Any]]) -> None:
-        self._format = how
+    def __init__(self, how: CallFormat, tools: Sequence[Mapping[str, Any]], only_first: bool = False) -> None:
+        self._format, self._only_first = how, only_first
         self._tools = {str(tool["function"]["name"]): tool["function"].get("parameters") or {} for tool in tools}
         self._openings = sorted((*how.openings, *how.dropped), key=len, reverse=True)
         self._held = ""
@@ -77,6 +78,11 @@ class CallSplitter:
                 return True
             if not is_last and any(text.startswith(start) for text in (*self._format.at_start, *self._openings)):
                 return False
+            self._has_begun = self._only_first and not start.startswith(tuple(self._openings))
+        if self._only_first and self._has_begun and not self.calls:
+            self._held = ""
+            self._say(held, texts)
+            return False
         found = [(at, -len(text), text) for text in self._openings if (at := held.find(text)) >= 0]
         if found:
             at, _, marker = min(found)

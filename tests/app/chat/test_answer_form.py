@@ -24,7 +24,7 @@ from app.chat.answer_form import (
 )
 from app.chat.context_room import EarlierPart, TurnPrompt
 from app.chat.form_choice import FormChoice
-from app.chat.form_constraint import MOST_RULES, Forms, check_form
+from app.chat.form_constraint import Forms, check_form
 from app.chat.options import ChatOptions
 from app.chat.turn import EngineTurn
 from app.chat.wire import Wire
@@ -61,6 +61,13 @@ def model() -> Iterator[Model]:
 @pytest.fixture(scope="module")
 def session(model: Model) -> Session:
     return model.session(n_ctx=512)
+
+
+@pytest.fixture(scope="module")
+def forms(model: Model) -> Iterator[Forms]:
+    made = Forms(model.tokenizer)
+    yield made
+    made.close()
 
 
 GBNF = """root ::= city ", " year "." # as of llama.cpp
@@ -125,24 +132,47 @@ def test_an_answer_matches_the_expression_it_was_asked_for(model: Model, session
         (form_of(REGEX, "(?=a)b"), "look-ahead"),
         (form_of(SCHEMA, '{"properties":{"a":' * 120 + "{}" + "}}" * 120), "recursion limit"),
         (form_of(SCHEMA, '{"$ref":"http://localhost/schema"}'), "does not fetch"),
+        (form_of(SCHEMA, '{"type":"array","uniqueItems":true}'), 'Unimplemented keys: ["uniqueItems"]'),
+        (form_of(SCHEMA, '{"oneOf":[{"type":"string"},{"const":"a"}]}'), "overlap is not supported (use anyOf)"),
+        (form_of(SCHEMA, "[1]"), "is no JSON schema"),
         (form_of(SCHEMA, "{"), "is not JSON: Expecting property name"),
         (form_of(SCHEMA, "[" * 50_000), "nested too deeply"),
         (form_of(GRAMMAR, "root := x"), "Expected ::="),
         (form_of(GRAMMAR, 'x ::= "a"'), "No 'root' rule"),
         (form_of(GRAMMAR, "root ::= x"), "'x' not found"),
         (form_of(GRAMMAR, "root ::= " + "(" * 20_000), "nested too deeply"),
-        (form_of(GRAMMAR, "a ::= b\n" * (MOST_RULES + 1)), f"more than {MOST_RULES} rules"),
         (form_of(GRAMMAR, "start: missing"), "unknown name"),
         (form_of(GRAMMAR, "start: X\n%import /etc/passwd"), "Expected name"),
         (form_of(GRAMMAR, "start: " + "(" * 20_000), "too deeply nested"),
     ],
 )
-def test_what_is_no_form_is_refused_in_one_line(model: Model, form: AnswerForm, why: str) -> None:
-    for use in (check_form, lambda form: Forms(model.tokenizer).constraint(form)):
+def test_what_is_no_form_is_refused_in_one_line(forms: Forms, form: AnswerForm, why: str) -> None:
+    for use in (check_form, forms.constraint):
         with pytest.raises(FormError) as refused:
             use(form)
         assert why in str(refused.value)
         assert str(refused.value).startswith("response_format ")
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"format": "postcode", "x-order": 3, "nullable": True, "readOnly": True, "examples": [{"format": 1}]},
+        {
+            "$schema": "https://nobody/schema",
+            "$id": "urn:x",
+            "$comment": "x",
+            "title": "T",
+            "default": {"$ref": "#/no"},
+        },
+        {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"format": "byte"}}},
+        {"contentEncoding": "base64", "deprecated": True, "description": "y", "discriminator": {"propertyName": "p"}},
+    ],
+)
+def test_what_annotates_a_schema_is_ignored(forms: Forms, harmless: dict[str, Any]) -> None:
+    constraint = forms.constraint(form_of(SCHEMA, json.dumps({"type": "string", "maxLength": 3, **harmless})))
+    assert constraint.allowed().any()
+    constraint.close()
 
 
 def test_without_its_package_a_form_is_refused_by_name(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

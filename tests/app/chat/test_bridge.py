@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.chat.answer_form import SCHEMA, AnswerForm
 from app.chat.bridge import EngineBridge
 from app.chat.commands import Ask, GrantThreads, Load, MeasureBandwidth, OpenConversation, Regenerate, Weigh
 from app.chat.events import (
@@ -17,6 +18,7 @@ from app.chat.events import (
     PromptStopped,
     TextGenerated,
 )
+from app.chat.form_choice import FormChoice
 from app.chat.options import ChatOptions
 from app.chat.status import Activity
 from app.chat.wire import QUEUE_LENGTH, Wire
@@ -24,6 +26,7 @@ from app.conversations.conversation import Ending
 from app.program import paths
 from app.program.settings import built_in_settings, override
 from engine.errors import BrokenModelError, Cancelled, GGUFError
+from tests.app.chat.form_processes import compiling, until
 from tests.app.fake_engine import Gate, Script
 
 _PATIENCE_S = 60.0
@@ -280,6 +283,21 @@ def test_stopping_while_the_prompt_is_read_ends_the_turn_without_a_reply(engine,
     script.prefill_gate.open()
     figures = engine.ask("short").figures
     assert figures.tokens == 3
+
+
+@pytest.mark.slow
+def test_stopping_while_a_form_is_compiled_ends_that(script):
+    slow = FormChoice(AnswerForm(SCHEMA, '{"type":"integer","multipleOf":1000003}', "slow.json"))
+    engine = Engine(script, form=slow)
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    until(lambda: compiling())
+    engine.bridge.cancel()
+    engine.wait_for(PromptStopped)
+    until(lambda: not compiling())
+    slow.obey("off")
+    assert engine.ask("more").ending is Ending.COMPLETE
+    assert engine.bridge.close(patience_s=_PATIENCE_S)
 
 
 def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):

@@ -7,12 +7,15 @@ import socket
 import struct
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from app.server import guard, transfer
+from app.chat.form_process import FormLimits
+from app.server import answer, guard, transfer
 from app.server import running as running_server
+from tests.app.chat.form_processes import compiling
 from tests.app.fake_engine import Gate, Script
 from tests.app.server.serving import Serving, serving, until
 
@@ -78,6 +81,35 @@ def test_a_client_that_leaves_while_its_prompt_is_read_stops_that(monkeypatch: p
         cut(connection)
         until(lambda: server.metric("requests_running") == 0)
         assert server.script.opened[0].sessions[0].tokens == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_a_client_that_leaves_ends_the_compiling_of_its_form(
+    monkeypatch: pytest.MonkeyPatch, is_streamed: bool
+) -> None:
+    monkeypatch.setattr(answer, "Forms", partial(answer.Forms, limits=FormLimits(compile_cpu_s=600.0)))
+    form = {"type": "json_object", "schema": {"type": "integer", "multipleOf": 1000003}}
+    body = json.dumps({**json.loads(BODY), "stream": is_streamed, "response_format": form}).encode()
+    with serving(monkeypatch) as server:
+        connection = server.raw()
+        connection.sendall(HEAD % len(body) + body)
+        until(lambda: bool(compiling()))
+        cut(connection)
+        until(lambda: not compiling())
+        assert server.chat().status_code == 200
+        assert server.metric("clients_gone_total") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_a_form_that_breaks_its_process_is_refused_alone(server: Serving, is_streamed: bool) -> None:
+    rules = "\n".join(["start: r0", *(f"r{at}: r{at + 1}" for at in range(3000)), 'r3000: "a"'])
+    refused = server.chat(grammar=rules, stream=is_streamed)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"], error["code"]) == (400, "grammar", "invalid_value")
+    assert error["message"].startswith("grammar cannot be used: it is nested too deeply")
+    assert server.chat().status_code == 200
 
 
 def test_a_client_that_leaves_while_it_waits_is_never_answered(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from app.chat.answer_form import FormError
-from app.chat.form_constraint import Forms
-from app.server.answer_form import call_form
+from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError
+from app.chat.form_constraint import FormConstraint, Forms
+from app.server.answer_form import call_form, reply_form
 from app.server.api_error import ApiError
 from app.server.fields import Fields
 from app.server.messages import Tools
@@ -166,7 +168,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [a_tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}},
      "tool_choice.function.name"),
     ({"tools": [a_tool()], "parallel_tool_calls": 1}, "parallel_tool_calls"),
-    ({"tools": [a_tool()], "response_format": {"type": "json_object"}}, "response_format"),
     ({"messages": [*ASKED, tool()]}, "messages[1].tool_call_id"),
     ({"messages": [*ASKED, assistant()]}, "messages[1].role"),
     ({"messages": [*ASKED, assistant(), *ASKED]}, "messages[2].role"),
@@ -227,29 +228,102 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
-def test_a_reply_that_must_be_a_call_can_be_nothing_else(how: CallFormat) -> None:
-    parameters = {"name": "f", "description": "", "parameters": CITY}
-    tools = Tools(({"type": "function", "function": parameters},), must=("f",), takes_one=True)
-    forms = Forms(BYTES)
-    ids = BYTES.encode(GOOD[how.name], bos=False, special=True)
-    constraint = forms.constraint(call_form(BYTES, tools, how))
-    for one in ids:
-        assert constraint.allowed()[one]
+REFERRING = {
+    "$schema": "http://somewhere/else",
+    "$defs": {"unit": {"enum": ["C", "F"]}, "more": {"anyOf": [{"$ref": "#/$defs/more"}, {"$ref": "#/definitions/n"}]}},
+    "definitions": {"n": {"type": "integer", "format": "nobody-knows"}},
+    "properties": {
+        "city": {"type": "string", "format": "town"},
+        "unit": {"$ref": "#/$defs/unit"},
+        "n": {"$ref": "#/$defs/more"},
+    },
+    "required": ["city", "unit", "n"],
+    "additionalProperties": False,
+}
+"""The same, as generators write it: with references, drafts and formats of their own."""
+FORM = AnswerForm(SCHEMA, '{"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}', "form")
+
+
+@pytest.fixture(scope="module")
+def forms() -> Iterator[Forms]:
+    made = Forms(BYTES)
+    yield made
+    made.close()
+
+
+def tools_of(*schemas: Any, **how: Any) -> Tools:
+    functions = ({"name": "fgh"[at], "description": "", "parameters": one} for at, one in enumerate(schemas))
+    return Tools(tuple({"type": "function", "function": one} for one in functions), **how)
+
+
+def fits(constraint: FormConstraint, text: str) -> bool:
+    """Whether a reply may be a text, token by token, and end with it."""
+    for one in BYTES.encode(text, bos=False, special=True):
+        if not constraint.allowed()[one]:
+            return False
         constraint.accept(one)
-    assert constraint.allowed()[sorted(BYTES.end_ids)].all()
+    return bool(constraint.allowed()[sorted(BYTES.end_ids)].all())
+
+
+@pytest.mark.parametrize("parameters", [CITY, REFERRING], ids=["plain", "referring"])
+@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
+def test_a_reply_that_must_be_a_call_can_be_nothing_else(forms: Forms, how: CallFormat, parameters: Any) -> None:
+    tools = tools_of(parameters, must=("f",), takes_one=True)
+    form = call_form(BYTES, tools, how)
+    good = GOOD[how.name]
+    assert fits(forms.constraint(form), good)
     splitter = CallSplitter(how, tools.items)
-    found = [*splitter.push(GOOD[how.name]).calls, *splitter.flush().calls]
+    found = [*splitter.push(good).calls, *splitter.flush().calls]
     assert [(one.name, one.values) for one in found] == [("f", {"city": "Rome", "unit": "C", "n": 3})]
-    for wrong in (GOOD[how.name].replace("f", "g", 1), GOOD[how.name].replace("3", '"x"'), "Sure, I will"):
-        constraint = forms.constraint(call_form(BYTES, tools, how))
-        allowed = []
-        for one in BYTES.encode(wrong, bos=False, special=True):
-            allowed.append(bool(constraint.allowed()[one]))
-            if not allowed[-1]:
-                break
-            constraint.accept(one)
-        assert not all(allowed), wrong
+    for wrong in (good.replace("f", "g", 1), good.replace("3", '"x"'), "Sure, I will", ""):
+        assert not fits(forms.constraint(form), wrong), wrong
+
+
+@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
+def test_beside_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: CallFormat) -> None:
+    tools = tools_of(CITY, {})
+    form = reply_form(BYTES, FORM, tools, how)
+    assert form is not None
+    good = GOOD[how.name]
+    twice = f"{good}\n{good}"
+    assert [fits(forms.constraint(form), text) for text in (good, '{"x": 3}', "Sure", f'{good}{{"x": 3}}')] == [
+        *(True, True, False, False)
+    ]
+    assert fits(forms.constraint(form), twice) == bool(how.closing)
+    one_call = reply_form(BYTES, FORM, replace(tools, takes_one=True), how)
+    assert one_call is not None
+    assert not fits(forms.constraint(one_call), twice)
+    assert reply_form(BYTES, None, tools, how) is None
+    assert reply_form(BYTES, FORM, None, None) is FORM
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reply"),
+    [(REGEX, "yes/no", "yes/no"), (GRAMMAR, 'start: A\nA: "x"', "x"), (GRAMMAR, 'root ::= "y" | [0-9]', "7")],
+)
+def test_a_form_of_any_kind_may_stand_beside_tools(forms: Forms, kind: str, text: str, reply: str) -> None:
+    form = reply_form(BYTES, AnswerForm(kind, text, "form"), tools_of(CITY), FORMATS[3])
+    assert form is not None
+    assert [fits(forms.constraint(form), one) for one in (reply, GOOD["hermes"], "no")] == [True, True, False]
+
+
+def test_a_call_that_must_be_made_comes_before_a_form(forms: Forms) -> None:
+    form = reply_form(BYTES, FORM, tools_of(CITY, must=("f",)), FORMATS[3])
+    assert form is not None
+    assert [fits(forms.constraint(form), text) for text in (GOOD["hermes"], '{"x": 3}')] == [True, False]
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_what_looks_like_a_call_within_a_form_is_text(size: int) -> None:
+    how, tools = FORMATS[3], tools_of(CITY)
+    for text, n_calls in (
+        (f'{{"x": "{GOOD["hermes"]}"}}', 0),
+        (f" {GOOD['hermes']}\n{GOOD['hermes']}", 2),
+    ):
+        splitter = CallSplitter(how, tools.items, only_first=True)
+        told = [splitter.push(text[at : at + size]) for at in range(0, len(text), size)] + [splitter.flush()]
+        assert len(splitter.calls) == n_calls
+        assert "".join(one.text for one in told) == (text if n_calls == 0 else "")
 
 
 def test_a_schema_that_no_grammar_can_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

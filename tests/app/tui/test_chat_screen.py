@@ -317,6 +317,21 @@ async def test_a_typo_in_a_command_names_the_nearest_and_sends_nothing():
         assert driver.chat.turns.conversation.is_empty
 
 
+@pytest.mark.slow
+async def test_a_form_is_chosen_and_taken_back(tmp_path):
+    (tmp_path / "city.json").write_text('{"type":"string","format":"postcode"}')
+    (tmp_path / "bad.json").write_text('{"type":"nothing"}')
+    async with chatting() as driver:
+        await driver.say(f"/schema {tmp_path}/city.json")
+        await driver.note("answers as city.json from the next message on")
+        await driver.say(f"/schema {tmp_path}/bad.json")
+        await driver.note("bad.json cannot be used")
+        await driver.say("/schema")
+        await driver.note("answers as city.json. /schema FILE")
+        await driver.say("/schema off")
+        await driver.note("answers in any form")
+
+
 async def test_a_refused_command_is_never_part_of_what_is_typed_next():
     refused = {
         "/hlep me": "Unknown command /hlep",

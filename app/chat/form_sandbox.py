@@ -1,0 +1,414 @@
+"""Says which tokens go on with the form of a reply: what runs in the processes of ``app.chat.form_process``.
+
+Forms are hostile, and what compiles them is native code: some overflow its stack, some take minutes or gigabytes. So
+one process keeps the vocabulary, which takes a second to prepare, and forks a child for each form. The child begins
+with fresh state, has limits of processor time, memory and stack, and ends with its form; the process tells how it
+ended. No other file knows llguidance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import socket
+import struct
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from engine.prompt.json_schema import mapped
+from engine.prompt.template_sandbox import allow_cpu, limit_memory, limit_process
+
+VOCABULARY_CPU_S, VOCABULARY_BYTES = 60.0, 2 << 30
+"""Limits on preparing a vocabulary; those on a form come with it."""
+MOST_LEXER_STATES = 20_000
+"""Limit on what a form may come to while a reply is written; each takes up to 2 kB."""
+MOST_ENCODED_CHARS = 1 << 14
+"""Limit on a forced text that is written as the model's tokenizer would; a longer one is written greedily."""
+AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""White space as most programs write it: a model that may write more of it may write nothing else."""
+_FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"])
+_DRAFT = re.compile(r"https?://json-schema\.org/(draft-0[467]|draft/20(19-09|20-12))/schema#?")
+
+FRAME = struct.Struct("<BI")
+"""Before each message: its kind, and the length of what follows."""
+MOST_FRAME_BYTES = 1 << 26
+FORM, TAKE, MASK, IDS = range(4)
+"""To a child: the form, as JSON; tokens that the reply goes on with; a mask is wanted; the tokens of a text."""
+TAKEN, FORCED, BITS, TEXT, REFUSED, ENDED = range(16, 22)
+"""From it: the tokens were taken, with flags; what comes next, forced tokens or the bits of a mask; a text whose tokens
+are wanted; why the form cannot be used; how the child ended: a signal's number, or 0."""
+IS_OVER, IS_ACCEPTING = 1, 2
+
+
+def send_frame(channel: socket.socket, kind: int, payload: bytes = b"") -> None:
+    """Send a message."""
+    channel.sendall(FRAME.pack(kind, len(payload)) + payload)
+
+
+def ids_bytes(ids: Iterable[int]) -> bytes:
+    """Return token ids as a message."""
+    return array("i", ids).tobytes()
+
+
+def ids_of(payload: bytes) -> list[int]:
+    """Return the token ids of a message."""
+    return array("i", payload).tolist()
+
+
+def usable_schema(schema: Any) -> Any:
+    """Return a JSON schema without what only annotates it and would be refused: formats and drafts nobody knows."""
+    return mapped(schema, _without_annotations)
+
+
+def _without_annotations(schema: Mapping[str, Any]) -> dict[str, Any]:
+    kept = dict(schema)
+    if isinstance(schema.get("format"), str) and schema["format"] not in _FORMATS:
+        del kept["format"]
+    if "$schema" in schema and not _DRAFT.fullmatch(str(schema["$schema"])):
+        del kept["$schema"]
+    return kept
+
+
+# ---- the process that keeps the vocabulary
+
+
+class Vocabulary:
+    """The tokens of a model, as llguidance wants them.
+
+    Args:
+        packed: what ``pack_vocabulary`` returned.
+
+    Attributes:
+        asks: returns the tokens of a text in the midst of a reply; set in a form's child.
+    """
+
+    def __init__(self, packed: bytes) -> None:
+        head, _, rest = packed.partition(b"\n")
+        said = json.loads(head)
+        lengths = array("I", rest[: 4 * said["n"]])
+        self.tokens, at = [], 4 * said["n"]
+        for length in lengths:
+            self.tokens.append(rest[at : at + length])
+            at += length
+        self.special_token_ids = said["special"]
+        self.bos_token_id, self.eos_token_id = said["bos"], said["eos"]
+        self.asks: Any = None
+
+    def prepared(self) -> Any:
+        """Return it as llguidance's; what is needed no more is dropped."""
+        from llguidance import LLTokenizer, TokenizerWrapper
+
+        wrapper = TokenizerWrapper(self)
+        self._prepared = LLTokenizer(wrapper)
+        self.tokens = wrapper.tokens = []
+        return self._prepared
+
+    def __call__(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        if not isinstance(text, str):
+            raise TypeError("bytes are not taken")
+        if len(text) > MOST_ENCODED_CHARS:
+            return list(self._prepared.greedy_tokenize(text))
+        return list(self.asks(text))
+
+
+def pack_vocabulary(tokens: list[bytes], special: list[int], bos: int | None, eos: int) -> bytes:
+    """Return a vocabulary as one message."""
+    head = json.dumps({"n": len(tokens), "special": special, "bos": bos, "eos": eos}).encode()
+    return b"".join([head, b"\n", array("I", map(len, tokens)).tobytes(), *tokens])
+
+
+def main() -> None:
+    """Keep a vocabulary, and let a child follow each form that comes with a channel of its own."""
+    control = socket.socket(fileno=os.dup(0))
+    limit_memory(VOCABULARY_BYTES)
+    allow_cpu(VOCABULARY_CPU_S)
+    _, packed = _Reader(control).next()
+    vocabulary = Vocabulary(packed) if packed else None
+    prepared = vocabulary.prepared() if vocabulary is not None else None
+    del packed
+    import llguidance  # noqa: F401 - here, once for all children
+
+    allow_cpu(0.0)
+    _keep(control, vocabulary, prepared)
+
+
+def _keep(control: socket.socket, vocabulary: Vocabulary | None, prepared: Any) -> None:
+    """Fork children until the program is gone; the end of a form's channel ends its child at once."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    children = _Children()
+    for fileno in (control.fileno(), woken):
+        children.waiting.register(fileno, select.POLLIN)
+    while True:
+        for fileno, _ in children.waiting.poll():
+            if fileno == woken:
+                os.read(woken, 512)
+                children.reap()
+            elif fileno != control.fileno():
+                children.kill(fileno)
+            elif (channel := _next_channel(control)) is None:
+                children.kill_all()
+                os._exit(0)
+            elif not children.fork(channel):
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                control.close()
+                _follow(channel, vocabulary, prepared)
+                os._exit(0)
+
+
+def _next_channel(control: socket.socket) -> socket.socket | None:
+    """Return the channel of the next form; None where the program is gone."""
+    said, files, _, _ = socket.recv_fds(control, 1, 1)
+    return socket.socket(fileno=files[0]) if said and files else None
+
+
+class _Children:
+    """The children, by the file number of their channel.
+
+    Attributes:
+        waiting: notices what ends.
+    """
+
+    def __init__(self) -> None:
+        self.waiting = select.poll()
+        self._children: dict[int, tuple[int, socket.socket]] = {}
+
+    def fork(self, channel: socket.socket) -> bool:
+        """Make a child; returns False in the child."""
+        try:
+            pid = os.fork()
+        except OSError:
+            _tell_last(channel, REFUSED, b"cannot be used now: the system starts no process")
+            return True
+        if not pid:
+            for _, other in self._children.values():
+                other.close()
+            return False
+        self._children[channel.fileno()] = pid, channel
+        self.waiting.register(channel.fileno(), 0)  # the end alone
+        return True
+
+    def kill(self, fileno: int) -> None:
+        """End a child whose channel nobody reads any more."""
+        with contextlib.suppress(KeyError):
+            self.waiting.unregister(fileno)
+            os.kill(self._children[fileno][0], signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        """End all."""
+        for pid, _ in self._children.values():
+            os.kill(pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """Tell for each child that has ended how it did."""
+        for fileno, (pid, channel) in list(self._children.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                with contextlib.suppress(KeyError):
+                    self.waiting.unregister(fileno)
+                del self._children[fileno]
+                _tell_last(channel, ENDED, bytes([os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0]))
+
+
+def _tell_last(channel: socket.socket, kind: int, payload: bytes) -> None:
+    channel.setblocking(False)
+    with contextlib.suppress(OSError):
+        send_frame(channel, kind, payload)
+    channel.close()
+
+
+# ---- the child of one form
+
+
+class _Reader:
+    """Messages of a channel, one by one; ends the process with the channel."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    def next(self) -> tuple[int, bytes]:
+        kind, length = FRAME.unpack(self._exactly(FRAME.size))
+        return kind, self._exactly(length)
+
+    def _exactly(self, length: int) -> bytes:
+        came = bytearray()
+        while len(came) < length:
+            piece = self._channel.recv(min(length - len(came), 1 << 20))
+            if not piece:
+                os._exit(0)
+            came += piece
+        return bytes(came)
+
+
+def _follow(channel: socket.socket, vocabulary: Vocabulary | None, prepared: Any) -> None:
+    """Compile a form and answer what is asked about it; whatever goes wrong is told in one line."""
+    reader = _Reader(channel)
+    _, said = reader.next()
+    form = json.loads(said)
+    limit_process(_own_bytes() + form["memory_bytes"])
+    try:
+        allow_cpu(form["compile_cpu_s"])
+        if vocabulary is None:
+            trouble = _checked(form)
+            send_frame(channel, REFUSED if trouble else TAKEN, trouble.encode())
+            return
+
+        def ask(text: str) -> list[int]:
+            send_frame(channel, TEXT, text.encode("utf-8", "replace"))
+            return ids_of(reader.next()[1])
+
+        vocabulary.asks = ask
+        _Following(channel, reader, prepared, form).run()
+    except _RefusedError as refused:
+        why = str(refused)
+    except RecursionError:
+        why = "is nested too deeply"
+    except MemoryError:
+        why = "needs too much memory"
+    except BaseException as error:  # native code that panics raises no Exception
+        why = _unusable(str(error) or type(error).__name__)
+    allow_cpu(0.0)
+    send_frame(channel, REFUSED, why.encode("utf-8", "replace"))
+
+
+class _RefusedError(Exception):
+    """The form cannot be used; the message says why, to follow its name."""
+
+
+class _Following:
+    """How far one reply has come in its form."""
+
+    def __init__(self, channel: socket.socket, reader: _Reader, prepared: Any, form: Mapping[str, Any]) -> None:
+        from llguidance import LLMatcher
+
+        self._channel, self._reader, self._step_cpu_s = channel, reader, form["step_cpu_s"]
+        self._matcher = LLMatcher(prepared, _grammar(form), log_level=0, limits=_limits())
+        self._refuse_error()
+        self._take(form["begun"])
+
+    def run(self) -> None:
+        """Answer until the channel ends."""
+        while True:
+            allow_cpu(0.0)
+            kind, payload = self._reader.next()
+            allow_cpu(self._step_cpu_s)
+            if kind == TAKE:
+                self._take(ids_of(payload))
+            else:
+                self._send_mask()
+
+    def _take(self, ids: list[int]) -> None:
+        """Go on with tokens, and say what may come next without being asked: the model computes meanwhile."""
+        for token_id in ids:
+            if not self._matcher.consume_token(token_id):
+                raise _RefusedError(_unusable(self._matcher.get_error()))
+        is_over = self._matcher.is_stopped()
+        self._refuse_error()
+        flags = is_over * IS_OVER | (is_over or self._matcher.is_accepting()) * IS_ACCEPTING
+        send_frame(self._channel, TAKEN, bytes([flags]))
+        if is_over:
+            return
+        forced = self._matcher.compute_ff_tokens()
+        forced = forced[: self._matcher.validate_tokens(forced)] if forced else []
+        if forced:
+            send_frame(self._channel, FORCED, ids_bytes(forced))
+        else:
+            self._send_mask()
+
+    def _send_mask(self) -> None:
+        bits = self._matcher.compute_bitmask()
+        self._refuse_error()
+        send_frame(self._channel, BITS, bits)
+
+    def _refuse_error(self) -> None:
+        if self._matcher.is_error():
+            raise _RefusedError(_unusable(self._matcher.get_error()))
+
+
+def _own_bytes() -> int:
+    """Return the address space of this process."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return VOCABULARY_BYTES
+
+
+def _limits() -> Any:
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(max_lexer_states=MOST_LEXER_STATES)
+
+
+def _checked(form: Mapping[str, Any]) -> str:
+    """Return why no model can use a form; "" where one may."""
+    from llguidance import LLMatcher
+
+    trouble = LLMatcher.validate_grammar(_grammar(form), limits=_limits())
+    return _unusable(trouble) if trouble and not trouble.startswith("WARNING") else ""
+
+
+def _grammar(form: Mapping[str, Any]) -> str:
+    """Return a form as llguidance takes it, with what may stand instead of it."""
+    grammar = _own_grammar(form["kind"], form["text"])
+    if not form["instead"]:
+        return grammar
+    own = json.loads(grammar)["grammars"][0] if grammar.lstrip().startswith("{") else {"lark_grammar": grammar}
+    either = {"lark_grammar": f"start: calls | @form\n{form['instead']}"}
+    return json.dumps({"grammars": [either, {**own, "name": "form"}]})
+
+
+def _own_grammar(kind: str, text: str) -> str:
+    from llguidance import LLMatcher
+    from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
+
+    if kind == "regex":
+        return LLMatcher.grammar_from_regex(text)
+    if kind == "schema":
+        try:
+            schema = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise _RefusedError(f"is not JSON: {error}") from None
+        if not isinstance(schema, (dict, bool)):
+            raise _RefusedError("is no JSON schema: that is an object")
+        return LLMatcher.grammar_from_json_schema(json.dumps(usable_schema(schema)), overrides=AS_USUAL)
+    if is_lark_syntax(text):
+        return LLMatcher.grammar_from_lark(text)
+    return LLMatcher.grammar_from_lark(gbnf_to_lark(_plain_escapes(text)))
+
+
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)", re.DOTALL)
+
+
+def _plain_escapes(gbnf: str) -> str:
+    r"""Return a grammar with printable characters in place of ``\u0041``, which the converter cuts to ``\u41``."""
+
+    def plain(found: re.Match[str]) -> str:
+        code = int(next(filter(None, found.groups()), "0"), 16)
+        char = chr(code) if code <= 0x10FFFF else ""
+        return char if char.isalnum() else found[0]
+
+    return _ESCAPE.sub(plain, gbnf)
+
+
+_PLAINER = (("oneOf constraints are not supported.", "oneOf whose choices overlap is not supported (use anyOf)"),)
+"""What llguidance says, and the same for those who do not know it."""
+
+
+def _unusable(why: str) -> str:
+    why = " ".join(why.partition("<state>")[0].split()) or "it allows nothing more"
+    why = next((plainer for said, plainer in _PLAINER if said in why), why)
+    return f"cannot be used: {why}"
+
+
+if __name__ == "__main__":
+    main()
