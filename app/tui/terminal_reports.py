@@ -43,7 +43,7 @@ _OTHER_KEY = 27
 _MOST_DIGITS = 8
 _HARMLESS = re.compile(
     r"\x1b\[(?:[IO]|\?\d{1,5};\d\$y|<\d{1,4};-?\d{1,5};-?\d{1,5}[Mm]"
-    r"|48(?:;0*[1-9]\d{0,3}(?::\d{0,5})?){2}(?:;0*[1-9]\d{0,4}(?::\d{0,5})?){2}t)"
+    r"|48;[1-9]\d{0,2}(?::\d{0,5})?;(?:1\d{3}|[1-9]\d{0,2})(?::\d{0,5})?(?:;[1-9]\d{0,4}(?::\d{0,5})?){2}t)"
 )
 """Focus, modes, the mouse, and sizes of a screen that there may be."""
 _KEY = re.compile(r"\x1b\[([\d:]*)(?:;([\d:]*))?(?:;([\d:]*))?(?:;[\d:]*)*([u~ABCDEFHPQS])")
