@@ -24,6 +24,7 @@ from app.tui.messages import PromptSubmitted
 from app.tui.screens.chat_parts import ChatHelper, ChatParts
 from app.tui.screens.message_actions import MessageEditing
 from app.tui.screens.model_flow import how_to_load
+from app.tui.screens.surroundings import make_screen
 
 _WORTH_A_LINE_TOKENS = 500
 """The cost of fewer tokens is said at the prompt's edge alone."""
@@ -212,10 +213,8 @@ class PromptFlow(ChatHelper):
         return True
 
     async def _ask_about_files(self, message: PromptSubmitted, host: str) -> None:
-        from app.tui.screens.question import SendFilesScreen  # the first frame does without
-
         files = message.draft.files_line
-        question = SendFilesScreen(files, host, self._keymap, self._bridge.now_s)
+        question = make_screen("question", files, host, self._keymap, self._bridge.now_s, kind="SendFilesScreen")
         if await self._screen.app.push_screen_wait(question):
             self._agreed_in, self._ready = self._turns.conversation, message
         else:
