@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from app.mcp.server import ServedTool, ToolServer, ToolServerError
+from app.mcp.offered import ServedTool
+from app.mcp.server import ToolServer, ToolServerError
 from app.program.refusals import Refusal
 from app.program.settings import ToolServer as ServerSetting
 from app.program.settings import ToolSettings
@@ -23,6 +24,7 @@ USAGE = "/tools on or off, and perhaps the name of a server"
 HOW_TO = "no tools: [tools.servers.NAME] in your settings says which programs have some (jalopy help tools)"
 _CUT = "\n[cut: it says more]"
 _SHOWN_CHARS = 60
+_MOST_LEFT_OUT = 8
 
 MakeServer = Callable[[ServerSetting, Callable[[], bool]], ToolServer]
 """Makes a server that is not started; the second argument says when the user wants to wait no longer."""
@@ -39,6 +41,8 @@ class _Served:
         self.setting, self.is_on = setting, is_on
         self.server: ToolServer | None = None
         self.tools: tuple[ServedTool, ...] = ()
+        self.hidden: dict[str, str] = {}
+        """Its tools that another server has too, and which."""
         self.trouble = ""
         """What it did wrong: it is not asked again before it is turned on again."""
 
@@ -62,9 +66,13 @@ class _Served:
             return f"{name}: {self.trouble}; /tools on {name} tries it again"
         if self.server is None:
             return f"{name}: on, starts with the next message"
-        n_left_out = self.server.n_left_out
-        left_out = f" ({n_left_out} unusable left out)" if n_left_out else ""
-        return f"{name}: on, {', '.join(tool.name for tool in self.tools) or 'no tools'}{left_out}"
+        usable = [tool.name for tool in self.tools if tool.name not in self.hidden]
+        left_out = [*self.server.left_out, *(f"{tool}: {other} has one" for tool, other in self.hidden.items())]
+        more = len(left_out) - _MOST_LEFT_OUT
+        if more > 0:
+            left_out[_MOST_LEFT_OUT:] = [f"{more} more"]
+        reasons = f" (left out: {'; '.join(left_out)})" if left_out else ""
+        return f"{name}: on, {', '.join(usable) or 'no tools'}{reasons}"
 
 
 class ToolBox:
@@ -73,6 +81,8 @@ class ToolBox:
     def __init__(self, settings: ToolSettings, make: MakeServer = _make_server) -> None:
         self._make, self.result_tokens = make, settings.result_tokens
         self._served = {one.name: _Served(one, settings.use == "on") for one in settings.servers}
+        self._owners: dict[str, _Served] = {}
+        """Whose each tool is until the model is told of tools again: a yes to a call counts for this server."""
 
     # ---- the screen's thread
 
@@ -108,8 +118,8 @@ class ToolBox:
         return found.setting.name if found is not None else ""
 
     def _find(self, tool_name: str) -> _Served | None:
-        usable = (one for one in self._served.values() if one.is_usable)
-        return next((one for one in usable if any(tool.name == tool_name for tool in one.tools)), None)
+        owner = self._owners.get(tool_name)
+        return owner if owner is not None and owner.is_usable else None
 
     # ---- the engine's thread
 
@@ -128,22 +138,25 @@ class ToolBox:
                 except BaseException:
                     one.end()
                     raise
+        self._owners = {}
+        for one in self._served.values():
+            one.hidden = {}
+            for tool in one.tools if one.is_usable else ():
+                owner = self._owners.setdefault(tool.name, one)
+                if owner is not one:
+                    one.hidden[tool.name] = owner.setting.name
 
     @property
     def offered(self) -> tuple[dict[str, Any], ...]:
         """The tools of the servers that run, as templates take them; of two with the same name, the first."""
-        found: dict[str, dict[str, Any]] = {}
-        for one in self._served.values():
-            if one.is_usable and one.server is not None:
-                for tool in one.tools:
-                    found.setdefault(tool.name, tool.for_template)
-        return tuple(found.values())
+        running = [one for one in self._served.values() if one.is_usable and one.server is not None]
+        return tuple(tool.for_template for one in running for tool in one.tools if self._find(tool.name) is one)
 
     def call(self, call: ToolCall, note: Callable[[str], object]) -> str:
         """Run a call; returns what the model is told. ``note``: takes a line on a fault. Raises StoppedError."""
         found = self._find(call.name)
         if found is None or found.server is None:
-            return "There is no tool of this name."
+            return "The tool's server has ended." if call.name in self._owners else "There is no tool of this name."
         try:
             result = found.server.call(call.name, call.values)
         except ToolServerError as error:

@@ -20,7 +20,7 @@ from app.conversations.look import Look
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
 from app.documents.passages import announcement, fit, for_message
-from app.documents.read import Document, read_documents, referred, split_wanted
+from app.documents.read import Document, described, read_documents, referred, split_wanted
 from app.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
 from app.program.bundled_model import model_path
@@ -43,8 +43,10 @@ class LineCommands:
         documents: those that go with the next message, whole, or with all that follow in passages.
     """
 
-    def __init__(self, dialogue: Dialogue) -> None:
-        self._dialogue, self._talk = dialogue, dialogue.talk
+    def __init__(self, dialogue: Dialogue, agrees: Callable[[str], bool] | None = None) -> None:
+        self._dialogue, self._talk, self._agrees = dialogue, dialogue.talk, agrees
+        self._agreed_in: Conversation | None = None
+        """The conversation whose files may go to a server."""
         self.documents: tuple[Document, ...] = ()
         self._asked_in: Conversation | None = None
         """The conversation that has passages of the documents; None before the first."""
@@ -61,9 +63,29 @@ class LineCommands:
             self._edited = None
             self._obey(line)
         elif line.strip():
-            self._attach(referred(line), only_existing=True)
-            message = self._with_files(line)
-            self._dialogue.turn(lambda: self._talk.ask(message))
+            # Whether a line was typed or pasted is not known here, and one that comes through a pipe is no reference.
+            names = described(referred(line)) if self._agrees is not None else ""
+            if names and self._agrees is not None and self._agrees(f"attach {names}?"):
+                self._attach(referred(line), only_existing=True)
+            if self._may_send():
+                message = self._with_files(line)
+                self._dialogue.turn(lambda: self._talk.ask(message))
+
+    def _may_send(self) -> bool:
+        """Whether the files that wait may go where the answer is computed; a server's user is asked, once."""
+        model, conversation = self._talk.turns.model, self._talk.turns.conversation
+        if model is None or not model.server or not self._earlier or self._agreed_in is conversation:
+            return True
+        names = clean_line(", ".join(one.name for one in self._earlier), 200)
+        if self._agrees is None:
+            say(f"not sent: nobody can be asked whether {names} may go to {model.server} (jalopy run takes piped text)")
+        elif self._agrees(f"send {names} to {model.server}?"):
+            self._agreed_in = conversation
+            return True
+        else:
+            say(f"not sent: {names} stays here")
+        self.documents = ()
+        return False
 
     def _with_files(self, line: str) -> str:
         """Put what goes of the documents before a message; those that do not fit stay for the next one."""

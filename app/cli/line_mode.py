@@ -92,7 +92,7 @@ def _last_conversation(store: Store | None, place: ModelPlace) -> Opened | None:
 
 def _take_lines(dialogue: Dialogue) -> int:
     """Serve until the input ends, /quit, or a second Ctrl-C."""
-    commands = LineCommands(dialogue)
+    commands = LineCommands(dialogue, _agrees if _is_interactive() else None)
     if _is_interactive():
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - importing it gives input() a history and line editing
@@ -110,6 +110,18 @@ def _take_lines(dialogue: Dialogue) -> int:
             dialogue.was_interrupted = True
             say("(ctrl+c again, or ctrl+d, quits)")
     return exit_codes.OK
+
+
+def _agrees(question: str) -> bool:
+    """Ask the user; an answer that was there before the question counts for nothing: it may have been pasted."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    try:
+        return input(f"{question} (y/n) ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _is_interactive() -> bool:

@@ -6,9 +6,11 @@ import glob
 import os
 import re
 import signal
+import stat
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -25,6 +27,7 @@ from app.documents.text_file import (
 from app.program.paths import own_module
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
+from app.text.figures import size
 from app.text.record import record
 
 KINDS = frozenset((".html", ".htm", ".xhtml", ".docx", ".docm", ".dotx", ".dotm", ".pdf"))
@@ -36,7 +39,9 @@ CPU_S = 30
 """Processor time for a file that is converted: a book of a thousand pages takes less on an old machine."""
 _MOST_ENTRIES = 50_000
 _MOST_LINES = 8
+_MOST_DESCRIBED = 3
 _REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+_REFERENCE_BEGUN = re.compile(r'(?<!\S)@(?:"([^"\n]*)"?|((?:[^\s"]\S*)?))')
 _PIECE = re.compile(r"[a-zA-Z]{1,9}|[^\W\d_a-zA-Z]{1,3}|\d{1,3}|[^\w\s]{1,3}|_|\n\s*")
 _SAMPLE_CHARS = 1 << 15
 _USUAL_TEXT = """The steamer left the harbour at 7:45 on Thursday, 3 March 1921, with 214 passengers; most slept badly.
@@ -117,6 +122,26 @@ def referred(text: str) -> list[str]:
     return [quoted or bare for quoted, bare in _REFERENCE.findall(text)]
 
 
+def referred_so_far(text: str) -> list[str]:
+    """Return the same of a text that is being typed: names may be empty, and quotes open."""
+    return [quoted or bare for quoted, bare in _REFERENCE_BEGUN.findall(text)]
+
+
+def described(names: Iterable[str]) -> str:
+    """Name the files that a message leads to, with their sizes: "notes.txt (3.1K), docs (folder)"; "" for none."""
+    found = []
+    for name in names:
+        name = _existing(name)
+        with suppress(OSError, ValueError):
+            status = os.stat(os.path.expanduser(name))
+            kind = "folder" if stat.S_ISDIR(status.st_mode) else size(status.st_size)
+            found.append(f"{clean_line(name, 80)} ({kind})")
+    more = len(found) - _MOST_DESCRIBED
+    if more > 0:
+        found[_MOST_DESCRIBED:] = [f"{more} more"]
+    return ", ".join(found)
+
+
 def read_documents(wanted: Iterable[str], only_existing: bool = False) -> Reading:
     """Read everything that is named; ``only_existing`` passes over words of a message that lead to nothing."""
     texts: dict[Path, str] = {}
@@ -163,16 +188,19 @@ def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
 def _found(wanted: Iterable[str], only_existing: bool, troubles: list[str]) -> Iterator[Path]:
     """Yield files, their links resolved; folders and patterns in the order of their names."""
     for name in wanted:
-        if only_existing and not _exists(name):
-            name = name.rstrip(".,;:!?)")
-            if not _exists(name):
-                continue
+        if only_existing and not _exists(name := _existing(name)):
+            continue
         shown = clean_line(name, 200)
         try:
             yield from _files(os.path.expanduser(name), troubles)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
             troubles.append(f"{shown}: {reason} (name a text file)")
+
+
+def _existing(name: str) -> str:
+    """Return a name behind an @ without what ends the sentence, unless a file is called so."""
+    return name if _exists(name) else name.rstrip(".,;:!?)")
 
 
 def _exists(name: str) -> bool:

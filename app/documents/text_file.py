@@ -50,9 +50,11 @@ def open_file(path: Path) -> BinaryIO:
 def bounded(file: BinaryIO, most_bytes: int, shown: str) -> bytes:
     """Return all bytes of a file. Raises Refusal: there are more than ``most_bytes``, or the disk fails."""
     try:
-        raw = file.read(most_bytes + 1)
+        raw: bytes | None = file.read(most_bytes + 1)
     except OSError as error:
         raise Refusal(f"{shown}: {error.strerror} (copy it to another disk)") from error
+    if raw is None:  # of what another program writes meanwhile
+        raise Refusal(f"{shown}: has nothing to read now (copy it to a file)")
     if len(raw) > most_bytes:
         raise Refusal(f"{shown}: is larger than {most_bytes >> 20} MiB, the most that is read of a file (cut it first)")
     return raw

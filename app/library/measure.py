@@ -98,8 +98,10 @@ def memory_for_models() -> fitting.MachineMemory:
     import psutil
 
     memory = fitting.machine_memory()
-    own = psutil.Process().memory_info()
-    held_bytes = max(0, own.rss - getattr(own, "shared", own.rss))
+    held_bytes = 0
+    with suppress(psutil.Error, OSError):  # without /proc nobody tells
+        own = psutil.Process().memory_info()
+        held_bytes = max(0, own.rss - getattr(own, "shared", own.rss))
     return fitting.MachineMemory(memory.total_bytes, min(memory.total_bytes, memory.available_bytes + held_bytes))
 
 

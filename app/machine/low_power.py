@@ -9,6 +9,8 @@ import os
 from collections.abc import MutableMapping
 from contextlib import suppress
 
+from app.machine.paced import or_none
+
 # Textual's own 60 frames a second stay: the transcript draws five times a second at most whatever this says, and a key
 # that arrives just behind such a drawing waits for the next frame (95th percentile 60 ms; at 30 frames 79 to 108).
 LOW_POWER_SWITCHES = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0"}
@@ -33,12 +35,13 @@ def is_weak_machine() -> bool:
                 return True
     import psutil
 
-    return (psutil.cpu_count(logical=False) or psutil.cpu_count() or 1) <= FEW_CORES or is_on_battery()
+    n_cores = or_none(lambda: psutil.cpu_count(logical=False) or psutil.cpu_count()) or 1
+    return n_cores <= FEW_CORES or is_on_battery()
 
 
 def is_on_battery() -> bool:
     """Whether the machine runs on battery as far as can be told."""
     import psutil
 
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    battery = or_none(psutil.sensors_battery) if hasattr(psutil, "sensors_battery") else None
     return battery is not None and battery.power_plugged is False

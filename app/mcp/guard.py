@@ -1,4 +1,4 @@
-"""Starts one server of tools and ends it, with all its children, when the program that asked for it is gone.
+"""Starts one server of tools and ends it, with all its descendants, when the program that asked for it is gone.
 
 Run as a script with the number of a pipe and the server's command. Reading the pipe ends when its writing end does,
 which is the program's alone: however that ends, the kernel closes it. Imports nothing of the project.
@@ -6,20 +6,30 @@ which is the program's alone: however that ends, the kernel closes it. Imports n
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
+
+FAILED = b"\0"
+"""Before the reason why the server does not start, on its standard output."""
+_SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36
+_MOST_ROUNDS = 200
+_ROUND_S = 0.005
 
 
 def main() -> None:
     """Watch over the server until either side ends."""
     lifeline = int(sys.argv[1])
+    _set_process(_SET_SUBREAPER, 1)  # what leaves its parent, or the group, becomes a child of this process
     try:
-        server = subprocess.Popen(sys.argv[2:])  # in this process's group, with its pipes
-    except OSError as error:
-        os.write(1, b"!" + (error.strerror or type(error).__name__).encode() + b"\n")
+        server = subprocess.Popen(sys.argv[2:], preexec_fn=_end_with_guard)  # in this process's group, with its pipes
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        os.write(1, FAILED + reason.encode() + b"\n")
         sys.exit(127)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for pipe in (0, 1):  # the server's alone: an end of it must be seen
@@ -27,12 +37,61 @@ def main() -> None:
     threading.Thread(target=_end_with, args=[server], daemon=True).start()
     while os.read(lifeline, 1):
         pass
-    os.killpg(0, signal.SIGKILL)
+    _end_all()
 
 
 def _end_with(server: subprocess.Popen[bytes]) -> None:
     server.wait()
+    _end_all()
+
+
+def _end_with_guard() -> None:
+    _set_process(_SET_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _set_process(what: int, value: int) -> None:
+    """Ask the kernel for something that only Linux has."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
+
+
+def _end_all() -> None:
+    """End every descendant, those that are born meanwhile too, and this process with its group."""
+    for _ in range(_MOST_ROUNDS):
+        found = _descendants()
+        if not found:
+            break
+        for process_id in found:
+            try:
+                os.kill(process_id, signal.SIGKILL)
+            except OSError:
+                continue
+        time.sleep(_ROUND_S)
     os.killpg(0, signal.SIGKILL)
+
+
+def _descendants() -> set[int]:
+    """Return those that live, as ``/proc`` shows them; none without it, where ending the group must do."""
+    children: dict[int, list[int]] = {}
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return set()
+    for name in names:
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if state not in (b"Z", b"X"):
+            children.setdefault(int(parent), []).append(int(name))
+    found: set[int] = set()
+    waiting = [os.getpid()]
+    while waiting:
+        new = [one for one in children.get(waiting.pop(), ()) if one not in found]
+        found.update(new)
+        waiting += new
+    return found
 
 
 if __name__ == "__main__":

@@ -21,17 +21,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from app.mcp.guard import FAILED
+from app.mcp.offered import Offered, ServedTool, in_words
 from app.program.version import installed_version
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
-from engine.prompt.tools.calls import NAME, is_deep
 
 PROTOCOL = "2025-06-18"
-MOST_TOOLS = 64
-MOST_DESCRIPTION_CHARS = 2000
-MOST_SCHEMA_CHARS = 1 << 14
 _MOST_PAGES = 16
 _READ_BYTES = 1 << 16
+_ENDING_S = 1.0
+"""What the guard takes to end everything is a hundredth of it."""
+_NOT_FOUND = -32601
+"""JSON-RPC's code for a method that is not known."""
 _LOOK_S = 0.1
 """A stop is seen this often."""
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -56,21 +58,6 @@ class ServerLimits:
     """Of all that comes until a request is answered."""
     result_chars: int = 1 << 18
     """Of a result; the rest is cut."""
-
-
-@record
-class ServedTool:
-    """A tool of a server, checked."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-
-    @property
-    def for_template(self) -> dict[str, Any]:
-        """As chat templates take it."""
-        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        return {"type": "function", "function": function}
 
 
 @record
@@ -100,8 +87,12 @@ class ToolServer:
         self._end: weakref.finalize[Any, Any] | None = None
         self._unread = bytearray()
         self._n_requests = 0
-        self.n_left_out = 0
-        """Tools that the server offers and that cannot be used."""
+        self._own_names: dict[str, str] = {}
+        """The server's names of tools that models call otherwise."""
+        self.n_skipped = 0
+        """Lines that were no message, since the start."""
+        self.left_out: tuple[str, ...] = ()
+        """A line for each tool that the server offers and that cannot be used: its name and why."""
 
     @property
     def is_running(self) -> bool:
@@ -117,22 +108,15 @@ class ToolServer:
         said = self._request("initialize", greeting, self._limits.start_s)
         if not isinstance(said.get("protocolVersion"), str):
             raise self._fault("does not speak the Model Context Protocol")
-        self._send({"jsonrpc": "2.0", "method": "notifications/initialized"}, self._limits.start_s)
+        ready_s = time.monotonic() + self._limits.start_s
+        self._send({"jsonrpc": "2.0", "method": "notifications/initialized"}, self._limits.start_s, ready_s)
         return self._list()
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Have a tool do something. Raises ToolServerError, or StoppedError."""
-        parts: list[str] = []
-        said = self._request("tools/call", {"name": name, "arguments": dict(arguments)}, self._limits.call_s)
-        content = said.get("content")
-        for part in content if isinstance(content, list) else []:
-            kind = part.get("type") if isinstance(part, dict) else None
-            text = part.get("text") if kind == "text" else None
-            parts.append(text if isinstance(text, str) else f"[{clean_line(str(kind), 20)} left out]")
-        if not parts and "structuredContent" in said:
-            parts.append(json.dumps(said["structuredContent"], ensure_ascii=False))
-        text = "\n".join(parts)
-        most = self._limits.result_chars
+        own_name = self._own_names.get(name, name)
+        said = self._request("tools/call", {"name": own_name, "arguments": dict(arguments)}, self._limits.call_s)
+        text, most = in_words(said), self._limits.result_chars
         return ToolResult(clean_text(text[:most]), said.get("isError") is True, len(text) > most)
 
     def close(self) -> None:
@@ -141,6 +125,7 @@ class ToolServer:
             self._end()
         self._child = self._end = None
         self._unread.clear()
+        self.n_skipped = 0
 
     def _spawn(self) -> None:
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | self._environment
@@ -167,72 +152,71 @@ class ToolServer:
         os.set_blocking(self._child.stdin.fileno(), False)
 
     def _list(self) -> tuple[ServedTool, ...]:
-        found: dict[str, ServedTool] = {}
-        self.n_left_out, cursor = 0, None
+        offered, cursor = Offered(), None
         for _ in range(_MOST_PAGES):
             page = self._request("tools/list", {"cursor": cursor} if cursor else {}, self._limits.start_s)
-            items = page.get("tools")
-            for item in items if isinstance(items, list) else []:
-                tool = _tool(item)
-                if tool is None or tool.name in found or len(found) >= MOST_TOOLS:
-                    self.n_left_out += 1
-                else:
-                    found[tool.name] = tool
+            offered.take(page.get("tools"))
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or not cursor:
                 break
-        return tuple(found.values())
+        tools, self.left_out = tuple(offered.tools.values()), tuple(offered.left_out)
+        self._own_names = {tool.name: tool.own_name for tool in tools if tool.own_name}
+        return tools
 
     def _request(self, method: str, params: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
         deadline_s = time.monotonic() + patience_s
         self._n_requests += 1
         number, room = self._n_requests, self._limits.answer_bytes
-        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, patience_s)
-        while True:
+        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, patience_s, deadline_s)
+        said: Mapping[str, Any] | None = None
+        while said is None:
             line = self._read_line(deadline_s, patience_s, room)
             room -= len(line) + 1
-            said = self._object(line)
-            if "method" in said:
-                self._answer(said, patience_s)
-            elif said.get("id") == number:
-                break
+            for one in self._messages(line):
+                if isinstance(one.get("method"), str):
+                    self._answer(one, patience_s, deadline_s)
+                elif one.get("id") in (number, str(number)) or (one.get("id") is None and one.get("error") is not None):
+                    said = one
         error = said.get("error")
         if error is not None:
-            message = error.get("message") if isinstance(error, dict) else error
+            message = (error.get("message") or json.dumps(error)) if isinstance(error, dict) else error
             if method == "tools/call":  # the model may mend its call
                 return {"content": [{"type": "text", "text": str(message)}], "isError": True}
+            if method == "tools/list" and isinstance(error, dict) and error.get("code") == _NOT_FOUND:
+                return {}  # a server of other things
             raise self._fault(f"refuses {method}: {clean_line(str(message), 120)}")
         result = said.get("result")
         if not isinstance(result, dict):
             raise self._fault("gives an answer without a result")
         return result
 
-    def _object(self, line: bytes) -> dict[str, Any]:
-        if line.startswith(b"!"):
+    def _messages(self, line: bytes) -> list[dict[str, Any]]:
+        """Return the messages of a line; none where a program has written something else there, as many do."""
+        if line.startswith(FAILED):
             raise self._fault(f"cannot be started: {clean_line(line[1:].decode(errors='replace'), 120)}")
         try:
-            said = json.loads(line)
+            said = json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"))
         except (ValueError, RecursionError):
             said = None
-        if not isinstance(said, dict):
-            raise self._fault("says what is no JSON object")
-        return said
+        batch = said if isinstance(said, list) else [said]
+        found = [one for one in batch if isinstance(one, dict)]
+        self.n_skipped += bool(line.strip()) and not found
+        return found
 
-    def _answer(self, asked: Mapping[str, Any], patience_s: float) -> None:
+    def _answer(self, asked: Mapping[str, Any], patience_s: float, deadline_s: float) -> None:
         """Answer what a server asks for; notifications ask for nothing."""
         number = asked.get("id")
         if not isinstance(number, (int, str)):
             return
-        answer: dict[str, Any] = {"error": {"code": -32601, "message": "not supported"}}
+        answer: dict[str, Any] = {"error": {"code": _NOT_FOUND, "message": "not supported"}}
         if asked["method"] == "ping":
             answer = {"result": {}}
-        self._send({"jsonrpc": "2.0", "id": number, **answer}, patience_s)
+        self._send({"jsonrpc": "2.0", "id": number, **answer}, patience_s, deadline_s)
 
-    def _send(self, message: Mapping[str, Any], patience_s: float) -> None:
+    def _send(self, message: Mapping[str, Any], patience_s: float, deadline_s: float) -> None:
         if self._child is None or self._child.stdin is None:
             raise ToolServerError(f"tool server {self.name} is not running (/tools on {self.name} starts it)")
         pipe, left = self._child.stdin.fileno(), memoryview(json.dumps(message).encode() + b"\n")
-        deadline_s = time.monotonic() + patience_s
         while left:
             self._look(deadline_s, patience_s)
             if select.select([], [pipe], [], _LOOK_S)[1]:
@@ -269,39 +253,44 @@ class ToolServer:
             self.close()
             raise StoppedError
         if time.monotonic() >= deadline_s:
-            raise self._fault(f"did not answer within {patience_s:g} s")
+            skipped = f" ({self.n_skipped} of its lines were no JSON)" if self.n_skipped else ""
+            raise self._fault(f"did not answer within {patience_s:g} s{skipped}")
 
     def _fault(self, what: str) -> ToolServerError:
         self.close()
         return ToolServerError(f"tool server {self.name} {what} (command: {clean_line(' '.join(self._command), 80)})")
 
 
-def _tool(item: Any) -> ServedTool | None:
-    """Return a tool as a server describes it, None where it cannot be used."""
-    if not isinstance(item, dict):
-        return None
-    name, about, schema = item.get("name"), item.get("description") or "", item.get("inputSchema")
-    if not isinstance(name, str) or not NAME.fullmatch(name) or not isinstance(about, str):
-        return None
-    if not isinstance(schema, dict) or schema.get("type") != "object" or is_deep(schema):
-        return None
-    if len(json.dumps(schema)) > MOST_SCHEMA_CHARS or not isinstance(schema.get("properties", {}), dict):
-        return None
-    return ServedTool(name, clean_text(about[:MOST_DESCRIPTION_CHARS]), schema)
-
-
 def _end(child: subprocess.Popen[bytes], lifeline: int) -> None:
-    """End the guard and, with its group, the server and its children: a guard that stands still would not."""
+    """Let the guard end the server and all its descendants; one that stands still is ended with them."""
     with contextlib.suppress(OSError):
         os.close(lifeline)
     for pipe in (child.stdin, child.stdout):
         if pipe is not None:
             with contextlib.suppress(OSError):
                 pipe.close()
-    if child.returncode is None:  # not waited for: its number means no other group
+    if not _has_ended(child):
+        for process_id in (*_descendants(child.pid), child.pid):
+            with contextlib.suppress(OSError):
+                os.kill(process_id, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.killpg(child.pid, signal.SIGKILL)
+        if not _has_ended(child):
+            threading.Thread(target=child.wait, daemon=True).start()
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
     try:
-        child.wait(timeout=1.0)
+        child.wait(timeout=_ENDING_S)
     except subprocess.TimeoutExpired:
-        threading.Thread(target=child.wait, daemon=True).start()
+        return False
+    return True
+
+
+def _descendants(process_id: int) -> list[int]:
+    import psutil
+
+    try:
+        return [one.pid for one in psutil.Process(process_id).children(recursive=True)]
+    except (psutil.Error, OSError):
+        return []

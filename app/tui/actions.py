@@ -165,6 +165,8 @@ ACTIONS = action_table(
     Action("once", "Run this call", "question", "y"),
     Action("always", "Run it, and ask no more for this tool in this conversation", "question", "a"),
     Action("leave", "Refuse the call", "question", "escape,n"),
+    Action("agree", "Send the file to the server", "files", "y"),
+    Action("leave", "Keep the file here", "files", "escape,n"),
     Action("set", "Show or set temperature, top_k ...", "chat", slash="set", argument="[name value]"),
     Action("report", "Copy a card with machine, model and speeds; or into a file", "app", slash="report",
            argument="[file.svg]"),

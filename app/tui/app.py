@@ -49,7 +49,6 @@ from app.tui.textual_hacks import (
     ThriftyStylesheet,
     call_once,
     draw_plain_scrollbars,
-    ignore_impossible_keys,
     stop_and_go_on_between_events,
     teach_alt_enter,
 )
@@ -94,7 +93,6 @@ class JalopyApp(App[None], inherit_bindings=False):
         # Of a theme's own colours Textual would keep the shades of grey, and mark the cursor by nothing else.
         super().__init__(TerminalDriver, ansi_color=True if "NO_COLOR" in os.environ else None)
         teach_alt_enter()
-        ignore_impossible_keys()
         self.stylesheet = ThriftyStylesheet(self.get_css_variables())
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.live = LiveSettings(settings, self.bridge, self._show_theme)

@@ -7,10 +7,12 @@ with no-break spaces: they look like any text, and nothing that is typed is mist
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from app.documents.passages import FileText
+from app.documents.read import referred, referred_so_far
 from app.text.chips import CHIP, NBSP
 from app.text.record import record
 
@@ -31,6 +33,8 @@ class Draft:
 
     shown: str = ""
     folds: Mapping[str, str] = field(default_factory=dict)
+    references: frozenset[str] = frozenset()
+    """What was typed or completed behind @ signs. Any other @ is text, however it came here: a paste reads no file."""
 
     @property
     def text(self) -> str:
@@ -38,6 +42,18 @@ class Draft:
         if not self.folds:
             return self.shown
         return CHIP.sub(lambda match: self.folds.get(match[0], match[0]), self.shown)
+
+    @property
+    def referred(self) -> list[str]:
+        """The files that the text names, whether they exist or not."""
+        return [name for name in referred(self.shown) if name in self.references] if self.references else []
+
+    @property
+    def files_line(self) -> str:
+        """Names and sizes of the files that go with the message, "" without any."""
+        return ", ".join(
+            chip.replace(NBSP, " ").partition(": ")[2][:-1] for chip in self.used_folds() if chip.startswith(_FILE)
+        )
 
     def used_folds(self) -> dict[str, str]:
         """Return the folds whose chip is still there."""
@@ -60,7 +76,7 @@ class Draft:
             folds[chip] = without_chips(file.in_message)
             chips.append(chip)
         chips.sort(key=lambda chip: folds[chip])
-        return Draft("".join(f"{chip} " for chip in chips) + self.shown[at:], folds)
+        return Draft("".join(f"{chip} " for chip in chips) + self.shown[at:], folds, self.references)
 
     def refold(self, text: str) -> Draft:
         """Return a draft of another text, with the same pastes folded where it still contains them whole."""
@@ -69,7 +85,31 @@ class Draft:
             before, found, after = text.partition(paste)
             if found:
                 text, folds[chip] = f"{before}{chip}{after}", paste
-        return Draft(text, folds)
+        return Draft(text, folds, self.references)
+
+
+def typed_references(typed: frozenset[str], before: str, after: str, key: str) -> frozenset[str]:
+    """Return the references that are typed once a key has changed a text: one of those grew or shrank, or one begins.
+
+    What else an edit brings about, a character typed within a pasted reference for instance, makes none.
+    """
+    if "@" not in after:
+        return typed
+    old, new = Counter(referred_so_far(before)), Counter(referred_so_far(after))
+    came, left = new - old, typed.intersection(old - new)
+    return typed.union(name for name in came if _is_from(name, left, len(key)) or (not name and key == "@"))
+
+
+def _is_from(name: str, typed: Iterable[str], n_more: int) -> bool:
+    """Whether a name is one of others, something of it left out, or so many characters put in."""
+    return any(_n_same(one, name) + _n_same(one[::-1], name[::-1]) >= len(name) - n_more for one in typed)
+
+
+def _n_same(one: str, other: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    return next(
+        (n for n, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
+    )
 
 
 def behind_chips(shown: str, folds: Mapping[str, str]) -> int:

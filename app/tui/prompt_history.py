@@ -123,7 +123,8 @@ def take_unsent(file: Path | None) -> list[Draft]:
 
 def write_draft(draft: Draft) -> bytes:
     """Write a draft as a line of JSON."""
-    return json.dumps({"shown": draft.shown, "folds": draft.used_folds()}).encode("ascii") + b"\n"
+    entry = {"shown": draft.shown, "folds": draft.used_folds(), "references": sorted(draft.referred)}
+    return json.dumps(entry).encode("ascii") + b"\n"
 
 
 def newest_lines(drafts: Sequence[Draft], room_bytes: int) -> list[bytes]:
@@ -150,5 +151,7 @@ def _parse_draft(line: bytes) -> Draft | None:
     match entry:
         case {"shown": str(shown), "folds": dict(folds)} if all(isinstance(text, str) for text in folds.values()):
             draft = Draft(clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()})
-            return Draft(draft.shown, draft.used_folds()) if shown.strip() else None
+            named = entry.get("references")
+            references = frozenset(name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
+            return Draft(draft.shown, draft.used_folds(), frozenset(references)) if shown.strip() else None
     return None

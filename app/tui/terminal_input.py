@@ -1,8 +1,9 @@
 """Input of the terminal, told apart: keys and reports, pasted text, and keys typed before the screen was up.
 
 Textual 8.2 lets an ESC inside a paste press keys, and ends over one byte that is not UTF-8. Here a paste is taken out
-of the bytes before Textual's parser sees it. Remove the part about pastes when that parser ends them at their end mark
-only, and ``TerminalDriver`` when its driver decodes with replacement as well.
+of the bytes before Textual's parser sees it, and that sees one whole sequence after the other, of those that it should
+(``terminal_reports``). Remove the part about pastes when that parser ends them at their end mark only, and
+``TerminalDriver`` when its driver decodes with replacement as well.
 """
 
 from __future__ import annotations
@@ -30,16 +31,23 @@ from textual.message import Message
 from app.text.clean_text import clean_text
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.messages import PasteRefused, PasteUnended
+from app.tui.terminal_reports import (
+    ESC,
+    KEYS_TOO,
+    MOST_SEQUENCE_BYTES,
+    STRING_BEGINNINGS,
+    harmless,
+    is_reply,
+    sequence_end,
+)
 
 _PASTE_BEGIN: Final = b"\x1b[200~"
 _PASTE_END: Final = b"\x1b[201~"
-_MARK = re.compile(rb"\x1b\[200~|\x1b\[M[\x20-\xff]{3}")
-"""Where a paste begins; and mouse reports of the oldest kind, whose bytes are no text: nothing here uses them."""
-_BEGUN_MARK = re.compile(rb"\x1b(?:\[(?:20{0,2}|M[\x20-\xff]{0,2})?)?\Z")
-_KEYS_TOO = (b"\x1b", b"\x1b[")
-"""Of the beginnings of a mark those that are keys as well, Esc and alt+[, if nothing follows soon."""
-
-_LAST_LINE_END = re.compile(rb"\n(?=(?:\x1b\[[0-?]*[ -/]*[@-~])*\Z)")
+_LAST_LINE_END = re.compile(rb"\n(?=(?:\x1b\[[0-?]*[ -/]*[@-~]|\x1b[]P_][^\x07\x1b\n]*(?:\x07|\x1b\\))*\Z)")
+REPLY_PATIENCE_S = 1.0
+"""Seconds without a byte after which an answer of the terminal that has no end is dropped."""
+KEYS_PATIENCE_S = 0.3
+"""The same for what may be keys after all: then it counts as such."""
 
 MOST_PASTE_BYTES = 4 * (MAX_PASTE_CHARS + 1)
 """Limit on a paste; the rest is dropped. At four bytes a character it is more than ``MAX_PASTE_CHARS``."""
@@ -64,9 +72,9 @@ class TerminalInput:
         self._keys = XTermParser(debug)
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._held = b""
-        """Bytes that may be the beginning of a mark."""
+        """The beginning of a sequence."""
         self._passed_on = b""
-        """The same after it has counted as a key because nothing followed soon."""
+        """The same after it has counted as a key, or as nothing, because nothing followed soon."""
         self._pasted: bytearray | None = None
         """Of the running paste, what was not handed over yet."""
         self._is_unended = False
@@ -79,10 +87,11 @@ class TerminalInput:
         """Take what was read."""
         if not data:
             return
-        self._came_s = self._clock()
-        if self._passed_on and data.startswith(_PASTE_BEGIN.removeprefix(self._passed_on)):
-            self._held = self._passed_on  # the mark was only held up on its way
-        self._passed_on = b""
+        quiet_s, self._came_s = self._clock() - self._came_s, self._clock()
+        passed_on, self._passed_on = self._passed_on, b""
+        whole = passed_on + data
+        if passed_on and (whole.startswith(_PASTE_BEGIN) or (is_reply(whole) and quiet_s < REPLY_PATIENCE_S)):
+            self._held = passed_on  # it was only held up on its way
         data, self._held = self._held + data, b""
         while data:
             data = yield from (self._take_typed(data) if self._pasted is None else self._take_pasted(data))
@@ -103,32 +112,46 @@ class TerminalInput:
         quiet_s = self._clock() - self._came_s
         if self._pasted is not None:
             yield from self._look_after_paste(self._pasted, quiet_s)
-        elif self._held in _KEYS_TOO and quiet_s >= constants.ESCAPE_DELAY:
+        elif self._held in KEYS_TOO and quiet_s >= constants.ESCAPE_DELAY:
             self._passed_on, self._held = self._held, b""
             yield from self._type(self._passed_on)
-            self._keys._timeout_time = 0.0  # it has waited for what follows already
+        elif self._held and quiet_s >= (REPLY_PATIENCE_S if is_reply(self._held) else KEYS_PATIENCE_S):
+            held, self._held = self._held, b""
+            self._passed_on = held if _PASTE_BEGIN.startswith(held) else b""
+            if held.startswith(STRING_BEGINNINGS) and not is_reply(held):
+                yield from self._type(held[:2])
+                yield from self.feed(held[2:])
         yield from self._keys.tick()
 
     def _take_typed(self, data: bytes) -> Generator[Message, None, bytes]:
-        """Take what stands before a mark; returns what stands behind it."""
-        mark = _MARK.search(data)
-        if mark is None:
-            begun = _BEGUN_MARK.search(data)
-            end = begun.start() if begun else len(data)
-            self._held = data[end:]
-            yield from self._type(data[:end])
-            return b""
-        yield from self._type(data[: mark.start()], is_whole=True)
-        if mark[0] == _PASTE_BEGIN:
-            self._pasted = bytearray()
-        return data[mark.end() :]
+        """Take all but the beginning of a paste, and what follows that, which is returned."""
+        at = 0
+        while (begin := data.find(ESC, at)) >= 0:
+            if begin > at:
+                yield from self._type(data[at:begin])
+            at = sequence_end(data, begin)
+            if not at:
+                self._held = data[begin:]
+                if len(self._held) > MOST_SEQUENCE_BYTES:
+                    self._held = self._held[:2] + b"?" + self._held[-1:]
+                return b""
+            if data[begin:at] == _PASTE_BEGIN:
+                self._pasted = bytearray()
+                return data[at:]
+            yield from self._type(data[begin:at])
+        if at < len(data):
+            yield from self._type(data[at:], is_whole=False)
+        return b""
 
-    def _type(self, data: bytes, is_whole: bool = False) -> Iterator[Message]:
-        """Let Textual see keys and reports; the parser begins anew behind what is whole."""
-        # The end mark of a paste, without a paste, makes the parser drop what is incomplete.
-        text = self._decoder.decode(data, is_whole) + (_PASTE_END.decode("ascii") if is_whole else "")
-        if text:  # Textual takes none for the end of everything
-            yield from self._keys.feed(text)
+    def _type(self, data: bytes, is_whole: bool = True) -> Iterator[Message]:
+        """Let Textual see text or one sequence; what is whole is not continued by what follows."""
+        is_text = not data.startswith(ESC)
+        shown = self._decoder.decode(data if is_text else b"", is_whole) + ("" if is_text else harmless(data))
+        if shown:  # Textual takes none for the end of everything
+            yield from self._keys.feed(shown)
+        if self._keys._timeout_time is not None:
+            self._keys._timeout_time = 0.0
+            yield from self._keys.tick()
 
     def _take_pasted(self, data: bytes) -> Generator[Message, None, bytes]:
         """Take what belongs to the paste; returns what stands behind it."""

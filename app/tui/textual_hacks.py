@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import getfile
 from typing import Any, cast
@@ -13,14 +11,12 @@ from typing import Any, cast
 from rich.console import RenderableType
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._compositor import ChopsUpdate, Compositor
-from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.cache import LRUCache
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.driver import Driver
-from textual.events import Key
 from textual.geometry import Region
 from textual.keys import Keys
 from textual.message_pump import MessagePump
@@ -51,24 +47,6 @@ def teach_alt_enter() -> None:
     Textual 8.2 drops the ESC, so that alt+Enter would send the message. Remove when it reports "alt+enter" there too.
     """
     cast("dict[str, object]", ANSI_SEQUENCES_KEYS)["\x1b\r"] = (Keys.ControlJ,)
-
-
-def ignore_impossible_keys() -> None:
-    """Take a key report whose number is no character, or half of one, for no key at all.
-
-    Textual 8.2 ends its input thread over it, and with that the application. Remove when it does not.
-    """
-    XTermParser._parse_extended_key = _parse_possible_key  # type: ignore[method-assign,assignment]
-
-
-_parse_any_key = XTermParser._parse_extended_key
-
-
-def _parse_possible_key(parser: XTermParser, sequence: str) -> Any:
-    numbers = [int(number) for number in re.findall("[0-9]+", sequence)]
-    if any(number > sys.maxunicode or 0xD800 <= number <= 0xDFFF for number in numbers):
-        return [Key(Keys.Ignore, None)]
-    return _parse_any_key(parser, sequence)
 
 
 def stop_and_go_on_between_events(driver: Driver) -> None:

@@ -37,8 +37,20 @@ def cores() -> Cores:
 
 def available_memory_bytes(root: Path = ROOT) -> int:
     """Bytes available without swapping: the system's figure, capped by the control groups."""
-    available = int(psutil.virtual_memory().available)
-    return min([available, *(max(0, limit - kept) for limit, kept in _memory_groups(root))])
+    return min(
+        [
+            _system_memory_bytes("available", "SC_AVPHYS_PAGES"),
+            *(max(0, limit - kept) for limit, kept in _memory_groups(root)),
+        ]
+    )
+
+
+def _system_memory_bytes(figure: str, pages: str) -> int:
+    """Return a figure of psutil's, or what the C library says in pages where there is no ``/proc``."""
+    try:
+        return int(getattr(psutil.virtual_memory(), figure))
+    except (OSError, psutil.Error):
+        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[int, int]]:
@@ -62,4 +74,4 @@ def _file_pages_bytes(stat: str) -> int:
 
 def total_memory_bytes(root: Path = ROOT) -> int:
     """Bytes of memory of the machine, or of the control group if that has less."""
-    return min([int(psutil.virtual_memory().total), *(limit for limit, _ in _memory_groups(root))])
+    return min([_system_memory_bytes("total", "SC_PHYS_PAGES"), *(limit for limit, _ in _memory_groups(root))])

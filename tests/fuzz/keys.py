@@ -30,7 +30,7 @@ _CHUNK_BYTES = 48
 _CPU_S, _MEMORY_BYTES = 90.0, 300 << 20
 _PATIENCE_S = 60.0
 _PASTE = re.compile("\x1b\\[200~.*?(?:\x1b\\[201~|\\Z)", re.DOTALL)
-_MAY_EDIT = re.compile("\x07|\x10|\x1b\\[(?:103|71)[;:]|/e", re.IGNORECASE)
+_MAY_EDIT = re.compile("\x07|\x10|\x1b\\[(?:103|71)[;:]|;(?:103|71)~|/e", re.IGNORECASE)
 """Outside a paste: ctrl+g, the palette that lists the editor too, or a command that may be it."""
 _KEYS = (
     "\r",
@@ -165,6 +165,21 @@ _PASTED = (
 )
 
 
+_NUMBERS = ("", "0", "1", "2", "3", "48", "80", "201", "-1", "NaN", "Infinity", "1.5", "65536", "1114112", "9" * 25)
+_STRINGS = (
+    "11;rgb:1e1e/1e1e/2e2e",
+    "52;c;aGVsbG8=",
+    ">|XTerm(390)",
+    "1$r0m",
+    "1+r544e=78",
+    "!|00000000",
+    "Gi=31;OK",
+    "/quit\r",
+    "l/model /etc/passwd\r",
+    "x" * 5000,
+)
+
+
 def seeds() -> list[bytes]:
     """Every screen with nothing typed, and with one of each kind of input."""
     tour = "".join(("hello\r", "\x1bOP", "\x1b", "\x10", "\x1b", _paste("line\n" * 30), "\r", "\x1b[48;5;20;100;200t"))
@@ -200,7 +215,7 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 
 def _some(rng: Random) -> str:
-    choice = rng.randrange(12)
+    choice = rng.randrange(15)
     if choice < 4:
         return rng.choice(_KEYS)
     if choice < 7:
@@ -215,7 +230,33 @@ def _some(rng: Random) -> str:
     if choice == 10:
         rows, columns = rng.choice((1, 2, 5, 12, 24, 60, 200)), rng.choice((1, 2, 5, 20, 40, 80, 130, 300))
         return f"\x1b[48;{rows};{columns};{rows * 16};{columns * 8}t"
+    if choice == 11:
+        return _key_report(rng)
+    if choice == 12:
+        return _string(rng)
+    if choice == 13:
+        prefix, numbers = rng.choice(("", "?", ">", "<", "=")), [rng.choice(_NUMBERS) for _ in range(rng.randrange(5))]
+        return f"\x1b[{prefix}{rng.choice(';:').join(numbers)}{rng.choice(('', ' ', '$'))}{chr(rng.randrange(64, 127))}"
     return chr(rng.choice((rng.randrange(128), rng.randrange(0xA0, 0x3000), rng.randrange(0x1F300, 0x1FA00))))
+
+
+def _key_report(rng: Random) -> str:
+    """A key as the Kitty protocol or xterm's modifyOtherKeys reports it, with all that may stand in its parameters."""
+    code = rng.choice(("97", "13", "27", "9", "127", "32", "1", "57441", "103", "0", str(rng.randrange(0x120000))))
+    codes, states = [code], [rng.choice(("1", "2", "3", "5", "6", "65", "129", rng.choice(_NUMBERS)))]
+    codes += [rng.choice(("65", "", "97", rng.choice(_NUMBERS))) for _ in range(rng.randrange(3))]
+    states += [rng.choice(("1", "2", "3", rng.choice(_NUMBERS))) for _ in range(rng.randrange(3))]
+    texts = [rng.choice(("65", "20320", "7", rng.choice(_NUMBERS))) for _ in range(rng.randrange(3))]
+    parameters = [":".join(codes), ":".join(states), ":".join(texts), rng.choice(_NUMBERS)]
+    end = rng.choice("uuuuu~~ABCDEFHPQRS")
+    return f"\x1b[{';'.join(parameters[: rng.randrange(1, 5)])}{end}"
+
+
+def _string(rng: Random) -> str:
+    """OSC, DCS, APC, PM or SOS with any end, or none."""
+    said = rng.choice(_STRINGS) if rng.random() < 0.7 else "".join(chr(rng.randrange(32, 300)) for _ in range(40))
+    end = rng.choice(("\x1b\\", "\x1b\\", "\x1b\\", "\x07", "\x18", "\x1b", "", "\x1b[A", "\x9c"))
+    return f"\x1b{rng.choice(']P_^X')}{said}{end}"
 
 
 # ---- what must hold

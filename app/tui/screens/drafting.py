@@ -10,6 +10,7 @@ import os
 from asyncio import wrap_future
 from collections import deque
 from concurrent.futures import Future
+from functools import partial
 
 from textual.app import App
 from textual.timer import Timer
@@ -17,7 +18,9 @@ from textual.timer import Timer
 from app.chat.commands import Prepare
 from app.chat.events import PromptCounted
 from app.chat.read_ahead import MAX_CHARS
+from app.documents.read import described
 from app.program import paths
+from app.program.background import in_background
 from app.program.manual import topics
 from app.program.personas import persona_names
 from app.program.refusals import Refusal
@@ -114,6 +117,8 @@ class Drafting:
         self._seen = self._counted = self._prepared = ""
         self._quiet_ticks = 0
         self._is_paused = False
+        self._named: list[str] = []
+        """Files whose names were typed."""
         generation = self._bridge.generation
         self._names: dict[str, Names] = {
             "theme": lambda: sorted(self._prompt.app.available_themes),
@@ -142,6 +147,18 @@ class Drafting:
         found = await wrap_future(paths)
         if self._prompt.typed == typed:
             self._prompt.offer(found)
+
+    def _look_for_files(self) -> None:
+        """Say which files the typed names lead to, a moment later."""
+        names = self._prompt.draft.referred
+        if names != self._named:
+            self._named = names
+            self._prompt.run_worker(self._show_files(names), group="files")
+
+    async def _show_files(self, names: list[str]) -> None:
+        files = await wrap_future(in_background(partial(described, names), "files")) if names else ""
+        if self._named == names:
+            self._prompt.show_files(files)
 
     # ---- history
 
@@ -188,6 +205,7 @@ class Drafting:
 
     def note_change(self) -> None:
         """The text in the prompt has changed."""
+        self._look_for_files()
         if self._prepared and not self._text.startswith(self._prepared):
             self._bridge.idle_work.drop()
         self._wake()

@@ -5,6 +5,7 @@ Ten times a second is enough; less often while somebody types, behind another sc
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 
 from app.chat.status import Activity, EngineStatus
@@ -55,7 +56,8 @@ class EngineFlow(ChatHelper):
         """Look what the process takes of memory, and of the disk."""
         import psutil  # not with the module: the first frame would wait for it
 
-        self._rss_bytes = psutil.Process().memory_info().rss
+        with suppress(psutil.Error, OSError):  # without /proc nobody tells
+            self._rss_bytes = psutil.Process().memory_info().rss
         self._disk_bytes_per_s = self._disk_rate.since_last(self._clock()) or 0.0
 
     def drain(self) -> None:

@@ -15,7 +15,7 @@ from app.chat.turns import MAX_QUEUED, Admission
 from app.conversations.conversation import Conversation
 from app.conversations.records import fits
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
-from app.documents.read import Document, Reading, read_documents, referred, split_wanted
+from app.documents.read import Document, Reading, read_documents, split_wanted
 from app.program.background import in_background
 from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
@@ -24,6 +24,7 @@ from app.tui.messages import PromptSubmitted
 from app.tui.screens.chat_parts import ChatHelper, ChatParts
 from app.tui.screens.message_actions import MessageEditing
 from app.tui.screens.model_flow import how_to_load
+from app.tui.screens.surroundings import make_screen
 
 _WORTH_A_LINE_TOKENS = 500
 """The cost of fewer tokens is said at the prompt's edge alone."""
@@ -46,6 +47,10 @@ class PromptFlow(ChatHelper):
         """Readings that are not done, and the engine's start."""
         self._held: list[PromptSubmitted] = []
         self._ready: PromptSubmitted | None = None
+        self._refused: PromptSubmitted | None = None
+        """The message whose files are not to be sent."""
+        self._agreed_in: Conversation | None = None
+        """The conversation whose files may go to a server."""
         self._documents: tuple[Document, ...] = ()
         """Too large for the context: passages of them go with messages."""
         self._asked_in: Conversation | None = None
@@ -56,7 +61,10 @@ class PromptFlow(ChatHelper):
     async def take(self, message: PromptSubmitted) -> None:
         """Send a message or carry out a command, unless it has to wait."""
         if not self._holds(message):
-            await self._take(message.draft)
+            if message is self._refused:
+                self._prompt.give_back(message.draft.text)
+            else:
+                await self._take(message.draft)
             self._show_edge()
             if self._prompt.unheeded:
                 self._prompt.unheeded.popleft()
@@ -184,14 +192,34 @@ class PromptFlow(ChatHelper):
         if self._n_awaited:
             self._held.append(message)
             return True
-        if message is self._ready or _is_command(message.draft) or self._editing.is_editing_reply:
+        if message is self._refused or _is_command(message.draft) or self._editing.is_editing_reply:
             return False
-        names = referred(message.draft.shown)
+        if message is self._ready:
+            return self._asks_first(message)
+        names = message.draft.referred
         if not names and not self._earlier:
-            return False
+            return self._asks_first(message)
         self._held.append(message)
         self._begin(self._find_files(message, names))
         return True
+
+    def _asks_first(self, message: PromptSubmitted) -> bool:
+        """Whether the user is asked before the files of a message go to a server; once for a conversation."""
+        host = self._turns.model.server if self._turns.model is not None else ""
+        if not host or not message.draft.files_line or self._agreed_in is self._turns.conversation:
+            return False
+        self._held.append(message)
+        self._begin(self._ask_about_files(message, host))
+        return True
+
+    async def _ask_about_files(self, message: PromptSubmitted, host: str) -> None:
+        files = message.draft.files_line
+        question = make_screen("question", files, host, self._keymap, self._bridge.now_s, kind="SendFilesScreen")
+        if await self._screen.app.push_screen_wait(question):
+            self._agreed_in, self._ready = self._turns.conversation, message
+        else:
+            self._refused = message
+            self._note(f"not sent: {files} stays here")
 
     async def done(self) -> None:
         """Something that was waited for is here."""

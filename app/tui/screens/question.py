@@ -90,6 +90,40 @@ def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
     return f"{size}. The new model must read all of it{takes}."
 
 
+class SendFilesScreen(ModalScreen[bool]):
+    """Asks before the first file of a conversation goes to a server; dismissed with whether it may."""
+
+    CSS_PATH = "question.tcss"
+    BINDINGS = bindings("files")
+
+    def __init__(self, files: str, host: str, keymap: Keymap, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._files, self._host, self._keymap, self._clock = files, host, keymap, clock
+        self._disturbed_s = clock()
+
+    def compose(self) -> ComposeResult:
+        """Lay out files and keys."""
+        with Vertical(id="question") as box:
+            box.border_title = "A file leaves this machine"
+            yield Static(f"Send {self._files} to {self._host}?", markup=False, classes="question-call")
+            answers = {"agree": "send it; later files of this conversation go unasked", "leave": "do not send it"}
+            yield _answer_lines(self._keymap, "files", answers)
+
+    def on_key(self, event: events.Key) -> None:
+        """Take note that somebody types."""
+        if event.key not in self.active_bindings:
+            self._disturbed_s = self._clock()
+
+    def action_agree(self) -> None:
+        """Agree, unless somebody types."""
+        now_s = self._clock()
+        if now_s - self._disturbed_s >= CALM_S:
+            dismiss_once(self, True)
+        self._disturbed_s = now_s
+
+    action_leave = partialmethod(dismiss_once, False)
+
+
 class SwitchModelScreen(ModalScreen[Literal["keep", "anew"] | None]):
     """Dismissed with what to do, or with None for nothing. The model's title is clean; a server's has a host."""
 

@@ -87,7 +87,8 @@ class Surroundings:
         return self.live.now
 
 
-def make_screen(mode: str, *arguments: object) -> Screen[Any]:
-    """Import a screen when it is first shown, and make it: ``models.ModelsScreen`` for "models"."""
-    screen: Screen[Any] = getattr(import_module(f"{__package__}.{mode}"), f"{mode.capitalize()}Screen")(*arguments)
+def make_screen(mode: str, *arguments: object, kind: str = "") -> Screen[Any]:
+    """Import a screen when it is first shown, and make it: ``models.ModelsScreen`` for "models", or its ``kind``."""
+    make = getattr(import_module(f"{__package__}.{mode}"), kind or f"{mode.capitalize()}Screen")
+    screen: Screen[Any] = make(*arguments)
     return screen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partialmethod
 
@@ -57,6 +57,7 @@ class Prompt(TextArea):
 
     def __init__(self, id: str | None = None, keymap: Keymap | None = None) -> None:
         self._folds: Mapping[str, str] = {}
+        self._references: frozenset[str] = frozenset()
         super().__init__(
             id=id, soft_wrap=True, tab_behavior="focus", highlight_cursor_line=False, placeholder=PLACEHOLDER
         )
@@ -74,11 +75,12 @@ class Prompt(TextArea):
         self.offered: Sequence[Offered] = ()
         """Completions of the typed text; ``offered_at`` is the index of the marked one."""
         self.offered_at = 0
-        self._has_chosen = False
+        self._has_chosen = self._is_pasting = False
         self.show_offered: Callable[[Sequence[Offered], int], object] = lambda offered, at: None
         self.waiting: Collection[object] = ()
         """Messages that wait for their turn: from an empty prompt one is taken back before history is."""
         self._estimate = self._keys = self._stop = self._below = self._edge = ""
+        self._hint = self.border_title
         self._key_of = keymap.first_key
         self._action_of_key = keymap.scope_keys("prompt")
         drop_bindings(self, [key for keys in keymap.changed.values() for key in keys])
@@ -86,7 +88,7 @@ class Prompt(TextArea):
     @property
     def draft(self) -> Draft:
         """The whole text of the prompt, pastes included."""
-        return Draft(self.text, self._folds)
+        return Draft(self.text, self._folds, self._references)
 
     @property
     def typed(self) -> str:
@@ -101,10 +103,11 @@ class Prompt(TextArea):
             self._has_chosen = False
             if not is_whole:
                 return
-        draft, behind = Draft(self.text, self.draft.used_folds()), Draft()
+        named = frozenset(self.draft.referred)
+        draft, behind = Draft(self.text, self.draft.used_folds(), named), Draft()
         at = drafts.behind_chips(draft.shown, draft.folds)
         if self.takes_commands and split_command(draft.shown[at:]) is not None:  # chips are not sent with a command
-            behind, draft = Draft(draft.shown[:at], draft.folds), Draft(draft.shown[at:], draft.folds)
+            behind, draft = Draft(draft.shown[:at], draft.folds), Draft(draft.shown[at:], draft.folds, named)
         if draft.text.strip():
             self.past.add(draft)
             self.show_draft(behind)
@@ -120,7 +123,9 @@ class Prompt(TextArea):
         """Complete the command, the name or the path that is being typed."""
         if self.offered:
             chosen = self.offered[self.offered_at]
-            self.show_draft(Draft(self.text.removesuffix(self.typed) + chosen.text, self._folds))
+            text = self.text.removesuffix(self.typed) + chosen.text
+            completed = Counter(drafts.referred_so_far(text)) - Counter(drafts.referred_so_far(self.text))
+            self.show_draft(Draft(text, self._folds, self._references.union(completed)))
             if chosen.attaches:
                 self.attach_chosen(chosen.attaches)
 
@@ -193,12 +198,12 @@ class Prompt(TextArea):
         self.show_text(f"/{command} ")
 
     def show_text(self, text: str) -> None:
-        """Replace the text and put the cursor behind it."""
-        self.show_draft(Draft(text))
+        """Replace the text, as if it were typed."""
+        self.show_draft(Draft(text, references=frozenset(drafts.referred(text))))
 
     def show_draft(self, draft: Draft) -> None:
         """Replace the text, folds included, and put the cursor behind it."""
-        self._folds = draft.folds
+        self._folds, self._references = draft.folds, draft.references
         self.text = draft.shown
         self.move_cursor(self.document.end)
 
@@ -206,6 +211,12 @@ class Prompt(TextArea):
         """Say at the lower edge what sending would cost; "" for nothing to say."""
         self._estimate = text
         self._show_lower_edge()
+
+    def show_files(self, files: str) -> None:
+        """Say at the upper edge which files are sent along because their names were typed; "" for none."""
+        hint = Content(f"sends along {files}") if files else self._hint
+        if self.border_title != hint:
+            self.border_title = hint
 
     def show_keys(self, text: str, stop: str = "", below: str = "") -> None:
         """Name keys at the lower edge: what stops the reply, what leads to text below; else those of other screens."""
@@ -248,7 +259,11 @@ class Prompt(TextArea):
             top, bottom = self._outside_folds(top, forward=False), self._outside_folds(bottom, forward=True)
         if (top, bottom) != (edit.top, edit.bottom):
             edit = dataclasses.replace(edit, from_location=top, to_location=bottom)
-        return super().edit(edit)
+        before = self.text
+        result = super().edit(edit)
+        if not self._is_pasting and len(edit.text) <= 1:
+            self._references = drafts.typed_references(self._references, before, self.text, edit.text)
+        return result
 
     def validate_selection(self, selection: Selection) -> Selection:
         """Keep the cursor out of folds: it steps over them."""
@@ -297,7 +312,9 @@ class Prompt(TextArea):
         event.prevent_default()
         event.stop()
         text = drafts.without_chips(event.text)
+        self._is_pasting = True
         self._insert(self._fold(text) if drafts.is_large(text) else text)
+        self._is_pasting = False
 
     def attach(self, files: Sequence[FileText]) -> None:
         """Put files before the message, folded; the cursor stays where it is in the words."""

@@ -27,7 +27,8 @@ from app.chat.form_choice import FormChoice
 from app.chat.options import ChatOptions
 from app.chat.tools import HOW_TO, REFUSED, ToolBox, folded
 from app.chat.turns import Turns
-from app.mcp.server import ServedTool, StoppedError, ToolResult, ToolServerError
+from app.mcp.offered import ServedTool
+from app.mcp.server import StoppedError, ToolResult, ToolServerError
 from app.program.refusals import Refusal
 from app.program.settings import ToolServer, ToolSettings
 from engine.errors import BrokenModelError
@@ -43,7 +44,8 @@ class Server:
     """Stands in for ``app.mcp.server.ToolServer``: says the arguments again, or raises what it is told to."""
 
     def __init__(self, is_stopped: Callable[[], bool]) -> None:
-        self.is_stopped, self.is_running, self.n_left_out = is_stopped, False, 0
+        self.is_stopped, self.is_running = is_stopped, False
+        self.left_out: tuple[str, ...] = ()
         self.said: Callable[[dict[str, Any]], str] = lambda arguments: str(arguments["text"])
         self.start_error: Exception | None = None
         self.called: list[tuple[str, dict[str, Any]]] = []
@@ -307,3 +309,42 @@ def test_what_tools_does_not_know_is_refused() -> None:
             box.obey(wanted)
         assert "\x1b" not in str(refused.value)
     assert ToolBox(ToolSettings("on", 2000, ())).obey("") == HOW_TO
+
+
+def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
+    made: dict[str, Server] = {}
+    told: list[str] = []
+
+    def make(setting: ToolServer, is_stopped: Callable[[], bool]) -> Any:
+        made[setting.name] = Server(is_stopped)
+        return made[setting.name]
+
+    box = ToolBox(ToolSettings("on", 2000, (ToolServer("one", ("one",)), ToolServer("two", ("two",)))), make)
+    box.start(lambda: False, told.append)
+    call = ToolCall("echo", '{"text": "hi"}', "1")
+    assert box.owner_of("echo") == "one"
+    assert box.obey("") == "one: on, echo\ntwo: on, no tools (left out: echo: one has one)"
+
+    def fail(arguments: dict[str, Any]) -> str:
+        raise ToolServerError("tool server one has ended")
+
+    made["one"].said = fail
+    assert box.call(call, told.append) == "The tool failed: tool server one has ended"
+    assert box.owner_of("echo") == ""
+    assert box.call(call, told.append) == "The tool's server has ended."
+    assert made["two"].called == []
+    box.start(lambda: False, told.append)  # the model is told of tools again, and each call is asked about again
+    assert box.owner_of("echo") == "two"
+    assert box.call(call, told.append) == "hi"
+
+
+def test_what_cannot_be_offered_is_named_with_its_reason() -> None:
+    def make(setting: ToolServer, is_stopped: Callable[[], bool]) -> Any:
+        server = Server(is_stopped)
+        server.left_out = ("deep: its schema is nested too deeply", *(f"t{n}: more than 64 tools" for n in range(9)))
+        return server
+
+    box = ToolBox(ToolSettings("on", 2000, (ToolServer("own", ("own",)),)), make)
+    box.start(lambda: False, lambda line: None)
+    assert box.obey("").startswith("own: on, echo (left out: deep: its schema is nested too deeply; t0: more than 64")
+    assert box.obey("").endswith("; 2 more)")

@@ -7,13 +7,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from app.chat import opening as engine_access
 from app.cli import line_mode as plain
-from app.cli.line_commands import possible
+from app.cli.line_commands import LineCommands, possible
+from app.conversations.conversation import Conversation
 from app.conversations.store import Store
 from app.program import clipboard, exit_codes, paths
 from app.program.settings import Source, built_in_settings
@@ -292,3 +294,48 @@ def test_answers_follow_a_schema_until_it_is_taken_back(talk: Talk, tmp_path: Pa
     assert "answers in any form" in said
     assert talk.out.startswith("one.")  # type: ignore[attr-defined]
     assert "none.json: No such file" in said
+
+
+def test_an_at_sign_in_piped_text_reads_no_file(talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("a note", encoding="utf-8")
+    talk(f"what is @{tmp_path}/notes.txt about?")
+    assert texts()[0] == f"what is @{tmp_path}/notes.txt about?"
+
+
+@pytest.mark.parametrize(("agrees", "is_read"), [(True, True), (False, False)])
+def test_a_file_named_in_a_line_is_asked_about(
+    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool, is_read: bool
+) -> None:
+    (tmp_path / "notes.txt").write_text("a note", encoding="utf-8")
+    asked: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    lines = iter(["see @notes.txt, please", "see @none", None])
+    monkeypatch.setattr(plain, "_is_interactive", lambda: True)
+    monkeypatch.setattr(plain, "_read_line", lambda: next(lines))
+    monkeypatch.setattr(plain, "_agrees", lambda question: asked.append(question) or agrees)
+    talk()
+    assert asked == ["attach notes.txt (6B)?"]
+    assert ("a note" in texts()[0]) == is_read
+
+
+@pytest.mark.parametrize(("agrees", "n_asked"), [(None, 0), (False, 2), (True, 1)])
+def test_files_go_to_a_server_after_a_yes(tmp_path: Path, agrees: bool | None, n_asked: int) -> None:
+    (tmp_path / "notes.txt").write_text("a note", encoding="utf-8")
+    asked: list[str] = []
+    sent: list[str] = []
+    turns = SimpleNamespace(model=SimpleNamespace(server="api.example", n_ctx=4096, tokens_ratio=1.0))
+    turns.conversation = Conversation()
+    status = SimpleNamespace(usual_prefill_tps=0.0)
+    talk = SimpleNamespace(turns=turns, bridge=SimpleNamespace(status=status), ask=sent.append, read_ahead=sent.append)
+    dialogue = SimpleNamespace(talk=talk, turn=lambda begin: begin())
+
+    def answer(question: str) -> bool:
+        asked.append(question)
+        return bool(agrees)
+
+    commands = LineCommands(dialogue, None if agrees is None else answer)  # type: ignore[arg-type]
+    for _ in range(2):
+        commands._attach([f"{tmp_path}/notes.txt"])
+        commands.take_line("what is this?")
+    assert asked == ["send notes.txt to api.example?"] * n_asked
+    assert len(sent) == (2 if agrees else 0)

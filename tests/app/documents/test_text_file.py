@@ -1,9 +1,10 @@
+import io
 import os
 from pathlib import Path
 
 import pytest
 
-from app.documents.text_file import MAX_FILE_BYTES, attached, read_text_file
+from app.documents.text_file import MAX_FILE_BYTES, attached, bounded, read_text_file
 from app.program.refusals import Refusal
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Script
@@ -127,3 +128,15 @@ async def test_whether_documents_fit_follows_the_open_models_vocabulary(
     async with chatting(Script(n_ctx=2048)) as driver:
         await driver.say(f"/read {tmp_path / 'one.md'}")
         assert "tokens, the context holds 2,048" in await driver.note("one.md: about 2,4")
+
+
+def test_a_file_that_has_nothing_now_is_one_line() -> None:
+    class Empty(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: object) -> None:
+            return None  # as a file without waiting does for EAGAIN
+
+    with pytest.raises(Refusal, match="kmsg: has nothing to read now"):
+        bounded(io.BufferedReader(Empty()), 100, "kmsg")

@@ -18,8 +18,27 @@ TOOLS = [
     {"name": "echo", "inputSchema": SCHEMA},
     {"name": "deep", "inputSchema": DEEP},
     {"name": "none", "inputSchema": []},
-    {"name": "large", "inputSchema": {"type": "object", "description": "x" * 20000}},
+    {"name": "large", "inputSchema": {"type": "object", "description": "x" * 70000}},
     5,
+]
+LENIENT = [
+    {"name": "ns/echo", "title": "Says it again", "description": None, "inputSchema": {"properties": {"text": {}}}},
+    {"name": "n" * 128, "inputSchema": None},
+    {"name": "n" * 129, "inputSchema": {}},
+    {"name": "wide", "inputSchema": {"properties": {f"p{n}": {"description": "d" * 100} for n in range(270)}}},
+    {"name": "maybe", "inputSchema": {"type": ["object", "null"], "properties": None}},
+    {"name": "list", "inputSchema": {"type": "array"}},
+]
+CONTENT = [
+    {"type": "text", "text": "first"},
+    {"type": "image", "data": "QUFB" * 400, "mimeType": "image/png"},
+    {"type": "audio", "data": "QUFB", "mimeType": "audio/wav"},
+    {"type": "resource_link", "uri": "file:///a.txt", "name": "a.txt", "description": "A \x1b[31mfile", "size": 3},
+    {"type": "resource", "resource": {"uri": "file:///b.txt", "mimeType": "text/plain", "text": "words of b"}},
+    {"type": "resource", "resource": {"uri": "file:///c.bin", "mimeType": "application/pdf", "blob": "QUFB" * 4}},
+    {"type": "video"},
+    7,
+    "bare",
 ]
 
 
@@ -63,15 +82,37 @@ def do(number: object, what: str) -> None:
         say({"jsonrpc": "2.0", "id": number, "error": {"code": -32602, "message": "no \x1b[31mcity"}})
     elif what == "image":
         answer(number, {"content": [{"type": "image", "data": "xx"}, {"type": "text", "text": "below"}, 7]})
+    elif what == "content":
+        answer(number, {"content": CONTENT, "structuredContent": {"answer": 42}})
+    elif what == "same":
+        answer(number, {"content": [{"type": "text", "text": '{"a": 1}'}], "structuredContent": {"a": 1}})
+    elif what == "deep structure":
+        deep: list = []
+        for _ in range(200):
+            deep = [deep]
+        answer(number, {"structuredContent": deep})
+    elif what == "old":
+        answer(number, {"toolResult": {"answer": 42}})
+    elif what == "noise":
+        say("Server started\n\n\x1b[31mlog\x1b[0m [info]\n!\n" + "[" * 100_000 + '\n{"jsonrpc": "2.0", "method":')
+        sys.stdout.buffer.write(b"\xff\xfe no text\n")
+        say([{"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}, {"id": str(number), "result": {}}])
     elif what == "long":
         text(number, "y" * 500_000)
     elif what == "controls":
         text(number, "a\x1b[31mb\x00c\u202ed", isError=True)
     elif what == "environment":
         text(number, json.dumps(dict(os.environ)))
-    elif what == "child":
-        child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"])
+    elif what in ("child", "own session"):
+        command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
+        child = subprocess.Popen(command, start_new_session=what != "child")
         text(number, f"{os.getpid()} {child.pid}")
+    elif what == "orphan":  # in a session of its own, and its parent has ended
+        body = "import os, time; os.setsid(); print(os.getpid(), flush=True) if os.fork() == 0 else os._exit(0)"
+        command = [sys.executable, "-I", "-S", "-c", f"{body}; time.sleep(600)"]
+        orphan = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert orphan.stdout is not None
+        text(number, f"{os.getpid()} {int(orphan.stdout.readline())}")
 
 
 def main() -> None:
@@ -85,10 +126,14 @@ def main() -> None:
         elif method == "tools/list":
             is_second = asked["params"].get("cursor") == "2"
             more = {} if HOW != "pages" or is_second else {"nextCursor": "2"}
-            answer(number, {"tools": TOOLS[1:2] if is_second else TOOLS[:1] if more else TOOLS, **more})
+            if HOW == "no tools":
+                say({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no"}})
+            else:
+                all_tools = LENIENT if HOW == "lenient" else TOOLS
+                answer(number, {"tools": TOOLS[1:2] if is_second else TOOLS[:1] if more else all_tools, **more})
         elif method == "tools/call":
             arguments = asked["params"]["arguments"]
-            if asked["params"]["name"] == "echo":
+            if asked["params"]["name"] in ("echo", "ns/echo", "n" * 128):
                 text(number, arguments["text"])
             else:
                 do(number, arguments["text"])

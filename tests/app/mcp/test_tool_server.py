@@ -51,7 +51,14 @@ def test_tools_are_listed_and_unusable_ones_left_out(make: Make) -> None:
     tools = server.start()
     assert [tool.name for tool in tools] == ["echo", "do"]
     assert tools[0].description == "Says␛[31m it again."
-    assert server.n_left_out == 6
+    assert server.left_out == (
+        "␛[2J: its name is none",
+        "echo: another of this name comes first",
+        "deep: its schema is nested too deeply",
+        "none: its parameters are described by no schema",
+        "large: its schema is larger than 64K",
+        "(no name): is no description of a tool",
+    )
     assert tools[0].for_template["function"]["parameters"]["properties"] == {"text": {"type": "string"}}
 
 
@@ -63,7 +70,8 @@ def test_a_result_is_text_that_a_terminal_may_show(sound: ToolServer) -> None:
     assert sound.call("echo", {"text": "Grüße"}).text == "Grüße"
     bad = sound.call("do", {"text": "controls"})
     assert (bad.text, bad.is_error) == ("a␛[31mb␀c\ufffdd", True)
-    assert sound.call("do", {"text": "image"}).text == "[image left out]\nbelow\n[None left out]"
+    image = "[image: of an unknown kind, 1B; you cannot see or hear it]"
+    assert sound.call("do", {"text": "image"}).text == f"{image}\nbelow\n[None: left out]"
     refused = sound.call("do", {"text": "refuse"})
     assert (refused.text, refused.is_error) == ("no ␛[31mcity", True)
     long = sound.call("do", {"text": "long"})
@@ -91,8 +99,6 @@ def test_variables_of_the_program_are_no_business_of_a_server(
         ("die", "has ended"),
         ("flood", "says more than 1 MB at once"),
         ("many lines", "says more than 1 MB at once"),
-        ("rubbish", "says what is no JSON object"),
-        ("deep", "says what is no JSON object"),
         ("nothing", "gives an answer without a result"),
     ],
 )
@@ -108,6 +114,48 @@ def test_an_unsound_answer_ends_the_server_in_one_line(make: Make, what: str, wh
     with pytest.raises(ToolServerError, match="is not running"):
         server.call("echo", {"text": "x"})
     assert [tool.name for tool in server.start()] == ["echo", "do"]
+
+
+def test_what_other_clients_take_is_taken_and_the_rest_named(make: Make) -> None:
+    server = make("lenient")
+    tools = server.start()
+    echo, long, wide, maybe = tools
+    assert (echo.name, echo.description, echo.parameters["type"]) == ("ns_echo", "Says it again", "object")
+    assert (len(long.name), long.parameters) == (64, {"type": "object", "properties": {}})
+    assert len(wide.parameters["properties"]) == 270
+    assert maybe.parameters == {"type": "object", "properties": {}}
+    assert [line.partition(": ")[2] for line in server.left_out] == ["its name is none", "its schema is of no object"]
+    assert server.call("ns_echo", {"text": "x"}).text == server.call(long.name, {"text": "x"}).text == "x"
+    assert make("no tools").start() == ()
+
+
+def test_every_kind_of_content_is_put_in_words(sound: ToolServer) -> None:
+    assert sound.call("do", {"text": "content"}).text.split("\n") == [
+        "first",
+        "[image: image/png, 1.2K; you cannot see or hear it]",
+        "[audio: audio/wav, 3B; you cannot see or hear it]",
+        "[a link to a resource: a.txt, file:///a.txt, A ␛[31mfile]",
+        "[resource file:///b.txt, text/plain]",
+        "words of b",
+        "[resource file:///c.bin: application/pdf, 12B; it is no text]",
+        "[video: left out]",
+        "[None: left out]",
+        "bare",
+        '{"answer": 42}',
+    ]
+    assert sound.call("do", {"text": "same"}).text == '{"a": 1}'
+    assert sound.call("do", {"text": "deep structure"}).text == "[structured content: nested too deeply]"
+    assert sound.call("do", {"text": "old"}).text == '{"answer": 42}'
+
+
+def test_lines_that_are_no_message_are_passed_over_and_counted(make: Make) -> None:
+    server = make()
+    server.start()
+    assert server.call("do", {"text": "noise"}).text == ""
+    assert server.n_skipped == 6
+    server._limits = replace(LIMITS, call_s=0.2)
+    with pytest.raises(ToolServerError, match=r"did not answer within 0\.2 s \(\d of its lines were no JSON\)"):
+        server.call("do", {"text": "rubbish"})
 
 
 def test_a_server_that_hangs_is_ended(make: Make) -> None:
@@ -141,37 +189,58 @@ def test_what_does_not_start_or_speaks_otherwise_is_told(make: Make) -> None:
         make("other").start()
 
 
-def test_a_closed_server_ends_with_its_children(make: Make) -> None:
+CHILDREN = [
+    "child",
+    pytest.param("own session", marks=pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")),
+    pytest.param("orphan", marks=pytest.mark.skipif(sys.platform != "linux", reason="needs subreapers")),
+]
+
+
+@pytest.mark.parametrize("kind", CHILDREN)
+def test_a_closed_server_ends_with_its_children(make: Make, kind: str) -> None:
     server = make()
     server.start()
-    ids = [int(word) for word in server.call("do", {"text": "child"}).text.split()]
+    ids = [int(word) for word in server.call("do", {"text": kind}).text.split()]
     assert all(map(psutil.pid_exists, ids))
     server.close()
     until(lambda: not any(map(lives, ids)))
 
 
-def test_a_server_ends_though_its_guard_stands_still(make: Make) -> None:
+@pytest.mark.parametrize("kind", CHILDREN)
+def test_a_server_ends_though_its_guard_stands_still(make: Make, kind: str) -> None:
     server = make()
     server.start()
-    ids = [int(word) for word in server.call("do", {"text": "child"}).text.split()]
+    ids = [int(word) for word in server.call("do", {"text": kind}).text.split()]
     assert server._child is not None
     os.kill(server._child.pid, signal.SIGSTOP)
     server.close()
     until(lambda: not any(map(lives, ids)))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's end")
+def test_a_server_ends_with_its_guard(make: Make) -> None:
+    server = make()
+    server.start()
+    ids = [int(word) for word in server.call("do", {"text": "child"}).text.split()]
+    assert server._child is not None
+    os.kill(server._child.pid, signal.SIGKILL)
+    until(lambda: not lives(ids[0]))
+    os.kill(ids[1], signal.SIGKILL)  # whose parent is nobody's guard any more
+
+
 OWNER = """
 import sys
 from app.mcp.server import ToolServer
-server = ToolServer("files", sys.argv[1:])
+server = ToolServer("files", sys.argv[2:])
 server.start()
-print(server.call("do", {"text": "child"}).text, flush=True)
+print(server.call("do", {"text": sys.argv[1]}).text, flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_server_ends_when_the_program_is_killed() -> None:
-    command = [sys.executable, "-c", OWNER, sys.executable, "-I", "-S", str(HOSTILE)]
+@pytest.mark.parametrize("kind", CHILDREN)
+def test_a_server_ends_when_the_program_is_killed(kind: str) -> None:
+    command = [sys.executable, "-c", OWNER, kind, sys.executable, "-I", "-S", str(HOSTILE)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         ids = [int(word) for word in owner.stdout.readline().split()]

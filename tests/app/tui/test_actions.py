@@ -21,7 +21,7 @@ from app.tui.screens.download import DownloadScreen
 from app.tui.screens.help import HelpScreen
 from app.tui.screens.models import InspectScreen, ModelsScreen
 from app.tui.screens.performance import PerformanceScreen
-from app.tui.screens.question import QuestionScreen, SwitchModelScreen
+from app.tui.screens.question import QuestionScreen, SendFilesScreen, SwitchModelScreen
 from app.tui.screens.settings import SettingsScreen
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.screens.threads import ThreadsScreen
@@ -41,6 +41,7 @@ CARRIERS = {
     "settings": SettingsScreen,
     "download": DownloadScreen,
     "question": QuestionScreen,
+    "files": SendFilesScreen,
     "switch": SwitchModelScreen,
     "performance": PerformanceScreen,
     "doctor": DoctorScreen,

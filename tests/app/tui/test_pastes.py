@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterable
-from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from textual import constants
 from textual.events import AppFocus, Key, MouseMove, Paste
-from textual.message import Message
 
 from app.text.clean_text import clean_text
 from app.tui import terminal_input
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.messages import PasteRefused, PasteUnended
-from app.tui.terminal_input import KEY_PAUSE_S, MOST_PASTE_BYTES, PASTE_PATIENCE_S, TerminalInput
+from app.tui.terminal_input import KEY_PAUSE_S, MOST_PASTE_BYTES, PASTE_PATIENCE_S
+from tests.app.tui.terminal_hand import Hand, split
 
 BEGIN, END = b"\x1b[200~", b"\x1b[201~"
 # Of what matters inside a paste more than chance would bring.
@@ -38,43 +36,6 @@ _PIECES = [
 _PIECES += [b"\n", b"\0", b"\x07", b"\x9b", b"\xc2\x9b201~", b"\xc3", "é€😀".encode(), b"word"]
 PAYLOADS = st.lists(st.sampled_from(_PIECES) | st.binary(max_size=4), max_size=30).map(b"".join)
 CUTS = st.lists(st.integers(0, 1000), max_size=20)
-
-
-class Hand:
-    """A terminal and the time that passes."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-        self.input = TerminalInput(lambda: self.now_s)
-        self.messages: list[Message] = []
-
-    def send(self, *chunks: bytes) -> Hand:
-        for chunk in chunks:
-            self.messages += self.input.feed(chunk)
-            self.messages += self.input.tick()
-        return self
-
-    def wait(self, seconds: float) -> Hand:
-        self.now_s += seconds
-        self.messages += self.input.tick()
-        return self
-
-    @property
-    def pasted(self) -> list[str]:
-        return [message.text for message in self.messages if isinstance(message, Paste)]
-
-    @property
-    def keys(self) -> list[str]:
-        return [message.key for message in self.messages if isinstance(message, Key)]
-
-    @property
-    def typed(self) -> str:
-        return "".join(message.character or "" for message in self.messages if isinstance(message, Key))
-
-
-def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:
-    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[a:b] for a, b in pairwise(places)]
 
 
 def shown(payload: bytes) -> list[str]:

@@ -1,0 +1,205 @@
+"""A file goes with a message where its name was typed or completed behind an @; pasted text reads none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from textual.events import Paste
+
+from app.tui.draft import Draft, typed_references
+from app.tui.prompt_history import parse_drafts, write_draft
+from app.tui.screens.question import CALM_S, SendFilesScreen
+from app.tui.widgets.prompt import Prompt
+from tests.app.chat_driver import Driver, chatting
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes", "secret", "two words", "x"):
+        (tmp_path / name).write_text(f"words of {name}")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "inner").write_text("words of inner")
+
+
+async def paste(driver: Driver, text: str) -> None:
+    before = driver.prompt.text
+    driver.prompt.post_message(Paste(text))
+    await driver.until(lambda: driver.prompt.text != before, "the paste")
+
+
+async def sent(driver: Driver) -> str:
+    n_before = len(driver.chat.turns.conversation.messages)
+    await driver.pilot.press("enter")
+    await driver.until(lambda: len(driver.chat.turns.conversation.messages) > n_before, "the message")
+    return driver.chat.turns.conversation.messages[n_before].text
+
+
+@pytest.mark.parametrize("typed", ["@notes", "see @notes, please", '@"two words"', "(no) @notes.", "@no@notes @notes"])
+async def test_a_name_that_is_typed_is_read(typed: str) -> None:
+    async with chatting() as driver:
+        driver.prompt.focus()
+        await driver.pilot.press(*(("space" if key == " " else key) for key in typed))
+        assert "words of " in await sent(driver)
+
+
+async def test_a_name_that_is_mended_while_it_is_typed_is_read() -> None:
+    async with chatting() as driver:
+        driver.prompt.focus()
+        await driver.pilot.press(*"@motess", "backspace", *["left"] * 4, "backspace", "n")
+        assert driver.prompt.text == "@notes"
+        assert (await sent(driver)).startswith("notes:")
+
+
+@pytest.mark.parametrize(
+    ("before", "pasted", "behind"),
+    [
+        ("", "@secret", ""),
+        ("look ", "at @secret, please", ""),
+        ("look at ", "@secret", " please"),
+        ("", "@secre", "t"),
+        ("@", "secret", ""),
+        ("@se", "cret", ""),
+        ("", "@", "secret"),
+        ("", "see\n@secret\nhere", " and there"),
+        ("", "@secret\n" * 30, " short"),
+        ("@notes ", "@secret", ""),
+    ],
+)
+async def test_a_name_that_is_pasted_is_text(before: str, pasted: str, behind: str) -> None:
+    async with chatting() as driver:
+        await driver.type(before)
+        await paste(driver, pasted)
+        await driver.type(behind)
+        said = await sent(driver)
+        assert "words of secret" not in said
+        assert said.endswith(f"{before}{pasted}{behind}".strip())
+        assert ("words of notes" in said) == ("@notes" in before)
+
+
+async def test_a_pasted_name_stays_text_when_it_is_edited_or_comes_again() -> None:
+    async with chatting() as driver:
+        await paste(driver, "@secretx")
+        await driver.pilot.press("backspace", "backspace", "t")
+        assert driver.prompt.text == "@secret"
+        assert await sent(driver) == "@secret"
+        await driver.last_reply()
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "@secret")
+        assert await sent(driver) == "@secret"
+        await driver.last_reply()
+        await driver.type("/edit")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.prompt.text == "@secret", "the message is edited")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.prompt.text == "")
+        await driver.last_reply()
+        assert not any("words of" in message.text for message in driver.chat.turns.conversation.messages)
+
+
+async def test_a_name_that_is_joined_of_pasted_words_is_text() -> None:
+    async with chatting() as driver:
+        await driver.type("@notesabc foo")
+        await paste(driver, "@secret")
+        for _ in range(2):
+            await driver.pilot.press("home", *["delete"] * len("@notesabc foo"))
+            assert driver.prompt.text == "@secret"
+            assert driver.prompt.draft.referred == []
+            await driver.pilot.press("ctrl+z")
+
+
+async def test_a_path_that_is_completed_is_read() -> None:
+    async with chatting() as driver:
+        await driver.type("see @doc")
+        await driver.shows("docs/")
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "see @docs/")
+        assert driver.prompt.draft.referred == ["docs/"]
+        await driver.shows("sends along docs/ (folder)")
+        assert "words of inner" in await sent(driver)
+
+
+async def test_what_is_sent_along_stands_at_the_prompt_before_it_is_sent() -> None:
+    async with chatting() as driver:
+        await driver.type("see @notes, and")
+        await driver.shows("sends along notes (14B)")
+        await driver.pilot.press("ctrl+u")
+        await driver.hides("sends along")
+        await paste(driver, "@secret")
+        assert "sends along" not in driver.screen_text()
+
+
+def test_a_draft_keeps_what_was_typed_across_starts() -> None:
+    draft = Draft("@notes @secret", references=frozenset(("notes", "note")))
+    (kept,) = parse_drafts([write_draft(draft)])
+    assert kept.referred == ["notes"]
+    assert parse_drafts([b'{"shown": "@notes", "folds": {}}'])[0].referred == []
+    assert parse_drafts([b'{"shown": "@notes", "folds": {}, "references": [["notes"], 1]}'])[0].referred == []
+
+
+def test_a_text_of_the_external_editor_names_only_what_was_typed_before() -> None:
+    draft = Draft("@notes", references=frozenset(("notes",)))
+    assert draft.refold("@notes @secret").referred == ["notes"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key", "new"),
+    [("", "@", "@", {""}), ("a", "a@", "@", set()), ("x @y", "@y", "", set()), ("foo@y", "foo @y", " ", set())],
+)
+def test_references_begin_with_a_typed_sign(before: str, after: str, key: str, new: set[str]) -> None:
+    assert typed_references(frozenset(), before, after, key) == new
+
+
+async def of_server(driver: Driver) -> None:
+    turns = driver.chat.turns
+    assert turns.model is not None
+    turns.model = replace(turns.model, server="api.example:8000")
+
+
+async def question(driver: Driver) -> SendFilesScreen:
+    await driver.until(lambda: isinstance(driver.app.screen, SendFilesScreen), "the question")
+    assert isinstance(driver.app.screen, SendFilesScreen)
+    return driver.app.screen
+
+
+async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
+    async with chatting() as driver:
+        await of_server(driver)
+        await driver.type("@secret")
+        await driver.pilot.press("enter")
+        await question(driver)
+        await driver.shows("Send secret, 15 B, 1 line to api.example:8000?")
+        await driver.pilot.press("y")  # too soon: who types answers nothing
+        assert await question(driver)
+        await driver.pilot.press("escape")
+        await driver.note("not sent: secret, 15 B, 1 line stays here")
+        await driver.until(lambda: "secret" in driver.prompt.text, "the draft is back")
+        assert driver.chat.turns.conversation.is_empty
+        await driver.pilot.press("enter")
+        await question(driver)
+        driver.script.clock.advance(CALM_S)
+        await driver.pilot.press("y")
+        await driver.until(lambda: driver.chat.turns.conversation.messages)
+        assert driver.chat.turns.conversation.messages[0].text.startswith("secret:\n```\nwords of secret")
+        await driver.last_reply()
+        await driver.type("@notes")
+        assert "words of notes" in await sent(driver)
+        await driver.last_reply()
+        await driver.say("/new")
+        await driver.say("/read notes")
+        await driver.until(lambda: "notes" in driver.prompt.text)
+        await driver.pilot.press("enter")
+        assert await question(driver)
+
+
+async def test_a_message_without_a_file_goes_to_a_server_unasked() -> None:
+    async with chatting() as driver:
+        await of_server(driver)
+        await paste(driver, "@secret")
+        assert await sent(driver) == "@secret"
+
+
+def test_a_prompt_begins_without_references() -> None:
+    assert Prompt().draft.references == frozenset()
