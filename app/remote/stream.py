@@ -19,6 +19,8 @@ MOST_LINE_BYTES = 1 << 20
 """Of one event; the longest that servers write, with log-probabilities, have a few kilobytes."""
 MOST_ANSWER_BYTES = 4 << 20
 """Of an answer that is no stream."""
+_MOST_LINES = 2 << 20
+"""Of an answer, two for each token of a context of a million: a packed megabyte can be a thousand of empty lines."""
 _PIECE_BYTES = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _ANY_HEADER, _NO_HEADER = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS
@@ -165,7 +167,7 @@ class _Held:
 
 def _lines(body: Iterable[bytes], host: str) -> Iterator[bytes]:
     """Yield lines as they end, in LF, CR or both; blanks at their ends are dropped."""
-    held, ends_in_cr, is_first = bytearray(), False, True
+    held, ends_in_cr, is_first, n_lines = bytearray(), False, True, 0
     for piece in body:
         if ends_in_cr and piece.startswith(b"\n"):
             piece = piece[1:]
@@ -179,6 +181,9 @@ def _lines(body: Iterable[bytes], host: str) -> Iterator[bytes]:
         ):  # otherwise a line that comes byte by byte would be looked through for each
             lines = bytes(held).splitlines()
             held = bytearray() if piece.endswith((b"\n", b"\r")) else bytearray(lines.pop())
+            n_lines += len(lines)
+            if n_lines > _MOST_LINES:
+                raise DownloadError(f"{host}: the answer does not end")
             for line in lines:
                 yield line.removeprefix(_BOM).lstrip(b" \t") if is_first else line.lstrip(b" \t")
                 is_first = False
