@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from app.conversations.conversation import Role
+from app.conversations.store import Store
 from tests.peers.server import N_CTX, PeerServer
 from tests.soak.chat import ESCAPE, Chat
 from tests.soak.failure import Failed
@@ -113,18 +115,19 @@ def stopped_and_continued(desk: Desk) -> str:
     chat = desk.chat()
     try:
         chat.press(_LONG + "\r")
-        saved = desk.root / "state" / "jalopy" / "conversations"
-        chat.wait_for(lambda: "stops" in _shown(chat) and _n_replied(chat) > 0, "a reply", desk.patience_s)
+        chat.wait_for(lambda: len(_reply(desk)) > 1, "a reply", desk.patience_s)
         chat.press(ESCAPE)
         chat.wait_for(lambda: "stopped" in _shown(chat), "the end of the reply", desk.patience_s)
         _require(desk.server.is_at_rest(), "the server goes on computing")
-        before = _told(saved)
+        before = _reply(desk)
         chat.press("/continue\r")
-        chat.wait_for(lambda: len(_told(saved)) > len(before), "more of the reply", desk.patience_s)
+        chat.wait_for(lambda: len(_reply(desk)) > len(before), "more of the reply", desk.patience_s)
+        _require(_reply(desk).startswith(before[:20]), "the reply begins anew")
         chat.press(ESCAPE)
+        chat.settle()
         chat.press("/quit\r")
         _require(chat.wait_for_end() == 0, f"exit code {chat.exit_code}")
-        return "at rest after Esc; /continue goes on"
+        return f"at rest after Esc, {len(before)} characters kept; /continue goes on"
     finally:
         chat.close()
 
@@ -146,6 +149,18 @@ def tools(desk: Desk) -> str:
     finally:
         chat.close()
         desk.settle_for("")
+
+
+def _replies(desk: Desk) -> list[str]:
+    """Return the replies of the newest conversation, as its file has them."""
+    store = Store(desk.root / "state" / "jalopy" / "conversations")
+    ids = store.ids()
+    messages = store.read(ids[-1]).conversation.messages if ids else []
+    return [one.text for one in messages if one.role is Role.ASSISTANT]
+
+
+def _reply(desk: Desk) -> str:
+    return (_replies(desk) or [""])[-1]
 
 
 def _shown(chat: Chat) -> str:
@@ -187,8 +202,7 @@ def killed(desk: Desk) -> str:
     _require(len(lines) == 1 and "Traceback" not in err, f"not one line: {err!r}")
     _require(process.returncode == 0, f"exit code {process.returncode}")
     _require(out.strip() and err.count(" tokens") >= 2, f"no answer afterwards: {err!r}")
-    kept = _told(desk.root / "state" / "jalopy" / "conversations")
-    _require(came.decode().strip()[:8] in kept, "what came is not kept")
+    _require(came.decode().strip()[:8] in _replies(desk)[0], "what came is not kept")
     return lines[0][:90]
 
 

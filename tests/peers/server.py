@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -22,8 +24,8 @@ N_CTX = 2048
 
 def _vllm(model: Path, port: int) -> list[str]:
     return [
-        "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", NAME, "--port", str(port),
-        "--host", "127.0.0.1", "--max-model-len", str(N_CTX), "--max-num-seqs", "2", "--enforce-eager",
+        "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", NAME,
+        "--port", str(port), "--host", "127.0.0.1", "--max-model-len", str(N_CTX), "--max-num-seqs", "2", "--enforce-eager",
         "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
     ]  # fmt: skip
 
@@ -35,7 +37,11 @@ def _llama_cpp(model: Path, port: int) -> list[str]:
     ]  # fmt: skip
 
 
-KINDS: dict[str, Callable[[Path, int], list[str]]] = {"vllm": _vllm, "llama-cpp": _llama_cpp}
+def _jalopy(model: Path, port: int) -> list[str]:
+    return ["-m", "app", "serve", str(model), "--port", str(port), "--ctx", str(N_CTX)]
+
+
+KINDS: dict[str, Callable[[Path, int], list[str]]] = {"vllm": _vllm, "llama-cpp": _llama_cpp, "jalopy": _jalopy}
 
 
 def free_port() -> int:
@@ -50,7 +56,7 @@ class PeerServer:
 
     def __init__(self, kind: str, python: str, model: Path, root: Path, patience_s: float) -> None:
         port = free_port()
-        self._command = [python, *KINDS[kind](model.absolute(), port)]
+        self._command = [os.path.abspath(python), *KINDS[kind](model.absolute(), port)]
         self.url, self._root, self._patience_s = f"http://127.0.0.1:{port}", root, patience_s
         self._log = root / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,9 +77,17 @@ class PeerServer:
         self._note_family()
 
     def _answers(self) -> bool:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/v1/models", timeout=20) as answer:
-            return bool(answer.status == 200)
+        """Whether it answers a question, which some refuse for a while after they list their models."""
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            name = self._asked("/models", None)["data"][0]["id"]
+            asked = {"model": name, "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
+            return bool(self._asked("/chat/completions", json.dumps(asked).encode())["choices"])
         return False
+
+    def _asked(self, path: str, body: bytes | None) -> Any:
+        request = urllib.request.Request(f"{self.url}/v1{path}", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=self._patience_s) as answer:
+            return json.load(answer)
 
     def _note_family(self) -> None:
         assert self._process is not None
