@@ -25,8 +25,8 @@ N_CTX = 2048
 def _vllm(model: Path, port: int) -> list[str]:
     return [
         "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", NAME,
-        "--port", str(port), "--host", "127.0.0.1", "--max-model-len", str(N_CTX), "--max-num-seqs", "2", "--enforce-eager",
-        "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
+        "--port", str(port), "--host", "127.0.0.1", "--max-model-len", str(N_CTX), "--max-num-seqs", "2",
+        "--enforce-eager", "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
     ]  # fmt: skip
 
 
