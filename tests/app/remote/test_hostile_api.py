@@ -285,6 +285,8 @@ def test_plain_http_to_another_machine_is_said_and_has_no_key(monkeypatch: pytes
         ("http://host:1", "http://host:1/v1"),
         ("https://host/api/v3/", "https://host/api/v3"),
         ("http://[::1]:80/", "http://[::1]:80/v1"),
+        ("https://host/v1/chat/completions", "https://host/v1"),
+        ("http://host:1/models/", "http://host:1/v1"),
     ],
 )
 def test_addresses(given: str, address: str) -> None:
