@@ -7,6 +7,7 @@ objects without ``data:``, one object over many lines, one object alone.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,8 +20,9 @@ MOST_LINE_BYTES = 1 << 20
 """Of one event; the longest that servers write, with log-probabilities, have a few kilobytes."""
 MOST_ANSWER_BYTES = 4 << 20
 """Of an answer that is no stream."""
-_MOST_LINES = 2 << 20
-"""Of an answer, two for each token of a context of a million: a packed megabyte can be a thousand of empty lines."""
+_MOST_LINES = 1 << 20
+"""Of an answer, empty ones in a row counted as one: a packed kilobyte can be a megabyte of short lines."""
+_EMPTY_LINES = re.compile(rb"(?:\r\n|[\r\n]){3,}")
 _PIECE_BYTES = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _ANY_HEADER, _NO_HEADER = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS
@@ -179,7 +181,7 @@ def _lines(body: Iterable[bytes], host: str) -> Iterator[bytes]:
         if (
             b"\n" in piece or b"\r" in piece
         ):  # otherwise a line that comes byte by byte would be looked through for each
-            lines = bytes(held).splitlines()
+            lines = _EMPTY_LINES.sub(b"\n\n", held).splitlines()
             held = bytearray() if piece.endswith((b"\n", b"\r")) else bytearray(lines.pop())
             n_lines += len(lines)
             if n_lines > _MOST_LINES:

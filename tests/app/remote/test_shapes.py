@@ -163,10 +163,11 @@ REFUSALS = {
         "status 400: bad field",
     ),
     "overloaded": (http(b"", status="503 No", more="Retry-After: 7\r\n"), "status 503 (try again in 7 s)"),
+    "bomb of empty lines": (packed(gzip.compress(b"\n" * (65 << 20), 1), "gzip"), "the answer does not end"),
     "brotli": (packed(b"x", "br"), "sends packed (br) what was asked for as it is"),
     "not packed": (packed(PLAIN, "gzip"), "says that its answer is packed (gzip), and it is not"),
     "bomb": (packed(gzip.compress(bytes(8 << 20)), "gzip"), "sends a line that does not end"),
-    "bomb of lines": (packed(gzip.compress(b"\n" * (3 << 20)), "gzip"), "the answer does not end"),
+    "bomb of lines": (packed(gzip.compress(b": x\n" * (1 << 20) + b": x\n"), "gzip"), "the answer does not end"),
     "other JSON": (
         http(b'{"status": "ok"}', "application/json"),
         "sends no answer, or one in a form that is not known",
