@@ -20,7 +20,7 @@ from app.chat.status import Activity, EngineStatus
 from app.chat.turn import EngineTurn
 from app.chat.wire import Wire
 from app.chat.worker_measures import EngineMeasures
-from app.chat.worker_tools import EngineTools
+from app.chat.worker_tools import EngineTools, within_tokens
 from app.chat.worker_tuning import EngineTuning
 from app.documents.read import tokens_ratio
 from app.program import garbage
@@ -110,7 +110,8 @@ class EngineWorker:
             if isinstance(command, commands.Tune):
                 opened.tuning.tune(command)
             else:
-                self._tools.call(command, opened.session)
+                within = partial(within_tokens, opened.model.tokenizer)
+                self._tools.call(command, opened.session.n_ctx, within)
         finally:
             self.settle(meter)
 

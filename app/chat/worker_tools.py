@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from app.chat.commands import CallTools
@@ -16,8 +16,12 @@ from engine.prompt.tools.calls import CallResult
 from engine.prompt.tools.split import CallSplitter
 
 if TYPE_CHECKING:
-    from engine import Model, Session
+    from engine import Model
     from engine.prompt.chat_prompt import ChatPrompt
+    from engine.tokenizer import Tokenizer
+
+Within = Callable[[str, int], str]
+"""Cuts a text to a number of tokens."""
 
 RESULT_SHARE = 4
 """The results of a round take one part in this many of the context at most."""
@@ -44,39 +48,51 @@ class EngineTools:
 
     def offer(self, model: Model, chat: ChatPrompt) -> bool:
         """Let the model know the tools; servers that are needed start. False if the user stopped that."""
-        before, chat.tools, why_not = chat.tools, (), ""
+        before, chat.tools = chat.tools, ()
+        offered = self.started(_NO_TOOLS if model.chat_template.call_format is None else "")
+        if offered is None:
+            return False
+        chat.tools = offered
+        if list(chat.tools) != list(before):
+            chat.lay_anew()
+        return True
+
+    def started(self, why_not: str = "") -> Sequence[Mapping[str, Any]] | None:
+        """Return the tools of the servers that are on, which start where needed; None if the user stopped that.
+
+        ``why_not``: why this model can have none, which is said once.
+        """
         if self._box is None:
-            return True
+            return ()
+        offered: Sequence[Mapping[str, Any]] = ()
+        if self._form is not None and self._form.form is not None:
+            why_not = why_not or _HAS_FORM
         if not self._box.is_on:
+            why_not = ""
             self._box.start(self._wire.is_stopped, self._tell)  # ends those that run
-        elif model.chat_template.call_format is None:
-            why_not = _NO_TOOLS
-        elif self._form is not None and self._form.form is not None:
-            why_not = _HAS_FORM
-        else:
+        elif not why_not:
             self._show("tool servers")
             try:
                 self._box.start(self._wire.is_stopped, self._tell)
             except StoppedError:
                 self._wire.emit(PromptStopped())
-                return False
-            chat.tools = self._box.offered
-        if list(chat.tools) != list(before):
-            chat.lay_anew()
+                return None
+            offered = self._box.offered
         if why_not and why_not != self._told:
             self._tell(why_not)
         self._told = why_not
-        return True
+        return offered
 
     def splitter(self, model: Model, chat: ChatPrompt) -> CallSplitter | None:
         """Return what takes the calls out of the next reply; None where the model knows no tools."""
         how = model.chat_template.call_format if chat.tools else None
         return CallSplitter(how, chat.tools) if how is not None else None
 
-    def call(self, command: CallTools, session: Session) -> None:
-        """Run calls one after another; what is told to the model is cut to the budget."""
+    def call(self, command: CallTools, n_ctx: int, within: Within) -> None:
+        """Run calls one after another; what is told to the model is cut to the budget. ``n_ctx``: 0 if unknown."""
         assert self._box is not None
-        room = min(self._box.result_tokens, session.n_ctx // RESULT_SHARE) // max(1, len(command.calls))
+        budget = self._box.result_tokens
+        room = (min(budget, n_ctx // RESULT_SHARE) if n_ctx else budget) // max(1, len(command.calls))
         results = []
         try:
             for call in command.calls:
@@ -84,21 +100,22 @@ class EngineTools:
                 if call.call_id in command.allowed:
                     self._show(call.name)
                     said = self._box.call(call, self._tell)
-                results.append(CallResult(call.name, self._within(session, said, room), call.call_id))
+                results.append(CallResult(call.name, within(said, room), call.call_id))
         except StoppedError:
             self._wire.emit(PromptStopped())
             return
         self._wire.emit(ToolsAnswered(tuple(results)))
-
-    def _within(self, session: Session, text: str, room: int) -> str:
-        tokenizer = session.model.tokenizer
-        ids: Sequence[int] = tokenizer.encode(text, bos=False, special=False)
-        if len(ids) <= room:
-            return text
-        return f"{tokenizer.decode(ids[:room])}\n[cut: {room} of {len(ids)} tokens]"
 
     def _show(self, step: str) -> None:
         self._wire.update(activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.now_s())
 
     def _tell(self, line: str) -> None:
         self._wire.emit(ToolsTold(line))
+
+
+def within_tokens(tokenizer: Tokenizer, text: str, room: int) -> str:
+    """Cut a text to a number of tokens."""
+    ids: Sequence[int] = tokenizer.encode(text, bos=False, special=False)
+    if len(ids) <= room:
+        return text
+    return f"{tokenizer.decode(ids[:room])}\n[cut: {room} of {len(ids)} tokens]"

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 from app.text.record import record
 
 _SAFE = re.compile(r"[!-~]{1,500}")
+_ENDPOINTS = ("/chat/completions", "/completions", "/models")
+"""Ends of addresses as documents of servers show them."""
 THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
@@ -53,7 +55,10 @@ def server_address(text: str) -> str:
     is_plain = parts.username is None and not parts.query and not parts.fragment
     if not (_SAFE.fullmatch(text) and parts.scheme in ("http", "https") and parts.hostname and is_plain):
         raise ValueError(text)
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or '/v1'}"
+    path = parts.path.rstrip("/")
+    for end in _ENDPOINTS:
+        path = path.removesuffix(end)
+    return f"{parts.scheme}://{parts.netloc}{path or '/v1'}"
 
 
 def is_remote(place: object) -> bool:

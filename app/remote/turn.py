@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +12,21 @@ from app.chat.reply import ReplyMeter
 from app.chat.reply_text import GrowingReply, ReplyText, TextEvent
 from app.chat.status import Activity
 from app.chat.wire import Wire, Written
+from app.conversations.conversation import Ending
 from app.conversations.thinking import Thinking
-from app.remote.exchange import Exchange, Figures, Piece
+from app.remote.calls import CallCollector, written_calls
+from app.remote.exchange import Exchange
+from app.remote.pieces import LENGTH, Figures, Piece
 from app.text.record import record
+from engine.prompt.tools.calls import ToolCall
+from engine.prompt.tools.formats import format_of
+from engine.prompt.tools.split import CallSplitter
 
 _LEAST_ECHO_CHARS = 16
 OPENED, CLOSED = "<think>\n", "\n</think>\n\n"
 """Around a thought that a server tells apart, in the raw text of a reply."""
+_CALL_FORMAT = format_of("<tool_call>")
+"""In which calls stand in the raw text of a reply, and in which servers without a parser of their own leave them."""
 
 
 @record
@@ -67,7 +76,10 @@ class _Echo:
 
 
 class RemoteTurn:
-    """A request and its reply; ``begun``: of one that is continued. ``tells_pieces``: each is reported as it came."""
+    """A request and its reply; ``begun``: of one that is continued. ``tells_pieces``: each is reported as it came.
+
+    ``tools``: that the request offers; a call of others is text of the reply.
+    """
 
     def __init__(
         self,
@@ -77,6 +89,7 @@ class RemoteTurn:
         request: Mapping[str, Any],
         begun: Begun | None = None,
         tells_pieces: bool = False,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._wire, self._exchange, self._path, self._request = wire, exchange, path, request
         self._begun, self._tells_pieces = begun or Begun(), tells_pieces
@@ -86,9 +99,12 @@ class RemoteTurn:
         self._growing = GrowingReply()
         self.meter = ReplyMeter(0, wire.now_s)
         self._echo = _Echo(self._begun.sent)
-        self._text = ReplyText(
-            self._emit, self.meter, "", begun.raw if begun is not None else None, self._begun.thinking
-        )
+        self._collector = CallCollector()
+        self._splitter = CallSplitter(_CALL_FORMAT, tools) if tools and _CALL_FORMAT is not None else None
+        self.calls: tuple[ToolCall, ...] = ()
+        """Of tools, with which a whole reply ends."""
+        raw = begun.raw if begun is not None else None
+        self._text = ReplyText(self._emit, self.meter, "", raw, self._begun.thinking, self._splitter)
 
     @property
     def answer(self) -> str:
@@ -106,6 +122,7 @@ class RemoteTurn:
             for piece in self._exchange.pieces(self._path, self._request):
                 self._take(piece)
             self._take(Piece(self._echo.flush()))
+            self._take_calls()
         except BaseException as error:
             if not self._exchange.is_cancelled:
                 return self._fail(error)
@@ -116,8 +133,25 @@ class RemoteTurn:
                 return False
         self.meter.finish_reason = self.meter.finish_reason or "stop"
         self._text.finish()
-        self._emit(events.GenerationFinished(self.meter.ending, self.meter.figures(), *self.written()))
+        calls_at = self._find_calls() if self.meter.ending is Ending.COMPLETE else 0
+        figures = self.meter.figures()
+        self._emit(events.GenerationFinished(self.meter.ending, figures, *self.written(), self.calls, calls_at))
         return True
+
+    def _take_calls(self) -> None:
+        """Write the calls that the server told apart into the text, where they are taken out again if they may run."""
+        calls, others = self._collector.calls()
+        for text in (*others, written_calls(calls)):
+            self._take(Piece("\n" + text if self._pieces and text else text))
+
+    def _find_calls(self) -> int:
+        """Note the calls of a whole reply, each with an id, and return where in its text they begin."""
+        found = self._splitter.calls if self._splitter is not None else []
+        told, _ = self._collector.calls()
+        ids = [one.call_id for one in told] if len(told) == len(found) else []
+        ids += [secrets.token_hex(5)[:9] for _ in found[len(ids) :]]
+        self.calls = tuple(replace(one, call_id=call_id) for one, call_id in zip(found, ids, strict=True))
+        return len(self.written()[1]) - self._splitter.tail_chars if self._splitter is not None and found else 0
 
     def _fail(self, error: BaseException) -> bool:
         self.meter.finish_reason = "error"
@@ -142,13 +176,15 @@ class RemoteTurn:
             if self._tells_pieces:  # last: whoever shows it has saved it before
                 self._emit(events.PieceGenerated(text))
         if piece.finish:
-            self.meter.finish_reason = "length" if piece.finish == "length" else "stop"
+            self.meter.finish_reason = LENGTH if piece.finish == LENGTH else "stop"
         if piece.figures is not None:
             self._note(piece.figures)
+        for part in piece.calls:
+            self._collector.push(part)
 
     def _raw(self, piece: Piece) -> Iterator[str]:
         """Yield what a piece adds to the text, with the tags that belong around a thought."""
-        if piece.thought and not (self._growing.text or self._begun.answer):
+        if piece.thought and not (self._growing.text.strip() or self._begun.answer):
             is_open = self._is_in_thought or (self._begun.thinking is not None and not self._pieces)
             yield piece.thought if is_open else OPENED + piece.thought
             self._is_in_thought = True

@@ -16,21 +16,31 @@ from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
 from app.chat.status import Activity, EngineStatus
 from app.chat.wire import Wire
+from app.chat.worker_tools import EngineTools
 from app.conversations.conversation import PastTurn
-from app.downloads.refusal import DownloadError
+from app.downloads.refusal import DownloadError, StatusError
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace, RemoteModel
-from app.remote.exchange import Exchange, Listed, find_key
+from app.remote.exchange import Exchange
+from app.remote.keys import find_key
+from app.remote.listing import Listed, models_of
+from app.remote.messages import messages_of
 from app.remote.turn import Begun, RemoteTurn
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.tools.calls import CallResult
 
 CHAT, COMPLETIONS = "/chat/completions", "/completions"
+_VERSION = "/v1"
 _FIELDS = {"repeat_window": "repeat_last_n"}
 """Names of sampling parameters where the API's differ from the settings'."""
 _MOST_NAMED = 6
 """Models that a line names."""
+_UNLISTED = (404, 405, 501)
+"""Statuses of servers that do not list their models."""
+_TOKEN_CHARS = 3
+"""Of a token, few enough that a text cut by them has no more tokens than it may."""
 
 
 @record
@@ -49,6 +59,8 @@ class _Asked:
     question: str
     before: tuple[PastTurn, ...]
     begun: Begun | None = None
+    results: tuple[CallResult, ...] = ()
+    """Of calls of the last turn before, in place of the question."""
 
 
 class RemoteWorker:
@@ -62,6 +74,7 @@ class RemoteWorker:
         exchange: Callable[[RemoteModel, str], Exchange] = Exchange,
     ) -> None:
         self._wire, self._options, self._sampling, self._exchange = wire, options, sampling, exchange
+        self._tools = EngineTools(wire, options)
         self._open: _Open | None = None
         self._system: str | None = None
         self._turns: tuple[PastTurn, ...] = ()
@@ -90,6 +103,8 @@ class RemoteWorker:
             self._wire.emit(events.TuningEnded("the model is computed elsewhere, and not by threads of this machine"))
         elif isinstance(command, commands.Think):
             self._think(command)
+        elif isinstance(command, commands.CallTools):
+            self._call(command)
         elif isinstance(command, commands.Turn):
             self._take_turn(command)
 
@@ -112,15 +127,23 @@ class RemoteWorker:
         assert isinstance(path, RemoteModel)
         self._wire.status = EngineStatus(Activity.LOADING, clean_line(path.stem, 40), since_s=self._wire.now_s())
         key = find_key(path.host)
-        exchange = self._exchange(path, key)
-        try:
-            with self._wire.running(exchange):
-                found = _chosen(path, exchange.models())
-        except DownloadError:
-            if exchange.is_cancelled:
-                raise Refusal("stopped before the server answered") from None
-            raise
-        self._seen = path, _Open(replace(path, name=found.name), found.n_ctx, key)
+        places = [path]
+        if not path.server.endswith(_VERSION):  # an address without its last part is a usual mistake
+            places.append(replace(path, server=path.server + _VERSION))
+        for place in places:
+            exchange = self._exchange(place, key)
+            try:
+                with self._wire.running(exchange):
+                    found = _chosen(path, models_of(exchange))
+                break
+            except DownloadError as error:
+                if exchange.is_cancelled:
+                    raise Refusal("stopped before the server answered") from None
+                if not isinstance(error, StatusError) or error.status not in _UNLISTED:
+                    raise
+                if place is places[-1]:
+                    place, found = path, _unlisted(path, error)
+        self._seen = path, _Open(replace(place, name=found.name), found.n_ctx, key)
 
     def _load(self, command: commands.Load) -> None:
         assert isinstance(command.path, RemoteModel)
@@ -153,6 +176,13 @@ class RemoteWorker:
             trouble = "a server is only told to think, not how long"
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
 
+    def _call(self, command: commands.CallTools) -> None:
+        meter, n_ctx = self._wire.status.meter, self._open.n_ctx if self._open is not None else 0
+        try:
+            self._tools.call(command, n_ctx, _within)
+        finally:
+            self.settle(meter)
+
     def _begin(self, said: commands.OpenConversation) -> None:
         self._system, self._turns, self._n_dropped, self._used_tokens = said.system, said.turns, said.n_dropped, 0
         self.settle()
@@ -164,18 +194,29 @@ class RemoteWorker:
             reason = "no model is loaded" if opened is None else "no reply to continue or answer again"
             self._wire.emit(events.GenerationFailed(reason))
             return
+        tools: Sequence[Mapping[str, Any]] = ()
+        request: dict[str, Any]
         if isinstance(command, commands.Complete):
             path, request = COMPLETIONS, {"prompt": command.text}
         else:
+            started = self._tools.started()
+            if started is None:
+                self.settle()
+                return
+            tools = started
             path, request = CHAT, self._request(asked)
+            if tools:
+                request["tools"] = list(tools)
         exchange = self._exchange(opened.model, opened.key)
         request = {"model": opened.model.name, **request, **self._how()}
-        turn = RemoteTurn(self._wire, exchange, path, request, asked.begun, self._options.tells_pieces)
+        turn = RemoteTurn(self._wire, exchange, path, request, asked.begun, self._options.tells_pieces, tools)
         try:
             with self._wire.running(exchange, turn.written):
                 is_answered = turn.run()
             if is_answered and not isinstance(command, commands.Complete):
-                self._turns = (*asked.before, PastTurn(asked.question, turn.answer))
+                raw = turn.written()[1]
+                told = PastTurn(asked.question, turn.answer, raw=raw, calls=turn.calls, results=asked.results)
+                self._turns = (*asked.before, told)
                 self._used_tokens = turn.meter.prompt_tokens + turn.meter.tokens
         finally:
             self.settle(turn.meter)
@@ -187,7 +228,10 @@ class RemoteWorker:
         turns = self._turns
         if isinstance(command, commands.Ask):
             kept = turns if command.keep_turns is None else turns[: max(0, command.keep_turns - self._n_dropped)]
-            return _Asked(command.text, kept)
+            if command.answered is None or not kept:
+                return _Asked(command.text, kept)
+            called = replace(kept[-1], calls=command.answered.calls)
+            return _Asked(command.text, (*kept[:-1], called), results=command.answered.results)
         if isinstance(command, commands.ContinueEdited):
             turns = turns[: max(0, command.n_turn + 1 - self._n_dropped)]
         if not turns:
@@ -200,21 +244,18 @@ class RemoteWorker:
             begun = Begun(command.text, command.thinking)
             if begun.is_thought and begun.thinking is not None:  # it was the thought that was edited
                 begun = Begun("", replace(begun.thinking, text=command.text))
-        return _Asked(last.question, tuple(before), begun)
+        return _Asked(last.question, tuple(before), begun, last.results)
 
     def _request(self, asked: _Asked) -> dict[str, Any]:
         """Return the conversation up to where the reply goes on."""
-        said = [("system", self._system)] if self._system else []
-        for turn in asked.before:
-            said += [("user", turn.question), ("assistant", turn.reply)]
-        said.append(("user", asked.question))
+        messages = messages_of(self._system, asked.before, asked.question, asked.results)
         request: dict[str, Any] = self._thought()
         if asked.begun is not None:
-            said.append(("assistant", asked.begun.sent))
+            messages.append({"role": "assistant", "content": asked.begun.sent})
             if not asked.begun.is_thought:  # llama-server goes on with an answer only where none is thought before it
                 request = {"chat_template_kwargs": {"enable_thinking": False}}
             request |= {"add_generation_prompt": False, "continue_final_message": True}
-        return {"messages": [{"role": role, "content": text} for role, text in said], **request}
+        return {"messages": messages, **request}
 
     def _thought(self) -> dict[str, Any]:
         """Return the fields that ask for more or less thinking; what is left to the server has none."""
@@ -256,6 +297,20 @@ def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:
     names = ", ".join(clean_line(one.name, 40) for one in listed[:_MOST_NAMED])
     more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
     raise Refusal(f"{wanted.host}: has no model {clean_line(wanted.name, 60)} (it has: {names}{more})")
+
+
+def _unlisted(wanted: RemoteModel, error: StatusError) -> Listed:
+    """Return the model that the user named, of a server that lists none. Raises DownloadError: there is no name."""
+    if not wanted.name:
+        words = f"{error}; where a server does not list its models, name one with --model"
+        raise StatusError(words, error.status, error.pause_s)
+    return Listed(wanted.name)
+
+
+def _within(text: str, room: int) -> str:
+    """Cut a text to about a number of tokens, which only the server could count."""
+    n_chars = room * _TOKEN_CHARS
+    return text if len(text) <= n_chars else f"{text[:n_chars]}\n[cut: {n_chars} of {len(text)} characters]"
 
 
 def _notices(opened: _Open) -> tuple[str, ...]:

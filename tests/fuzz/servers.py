@@ -1,12 +1,13 @@
 """Hostile servers: a download ends with the right file or with one line, bounded, and what came can be gone on with.
 
-An input is a JSON object with a script for each server, "hub" and "content": what to say to its first requests. What
+An input is a JSON object with a script for each server, "hub", "content" and "api" (which computes answers:
+``api_answers.py``): what to say to its first requests. What
 comes after the script is what a sound server says, so that a client may recover. An answer is an object:
 
 =========  ==================================================================================================
 ``head``   the raw head, Latin-1, without its final empty line; without it the head is what a sound server sends
 ``lies``   headers in place of, or beside, those of a sound head
-``body``   what of the body is sent: ``[start, end]`` of what is right, a text, or ``"junk:N"``
+``body``   what of the body is sent: ``[start, end]`` of what is right, a text (after ``gzip:`` packed), ``"junk:N"``
 ``cut``    number of bytes to send before closing
 ``pieces`` bytes to send at a time
 =========  ==================================================================================================
@@ -16,6 +17,7 @@ comes after the script is what a sound server says, so that a client may recover
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -23,6 +25,7 @@ import re
 import socket
 import struct
 import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -37,6 +40,7 @@ from app.downloads.pull import choices_of
 from app.downloads.refusal import DownloadError
 from app.downloads.web import Web
 from tests.engine import tiny_gguf
+from tests.fuzz import api_answers
 from tests.fuzz.mutation import edge
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
@@ -99,7 +103,7 @@ def seeds() -> list[bytes]:
         {"hub": [{"lies": {"siblings": ["x" * 300, {"rfilename": "a.gguf", "size": True, "lfs": {}}]}}]},
         {"content": [{"body": "stall"}] * 6},
     ]  # fmt: skip
-    return [json.dumps(script).encode() for script in scripts]
+    return [json.dumps(script).encode() for script in [*scripts, *api_answers.seeds()]]
 
 
 _HEADS = ("HTTP/1.1 200 OK", "HTTP/1.1 206 Part", "HTTP/1.1 416 No", "HTTP/1.1 500 No", "HTTP/1.1 429 No",
@@ -126,6 +130,8 @@ _BODIES = ("", "<html>log in</html>", "junk:10", "junk:70000", "junk:30000000", 
 def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Other answers, in other orders."""
     script: dict[str, Any] = json.loads(data)
+    if rng.random() < 0.5:  # most of the time goes into it: an answer costs less than a download
+        return json.dumps({"api": [api_answers.answer(rng) for _ in range(rng.randrange(1, 3))]}).encode()
     for _ in range(rng.randrange(1, 4)):
         choice = rng.randrange(8)
         server = "hub" if choice == 0 else "content"
@@ -247,6 +253,11 @@ class _Server:
         elif wanted == "trailers":
             yield b"4\r\nGGUF\r\n0\r\n"
             yield from _endless(b"X: y\r\n" * 500)
+        elif wanted.startswith(("gzip:", "deflate:")):
+            kind, _, text = wanted.partition(":")
+            yield (gzip.compress if kind == "gzip" else zlib.compress)(text.encode("utf-8", "surrogatepass"))
+        elif wanted == "bomb":
+            yield from _endless(gzip.compress(b"\n" * (8 << 20)), 1 << 20)
         elif wanted == "chunks":
             yield b"4;" + b"x" * 60000 + b"\r\nGGUF\r\n"
             yield from _endless(b"1\r\nx\r\n" * 500)
@@ -282,6 +293,13 @@ def sound_hub(_: bytes) -> tuple[str, dict[str, str], bytes]:
     return "HTTP/1.1 200 OK", {"Content-Type": "application/json", "Content-Length": str(len(body))}, body
 
 
+def sound_api(_: bytes) -> tuple[str, dict[str, str], bytes]:
+    """Answer of a sound server of an API: a short stream."""
+    event = {"choices": [{"index": 0, "delta": {"content": "Blue sky"}, "finish_reason": "stop"}]}
+    body = b"data: " + json.dumps(event).encode() + b"\n\ndata: [DONE]\n\n"
+    return "HTTP/1.1 200 OK", {"Content-Type": "text/event-stream"}, body
+
+
 @contextmanager
 def serving(script: Sequence[dict[str, Any]], sound: Any) -> Iterator[_Server]:
     server = _Server(script, sound)
@@ -298,6 +316,12 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     """Ask the hub, download, and where that failed go on with a sound server."""
     script: dict[str, Any] = json.loads(data)
     outcomes = []
+    if "api" in script:
+        with watch.bounded("asking for an answer", _CPU_S, _MEMORY_BYTES):
+            for ask in (api_answers.ask_models, api_answers.ask):
+                with serving(script["api"], sound_api) as server:
+                    outcomes.append(ask(server.address))
+        return ", ".join(outcomes)
     with serving(script.get("hub", []), sound_hub) as server, watch.bounded("asking the hub", _CPU_S, _MEMORY_BYTES):
         outcomes.append(_asked(server))
     target = place / "models"
@@ -384,4 +408,4 @@ def _require_nothing_else(place: Path, target: Path, name: str) -> None:
             raise Fault(f"{path.name} has {path.stat().st_size} bytes")
 
 
-TARGET = Target(seeds, mutate, run, source=("app/downloads",), hang_s=120.0)
+TARGET = Target(seeds, mutate, run, source=("app/downloads", "app/remote"), hang_s=120.0)

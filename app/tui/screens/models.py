@@ -181,7 +181,7 @@ class ModelList(Listing[ModelEntry]):
 
 
 def _served_models(server: str) -> list[ModelEntry]:
-    from app.remote.exchange import served_models  # imports an HTTP client
+    from app.remote.listing import served_models  # imports an HTTP client
 
     return served_models(server)
 

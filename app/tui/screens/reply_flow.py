@@ -148,9 +148,9 @@ class ReplyFlow(ChatHelper):
         self.tell_of_server(self._turns.model)
 
     def tell_of_server(self, model: events.ModelLoaded | None) -> None:
-        """Say that a model which a server computes gets no tools."""
+        """Say where the results of tools go while a server computes the answers."""
         if model is not None and model.server and self._bridge.tools is not None and self._bridge.tools.is_on:
-            self._note(f"tools are off while {model.server} computes the answers")
+            self._note(f"what tools return goes to {model.server}, which computes the answers")
 
     def tell_of_tools(self, event: events.ToolsTold) -> None:
         """Show a line about a server."""

@@ -35,8 +35,8 @@ def stream(*texts: str, end: bytes | None = None) -> bytes:
 class RawApi:
     """What the server was sent."""
 
-    def __init__(self, answers: list[bytes], models: bytes) -> None:
-        self._answers, self._models = answers, models
+    def __init__(self, answers: list[bytes], models: bytes, is_listing: bool) -> None:
+        self._answers, self._models, self._is_listing = answers, models, is_listing
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
         self.heads: list[str] = []
@@ -58,6 +58,9 @@ class RawApi:
         sizes = [line for line in head.lower().splitlines() if line.startswith("content-length:")]
         body = reader.read(int(sizes[0].partition(":")[2])) if sizes else b""
         self.heads.append(head)
+        if head.startswith("GET") and not (self._is_listing and "/v1/models " in head):
+            connection.sendall(http(b"", status="404 No"))
+            return
         if head.startswith("GET"):
             connection.sendall(http(self._models, "application/json"))
             return
@@ -76,9 +79,9 @@ class RawApi:
 
 
 @contextmanager
-def answering(*answers: bytes, models: bytes = MODELS) -> Iterator[RawApi]:
-    """Serve these answers in their order."""
-    api = RawApi(list(answers), models)
+def answering(*answers: bytes, models: bytes = MODELS, is_listing: bool = True) -> Iterator[RawApi]:
+    """Serve these answers in their order; ``is_listing``: models are listed at ``/v1/models``."""
+    api = RawApi(list(answers), models, is_listing)
     thread = threading.Thread(target=api.serve, daemon=True)
     thread.start()
     try:

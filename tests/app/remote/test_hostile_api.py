@@ -21,7 +21,10 @@ from app.downloads.refusal import DownloadError
 from app.program.refusals import Refusal
 from app.program.remote_model import RemoteModel, server_address
 from app.remote import exchange as exchanges
-from app.remote.exchange import VARIABLE, Exchange, Listed, Piece, events, find_key, piece_of
+from app.remote.exchange import Exchange
+from app.remote.keys import VARIABLE, find_key
+from app.remote.pieces import Piece, piece_of
+from app.remote.stream import events
 from app.remote.worker import RemoteWorker
 from app.text.clean_text import clean_line
 from tests.app.fake_engine import Script
@@ -154,7 +157,7 @@ def test_a_reply_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(exchanges, "_MOST_TEXT_CHARS", 10_000)
     monkeypatch.setattr(exchanges, "_MOST_STREAM_BYTES", 1 << 20)
     loud, silent = stream("x" * 9000, "y" * 9000, end=HANG), http(b": ping\n" * 300_000 + HANG)
-    with answering(loud, silent) as api, talking(api.url, limits=IMPATIENT) as talk:
+    with answering(loud, silent) as api, talking(api.url) as talk:
         for _ in range(2):
             failed = list(talk.ask("hi"))[-1]
             assert isinstance(failed, GenerationFailed)
@@ -248,9 +251,9 @@ def test_a_key_with_a_line_break_is_refused_unsaid(monkeypatch: pytest.MonkeyPat
 class Far(Exchange):
     """A server on another machine, which is not there."""
 
-    def models(self) -> list[Listed]:
+    def answer(self, path: str) -> Any:
         """List one."""
-        return [Listed("big")]
+        return {"data": [{"id": "big"}]}
 
 
 def test_plain_http_to_another_machine_is_said_and_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +275,7 @@ def test_plain_http_to_another_machine_is_said_and_has_no_key(monkeypatch: pytes
     monkeypatch.setattr("urllib.request.OpenerDirector.open", note)
     for model, has_key in ((far, False), (RemoteModel("https://192.0.2.7/v1"), True)):
         with pytest.raises(DownloadError, match="cannot be reached"):
-            Exchange(model, KEY).models()
+            Exchange(model, KEY).answer("/models")
         assert (f"Bearer {KEY}" in sent.pop().values()) is has_key
 
 
@@ -282,6 +285,8 @@ def test_plain_http_to_another_machine_is_said_and_has_no_key(monkeypatch: pytes
         ("http://host:1", "http://host:1/v1"),
         ("https://host/api/v3/", "https://host/api/v3"),
         ("http://[::1]:80/", "http://[::1]:80/v1"),
+        ("https://host/v1/chat/completions", "https://host/v1"),
+        ("http://host:1/models/", "http://host:1/v1"),
     ],
 )
 def test_addresses(given: str, address: str) -> None:

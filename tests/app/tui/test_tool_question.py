@@ -75,7 +75,7 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         model = chat.chat.turns.model
         assert model is not None
         chat.chat.replies.tell_of_server(replace(model, server="host:8000"))
-        await chat.note("tools are off while host:8000 computes the answers")
+        await chat.note("what tools return goes to host:8000, which computes the answers")
 
 
 def test_arguments_are_shown_whole_and_do_nothing() -> None:

@@ -1,0 +1,67 @@
+"""Which models a server has, in the shapes that servers list them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from app.downloads.hub import table_in
+from app.downloads.refusal import DownloadError
+from app.library.listing import ModelEntry
+from app.program.remote_model import RemoteModel, server_address
+from app.remote.exchange import Exchange
+from app.remote.keys import find_key
+from app.remote.pieces import count_of, text_of
+from app.text.clean_text import clean_line
+from app.text.record import record
+
+_MOST_MODELS = 1000
+_MOST_NAME_CHARS = 200
+_CONTEXT_NAMES = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx", "n_ctx_train")
+
+
+@record
+class Listed:
+    """A model that a server names."""
+
+    name: str
+    n_ctx: int = 0
+    """0 where it does not say so."""
+
+
+def models_of(exchange: Exchange) -> list[Listed]:
+    """Ask a server which models it has. Raises DownloadError: there is no answer that can be used."""
+    answer = exchange.answer("/models")
+    found = answer
+    if isinstance(answer, dict):  # Ollama's own list is "models"; one without any has null
+        found = next((answer[name] for name in ("data", "models") if isinstance(answer.get(name), list)), None)
+        found = [] if found is None and "data" in answer and answer["data"] is None else found
+    if not isinstance(found, list):
+        raise DownloadError(f"{exchange.host}: does not list models as the API does: is the address right?")
+    listed = {one.name: one for one in map(_listed, found[:_MOST_MODELS]) if one.name}
+    return list(listed.values())
+
+
+def _listed(entry: Any) -> Listed:
+    entry = {"id": entry} if isinstance(entry, str) else entry if isinstance(entry, dict) else {}
+    name = next(filter(None, (text_of(entry.get(key)) for key in ("id", "model", "name"))), "")
+    holders = (entry, table_in(entry, "meta"))
+    sizes = (count_of(holder.get(key)) for holder in holders for key in _CONTEXT_NAMES)
+    is_name = 0 < len(name) <= _MOST_NAME_CHARS and name.isprintable()
+    return Listed(name if is_name else "", next(filter(None, sizes), 0))
+
+
+def served_models(server: str) -> list[ModelEntry]:
+    """Ask a server which models it computes. Raises Refusal: it does not say, or its key cannot be one."""
+    asked = RemoteModel(server_address(server))
+    return [
+        ModelEntry(
+            Path(),
+            clean_line(one.name, 60),
+            asked.host,
+            n_parts=0,
+            context_length=one.n_ctx,
+            served=RemoteModel(asked.server, one.name),
+        )
+        for one in models_of(Exchange(asked, find_key(asked.host)))
+    ]

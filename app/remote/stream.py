@@ -1,0 +1,222 @@
+"""The body of an answer: unpacked where it came packed, taken apart into lines, and those into JSON values.
+
+A stream of events as its specification has it, and as servers write it: events without an empty line between them,
+objects without ``data:``, one object over many lines, one object alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from app.downloads.refusal import ConnectionCut, DownloadError
+from app.text.clean_text import clean_line
+
+MOST_LINE_BYTES = 1 << 20
+"""Of one event; the longest that servers write, with log-probabilities, have a few kilobytes."""
+MOST_ANSWER_BYTES = 4 << 20
+"""Of an answer that is no stream."""
+_MOST_LINES = 1 << 20
+"""Of an answer, empty ones in a row counted as one: a packed kilobyte can be a megabyte of short lines."""
+_EMPTY_LINES = re.compile(rb"(?:\r\n|[\r\n]){3,}")
+_PIECE_BYTES = 1 << 16
+_BOM = b"\xef\xbb\xbf"
+_ANY_HEADER, _NO_HEADER = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS
+"""Of zlib: gzip or deflate, told by the header; deflate without the header that it should have."""
+_PACKED = ("gzip", "x-gzip", "deflate")
+
+
+def unpacked(body: Iterable[bytes], encoding: str, host: str) -> Iterator[bytes]:
+    """Yield a body as it was before it was packed, in bounded pieces. Raises DownloadError: nobody here can do that."""
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        yield from body
+        return
+    if encoding not in _PACKED:
+        raise DownloadError(f"{host}: sends packed ({clean_line(encoding, 40)}) what was asked for as it is")
+    unpacker: Any = None
+    for piece in body:
+        while piece:
+            try:
+                if unpacker is None:
+                    unpacker, out = _begun(piece)
+                else:
+                    out = unpacker.decompress(piece, _PIECE_BYTES)
+            except zlib.error:
+                raise DownloadError(f"{host}: says that its answer is packed ({encoding}), and it is not") from None
+            if out:
+                yield out
+            piece = unpacker.unconsumed_tail
+            if unpacker.eof:  # another part may follow; some servers end with zeros
+                piece, unpacker = unpacker.unused_data.lstrip(b"\0"), None
+
+
+def _begun(piece: bytes) -> tuple[Any, bytes]:
+    unpacker = zlib.decompressobj(_ANY_HEADER)
+    try:
+        return unpacker, unpacker.decompress(piece, _PIECE_BYTES)
+    except zlib.error:
+        unpacker = zlib.decompressobj(_NO_HEADER)
+        return unpacker, unpacker.decompress(piece, _PIECE_BYTES)
+
+
+def events(body: Iterable[bytes], host: str) -> Iterator[Any]:
+    """Yield the JSON values of a stream until it says that it is done. Raises DownloadError.
+
+    An event called an error is yielded as ``{"error": what it says}``.
+    """
+    held = _Held(host)
+    for line in _lines(body, host):
+        word, _, rest = line.partition(b":")
+        if held.is_plain:
+            held.hold(line)
+        elif not word and rest:  # a comment that keeps the connection alive
+            continue
+        elif not held.lines and line[:1] in (b"{", b"[", b"<"):
+            yield from held.plain(line)
+        elif not line.strip():
+            yield from held.flush()
+        elif word == b"event":
+            yield from held.flush()
+            held.is_error = rest.strip() == b"error"
+        elif word == b"error":  # a field of llama-server's in place of an event
+            yield from held.flush()
+            held.is_error = True
+            yield from held.data(rest)
+        elif word == b"data":
+            while rest.lstrip().startswith(b"data:"):  # a gateway that wraps each line once more
+                rest = rest.lstrip()[5:]
+            if rest.strip(b' \t"').upper() == b"[DONE]":
+                yield from held.flush()
+                return
+            yield from held.data(rest.removeprefix(b" "))
+    yield from held.flush()
+    if not held.is_one_object:
+        raise ConnectionCut(f"{host}: the connection ended before the answer did")
+
+
+class _Held:
+    """Lines of an event that is not whole yet."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self.lines: list[bytes] = []
+        self._n_bytes = self._n_events = self._n_plain = 0
+        self.is_error = False
+        """Whether the event's name says so."""
+        self.is_plain = False
+        """Whether these are lines of JSON without the fields of events."""
+
+    @property
+    def is_one_object(self) -> bool:
+        """Whether JSON without the fields of an event is all that came: no stream, and whole."""
+        return self._n_plain == 1 and not self._n_events
+
+    def data(self, line: bytes) -> Iterator[Any]:
+        """Take a line of data: most are an event each, and are told before the empty line comes."""
+        if self.lines:
+            self.hold(line)
+        elif line.strip():
+            try:
+                value = _loaded(line)
+            except ValueError:
+                self.hold(line)
+            else:
+                self._n_events += 1
+                yield from self._told(value)
+
+    def plain(self, line: bytes) -> Iterator[Any]:
+        """Take a line of JSON; where it is the first of many, the others are held until the end."""
+        if line.startswith(b"<"):
+            parsed(line, self._host)
+        try:
+            value = _loaded(line)
+        except ValueError:
+            self.is_plain = True
+            self.hold(line)
+        else:
+            self._n_plain += 1
+            yield from self._told(value)
+
+    def hold(self, line: bytes) -> None:
+        """Take a line of an object that has more. Raises DownloadError: it does not end."""
+        self.lines.append(line)
+        self._n_bytes += len(line) + 1
+        if self._n_bytes > MOST_ANSWER_BYTES:
+            raise DownloadError(f"{self._host}: sends an event that does not end")
+
+    def flush(self) -> Iterator[Any]:
+        """The event is over. Raises DownloadError: it is no JSON."""
+        data, parts, self.lines, self._n_bytes = b"\n".join(self.lines), self.lines, [], 0
+        if self.is_error and data and not self.is_plain:
+            self._n_events += 1
+            yield from self._told(data.decode("utf-8", "replace"))  # an error may be plain words
+        elif data:
+            self._n_events, self._n_plain = self._n_events + (not self.is_plain), self._n_plain + self.is_plain
+            yield from self._told(parsed(data if _is_strict(data) else b"".join(parts), self._host))
+        self.is_error = self.is_plain = False
+
+    def _told(self, value: Any) -> Iterator[Any]:
+        """Yield a value, or those of an array of chunks."""
+        if self.is_error and not (isinstance(value, dict) and value.get("error")):
+            value = {"error": value}
+        yield from value if isinstance(value, list) else (value,)
+
+
+def _lines(body: Iterable[bytes], host: str) -> Iterator[bytes]:
+    """Yield lines as they end, in LF, CR or both; blanks at their ends are dropped."""
+    held, ends_in_cr, is_first, n_lines = bytearray(), False, True, 0
+    for piece in body:
+        if ends_in_cr and piece.startswith(b"\n"):
+            piece = piece[1:]
+            ends_in_cr = False
+        if not piece:
+            continue
+        held += piece
+        ends_in_cr = piece.endswith(b"\r")
+        if (
+            b"\n" in piece or b"\r" in piece
+        ):  # otherwise a line that comes byte by byte would be looked through for each
+            lines = _EMPTY_LINES.sub(b"\n\n", held).splitlines()
+            held = bytearray() if piece.endswith((b"\n", b"\r")) else bytearray(lines.pop())
+            n_lines += len(lines)
+            if n_lines > _MOST_LINES:
+                raise DownloadError(f"{host}: the answer does not end")
+            for line in lines:
+                yield line.removeprefix(_BOM).lstrip(b" \t") if is_first else line.lstrip(b" \t")
+                is_first = False
+        is_json = bytes(held[:4]).lstrip(_BOM)[:1] in (b"{", b"[")
+        if len(held) > (MOST_ANSWER_BYTES if is_json else MOST_LINE_BYTES):
+            raise DownloadError(f"{host}: sends a line that does not end")
+    if held:
+        yield bytes(held).removeprefix(_BOM).lstrip(b" \t")
+
+
+def _is_strict(data: bytes) -> bool:
+    """Whether lines that were joined are JSON; some servers cut an object within a text, where no line may end."""
+    with suppress(ValueError, RecursionError):
+        json.loads(data)
+        return True
+    return False
+
+
+def _loaded(data: bytes) -> Any:
+    """Read JSON, and raw control characters in its texts. Raises ValueError."""
+    try:
+        return json.loads(data.decode("utf-8-sig", "replace"), strict=False)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def parsed(data: bytes, host: str) -> Any:
+    """Read JSON. Raises DownloadError: it is none."""
+    try:
+        return _loaded(data)
+    except ValueError:
+        kind = "a web page" if data.lstrip()[:1] == b"<" else "something else"
+        words = f"{host}: sends {kind} where the API's JSON is expected: is the address right? It usually ends in /v1"
+        raise DownloadError(words) from None

@@ -1,0 +1,174 @@
+"""Tools with a model that a server computes: offered, called in every shape that servers send, answered, or text."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.chat import commands, events
+from app.chat.options import ChatOptions
+from app.chat.tools import ToolBox
+from app.chat.wire import Wire
+from app.conversations.conversation import PastTurn
+from app.mcp.server import ServedTool
+from app.program.remote_model import RemoteModel
+from app.program.settings import ToolServer, ToolSettings
+from app.remote.messages import messages_of
+from app.remote.worker import RemoteWorker
+from engine.prompt.tools.calls import CallResult, ToolCall
+from tests.app.fake_engine import Script
+from tests.app.remote.raw_api import RawApi, answering, event, http, stream
+
+TOOLS = tuple(ServedTool(name, "says it", {"type": "object"}) for name in ("echo", "do"))
+SETTINGS = ToolSettings("on", 20, (ToolServer("own", ("none",)),))
+END = event(finish="tool_calls") + b"data: [DONE]\n\n"
+
+
+def served(*_: Any) -> Any:
+    """A server of tools that says again what it is told."""
+
+    def say(name: str, values: Any) -> Any:
+        return SimpleNamespace(text=f"{name} {values['text']}", is_error=False, is_cut=False)
+
+    return SimpleNamespace(start=lambda: TOOLS, close=lambda: None, call=say, is_running=True, n_left_out=0)
+
+
+class Desk:
+    """A worker with one server's model and the tools of another."""
+
+    def __init__(self, api: RawApi, has_tools: bool) -> None:
+        tools = ToolBox(SETTINGS, served) if has_tools else None
+        options = ChatOptions(open_model=Script().open_model, sampling=lambda model: None, tools=tools)
+        self._wire = Wire(time.monotonic)
+        self._worker = RemoteWorker(self._wire, options, dict)
+        self.obey(commands.Load(RemoteModel(api.url), commands.OpenConversation(None)))
+
+    def obey(self, command: commands.Command) -> events.Event:
+        """Carry a command out; returns the last event."""
+        self._worker.obey(command)
+        return self._wire.drain()[-1]
+
+    def ask(self, text: str) -> events.GenerationFinished:
+        """Ask; the reply has ended."""
+        ended = self.obey(commands.Ask(text))
+        assert isinstance(ended, events.GenerationFinished), ended
+        return ended
+
+
+@contextmanager
+def desk(*answers: bytes, has_tools: bool = True) -> Iterator[tuple[Desk, RawApi]]:
+    with answering(*answers) as api:
+        yield Desk(api, has_tools), api
+
+
+def part(name: str = "", arguments: Any = None, **more: Any) -> dict[str, Any]:
+    function = {**({"name": name} if name else {}), **({"arguments": arguments} if arguments is not None else {})}
+    return {**more, "function": function}
+
+
+A, B = '{"text": "a"}', '{"text": "b"}'
+SHAPES = {
+    "whole, in one piece": [[part("echo", A, id="1", index=0), part("do", B, id="2", index=1)]],
+    "in parts": [
+        [part("echo", "", id="1", index=0)],
+        [part("", '{"text"', index=0)],
+        [part("", ': "a"}', index=0)],
+        [part("do", "", id="2", index=1)],
+        [part("", B, index=1)],
+    ],
+    "no index": [[part("echo", '{"text"', id="1")], [part("", ': "a"}')], [part("do", B, id="2")]],
+    "one index for all": [[part("echo", A, id="1", index=0)], [part("do", B, id="2", index=0)]],
+    "no id": [[part("echo", A, index=0)], [part("do", B, index=1)]],
+    "one id for all": [[part("echo", A, id="1", index=0), part("do", B, id="1", index=1)]],
+    "id in every part": [
+        [part("echo", '{"text"', id="1")],
+        [part("", ': "a"}', id="1")],
+        [part("do", B, id="2")],
+    ],
+    "name in every part": [
+        [part("echo", '{"text"', id="1", index=0)],
+        [part("echo", ': "a"}', id="1", index=0)],
+        [part("do", B, id="2", index=1)],
+    ],
+    "arguments as an object": [[part("echo", {"text": "a"}), part("do", {"text": "b"})]],
+    "no function": [[{"name": "echo", "arguments": A}, {"name": "do", "input": {"text": "b"}}]],
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_calls_are_read_in_every_shape(name: str) -> None:
+    body = event(content="Look.") + b"".join(event(tool_calls=one) for one in SHAPES[name]) + END
+    with desk(http(body)) as (user, _):
+        ended = user.ask("what?")
+        assert [(one.name, one.values) for one in ended.calls] == [("echo", {"text": "a"}), ("do", {"text": "b"})]
+        assert len({one.call_id for one in ended.calls} - {""}) == 2
+        assert ended.raw[: ended.calls_at].strip() == "Look."
+
+
+WRITTEN = '<tool_call>{"name": "echo", "arguments": ' + A + "}</tool_call>"
+OTHERS = {
+    "old": event(function_call={"name": "echo", "arguments": A}),
+    "text": event(content=WRITTEN[:20]) + event(content=WRITTEN[20:]),
+    "message": json.dumps({"choices": [{"message": {"tool_calls": [part("echo", A)]}}]}).encode() + b"\n",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_call_is_read_elsewhere(name: str) -> None:
+    with desk(http(OTHERS[name] + END)) as (user, _):
+        assert [(one.name, one.arguments) for one in user.ask("what?").calls] == [("echo", A)]
+
+
+def test_a_call_runs_and_its_result_is_sent() -> None:
+    call = event(content="Look.") + event(tool_calls=[part("echo", '{"text": "' + "a" * 90 + '"}', id="c1")]) + END
+    with desk(http(call), stream("Done."), stream("Well.")) as (user, api):
+        ended = user.ask("what?")
+        answered = user.obey(commands.CallTools(ended.calls, frozenset({"c1"})))
+        assert isinstance(answered, events.ToolsAnswered)
+        assert answered.results[0].text.startswith("echo aaa")
+        assert answered.results[0].text.endswith("[cut: 60 of 95 characters]")
+        user.obey(commands.Ask("", answered=commands.AnsweredCalls(ended.calls, ended.calls_at, answered.results)))
+        user.ask("and?")
+    offered, told, last = api.bodies
+    assert [one["function"]["name"] for one in offered["tools"]] == ["echo", "do"]
+    assert [one["role"] for one in told["messages"]] == ["user", "assistant", "tool"]
+    assert told["messages"][1]["content"] == "Look."
+    assert told["messages"][1]["tool_calls"][0]["id"] == told["messages"][2]["tool_call_id"] == "c1"
+    assert [one["role"] for one in last["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
+
+
+UNREADABLE = {
+    "no tools": (part("echo", A), '"name": "echo"'),
+    "broken": (part("echo", '{"text": "a'), 'echo {"text": "a'),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_call_that_cannot_run_is_text(name: str) -> None:
+    call, words = UNREADABLE[name]
+    with desk(http(event(tool_calls=[call]) + END), has_tools=name == "broken") as (user, api):
+        ended = user.ask("what?")
+        assert not ended.calls
+        assert words in ended.raw
+        assert ("tools" in api.bodies[0]) == (name == "broken")
+
+
+def test_a_server_without_tools_says_how_to_ask_without() -> None:
+    refusal = http(b'{"error": "tool choice is not enabled"}', status="400 Bad")
+    with answering(refusal) as api, pytest.raises(events.Refusal, match="/tools off asks without them"):
+        Desk(api, has_tools=True).obey(commands.Ask("hi"))
+
+
+def test_results_without_their_call_are_text() -> None:
+    results = (CallResult("echo", "a", "1"),)
+    called = PastTurn("q", "", raw="call", calls=(ToolCall("echo", A, "1"),))
+    answered = PastTurn("echo: a", "Done.", results=results)
+    assert [one["role"] for one in messages_of(None, (answered,), "and?")] == ["user", "assistant", "user"]
+    unanswered = messages_of("be brief", (called,), "and?")
+    assert [one["content"] for one in unanswered] == ["be brief", "q", "call", "and?"]

@@ -1,0 +1,1 @@
+"""Real servers of others, and what the program does with them."""
