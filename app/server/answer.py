@@ -22,6 +22,7 @@ from app.server.api_error import ApiError, invalid, unsupported
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
 from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.order import Order
+from app.server.sampling_fields import resolved
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
 from engine.prompt.tools.calls import CallResult, ToolCall
@@ -145,7 +146,7 @@ class Answering:
         reply = Reply(
             self.session,
             ids,
-            replace(self.sampling, **dict(order.sampling)),
+            replace(self.sampling, **resolved(order.sampling, tokenizer)),
             max_tokens=order.max_tokens or self.settings.sampling.max_tokens,
             stop=(*(chat.stops if chat is not None else ()), *order.stops),
             spelled={*self._tags, *(how.marker_ids(tokenizer) if how is not None else ())},
