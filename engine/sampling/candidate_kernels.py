@@ -40,7 +40,7 @@ def largest(logits):
         x = load_f32x8(at + 4 * i)
         tops = fmax(x, tops)
         broken = fma(x, zero, broken)
-    top, is_broken = max_f32x8(tops), not sum_f32x8(broken) == 0.0
+    top, is_broken = max_f32x8(tops), sum_f32x8(broken) != 0.0  # NaN is not 0
     for i in range(whole, n):
         top = max(top, logits[i])
         is_broken |= not abs(logits[i]) < np.inf

@@ -1,4 +1,4 @@
-"""What makes repetition less likely: penalties for tokens that came up lately, and DRY, for going on with a repetition."""
+"""What makes repetition less likely: penalties for tokens that came up, and DRY, for going on with a repetition."""
 
 from __future__ import annotations
 
