@@ -7,7 +7,7 @@ from engine import EngineError, Sampling
 from engine.errors import BrokenModelError
 from engine.sampling.sampler import Sampler
 from engine.sampling.sampling_kernels import copy_logits
-from tests.engine.sampling.chain_twin import chi_square, twin
+from tests.engine.sampling.chain_twin import CHAINS, chi_square, model_like, twin
 
 
 def frequencies(sampling: Sampling, logits: np.ndarray, n: int = 4000) -> np.ndarray:
@@ -120,45 +120,6 @@ BREAKER = 30
 
 def piece(token: int) -> bytes:
     return b'say "' if token == BREAKER else f"w{token} ".encode()
-
-
-def model_like(n: int, seed: int = 1) -> np.ndarray:
-    """Logits with a few likely tokens and a long tail."""
-    random = np.random.default_rng(seed)
-    logits = random.standard_normal(n) * 1.5 - 2.0
-    logits[random.permutation(n)[:40]] += np.linspace(1.0, 7.0, 40)
-    logits[[3, 7, 9, 40]] += [7.0, 6.0, 5.0, 5.5]
-    return logits.astype(np.float32)
-
-
-CHAINS = {
-    "temperature alone": {},
-    "colder": {"temperature": 0.4},
-    "hotter": {"temperature": 1.8},
-    "min-p": {"min_p": 0.1, "temperature": 1.5},
-    "top-p": {"top_p": 0.8},
-    "top-p and min-p": {"top_p": 0.9, "min_p": 0.05, "temperature": 2.0},
-    "typical": {"typical_p": 0.7},
-    "typical, top-p, min-p": {"typical_p": 0.9, "top_p": 0.8, "min_p": 0.02},
-    "top-n-sigma": {"top_n_sigma": 1.5, "temperature": 2.0},
-    "top-k": {"top_k": 12},
-    "everything": {
-        "top_n_sigma": 3.0,
-        "top_k": 60,
-        "typical_p": 0.97,
-        "top_p": 0.95,
-        "min_p": 0.01,
-        "temperature": 1.3,
-    },
-    "xtc": {"xtc_probability": 0.6, "xtc_threshold": 0.08},
-    "xtc behind top-p": {"top_p": 0.9, "xtc_probability": 1.0, "xtc_threshold": 0.05, "temperature": 0.8},
-    "xtc of nothing": {"xtc_probability": 1.0, "xtc_threshold": 0.6},
-    "penalties": {"repeat_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.4},
-    "rewards": {"presence_penalty": -1.0, "frequency_penalty": -0.3, "repeat_window": 5},
-    "dry": {"dry_multiplier": 1.5},
-    "dry, near": {"dry_multiplier": 1.5, "dry_window": 8, "dry_allowed_length": 1, "dry_base": 1.2},
-    "logit bias": {"logit_bias": ((3, -2.0), (7, 1.5), (9, -1e9), (9999, 5.0), (3, -0.5))},
-}
 
 
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
