@@ -155,6 +155,8 @@ class Settings:
     """Read what stands in the prompt while the user pauses in typing; "auto" = not on battery."""
     guess_ahead: str = _setting(choices=("on", "off"))
     """Compute what an answer repeats from the conversation several tokens at a time; the answer is the same."""
+    loop_guard: str = _setting(choices=("on", "off"))
+    """End an answer that repeats itself without end, and keep one copy of what it repeats."""
     prompt_history: str = _setting(choices=("on", "off"))
     """Keep what was sent from the prompt across starts."""
     notify: str = _setting(choices=("on", "off"))

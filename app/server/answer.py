@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat import opening
 from app.chat.form_constraint import FormConstraint, Forms
-from app.chat.reply import Reply, limit_of
+from app.chat.reply import REPEATS, Reply, guard_of, limit_of
 from app.chat.saved_states import SavedStates
 from app.conversations.thinking import ThinkingSplitter, is_opening_of, tag_ids
 from app.program.settings import Settings
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.tokenizer import Tokenizer
 
-_REASONS = {"stop": "stop", "length": "length", "context": "length"}
+_REASONS = {"stop": "stop", REPEATS: "stop", "length": "length", "context": "length"}
 
 
 class ServedConversation:
@@ -143,10 +143,12 @@ class Answering:
             raise ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
         self.states.bring_back(ids)
         telling = _Telling(job, self.model, opened_by(chat.opening) if chat is not None else None, how)
+        sampling = replace(self.sampling, **resolved(order.sampling, tokenizer))
+        constraint = self._constraint(order, begun, how)
         reply = Reply(
             self.session,
             ids,
-            replace(self.sampling, **resolved(order.sampling, tokenizer)),
+            sampling,
             max_tokens=order.max_tokens or self.settings.sampling.max_tokens,
             stop=(*(chat.stops if chat is not None else ()), *order.stops),
             spelled={*self._tags, *(how.marker_ids(tokenizer) if how is not None else ())},
@@ -155,7 +157,8 @@ class Answering:
             turns=chat.turns() if chat is not None else (),
             guess=self.settings.guess_ahead == "on",
             n_logprobs=order.n_logprobs,
-            constraint=self._constraint(order, begun, how),
+            constraint=constraint,
+            guard=guard_of(self.settings, tokenizer, sampling, constraint),
             on_token=telling.note_token,
             on_prompt_progress=lambda done, total: self.between(),
         )
@@ -173,9 +176,9 @@ class Answering:
             self.conversation.note_reply([*begun, *reply.ids], telling.calls, *texts)
         if telling.calls and reason == "stop":
             reason = "tool_calls"
-        return Ended(
-            reason, len(ids), meter.reused_tokens, meter.tokens, telling.n_thought, meter.prefill_s, meter.generating_s
-        )
+        times = meter.prefill_s, meter.generating_s
+        sizes = len(ids), meter.reused_tokens, meter.tokens, telling.n_thought
+        return Ended(reason, *sizes, *times, n_repeated_chars=reply.n_cut_chars)
 
     def _constraint(self, order: Order, begun: Sequence[int], how: CallFormat | None) -> FormConstraint | None:
         """Return the form of the reply, behind what a continued one has of it."""
