@@ -52,7 +52,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _SIGNATURE = types.void(types.intp, types.intp, types.intp)
 _COMPILED_SOURCES = (
-    "jit.py", "plan/interpreter.py", "sampling/sampling_kernels.py", "simd", "quants", "kernels",
+    "jit.py", "plan/interpreter.py", "sampling/sampling_kernels.py", "sampling/candidate_kernels.py",
+    "sampling/repetition_kernels.py", "simd", "quants", "kernels",
 )  # fmt: skip
 
 

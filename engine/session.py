@@ -345,7 +345,8 @@ class Session:
         n_logprobs: int | None,
         constraint: Constraint | None,
     ) -> Iterator[Generated]:
-        sampler, ends = Sampler(sampling, self.model.config.vocab_size), self.model.tokenizer.end_ids
+        ends = self.model.tokenizer.end_ids
+        sampler = Sampler(sampling, self.model.config.vocab_size, ends, self.model.tokenizer.spelled_bytes)
         # Decode's kernels compute as many together to the bit as one by one.
         choosing = Choosing(sampler, constraint, ends, FEW_UP_TO if n_logprobs is None else 1)
         stream, stops = self.model.tokenizer.stream(spelled), StopStrings(stop)

@@ -183,7 +183,7 @@ def make_sampling(settings: Settings, model: Model) -> Sampling:
     from engine import Sampling
 
     chosen = settings.sampling
-    values = {one.name: getattr(chosen, one.name) for one in fields(Sampling)}
+    values = {one.name: getattr(chosen, one.name) for one in fields(Sampling) if hasattr(chosen, one.name)}
     values |= {name: value for name, value in model.sampling_advice.items() if name not in settings.given_sampling}
     values["seed"] = None if chosen.seed < 0 else chosen.seed
     return Sampling(**values)

@@ -18,9 +18,12 @@ from app.conversations.conversation import Ending, ReplyFigures
 from app.conversations.thinking import ThinkingSplitter
 from app.program import exit_codes
 from app.program.refusals import exit_code_of
+from app.program.settings import Settings
 from engine.prompt.thought_markers import ThoughtMarker, opened_by
+from engine.sampling.loops import LoopGuard
 
 if TYPE_CHECKING:
+    from engine import Sampling
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.tokenizer import Tokenizer
 
@@ -30,7 +33,14 @@ RANGE_WINDOW_S = 1.0
 RANGE_TOKENS = 4
 """Over fewer tokens a rate says more about the clock than about the machine."""
 
-_ENDINGS = {"stop": Ending.COMPLETE, "length": Ending.LENGTH, "context": Ending.CONTEXT, "cancelled": Ending.STOPPED}
+REPEATS = "repeats"
+_ENDINGS = {
+    "stop": Ending.COMPLETE,
+    "length": Ending.LENGTH,
+    "context": Ending.CONTEXT,
+    "cancelled": Ending.STOPPED,
+    REPEATS: Ending.REPEATED,
+}
 
 
 class ReplyMeter:
@@ -46,7 +56,7 @@ class ReplyMeter:
         """Tokens that were guessed and computed together with others."""
         self.prefill_s = 0.0
         self.finish_reason = ""
-        """Any of "stop", "length", "context", "cancelled", "error"; "" while it runs."""
+        """Any of "stop", "length", "context", "cancelled", "repeats", "error"; "" while it runs."""
         self.started_s = clock()
         self.token_times_s: list[float] = []
 
@@ -170,6 +180,16 @@ def limit_of(
     return ThoughtLimit(tokenizer, budget, opened_by(chat.opening), spelled, begun)
 
 
+def guard_of(settings: Settings, tokenizer: Tokenizer, sampling: Sampling, constraint: object) -> LoopGuard | None:
+    """Return what ends a reply that repeats itself; None where it is to go on.
+
+    A form would be broken, and who ignores the end wants as many tokens as there may be.
+    """
+    if settings.loop_guard != "on" or constraint is not None or sampling.ignore_eos:
+        return None
+    return LoopGuard(tokenizer.spelled_bytes)
+
+
 @dataclass(eq=False)
 class Reply:
     """A reply in the making. Iterate over it in the engine's thread; cancel it and read its meter from any thread."""
@@ -198,6 +218,8 @@ class Reply:
     """Have the session give each token's log-probability and this many likeliest ones."""
     constraint: Any = None
     """A form that the reply must have."""
+    guard: LoopGuard | None = None
+    """Ends a reply that repeats itself; of what was repeated one copy stays in ``ids`` and ``text``."""
     on_token: Callable[[Any], object] | None = None
     """Called with each of the reply's tokens as the session gives it, before its text is yielded."""
     on_prompt_progress: Callable[[int, int], None] | None = None
@@ -208,6 +230,10 @@ class Reply:
         self.meter = ReplyMeter(len(self.prompt_ids), self.clock)
         self.ids: list[int] = []
         self._pieces: list[str] = []
+        self._n_pieces_at: list[int] = []
+        """Pieces of text with each of ``ids`` and before it."""
+        self.n_cut_chars = 0
+        """Characters that were yielded and are no longer part of the text."""
         self._cancelled = threading.Event()
         given = {"n_logprobs": self.n_logprobs, "constraint": self.constraint}
         self._options = {"guess": self.guess} | {name: one for name, one in given.items() if one is not None}
@@ -245,6 +271,8 @@ class Reply:
             self.meter.prefill_s = prefilled.seconds
         while not self._cancelled.is_set():
             yield from self._generate()
+            if self.n_cut_chars:
+                return REPEATS
             end = self.limit.end() if self.limit is not None and not self.session.finish_reason else None
             if end is None or self._cancelled.is_set():
                 return self.session.finish_reason or "cancelled"
@@ -254,6 +282,7 @@ class Reply:
                 return "context"
             self.ids += ids
             self._pieces.append(text)
+            self._n_pieces_at += [len(self._pieces)] * len(ids)
             yield text
             self.session.prefill(held, n_replied=len(self.after) + len(self.ids))
         return "cancelled"
@@ -273,14 +302,28 @@ class Reply:
                         self.on_token(generated)
                 # Otherwise the reply is over, and this is text that was held back: it repeats its token's id.
                 self._pieces.append(generated.text)
+                n_copied = 0
+                if not is_over:
+                    self._n_pieces_at.append(len(self._pieces))
+                    n_copied = self.guard.note(generated.token_id) if self.guard is not None else 0
                 self.meter.guessed_tokens = before + self.session.n_guessed
                 if self._cancelled.is_set():
                     # The session forgets a cancel that came just before it began to generate.
                     self.session.cancel()
                 if generated.text:
                     yield generated.text
+                if n_copied:
+                    self._cut(n_copied)
+                    return
                 if not is_over and self._ends_thought(generated.token_id):
                     return
+
+    def _cut(self, n_tokens: int) -> None:
+        """Leave out the last tokens."""
+        n_before = len(self.text)
+        del self.ids[-n_tokens:], self._n_pieces_at[-n_tokens:]
+        del self._pieces[self._n_pieces_at[-1] :]
+        self.n_cut_chars = n_before - len(self.text)
 
     def _ends_thought(self, token_id: int) -> bool:
         """Whether the limit ends the thought behind this token; never while text of it is held back."""

@@ -38,7 +38,9 @@ class ReplyText:
     ) -> None:
         self._emit, self._meter, self._earlier, self._calls = emit, meter, earlier or Thinking(), calls
         self._answer, self._thought = TextCleaner(), TextCleaner()
-        self._splitter = ThinkingSplitter(opened_by(opening))
+        self._opened = opened_by(opening)
+        self._splitter = ThinkingSplitter(self._opened)
+        self._told: ThinkingFinished | None = None
         self._begun = begun
         self._is_finished = False
 
@@ -46,6 +48,11 @@ class ReplyText:
         """Take the next piece; only now a reply is reopened: one that is stopped before it stays as it was."""
         self._reopen()
         self._show(self._splitter.push(text))
+
+    def begin_again(self, text: str) -> None:
+        """The whole reply is this text, in place of what was told."""
+        self._answer, self._thought, self._calls = TextCleaner(), TextCleaner(), None
+        self._splitter, self._begun, self._is_finished = ThinkingSplitter(self._opened), text, False
 
     def finish(self) -> None:
         """The reply has ended: show what was held back."""
@@ -75,11 +82,15 @@ class ReplyText:
         if self._is_finished:
             return
         self._is_finished = True
+        if self._told is not None:
+            self._emit(self._told)
+            return
         tokens, duration_s = self._earlier.tokens, self._earlier.duration_s
         if not self._earlier.is_closed:
             tokens += self._meter.tokens
             duration_s += self._meter.generating_s
-        self._emit(ThinkingFinished(tokens, duration_s, not self._splitter.is_thinking))
+        self._told = ThinkingFinished(tokens, duration_s, not self._splitter.is_thinking)
+        self._emit(self._told)
 
 
 def _cleaned(cleaner: TextCleaner, text: str, is_last: bool) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from app.chat.context_room import EarlierPart, TurnPrompt
 from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, reason_of
 from app.chat.options import ChatOptions
-from app.chat.reply import Reply, limit_of
+from app.chat.reply import Reply, guard_of, limit_of
 from app.chat.reply_text import ReplyText
 from app.chat.status import Activity
 from app.chat.wire import Wire, Written
@@ -50,10 +50,11 @@ class EngineTurn:
         self._n_unread = len(ids) - session.reusable(ids)
         form, tokenizer = options.form, session.model.tokenizer
         self._constraint = form.constraint(tokenizer, self._earlier.ids, self._refuse_stopped) if form else None
+        sampling = options.sampling(cast("Model", session.model))  # a session knows less of it than who opened it
         self.reply = Reply(
             session,
             ids,
-            options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
+            sampling,
             max_tokens=(options.generation or options.settings.sampling).max_tokens,
             stop=prompt.chat.stops if prompt.chat is not None else (),
             after=self._earlier.ids,
@@ -62,6 +63,7 @@ class EngineTurn:
             turns=prompt.chat.turns() if prompt.chat is not None else (),
             guess=options.settings.guess_ahead == "on",
             constraint=self._constraint,
+            guard=guard_of(options.settings, tokenizer, sampling, self._constraint),
             on_prompt_progress=self._show_progress,
             clock=wire.now_s,
         )
@@ -105,6 +107,8 @@ class EngineTurn:
             self._wire.emit(GenerationFailed(reason_of(error), broken_off, error))
             return True
         ending = self.meter.ending
+        if ending is Ending.REPEATED:
+            self._text.begin_again(self.written()[1])
         if ending is Ending.STOPPED and not self.reply.ids:
             self._wire.emit(PromptStopped())
             return False

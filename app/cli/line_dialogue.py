@@ -16,7 +16,7 @@ from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.interrupts import interrupt_stops
 from app.cli.output import AnswerOutput, ProgressLine, write_answer
 from app.conversations.conversation import Ending
-from app.conversations.lines import sources_line, whole_footer
+from app.conversations.lines import AGAINST_LOOPS, sources_line, whole_footer
 from app.conversations.log_file import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
@@ -176,6 +176,8 @@ class Dialogue:
             if not ending.raw.strip():
                 say("(empty answer)")
             say(whole_footer(ending.figures, ending.ending))
+            if ending.ending is Ending.REPEATED:
+                say(AGAINST_LOOPS)
             reply = self.talk.turns.conversation.last_reply
             if reply is not None and reply.sources:
                 say(sources_line(reply.sources))

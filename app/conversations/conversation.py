@@ -27,6 +27,8 @@ class Ending(str, Enum):
     LENGTH = "length"
     """It reached the limit on tokens per reply."""
     CONTEXT = "context"
+    REPEATED = "repeated"
+    """It repeated itself; one copy was kept."""
     FAILED = "failed"
     """The engine gave up in the middle."""
     INTERRUPTED = "interrupted"

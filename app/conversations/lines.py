@@ -17,9 +17,13 @@ _ENDING_NOTES = {
     Ending.STOPPED: "stopped",
     Ending.LENGTH: "ended at the token limit",
     Ending.CONTEXT: "ended: the context is full",
+    Ending.REPEATED: "stopped: it repeats itself",
     Ending.FAILED: "broken off",
     Ending.INTERRUPTED: "interrupted: the program ended",
 }
+
+
+AGAINST_LOOPS = "/set dry_multiplier 0.8 makes repetition less likely, /continue goes on, /regen answers anew"
 
 
 def thinking_summary(thinking: Thinking) -> str:

@@ -67,10 +67,30 @@ class SamplingSettings:
     """Choose among the likeliest tokens that together reach this probability; 1 = among all."""
     min_p: float = _setting(least=0, most=1)
     """Leave out tokens less likely than this share of the likeliest one; 0 = none."""
+    typical_p: float = _setting(least=0, most=1)
+    """Choose among the tokens that surprise as much as expected, up to this probability; 1 = among all."""
+    top_n_sigma: float = _setting(least=0, most=100)
+    """Leave out tokens whose logit is this many standard deviations below the largest; 0 = none."""
+    xtc_probability: float = _setting(least=0, most=1)
+    """How often the likeliest tokens are left out, so that another way is taken (XTC); 0 = never."""
+    xtc_threshold: float = _setting(least=0, most=1)
+    """Probability from which on XTC leaves tokens out, but for the last of them; above 0.5 = never."""
     repeat_penalty: float = _setting(least=0.01, most=10)
     """Make tokens that came up lately less likely; 1 = not at all."""
+    presence_penalty: float = _setting(least=-100, most=100)
+    """Take this off the logit of tokens that came up lately; 0 = nothing."""
+    frequency_penalty: float = _setting(least=-100, most=100)
+    """Take this off for each time that they did; 0 = nothing."""
     repeat_window: int = _setting(least=0, most=_MAX_COUNT)
-    """How many of the last tokens the penalty looks at."""
+    """How many of the last tokens the three penalties look at."""
+    dry_multiplier: float = _setting(least=0, most=100)
+    """Make tokens less likely that would go on with a repetition (DRY); 0 = not at all, 0.8 = as recommended."""
+    dry_base: float = _setting(least=1, most=100)
+    """How much the penalty of DRY grows with each token of the repetition."""
+    dry_allowed_length: int = _setting(least=0, most=_MAX_COUNT)
+    """Tokens that may be repeated without a penalty of DRY."""
+    dry_window: int = _setting(least=0, most=_MAX_COUNT)
+    """How many of the last tokens DRY looks through; 0 = all."""
     max_tokens: int = _setting(least=0, most=_MAX_COUNT)
     """Longest answer in tokens; 0 = until the model ends it or the context is full."""
     seed: int = _setting(least=-1, most=2**63 - 1)
@@ -135,6 +155,8 @@ class Settings:
     """Read what stands in the prompt while the user pauses in typing; "auto" = not on battery."""
     guess_ahead: str = _setting(choices=("on", "off"))
     """Compute what an answer repeats from the conversation several tokens at a time; the answer is the same."""
+    loop_guard: str = _setting(choices=("on", "off"))
+    """End an answer that repeats itself without end, and keep one copy of what it repeats."""
     prompt_history: str = _setting(choices=("on", "off"))
     """Keep what was sent from the prompt across starts."""
     notify: str = _setting(choices=("on", "off"))

@@ -33,7 +33,7 @@ from engine.prompt.tools.calls import CallResult
 
 CHAT, COMPLETIONS = "/chat/completions", "/completions"
 _VERSION = "/v1"
-_FIELDS = {"repeat_window": "repeat_last_n"}
+_FIELDS = {"repeat_window": "repeat_last_n", "dry_window": "dry_penalty_last_n"}
 """Names of sampling parameters where the API's differ from the settings'."""
 _MOST_NAMED = 6
 """Models that a line names."""
@@ -268,6 +268,8 @@ class RemoteWorker:
         """Return what the user has set; the rest is the server's choice."""
         given = {_FIELDS.get(name, name): value for name, value in sorted(self._sampling().items())}
         given = {name: value for name, value in given.items() if not (name == "seed" and value < 0)}
+        if given.get("dry_penalty_last_n") == 0:
+            given["dry_penalty_last_n"] = -1
         if not given.get("max_tokens", 1):
             del given["max_tokens"]
         form = self._options.form.form if self._options.form is not None else None

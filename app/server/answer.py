@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat import opening
 from app.chat.form_constraint import FormConstraint, Forms
-from app.chat.reply import Reply, limit_of
+from app.chat.reply import REPEATS, Reply, guard_of, limit_of
 from app.chat.saved_states import SavedStates
 from app.conversations.thinking import ThinkingSplitter, is_opening_of, tag_ids
 from app.program.settings import Settings
@@ -23,6 +23,7 @@ from app.server.api_error import ApiError, invalid, unsupported
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
 from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.order import Order
+from app.server.sampling_fields import resolved
 from engine.errors import Cancelled
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.tokenizer import Tokenizer
 
-_REASONS = {"stop": "stop", "length": "length", "context": "length"}
+_REASONS = {"stop": "stop", REPEATS: "stop", "length": "length", "context": "length"}
 
 
 class ServedConversation:
@@ -152,10 +153,11 @@ class Answering:
         order = job.order
         chat, tokenizer = self.conversation.chat if order.is_chat else None, self.model.tokenizer
         telling = _Telling(job, self.model, opened_by(chat.opening) if chat is not None else None, how)
+        sampling = replace(self.sampling, **resolved(order.sampling, tokenizer))
         reply = Reply(
             self.session,
             ids,
-            replace(self.sampling, **dict(order.sampling)),
+            sampling,
             max_tokens=order.max_tokens or self.settings.sampling.max_tokens,
             stop=(*(chat.stops if chat is not None else ()), *order.stops),
             spelled={*self._tags, *(how.marker_ids(tokenizer) if how is not None else ())},
@@ -165,6 +167,7 @@ class Answering:
             guess=self.settings.guess_ahead == "on",
             n_logprobs=order.n_logprobs,
             constraint=constraint,
+            guard=guard_of(self.settings, tokenizer, sampling, constraint),
             on_token=telling.note_token,
             on_prompt_progress=lambda done, total: self.between(),
         )
@@ -182,9 +185,9 @@ class Answering:
             self.conversation.note_reply([*begun, *reply.ids], telling.calls, *texts)
         if telling.calls and reason == "stop":
             reason = "tool_calls"
-        return Ended(
-            reason, len(ids), meter.reused_tokens, meter.tokens, telling.n_thought, meter.prefill_s, meter.generating_s
-        )
+        times = meter.prefill_s, meter.generating_s
+        sizes = len(ids), meter.reused_tokens, meter.tokens, telling.n_thought
+        return Ended(reason, *sizes, *times, n_repeated_chars=reply.n_cut_chars)
 
     @contextmanager
     def _following(self, job: Job, begun: Sequence[int], how: CallFormat | None) -> Iterator[FormConstraint | None]:

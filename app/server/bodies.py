@@ -37,6 +37,8 @@ class ReplyBody:
     def whole(self, pieces: Iterable[Piece], ended: Ended) -> dict[str, Any]:
         """Return the reply in one object."""
         piece = reduce(Piece.joined, pieces, Piece())
+        if ended.n_repeated_chars and self._order.n_logprobs is None:
+            piece = piece.without_end(ended.n_repeated_chars)
         content: dict[str, Any] = {"text": piece.answer}
         if self._order.is_chat:
             content = {"message": {"role": "assistant", "content": piece.answer, "refusal": None}}
@@ -44,7 +46,8 @@ class ReplyBody:
                 content["message"]["reasoning_content"] = piece.thought
             if piece.calls:
                 content["message"] |= {"content": piece.answer or None, "tool_calls": [_call(it) for it in piece.calls]}
-        return {**self._whole, "choices": [self._choice(content, piece.chances, ended.reason)], "usage": _usage(ended)}
+        choice = self._choice(content, piece.chances, ended.reason) | _why(ended)
+        return {**self._whole, "choices": [choice], "usage": _usage(ended)}
 
     def events(self, happening: Happening) -> list[dict[str, Any]]:
         """Return what a stream tells of a happening; of the end the number of tokens, too, where that is asked for."""
@@ -54,7 +57,7 @@ class ReplyBody:
         if isinstance(happening, Piece):
             content = {"delta": self._delta(happening)} if is_chat else {"text": happening.answer}
             return [self._piece(content, happening.chances)]
-        events = [self._piece({"delta": {}} if is_chat else {"text": ""}, (), happening.reason)]
+        events = [self._piece(({"delta": {}} if is_chat else {"text": ""}) | _why(happening), (), happening.reason)]
         if self._order.tells_usage:
             events.append({**self._chunk, "choices": [], "usage": _usage(happening)})
         return events
@@ -177,6 +180,7 @@ class ResponseBody:
             **self._response,
             "status": "incomplete" if is_cut else "completed",
             "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+            **_why(ended),
             "output": [item.body(is_done=True) for item in self._items],
             "usage": {
                 "input_tokens": ended.prompt_tokens,
@@ -222,6 +226,11 @@ class _Item:
         if self.kind == "answer":
             return {"type": "message", "id": self.id, "status": status, "role": "assistant", "content": content}
         return {"type": "reasoning", "id": self.id, "status": status, "summary": [], "content": content}
+
+
+def _why(ended: Ended) -> dict[str, Any]:
+    """Return what says that a reply was ended since it repeated itself, by vLLM's name; nothing for any other end."""
+    return {"stop_reason": "repetition"} if ended.n_repeated_chars else {}
 
 
 def _usage(ended: Ended) -> dict[str, Any]:

@@ -46,6 +46,12 @@ class Piece:
         text = self.answer + other.answer, self.thought + other.thought
         return Piece(*text, self.chances + other.chances, self.calls + other.calls)
 
+    def without_end(self, n_chars: int) -> Piece:
+        """Return this without its last characters: of the answer, and of the thought where that is shorter."""
+        n_answer = min(n_chars, len(self.answer))
+        answer, n_thought = self.answer[: len(self.answer) - n_answer], n_chars - n_answer
+        return Piece(answer, self.thought[: max(0, len(self.thought) - n_thought)], self.chances, self.calls)
+
 
 @record
 class Ended:
@@ -62,6 +68,8 @@ class Ended:
     write_s: float = 0.0
     error: ApiError | None = None
     """Why it broke off."""
+    n_repeated_chars: int = 0
+    """Characters of the end that only repeat what stands before them; more than 0 where the reply was ended for it."""
 
 
 Happening = Begun | Piece | Ended

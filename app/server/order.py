@@ -13,13 +13,12 @@ from app.server.answer_form import read_form, read_format
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields, kind_of
 from app.server.messages import SYSTEM, Said, Tools, read_messages, read_tools
+from app.server.sampling_fields import read_sampling
 from app.text.record import record
 
 MOST_STOPS = 16
 MOST_STOP_CHARS = 1000
 MOST_TOP_LOGPROBS = 20
-RANDOM_SEED = -1
-"""As in the settings."""
 MOST_TOKENS = 2**31 - 1
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
 """Fields that concern a provider's accounts and change no answer."""
@@ -32,9 +31,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
     "modalities": (["text"],),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
@@ -142,7 +138,7 @@ def _order(fields: Fields, **own: Any) -> Order:
     options.refuse_rest()
     return Order(
         **own,
-        sampling=_sampling(fields),
+        sampling=read_sampling(fields),
         stops=_stops(fields),
         form=read_form(fields),
         is_streamed=fields.flag("stream"),
@@ -170,21 +166,6 @@ def _refuse_unsupported(fields: Fields, neutral_values: Mapping[str, tuple[Any, 
 def _same(value: Any, neutral: Any) -> bool:
     is_number = isinstance(value, (int, float)) and isinstance(neutral, (int, float))
     return (type(value) is type(neutral) or (is_number and not isinstance(value, bool))) and bool(value == neutral)
-
-
-def _sampling(fields: Fields) -> tuple[tuple[str, Any], ...]:
-    """Return the fields of ``engine.Sampling`` that a request sets."""
-    chosen = {
-        "temperature": fields.number("temperature", 0, 100),
-        "top_p": fields.number("top_p", 0, 1),
-        "min_p": fields.number("min_p", 0, 1),
-        "top_k": fields.whole("top_k", 0, MOST_TOKENS),
-        "repeat_penalty": fields.number("repeat_penalty", 0.01, 100),
-        "repeat_window": fields.whole("repeat_last_n", 0, MOST_TOKENS),
-        "seed": fields.whole("seed", -(2**63), 2**63 - 1),
-    }
-    given = [(name, value) for name, value in chosen.items() if value is not None]
-    return tuple((name, None if (name, value) == ("seed", RANDOM_SEED) else value) for name, value in given)
 
 
 def _stops(fields: Fields) -> tuple[str, ...]:
@@ -244,7 +225,7 @@ def response_order(fields: Fields, model_id: str) -> Order:
     stream.refuse_rest()
     order = Order(
         messages=_conversation(fields),
-        sampling=_sampling(fields),
+        sampling=read_sampling(fields),
         max_tokens=fields.whole("max_output_tokens", 1, MOST_TOKENS),
         thinking=_EFFORTS.get(effort or ""),
         form=form,

@@ -27,6 +27,7 @@ from app.server.fields import Fields, read_json
 from app.server.guard import Guard, refusal
 from app.server.job import Begun, Ended, Happening, Job, Piece
 from app.server.order import Order, chat_order, check_model, completion_order, response_order
+from app.server.sampling_fields import LLAMA_SERVER_NAMES
 from app.server.transfer import STILL_HERE_S, EventStream, GoneError, JsonBody, read_body, watched
 
 MOST_TOKENIZED_CHARS = 1 << 18
@@ -162,7 +163,8 @@ class Routes:
         served = self._served()
         model, tokenizer = served.model, served.model.tokenizer
         sampling = asdict(served.sampling)
-        sampling["repeat_last_n"] = sampling.pop("repeat_window")
+        for theirs, ours in LLAMA_SERVER_NAMES.items():
+            sampling[theirs] = sampling.pop(ours)
         return JsonBody(
             {
                 "default_generation_settings": {"n_ctx": served.session.n_ctx, "params": sampling},

@@ -31,7 +31,11 @@ class Progress:
     total: int
 
 
-ENTRY_MODULES = ("engine.plan.interpreter", "engine.sampling.sampling_kernels")
+ENTRY_MODULES = (
+    "engine.plan.interpreter",
+    "engine.sampling.sampling_kernels",
+    "engine.sampling.repetition_kernels",
+)
 """Modules of the functions that Python calls; compiled together with the kernels, so that the first prompt waits for
 nothing."""
 

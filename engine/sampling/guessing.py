@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from engine.sampling.loops import LoopWatch
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -49,10 +51,12 @@ class Guessing:
         self._step_s = 0.0
         self._cost_steps = {k: 1.0 + 0.5 * k for k in range(1, MOST_GUESSES + 1)}
         self._balance = FIRST_STEPS
+        self._watch = LoopWatch()
 
     def computed(self, token: int) -> np.ndarray | None:
         """Note the chosen token, and return the logits behind it if it was guessed and computed already."""
         self._tokens.append(token)
+        self._watch.note(token)
         if not self._proven:
             return None
         (guess, logits), *rest = self._proven
@@ -68,10 +72,17 @@ class Guessing:
     def note(self, tokens: Sequence[int]) -> None:
         """Note tokens that were computed without a guess."""
         self._tokens += tokens
+        for token in tokens:
+            self._watch.note(token)
         self._proven = []
 
     def propose(self, most: int) -> list[int]:
-        """Return up to ``most`` tokens to compute together with the chosen one; none where it would not pay."""
+        """Return up to ``most`` tokens to compute together with the chosen one; none where it would not pay.
+
+        None either in a loop, which would end later for the user if more of it came in the same time.
+        """
+        if self._watch.is_likely:
+            return []
         place = self._find()
         if place is None or not self._step_s:
             return []

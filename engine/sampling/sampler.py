@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from engine.errors import BrokenModelError, EngineError
+from engine.sampling.repetition import Repetition
+
+FORBIDDEN = -1e9
+"""Added to the logit of a token that must not come: it has no chance beside one that may, and one beside those that a
+form excludes."""
+DRY_BREAKERS = ("\n", ":", '"', "*")
+"""Texts at which llama.cpp and others let DRY begin anew."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Settings of the sampling chain, in its order: repetition penalty, top-k, top-p, min-p, temperature, draw.
+    """Settings of the sampling chain.
+
+    Its order is llama.cpp's: logit bias, penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC, temperature,
+    draw. Each works on what the one before left.
 
     Attributes:
-        temperature: 0 to 100. 0 always takes the likeliest token and ignores the other settings but the penalty.
+        temperature: 0 to 100; 0 takes the likeliest token.
         top_k: number of candidates kept, 0 to 2^31; 0 keeps all.
         top_p: share of the probability kept, 0 to 1; 1 keeps all. Holtzman et al. 2019, arXiv:1904.09751.
         min_p: least probability as a share of the likeliest token's, 0 to 1. Nguyen et al. 2024, arXiv:2407.01082.
+        typical_p: share of the probability kept, of tokens whose information is nearest to the expected, 0 to 1; 1
+            keeps all. Meister et al. 2022, arXiv:2202.00666.
+        top_n_sigma: standard deviations of the logits below the largest that are kept, 0 to 100; 0 keeps all. Tang et
+            al. 2024, arXiv:2411.07641.
+        xtc_probability: how often the likeliest tokens are dropped, 0 to 1; 0 is never.
+        xtc_threshold: from which probability on they are, but for the least likely of them; above 0.5 is never.
         repeat_penalty: 0.01 to 100; 1 turns it off. Keskar et al. 2019, arXiv:1909.05858, section 4.1.
-        repeat_window: number of last tokens that the penalty applies to, 0 to 2^31.
+        presence_penalty: taken off the logit of tokens that came up, -100 to 100.
+        frequency_penalty: taken off for each time that they did, -100 to 100.
+        repeat_window: number of last tokens that these three apply to, 0 to 2^31.
+        dry_multiplier: strength of DRY, a penalty for going on with a repetition, 0 to 100; 0 turns it off.
+        dry_base: grows with each token of the repetition, 1 to 100.
+        dry_allowed_length: tokens that may be repeated freely, 0 to 2^31.
+        dry_window: number of last tokens that DRY looks through, 0 to 2^31; 0 is all.
+        dry_breakers: texts that no repetition reaches across.
+        logit_bias: token ids and what is added to their logits, -1e9 to 1e9; ids that the model lacks do nothing.
+        ignore_eos: never end by itself.
         seed: the same seed gives the same text; None draws a random one.
 
     Raises:
@@ -33,8 +58,21 @@ class Sampling:
     top_k: int = 40
     top_p: float = 0.95
     min_p: float = 0.05
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
     repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     repeat_window: int = 64
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_window: int = 0
+    dry_breakers: tuple[str, ...] = DRY_BREAKERS
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    ignore_eos: bool = False
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -43,13 +81,26 @@ class Sampling:
             "top_k": (0, 1 << 31),
             "top_p": (0.0, 1.0),
             "min_p": (0.0, 1.0),
+            "typical_p": (0.0, 1.0),
+            "top_n_sigma": (0.0, 100.0),
+            "xtc_probability": (0.0, 1.0),
+            "xtc_threshold": (0.0, 1.0),
             "repeat_penalty": (0.01, 100.0),
+            "presence_penalty": (-100.0, 100.0),
+            "frequency_penalty": (-100.0, 100.0),
             "repeat_window": (0, 1 << 31),
+            "dry_multiplier": (0.0, 100.0),
+            "dry_base": (1.0, 100.0),
+            "dry_allowed_length": (0, 1 << 31),
+            "dry_window": (0, 1 << 31),
         }
         for name, (least, most) in allowed.items():
             value = getattr(self, name)
             if not least <= value <= most:
                 raise EngineError(f"{name} is {value}: must be {least} to {most}")
+        for token, bias in self.logit_bias:
+            if not (token >= 0 and abs(bias) <= -FORBIDDEN):
+                raise EngineError(f"logit_bias of token {token} is {bias}: must be {FORBIDDEN:g} to {-FORBIDDEN:g}")
 
     @classmethod
     def greedy(cls) -> Sampling:
@@ -63,23 +114,37 @@ class Sampler:
     Args:
         sampling: the settings.
         vocab_size: length of the logits.
+        ends: ids of the tokens that end a reply, for ``ignore_eos``.
+        piece: the bytes of a token's text, for ``dry_breakers``.
     """
 
-    def __init__(self, sampling: Sampling, vocab_size: int) -> None:
-        self._settings = sampling
-        seed = secrets.randbits(64) if sampling.seed is None else sampling.seed & (2**64 - 1)
+    def __init__(
+        self,
+        sampling: Sampling,
+        vocab_size: int,
+        ends: Collection[int] = (),
+        piece: Callable[[int], bytes] | None = None,
+    ) -> None:
+        s = self._settings = sampling
+        seed = secrets.randbits(64) if s.seed is None else s.seed & (2**64 - 1)
         self._state = np.array([seed], np.uint64)
-        most = min(sampling.top_k, vocab_size) if sampling.top_k else vocab_size
-        self._value = np.empty(most, np.float32)
-        self._index = np.empty(most, np.int64)
-        self._logits = np.empty(vocab_size, np.float32)
+        self._repetition = Repetition(s, vocab_size, piece)
+        biases = [*s.logit_bias, *((token, FORBIDDEN) for token in ends if s.ignore_eos)]
+        known = [(token, bias) for token, bias in biases if token < vocab_size]
+        self._biased = np.array([token for token, _ in known], np.int64)
+        self._biases = np.array([bias for _, bias in known], np.float32)
+        self._is_greedy = s.temperature == 0.0 and s.typical_p >= 1.0 and s.xtc_probability == 0.0
+        self._top_k = min(s.top_k or vocab_size, vocab_size)
+        room = 0 if self._is_greedy else vocab_size + 8
+        self._floats, self._ints = np.empty((3, room), np.float32), np.empty((2, room), np.int32)
+        self._logits, self._mass = np.empty(vocab_size, np.float32), np.empty(256)
 
-    def choose(self, logits: np.ndarray[Any, np.dtype[np.float32]], recent: Sequence[int]) -> int:
+    def choose(self, logits: np.ndarray[Any, np.dtype[np.float32]], tokens: Sequence[int]) -> int:
         """Choose a token id.
 
         Args:
             logits: (vocab_size,) float32, not changed.
-            recent: ids of all tokens so far; the penalty applies to the last ``repeat_window`` of them.
+            tokens: ids of all tokens so far, for the penalties.
 
         Returns:
             A token id, 0 to vocab_size - 1.
@@ -90,16 +155,29 @@ class Sampler:
         from engine.sampling import sampling_kernels as compiled
 
         s = self._settings
-        if s.repeat_penalty != 1.0 and s.repeat_window and recent:
+        if len(self._biased) or (self._repetition.is_on and len(tokens)):
             np.copyto(self._logits, logits)
             logits = self._logits
-            window = np.unique(np.asarray(recent[-s.repeat_window :], np.int64))
-            compiled.penalise(logits, window, s.repeat_penalty)
-        if s.temperature == 0.0:
+            np.add.at(logits, self._biased, self._biases)
+            if self._repetition.is_on:
+                self._repetition.apply(logits, tokens)
+        if self._is_greedy:
             token = compiled.largest_logit(logits)
         else:
             token = compiled.draw(
-                logits, s.temperature, len(self._value), s.top_p, s.min_p, self._state, self._value, self._index
+                logits,
+                s.temperature,
+                self._top_k,
+                s.top_p,
+                s.min_p,
+                s.top_n_sigma,
+                s.typical_p,
+                s.xtc_probability,
+                s.xtc_threshold,
+                self._state,
+                self._floats,
+                self._ints,
+                self._mass,
             )
         if token < 0:
             raise BrokenModelError("the model computed NaN or infinity: its weights are damaged (verify the file)")

@@ -6,13 +6,32 @@ from typing import Any
 import numpy as np
 
 from engine.jit import entry, inner
+from engine.sampling.candidate_kernels import (
+    BINS,
+    PIECE,
+    cut,
+    cut_typical,
+    drop_expected,
+    gather,
+    gather_largest,
+    keep_from,
+    largest,
+    spread,
+    weigh,
+)
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
-Ints = np.ndarray[Any, np.dtype[np.int64]]
+Doubles = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int32]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
-PIECE = 256
-"""Logits per block: one pass over a block decides whether its logits need to be examined one by one."""
+FEW = 1024
+"""Up to this top_k the largest logits are kept in a heap; more are found by bins."""
+REACH = 87.0
+"""A token this much below the likeliest, at a temperature of 1 and below, has no probability that float32 could hold.
+So tokens that a form or the user forbids are never candidates, whatever the settings."""
+FORBIDDEN = 1e6
+"""What is that much below the likeliest was forbidden: models have no such logits."""
 
 
 @entry
@@ -58,61 +77,6 @@ def copy_logits(source: Floats, target: Floats) -> bool:
     return is_broken == 0
 
 
-@entry
-def penalise(logits: Floats, recent: Ints, penalty: float) -> None:
-    """Divide positive and multiply negative logits of recent tokens, each token once.
-
-    Args:
-        logits: (vocab_size,) float32, changed in place.
-        recent: (n,) int64 distinct token ids.
-        penalty: above 1 discourages. Source: Keskar et al. 2019, arXiv:1909.05858, section 4.1.
-    """
-    for i in range(recent.shape[0]):
-        x = logits[recent[i]]
-        logits[recent[i]] = x / penalty if x > 0 else x * penalty
-
-
-@inner
-def sift_down(heap_value, heap_index, n, start):
-    """Restore a heap whose smallest value is at the root."""
-    at = start
-    while True:
-        child = 2 * at + 1
-        if child >= n:
-            return
-        if child + 1 < n and heap_value[child + 1] < heap_value[child]:
-            child += 1
-        if heap_value[at] <= heap_value[child]:
-            return
-        heap_value[at], heap_value[child] = heap_value[child], heap_value[at]
-        heap_index[at], heap_index[child] = heap_index[child], heap_index[at]
-        at = child
-
-
-@inner
-def keep_largest(logits, k, value, index):
-    """The k largest logits, in descending order, into value and index; False where a logit is NaN or infinite."""
-    for i in range(k):
-        value[i], index[i] = logits[i], i
-    for start in range(k // 2 - 1, -1, -1):
-        sift_down(value, index, k, start)
-    for begin in range(0, logits.shape[0], PIECE):
-        end = min(begin + PIECE, logits.shape[0])
-        is_broken, has_larger = look_at(logits[begin:end], value[0])
-        if is_broken:
-            return False
-        if has_larger:
-            for i in range(max(begin, k), end):
-                if logits[i] > value[0]:
-                    value[0], index[0] = logits[i], i
-                    sift_down(value, index, k, 0)
-    for n in range(k - 1, 0, -1):
-        value[0], value[n] = value[n], value[0]
-        index[0], index[n] = index[n], index[0]
-        sift_down(value, index, n, 0)
-    return True
-
-
 @inner
 def next_uniform(state):
     """SplitMix64 (Steele, Lea and Flood 2014): a number in [0, 1), and the state moved on.
@@ -128,19 +92,13 @@ def next_uniform(state):
 
 
 @inner
-def cut_top_p(weight, n, top_p):
-    """How many of the descending weights it takes to reach the share top_p of their sum."""
-    if top_p >= 1.0:  # the sum is reached before the end where the last weights are too small to add anything
-        return n
-    total = 0.0
-    for i in range(n):
-        total += weight[i]
-    reached = 0.0
-    for i in range(n):
-        reached += weight[i]
-        if reached >= top_p * total:
-            return i + 1
-    return n
+def largest_of(value, n):
+    """Return the place of the largest of n candidates, the first of equals."""
+    at = 0
+    for i in range(1, n):
+        if value[i] > value[at]:
+            at = i
+    return at
 
 
 def warm_up() -> None:
@@ -148,44 +106,78 @@ def warm_up() -> None:
     logits, state = np.zeros(2, np.float32), np.zeros(1, np.uint64)
     largest_logit(logits)
     copy_logits(logits, logits)
-    penalise(logits, np.zeros(1, np.int64), 1.5)
-    draw(logits, 1.0, 2, 1.0, 0.0, state, np.empty(2, np.float32), np.empty(2, np.int64))
+    floats, ints = np.empty((3, 10), np.float32), np.empty((2, 10), np.int32)
+    draw(logits, 1.0, 2, 1.0, 0.0, 0.0, 1.0, 0.0, 0.1, state, floats, ints, np.empty(BINS))
 
 
 @entry
 def draw(
-    logits: Floats, temperature: float, top_k: int, top_p: float, min_p: float, state: Words, value: Floats, index: Ints
+    logits: Floats,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    top_n_sigma: float,
+    typical_p: float,
+    xtc_probability: float,
+    xtc_threshold: float,
+    state: Words,
+    floats: Floats,
+    ints: Ints,
+    mass: Doubles,
 ) -> int:
-    """Draw a token: top-k, then top-p, then min-p on the unscaled distribution, then temperature.
+    """Draw a token: top-n-sigma, top-k, typical, top-p, min-p and XTC, each on what the one before left; temperature.
 
     Args:
         logits: (vocab_size,) float32.
-        temperature: above 0.
-        top_k: candidates kept, 1 to len(value).
-        top_p: share of probability kept, 1 keeps all.
+        temperature: 0 takes the likeliest of what is left.
+        top_k: candidates kept, 1 to vocab_size.
+        top_p, typical_p: share of probability kept, 1 keeps all.
         min_p: least probability relative to the likeliest, 0 keeps all.
-        state: (1,) uint64, the generator's; moved on by one draw.
-        value, index: (most candidates,) float32 and int64, overwritten.
+        top_n_sigma: standard deviations of the logits below the largest that are kept, 0 keeps all.
+        xtc_probability, xtc_threshold: how often the likeliest are dropped, and from which probability on.
+        state: (1,) uint64, the generator's; moved on by one draw, by two with XTC.
+        floats, ints: (3, vocab_size + 8) float32 and (2, vocab_size + 8) int32, overwritten.
+        mass: (BINS,) float64, overwritten.
 
     Returns:
         The token id, or -1 where a logit is NaN or infinite.
     """
-    n = min(top_k, logits.shape[0])
-    if not keep_largest(logits, n, value, index):
+    value, weight, key, index, place = floats[0], floats[1], floats[2], ints[0], ints[1]
+    top, is_broken = largest(logits)
+    if is_broken:
         return -1
-    top = value[0]
+    least = top - REACH * max(temperature, 1.0)
+    if top_n_sigma > 0.0:
+        least = max(least, top - top_n_sigma * spread(logits, top, FORBIDDEN))
+    depth = math.log(min_p) if min_p > 0.0 else -np.inf
+    if typical_p >= 1.0 and top_p >= 1.0:
+        least = max(least, top + depth)
+    if top_k <= FEW:
+        gather_largest(logits, top_k, value, index)
+        n = keep_from(least, value, weight, index, top_k)
+    else:
+        n = gather(logits, least, value, index)
+        if n > top_k:
+            weight[:n] = 1.0
+            n = cut(value, value, weight, index, n, float(top_k), place, mass)
+    if typical_p < 1.0:
+        n = cut_typical(value, weight, key, index, n, top, typical_p, place, mass)
+        top = value[largest_of(value, n)]
+    if top_p < 1.0:
+        wanted = top_p * weigh(value, weight, n, top, 1.0)
+        n = keep_from(top + depth, value, weight, index, n)  # first, since it is cheap: what is left is the same
+        n = cut(value, value, weight, index, n, wanted, place, mass)
+    elif typical_p < 1.0:
+        n = keep_from(top + depth, value, weight, index, n)
+    if xtc_probability > 0.0 and xtc_threshold <= 0.5 and n > 1 and next_uniform(state) <= xtc_probability:
+        n = drop_expected(value, weight, index, n, top, xtc_threshold)
+        top = value[largest_of(value, n)]
+    if temperature == 0.0:
+        return index[largest_of(value, n)]
+    mark = next_uniform(state) * weigh(value, weight, n, top, 1.0 / temperature)
     for i in range(n):
-        value[i] = math.exp(value[i] - top)
-    n = cut_top_p(value, n, top_p)
-    while n > 1 and value[n - 1] < min_p:
-        n -= 1
-    total = 0.0
-    for i in range(n):
-        value[i] = value[i] ** (1.0 / temperature)
-        total += value[i]
-    mark = next_uniform(state) * total
-    for i in range(n):
-        mark -= value[i]
+        mark -= weight[i]
         if mark < 0.0:
             return index[i]
     return index[n - 1]

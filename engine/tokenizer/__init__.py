@@ -189,6 +189,12 @@ class Tokenizer:
             raw = self._bytes[token_id] = self._model.token_bytes(token_id) if known is None else known
         return raw
 
+    def spelled_bytes(self, token_id: int) -> bytes:
+        """The bytes a token stands for, or its name where it stands for none; empty outside the vocabulary."""
+        if not 0 <= token_id < self.vocab_size:
+            return b""
+        return self.token_bytes(token_id) or self.token_text(token_id).encode()
+
     def stream(self, spelled: Collection[int] = ()) -> TextStream:
         """Return a decoder for generated tokens, one at a time.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.chat import events
 from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
 from app.conversations.conversation import ChatMessage, Conversation, Ending
+from app.conversations.lines import AGAINST_LOOPS
 from app.text import figures
 from app.tui.screens.chat_parts import GOES_ON, ChatHelper, ChatParts
 from app.tui.screens.message_actions import MessageEditing
@@ -51,6 +52,8 @@ class ReplyFlow(ChatHelper):
         is_long = event.figures.duration_s >= LONG_REPLY_S
         if self._around.settings.notify == "on" and is_long and not self._screen.app.app_focus:
             tell_desktop(self._screen.app)
+        if event.ending is Ending.REPEATED:
+            self._note(AGAINST_LOOPS)
         self.ask_next()
         if event.ending is Ending.STOPPED and self._focuses_stopped and not self._turns.is_busy:
             self._screen.call_after_refresh(self._focus.to_stopped, view)

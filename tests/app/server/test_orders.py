@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from app.server.api_error import MOST_CHARS, ApiError
 from app.server.fields import Fields, read_json
 from app.server.messages import Said
-from app.server.order import chat_order, completion_order
+from app.server.order import chat_order, completion_order, response_order
+from app.server.sampling_fields import resolved
 from app.text.clean_text import clean_text
 
 HI = [{"role": "user", "content": "hi"}]
@@ -28,16 +30,37 @@ WRONG: dict[str, list[Any]] = {
     "min_p": [2],
     "top_k": [-1, 1.5, "4", True],
     "repeat_penalty": [0, 101],
-    "repeat_last_n": [-1],
+    "repetition_penalty": [0, "1"],
+    "repeat_last_n": [-2],
+    "typical_p": [1.5, "1"],
+    "xtc_probability": [2],
+    "dry_multiplier": [-1, True],
+    "dry_sequence_breakers": ["x", [1], ["x" * 101], ["x"] * 65],
+    "ignore_eos": [1, "true"],
     "seed": [2**63, 1.5, "1", True, []],
     "max_tokens": [0, -1, 1.0, "5", True, 2**31],
     "stop": ["", [""], ["a"] * 17, [1], 5, "x" * 1001, {}],
     "stream": [1, "true", []],
     "stream_options": [True, [], {"include_usage": 1}, {"what": 1}],
     "n": [2, 0, "1", 1.5, True],
-    "logit_bias": [{"50": 1}, []],
-    "presence_penalty": [0.5, "0", False],
-    "frequency_penalty": [-1],
+    "logit_bias": [
+        5,
+        "50",
+        [50],
+        [[50]],
+        [[50, 1, 2]],
+        {"50": "1"},
+        {"50": True},
+        {"50": None},
+        [[1.5, 1]],
+        [[True, 1]],
+        {"50": 2e9},
+        {"50": float("inf")},
+        {"50": float("nan")},
+        [[1, 1]] * 10_001,
+    ],
+    "presence_penalty": [101, "0", False],
+    "frequency_penalty": [-101],
     "response_format": [
         "text",
         {"type": "xml"},
@@ -183,12 +206,49 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
 
 def test_what_asks_for_nothing_is_allowed() -> None:
     neutral = {
-        "model": "m", "n": 1, "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0.0, "tools": [],
+        "model": "m", "n": 1, "logit_bias": None, "presence_penalty": None, "frequency_penalty": None, "tools": [],
         "tool_choice": "auto", "response_format": {"type": "text"}, "user": "u", "metadata": {"a": "b"}, "store": False,
         "stop": None, "seed": None, "stream": None, "temperature": None, "parallel_tool_calls": True,
     }  # fmt: skip
     order = chat_order(Fields({"messages": HI, **neutral}), "m")
     assert (order.sampling, order.stops, order.is_streamed, order.n_logprobs) == ((), (), False, None)
+
+
+SPELLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"presence_penalty": 1, "frequency_penalty": -0.5}, {"presence_penalty": 1.0, "frequency_penalty": -0.5}),
+    ({"repetition_penalty": 1.05}, {"repeat_penalty": 1.05}),
+    ({"repetition_penalty": 1.05, "repeat_penalty": 1.2}, {"repeat_penalty": 1.2}),
+    ({"repeat_last_n": 9}, {"repeat_window": 9}),
+    ({"repeat_last_n": -1}, {"repeat_window": 2**31 - 1}),
+    ({"typical_p": 0.9, "top_n_sigma": 1}, {"typical_p": 0.9, "top_n_sigma": 1.0}),
+    ({"top_n_sigma": -1}, {"top_n_sigma": 0.0}),
+    ({"xtc_probability": 0.5, "xtc_threshold": 0.2}, {"xtc_probability": 0.5, "xtc_threshold": 0.2}),
+    (
+        {"dry_multiplier": 0.8, "dry_base": 2, "dry_allowed_length": 3, "dry_penalty_last_n": -1},
+        {"dry_multiplier": 0.8, "dry_base": 2.0, "dry_allowed_length": 3, "dry_window": 0},
+    ),
+    ({"dry_multiplier": 0.8, "dry_penalty_last_n": 0}, {"dry_multiplier": 0.0, "dry_window": 0}),
+    ({"dry_sequence_breakers": ["\n", "##"]}, {"dry_breakers": ("\n", "##")}),
+    ({"dry_sequence_breakers": []}, {"dry_breakers": ()}),
+    ({"ignore_eos": True}, {"ignore_eos": True}),
+    ({"logit_bias": {}}, {"logit_bias": ()}),
+    ({"logit_bias": {"50": -100, " a": 1.5}}, {"logit_bias": ((50, -100.0), (" a", 1.5))}),
+    ({"logit_bias": [[50, False], ["x", 2], ["7", 1]]}, {"logit_bias": ((50, -1e9), ("x", 2.0), (7, 1.0))}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "chosen"), SPELLINGS, ids=lambda one: next(iter(one)))
+def test_samplers_have_the_names_of_other_servers(asked: dict[str, Any], chosen: dict[str, Any]) -> None:
+    assert dict(chat_order(Fields({"messages": HI, **asked}), "m").sampling) == chosen
+    assert dict(completion_order(Fields({"prompt": "a", **asked}), "m").sampling) == chosen
+    assert dict(response_order(Fields({"input": "a", **asked}), "m").sampling) == chosen
+
+
+def test_a_text_with_a_bias_becomes_its_tokens() -> None:
+    named = (("logit_bias", ((50, 1.0), ("ab", -2.0), (-1, 3.0))), ("top_k", 5))
+    spelled = SimpleNamespace(encode=lambda text, **how: [ord(one) for one in text])
+    found = resolved(named, cast("Any", spelled))
+    assert found == {"logit_bias": ((50, 1.0), (97, -2.0), (98, -2.0)), "top_k": 5}
 
 
 def test_what_is_asked_for_is_in_the_order() -> None:

@@ -1,5 +1,6 @@
 """Guesses change how fast a reply comes, never what it says; and they cost no more than their share."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -38,8 +39,15 @@ def reply(session: Session, sampling: Sampling, guess: bool, n: int = 60, stop: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "sampling", [Sampling.greedy(), Sampling(seed=3), Sampling(seed=4, temperature=0.3, repeat_penalty=1.3)]
-)
+    "sampling",
+    [
+        Sampling.greedy(),
+        Sampling(seed=3),
+        Sampling(seed=4, temperature=0.3, repeat_penalty=1.3),
+        Sampling(seed=5, top_k=0, typical_p=0.9, xtc_probability=0.2, dry_multiplier=0.2, presence_penalty=0.1),
+    ],
+    ids=["greedy", "drawn", "penalised", "with everything"],
+)  # fmt: skip
 def test_a_reply_is_the_same_with_guesses(model: Model, sampling: Sampling) -> None:
     plain, guessed = model.session(n_ctx=256), model.session(n_ctx=256)
     assert reply(guessed, sampling, True) == reply(plain, sampling, False)
@@ -83,6 +91,17 @@ def test_a_stop_string_and_a_reply_left_early_leave_no_guess_behind(model: Model
     assert (guessed.feed([7]) == plain.feed([7])).all()
     plain.close()
     guessed.close()
+
+
+@pytest.mark.slow
+def test_an_end_ignored_never_comes(model: Model) -> None:
+    session, end = model.session(n_ctx=256), min(model.tokenizer.end_ids)
+    wanted = Sampling(temperature=0.0, logit_bias=((end, 100.0),))
+    assert reply(session, wanted, False)[:2] == [[], "stop"]
+    said, reason, _ = reply(session, replace(wanted, ignore_eos=True), True, 30)
+    assert len(said) == 30  # type: ignore[arg-type]
+    assert reason == "length"
+    session.close()
 
 
 # ---- what guesses cost

@@ -7,6 +7,7 @@ from engine import EngineError, Sampling
 from engine.errors import BrokenModelError
 from engine.sampling.sampler import Sampler
 from engine.sampling.sampling_kernels import copy_logits
+from tests.engine.sampling.chain_twin import CHAINS, chi_square, model_like, twin
 
 
 def frequencies(sampling: Sampling, logits: np.ndarray, n: int = 4000) -> np.ndarray:
@@ -113,7 +114,117 @@ def test_logits_are_copied_and_looked_at_in_one_pass(n: int) -> None:
             assert not copy_logits(broken, target)
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"top_p": 1.5}, {"min_p": -0.1}, {"top_k": -1}])
+WRITTEN = [3, 7, 7, 2, 9, 11, 12, 40, 3, 7, 30, 2, 5, 5, 9, 11, 12, 3, 7]
+BREAKER = 30
+
+
+def piece(token: int) -> bytes:
+    return b'say "' if token == BREAKER else f"w{token} ".encode()
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_draws_follow_the_chain_of_llama_cpp(chain: dict) -> None:
+    sampling = Sampling(**{**PLAIN, "temperature": 1.0, **chain})
+    logits = model_like(700)
+    sampler = Sampler(sampling, len(logits), piece=piece)
+    drawn = [sampler.choose(logits, WRITTEN) for _ in range(4000)]
+    counts = dict(zip(*map(np.ndarray.tolist, np.unique(drawn, return_counts=True)), strict=True))
+    assert chi_square(counts, twin(logits, WRITTEN, sampling, frozenset({BREAKER}))) < 4
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 0.5, 3.0])
+@pytest.mark.parametrize(
+    "chain", [{"top_p": 0.5}, {"typical_p": 0.5}, {"top_k": 3000}, {"top_p": 0.0}, {"typical_p": 0.0}], ids=str
+)
+def test_a_large_vocabulary_is_cut_where_sorting_would(spread: float, chain: dict) -> None:
+    # At a temperature of 100 every candidate is about as likely, so that what is drawn shows where the cut is.
+    logits = (np.random.default_rng(3).standard_normal(5000) * spread).astype(np.float32)
+    sampling = Sampling(**{**PLAIN, "temperature": 100.0, **chain})
+    sampler, kept = Sampler(sampling, len(logits)), twin(logits, [], sampling)
+    drawn = {sampler.choose(logits, []) for _ in range(3000)}
+    if spread:
+        assert drawn <= kept.keys()
+    assert len(drawn) > 0.4 * min(len(kept), 3000)
+    assert len(kept) > 1 or len(drawn) == 1
+
+
+def test_at_temperature_zero_the_likeliest_that_is_left_is_taken() -> None:
+    logits = model_like(700)
+    for chain in CHAINS.values():
+        sampling = Sampling(**{**PLAIN, **chain, "temperature": 0.0})
+        sampler = Sampler(sampling, len(logits), piece=piece)
+        allowed = twin(logits, WRITTEN, sampling, frozenset({BREAKER}))
+        assert {sampler.choose(logits, WRITTEN) for _ in range(20)} <= allowed.keys()
+
+
+def test_settings_that_change_nothing_leave_the_drawn_tokens_as_they_are() -> None:
+    logits = model_like(700)
+    neutral = {"typical_p": 1.0, "top_n_sigma": 0.0, "xtc_probability": 0.0, "dry_multiplier": 0.0, "repeat_window": 0}
+    plain, same = (Sampler(Sampling(seed=5, **more), 700) for more in ({}, neutral))
+    assert [plain.choose(logits, WRITTEN) for _ in range(50)] == [same.choose(logits, WRITTEN) for _ in range(50)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 100.0])
+def test_forbidden_tokens_never_come_even_where_all_else_is_flat(temperature: float) -> None:
+    logits = np.full(40, -50.0, np.float32)
+    logits[4:30] = -1e30  # as a form has it
+    ends = (1, 2)
+    sampling = Sampling(**{**PLAIN, "temperature": temperature, "ignore_eos": True, "logit_bias": ((0, -1e9),)})
+    drawn = {Sampler(sampling, 40, ends).choose(logits, []) for _ in range(200)}
+    assert drawn.isdisjoint({0, 1, 2, *range(4, 30)})
+
+
+def test_where_only_an_end_may_come_it_comes_though_ends_are_ignored() -> None:
+    logits = np.full(40, -1e30, np.float32)
+    logits[1] = 0.0
+    for temperature in (0.0, 1.0):
+        sampling = Sampling(**{**PLAIN, "temperature": temperature, "ignore_eos": True})
+        assert Sampler(sampling, 40, (1, 2)).choose(logits, []) == 1
+
+
+def test_dry_takes_off_more_with_every_token_of_a_repetition() -> None:
+    words = [5, 6, 7, 8, 9, 10, 5, 6, 7]  # 8 would be the fourth
+    sampling = Sampling(temperature=0.0, dry_multiplier=0.8, dry_base=2.0, dry_allowed_length=2)
+    for lead, chosen in ((1.5, 1), (1.7, 8)):  # 0.8 * 2 ** (3 - 2) = 1.6
+        logits = np.zeros(20, np.float32)
+        logits[1], logits[8] = 1.0, 1.0 + lead
+        assert Sampler(sampling, 20, piece=piece).choose(logits, words) == chosen
+
+
+@pytest.mark.parametrize("breaker", ["\n", "ab", "bab"])
+def test_no_repetition_reaches_across_a_breaker(breaker: str) -> None:
+    texts = {1: b"x\n", 2: b"a", 3: b"b", 4: b"ba"}
+    ends = {"\n": [1], "ab": [2, 3], "bab": [4, 3]}[breaker]
+    words = [5, 6, *ends, 7, 8, 9, 5, 6, *ends, 7]
+    logits = np.zeros(20, np.float32)
+    logits[8], logits[2] = 1.0, 0.5
+    sampling = Sampling(temperature=0.0, dry_multiplier=9.0, dry_breakers=(breaker,))
+    spelled = lambda token: texts.get(token, b"w")  # noqa: E731
+    assert Sampler(sampling, 20, piece=spelled).choose(logits, words) == 8, "one token is repeated"
+    assert Sampler(sampling, 20, piece=lambda token: b"w").choose(logits, words) == 2
+
+
+def test_penalties_follow_a_text_that_grows_and_one_that_is_another() -> None:
+    sampling = Sampling(temperature=0.0, frequency_penalty=0.4, dry_multiplier=1.0, repeat_window=50)
+    kept, random = Sampler(sampling, 30, piece=piece), np.random.default_rng(2)
+    words: list[int] = []
+    for step in range(150):
+        if step in (60, 90):
+            words = words[:20] if step == 60 else [8, *words[1:40]]
+        logits = random.standard_normal(30).astype(np.float32)
+        chosen = kept.choose(logits, words)
+        assert chosen == Sampler(sampling, 30, piece=piece).choose(logits, words)
+        words.append(chosen)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1.0}, {"top_p": 1.5}, {"min_p": -0.1}, {"top_k": -1}, {"typical_p": 1.1},
+        {"presence_penalty": 101.0}, {"dry_base": 0.5}, {"logit_bias": ((-1, 2.0),)},
+        {"logit_bias": ((1, float("nan")),)},
+    ],
+)  # fmt: skip
 def test_settings_out_of_range_are_named(wrong: dict) -> None:
     with pytest.raises(EngineError, match=next(iter(wrong))):
         Sampling(**wrong)

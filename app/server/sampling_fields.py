@@ -1,0 +1,109 @@
+"""How a request wants tokens to be chosen, in the names of OpenAI's API, of llama-server and of vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from app.server.fields import Fields
+
+if TYPE_CHECKING:
+    from engine.tokenizer import Tokenizer
+
+Chosen = tuple[tuple[str, Any], ...]
+
+MOST_COUNT = 2**31 - 1
+MOST_BIASES = 10_000
+MOST_BREAKERS, MOST_BREAKER_CHARS = 64, 100
+FORBIDDEN = 1e9
+"""``false`` in place of a bias takes this off a logit."""
+LLAMA_SERVER_NAMES = {
+    "repeat_last_n": "repeat_window",
+    "dry_penalty_last_n": "dry_window",
+    "dry_sequence_breakers": "dry_breakers",
+}
+RANDOM_SEED = -1
+"""As in the settings."""
+
+
+def read_sampling(fields: Fields) -> Chosen:
+    """Return the fields of ``engine.Sampling`` that a request sets; biases may still name texts (``resolved``)."""
+    whole_context = fields.whole("dry_penalty_last_n", -1, MOST_COUNT)
+    repeat = fields.number("repetition_penalty", 0.01, 100)
+    own_repeat = fields.number("repeat_penalty", 0.01, 100)
+    recent = fields.whole("repeat_last_n", -1, MOST_COUNT)
+    sigma = fields.number("top_n_sigma", -MOST_COUNT, 100)
+    seed = fields.whole("seed", -(2**63), 2**63 - 1)
+    chosen = {
+        "temperature": fields.number("temperature", 0, 100),
+        "top_k": fields.whole("top_k", 0, MOST_COUNT),
+        "top_p": fields.number("top_p", 0, 1),
+        "min_p": fields.number("min_p", 0, 1),
+        "typical_p": fields.number("typical_p", 0, 1),
+        "top_n_sigma": None if sigma is None else max(0.0, sigma),
+        "xtc_probability": fields.number("xtc_probability", 0, 1),
+        "xtc_threshold": fields.number("xtc_threshold", 0, 1),
+        "repeat_penalty": repeat if own_repeat is None else own_repeat,
+        "presence_penalty": fields.number("presence_penalty", -100, 100),
+        "frequency_penalty": fields.number("frequency_penalty", -100, 100),
+        "repeat_window": MOST_COUNT if recent == -1 else recent,
+        "dry_multiplier": fields.number("dry_multiplier", 0, 100),
+        "dry_base": fields.number("dry_base", 1, 100),
+        "dry_allowed_length": fields.whole("dry_allowed_length", 0, MOST_COUNT),
+        "dry_window": whole_context if whole_context is None else max(0, whole_context),
+        "dry_breakers": _breakers(fields),
+        "logit_bias": _biases(fields),
+        "ignore_eos": fields.flag("ignore_eos") if fields.has("ignore_eos") else None,
+        "seed": seed,
+    }
+    if whole_context == 0:  # llama-server's way to turn it off
+        chosen["dry_multiplier"] = 0.0
+    given = [(name, value) for name, value in chosen.items() if value is not None]
+    return tuple((name, None if (name, value) == ("seed", RANDOM_SEED) else value) for name, value in given)
+
+
+def resolved(chosen: Chosen, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return what was chosen with the tokens of the texts that have a bias."""
+    values = dict(chosen)
+    if "logit_bias" in values:
+        named: list[tuple[int, float]] = []
+        for name, bias in values["logit_bias"]:
+            ids = [name] if isinstance(name, int) else tokenizer.encode(name, bos=False, special=False)
+            named += [(one, bias) for one in ids if one >= 0]
+        values["logit_bias"] = tuple(named)
+    return values
+
+
+def _biases(fields: Fields) -> tuple[tuple[int | str, float], ...] | None:
+    """Return the biases of tokens, each named by its id or by its text: an object, or a list of pairs."""
+    given = fields.any("logit_bias")
+    if given is None:
+        return None
+    pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given if isinstance(given, list) else [None]
+    found = [_bias(pair) for pair in pairs]
+    if len(found) > MOST_BIASES or None in found:
+        wanted = f'at most {MOST_BIASES} tokens with a number or false, as {{"50": -100}} or [[50, -100]]'
+        raise fields.wrong("logit_bias", wanted)
+    return tuple(one for one in found if one is not None)
+
+
+def _bias(pair: Any) -> tuple[int | str, float] | None:
+    """Return a token's id or text, and what is added to its logit; None for what is no such pair."""
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        return None
+    name, bias = pair
+    if bias is False:
+        bias = -FORBIDDEN
+    if type(name) not in (int, str) or type(bias) not in (int, float) or not abs(bias) <= FORBIDDEN:
+        return None
+    is_id = isinstance(name, str) and name.isascii() and name.isdecimal() and len(name) < 12
+    return (int(name) if is_id else name), float(bias)
+
+
+def _breakers(fields: Fields) -> tuple[str, ...] | None:
+    given = fields.items("dry_sequence_breakers", MOST_BREAKERS)
+    if given is None:
+        return None
+    if not all(isinstance(one, str) and len(one) <= MOST_BREAKER_CHARS for one in given):
+        raise fields.wrong("dry_sequence_breakers", f"a list of texts of at most {MOST_BREAKER_CHARS} characters")
+    return tuple(given)

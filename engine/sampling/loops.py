@@ -1,0 +1,101 @@
+"""Tells a reply that repeats itself without end from text that only has repetition in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+SHORTEST = 4
+"""Tokens that must have stood before, for a period to be looked at."""
+FARTHEST = 512
+"""The longest period that is looked at, in tokens."""
+COPIES, MORE_TOKENS = 3, 128
+"""A loop has so many copies and so many tokens more. Lists, tables and code have more copies of a short line than of a
+long one: 5 of 28 tokens, 3 of 32 and of 104 were the most in 6 MB of them."""
+LEAST_POOR_TOKENS = 1024
+"""Tokens of a loop whose unit has few different letters: rules, zeros, blanks and padding are long in sound text."""
+FEW_LETTERS = 3
+FIRST_EMOJI = 0x1F000
+LONGEST = COPIES * FARTHEST + LEAST_POOR_TOKENS
+LEAST_UNGUESSED_TOKENS = 48
+
+
+class LoopWatch:
+    """Follows the tokens of a text, and knows the period with which its end repeats. A constant cost for each token.
+
+    Attributes:
+        period: tokens of the unit that is repeated; 0 for none.
+    """
+
+    def __init__(self) -> None:
+        self.period = 0
+        self._repeated = 0
+        self._tokens: list[int] = []
+        self._places: dict[tuple[int, ...], int] = {}
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the end that have the period, the first copy included."""
+        return self.period + self._repeated if self.period else 0
+
+    @property
+    def unit(self) -> list[int]:
+        """The tokens that are repeated."""
+        return self._tokens[len(self._tokens) - self.period :]
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether the text is in a loop, or will soon turn out to be: nothing should make it come faster."""
+        return self.n_tokens >= max(2 * self.period, LEAST_UNGUESSED_TOKENS)
+
+    def note(self, token: int) -> None:
+        """The text has another token."""
+        tokens = self._tokens
+        tokens.append(token)
+        n = len(tokens)
+        if self.period and tokens[n - 1 - self.period] == token:
+            self._repeated += 1
+        else:
+            self.period = self._repeated = 0
+        if n < SHORTEST:
+            return
+        key = tuple(tokens[-SHORTEST:])
+        place = self._places.get(key)
+        self._places[key] = n
+        if not self.period and place is not None and n - place <= FARTHEST:
+            self.period = n - place
+            # Any text that is longer was a loop already, so that this ends.
+            while self._repeated < LONGEST and self._reaches_back(self._repeated):
+                self._repeated += 1
+
+    def _reaches_back(self, n: int) -> bool:
+        at = len(self._tokens) - 1 - n - self.period
+        return at >= 0 and self._tokens[at] == self._tokens[at + self.period]
+
+
+class LoopGuard:
+    """Says when a reply is to end since it repeats itself.
+
+    Args:
+        piece: the bytes of a token's text.
+    """
+
+    def __init__(self, piece: Callable[[int], bytes]) -> None:
+        self._watch = LoopWatch()
+        self._piece = piece
+        self._judged = 0, False
+        """A period, and whether its unit has few letters."""
+
+    def note(self, token: int) -> int:
+        """The reply has another token; returns how many of its last ones are copies to leave out, 0 for no loop."""
+        watch = self._watch
+        watch.note(token)
+        period, n = watch.period, watch.n_tokens
+        if not period or n < COPIES * period + MORE_TOKENS:
+            return 0
+        if self._judged[0] != period:
+            self._judged = period, self._is_poor(watch.unit)
+        return 0 if self._judged[1] and n < LEAST_POOR_TOKENS else n - period
+
+    def _is_poor(self, unit: list[int]) -> bool:
+        text = b"".join(map(self._piece, unit)).decode("utf-8", "replace")
+        return len({one for one in text if one.isalpha() or ord(one) >= FIRST_EMOJI}) < FEW_LETTERS

@@ -1,0 +1,126 @@
+"""A reply that repeats itself without end is told from text that only has repetition in it."""
+
+import base64
+import json
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from engine.sampling.guessing import Guessing
+from engine.sampling.loops import COPIES, LEAST_POOR_TOKENS, LONGEST, MORE_TOKENS, LoopGuard, LoopWatch
+
+ROOT = Path(__file__).parents[3]
+
+
+def words_of(text: str) -> list[str]:
+    """Cut a text about as vocabularies do: words with the blank before them, figures and marks alone."""
+    found: list[str] = []
+    for char in text:
+        joins = found and char.isalpha() and found[-1][-1:].isalpha() and len(found[-1]) < 8
+        if joins or (found and found[-1] == " " and char != "\n"):
+            found[-1] += char
+        else:
+            found.append(char)
+    return found
+
+
+def first_stop(words: list[str]) -> tuple[int, int] | None:
+    """Return after how many words a reply of them is ended, and how many of the last are left out; None: never."""
+    ids = {word: at for at, word in enumerate(dict.fromkeys(words))}
+    texts = [word.encode() for word in ids]
+    guard = LoopGuard(texts.__getitem__)
+    for n, word in enumerate(words, 1):
+        if copied := guard.note(ids[word]):
+            return n, copied
+    return None
+
+
+def sentence(n: int, seed: int = 1) -> list[str]:
+    random = Random(seed)
+    return ["".join(random.choice("abcdefghij") for _ in range(4)) for _ in range(n)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 30, 200, 500])
+def test_a_loop_is_ended_and_one_copy_of_it_stays(n: int) -> None:
+    before, unit = sentence(50, 2), sentence(n)
+    ended = first_stop(before + unit * (LONGEST // n + 4))
+    assert ended is not None
+    at, copied = ended
+    assert at - len(before) <= COPIES * n + MORE_TOKENS + 1
+    assert (before + unit * 2000)[: at - copied] == before + unit * ((at - copied - len(before)) // n) + unit[
+        : (at - copied - len(before)) % n
+    ]
+    assert at - copied - len(before) <= n + 1, "no more than one copy"
+
+
+def test_a_unit_that_repeats_within_itself_is_one_unit() -> None:
+    unit = [*sentence(6), "and", *sentence(6), "but", "x"]
+    ended = first_stop(unit * 100)
+    assert ended is not None
+    assert ended[0] - ended[1] == len(unit)
+
+
+def test_a_loop_that_ends_in_time_is_none() -> None:
+    assert first_stop((sentence(10) * 15 + sentence(20, 3)) * 2) is None
+
+
+def test_rules_zeros_and_blanks_may_be_long() -> None:
+    for unit in (["-"], ["0", ","], [" "], ["A"], ["|", " ", "-"]):
+        assert first_stop(unit * ((LEAST_POOR_TOKENS - 1) // len(unit))) is None
+        assert first_stop(unit * LEAST_POOR_TOKENS) is not None
+
+
+def test_families_of_emoji_are_words() -> None:
+    family = list("\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466")
+    ended = first_stop(family * 300)
+    assert ended is not None
+    assert ended[0] < 200
+
+
+def test_sound_text_is_never_ended() -> None:
+    random = Random(4)
+    tables = [
+        "\n".join(",".join(str(random.choice([0, 0, 1, "", "yes", "no", 0.5])) for _ in range(8)) for _ in range(300)),
+        "id,name,active\n" + "\n".join(f"{i},user{i},true" for i in range(300)),
+        "".join(f"| {' | '.join(random.choice(['yes', 'no', '-', 'n/a']) for _ in range(7))} |\n" for _ in range(200)),
+        "| --- " * 40 + "|\n" + "|  |  |  |\n" * 30,
+        json.dumps([0] * 300) + json.dumps([None] * 25) + json.dumps([{"x": 0, "y": 0}] * 8, indent=1),
+        json.dumps([{"name": random.choice("abc"), "value": random.randrange(3)} for _ in range(500)]),
+        "\n".join(f"{16 * i:08x}  {'00 ' * 16} |{'.' * 16}|" for i in range(300)),
+        base64.encodebytes(bytes(600)).decode(),
+        "\n".join(" " * (40 - i) + "*" * (2 * i + 1) for i in range(40)) + "\n" + "=" * 300,
+        ("#" * 60 + "\n") * 10,
+    ]
+    sources = [one.read_text(encoding="utf-8") for one in sorted((ROOT / "engine").rglob("*.py"))[:40]]
+    for text in tables + sources:
+        assert first_stop(words_of(text)) is None, text[:60]
+
+
+def test_a_text_made_to_be_dear_costs_as_little_for_each_token() -> None:
+    # Long runs, each broken by another token, so that every place asks for another period.
+    random, n = Random(5), 60_000
+    watch, tokens = LoopWatch(), []
+    while len(tokens) < n:
+        tokens += [0] * random.randrange(1, 600) + [random.randrange(1, 3)] * random.randrange(1, 4)
+    began = time.process_time()
+    for token in tokens:
+        watch.note(token)
+    assert time.process_time() - began < 20 * n * 5e-6
+
+
+def test_nothing_is_guessed_in_a_loop_and_a_quotation_is() -> None:
+    asked = list(range(100, 400))
+    looping, quoting = Guessing(asked), Guessing(asked)
+    for one in (looping, quoting):
+        one.spent([], [], 1.0)
+    said = [7, 8, 9, 10, 11] * 40
+    n_proposed = 0
+    for at, token in enumerate(said):
+        looping.computed(token)
+        n_proposed += bool(at > 60 and looping.propose(3))
+    assert n_proposed == 0
+    for token in asked[:200]:
+        quoting.computed(token)
+    assert quoting.propose(1) == [asked[200]]
