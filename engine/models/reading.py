@@ -269,6 +269,11 @@ def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) ->
     return read.positive(name, default) if read.number(name, default) else 1.0
 
 
+def number_or_none(read: Hyperparameters, name: str) -> float | None:
+    """Read a number above 0; a file's 0 stands for none."""
+    return read.positive(name) if read.number(name, 0.0) else None
+
+
 def sliding_layers(read: Hyperparameters, period: int) -> list[bool]:
     """Which layers slide: as a list says, or all but each ``period``-th, the last of its period.
 
