@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import GGUFError, UnsupportedArchitectureError, shown
 from engine.gguf.hyperparameters import Hyperparameters, kind_of
-from engine.models.not_yet import NOT_YET
+from engine.models.not_yet import KINDS, NOT_YET
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
@@ -123,7 +123,7 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
     """Read and check every hyperparameter of a file, as its architecture does.
 
     Raises:
-        UnsupportedArchitectureError: a sound file of an architecture that is not in ``ARCHITECTURES``.
+        UnsupportedArchitectureError: a sound file that is no model, or whose architecture is not in ``ARCHITECTURES``.
         GGUFError: a key is missing, has the wrong type, or contradicts another or the engine's bounds.
     """
     name = _architecture(gguf.metadata, gguf.shown_name)
@@ -145,7 +145,9 @@ def why_refused(name: str) -> str:
 
 
 def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
-    value = metadata.get("general.architecture")
+    value, kind = metadata.get("general.architecture"), metadata.get("general.type")
+    if isinstance(kind, str) and kind in KINDS:  # these need not say of which architecture they are
+        raise UnsupportedArchitectureError(f"{file_name}: general.type is '{kind}': this is {KINDS[kind]}")
     if value is None:
         raise GGUFError(f"{file_name}: general.architecture is missing")
     if not isinstance(value, str):

@@ -23,7 +23,7 @@ NORM = "post_attention_norm"
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the halves of what it turns, a part of each head; the first layers have no experts."""
-    first, has_norms = reading.leading_dense(read), "blk.0.attn_q_norm.weight" in read.tensors
+    first, has_norms = reading.leading_dense(read), any(f"blk.0.attn_{x}_norm.weight" in read.tensors for x in "qk")
     router = reading.keyed_router(read)
     if not read.integer("expert_gating_func", 0, len(SCORES), default=0):
         router = replace(router, score="sigmoid")
@@ -32,8 +32,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
         mixer = replace(attention, head_norms=has_norms)
         if number < first:
             return Layer(mixer, dense)
-        width, n_shared = reading.expert_width(read, dense), read.integer("expert_shared_count", 0, reading.MAX_USED)
-        shared = Dense(width * n_shared) if n_shared else None
+        width = reading.expert_width(read, dense)
+        shared = Dense(width * read.integer("expert_shared_count", 1, reading.MAX_USED))
         return Layer(mixer, replace(reading.experts(read, width, router), shared=shared))
 
     return reading.decoder_config(read, layer, neighbours=False, has_experts=True, has_predictors=True)

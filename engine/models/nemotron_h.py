@@ -1,4 +1,4 @@
-"""The nemotron_h and nemotron_h_moe architectures (Nemotron H, Nano 2, 3): a layer is a mixer or a feed-forward alone."""
+"""The nemotron_h and nemotron_h_moe architectures (Nemotron H, Nano 2, 3): a layer is a mixer or a feed-forward."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NORM = "attn_norm"
 def _read(read: Hyperparameters) -> ModelConfig:
     """A layer with a width of feed-forward is that, one with key heads attends without rope, others are recurrent."""
     mamba2 = recurrent.mamba2_of(read)
-    has_experts = read.integer("expert_count", 0, reading.MAX_EXPERTS, default=0) > 0
+    has_experts = any("_exps." in name for name in read.tensors)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         if feed_forward.hidden_dim:

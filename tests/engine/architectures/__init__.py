@@ -5,7 +5,7 @@ from typing import Any
 
 
 def load(architecture: str) -> Any:
-    """The row or module of an architecture: ``tiny(**arguments)`` describes a file, ``logits(twin, ids)`` computes it."""
+    """An architecture's row or module: ``tiny(**arguments)`` describes a file, ``logits(twin, ids)`` computes it."""
     rows = import_module("tests.engine.architectures.rows").ROWS
     if architecture in rows:
         return rows[architecture]
