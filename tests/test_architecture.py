@@ -165,12 +165,12 @@ def test_registered_names_lead_to_what_they_name() -> None:
         assert f"def {attribute}(op, thread, n_threads)" in source
 
 
-def test_the_manual_names_every_type_and_architecture_and_the_readme_leads_there() -> None:
+def test_the_manual_names_all_types_and_architectures_and_the_readme_leads_there() -> None:
     page = "app/manual/formats.txt"
     assert page in (ROOT / "README.md").read_text(encoding="utf-8")
     text = (ROOT / page).read_text(encoding="utf-8")
     assert [name for name in QUANTS if not re.search(rf"\b{name}\b", text)] == []
-    assert [name for name in ARCHITECTURES if text.count(f"`{name}`") != 1] == []
+    assert [name for name in [*ARCHITECTURES, *NOT_YET] if text.count(f"`{name}`") != 1] == []
 
 
 def test_the_pages_name_files_that_exist_in_lines_that_can_be_read() -> None:

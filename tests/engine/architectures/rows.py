@@ -272,7 +272,7 @@ TURNED = {"has_turned_norms": True}
 LEARNED = decoder(neighbours=None, norm=layer_norm, feed_forward=ungated(gelu), begin=learned)
 OF_LEARNED = (layer_norms, fused, UNGATED, BIASES, positions)
 LLAMA = decoder(neighbours=True)
-_SECTIONS = {"rope.dimension_sections": np.array([4, 2, 2, 0], "<i4")}
+_SECTIONS = {"rope.dimension_sections": np.array([3, 3, 2, 0], "<i4")}
 _ROWS = [
     Row("qwen2vl", decoder(neighbours=False), {"biases": True}, _SECTIONS),
     Row(
