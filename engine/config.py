@@ -99,6 +99,9 @@ class Attention:
         value_norms: every head of values is normalised, without a weight; where the file has no values, they are the
             keys before anything was done to them.
         gated: behind each head of queries stands a gate: the head's result is multiplied by its sigmoid.
+        gated_apart: the same, with gates that are a projection of their own.
+        bound: queries, keys and values are cut at plus and minus this number; None for none.
+        alibi: scores fall with the distance of positions, the first head's by 2 ** -(alibi / heads) for each; 0 for no.
         kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
         latent: where one head of keys serves all and is the values, too; None where heads have keys of their own.
     """
@@ -119,6 +122,9 @@ class Attention:
     sinks: bool = False
     value_norms: bool = False
     gated: bool = False
+    gated_apart: bool = False
+    bound: float | None = None
+    alibi: float = 0.0
     kv_of: int | None = None
     latent: Latent | None = None
 
@@ -146,6 +152,16 @@ class Attention:
     def out_dim(self) -> int:
         """Width of all heads' results together."""
         return self.n_heads * self.value_dim
+
+    @property
+    def slopes(self) -> tuple[float, ...]:
+        """What each head's scores lose for every position of distance (ALiBi, arXiv:2108.12409).
+
+        Heads beyond a power of two have the slopes that lie between those of twice as many.
+        """
+        n = 1 << (self.n_heads.bit_length() - 1)
+        first = [2.0 ** (-self.alibi * (i + 1) / n) for i in range(n)]
+        return (*first, *(2.0 ** (-self.alibi * (i + 0.5) / n) for i in range(self.n_heads - n)))
 
 
 @dataclass(frozen=True)
@@ -335,7 +351,8 @@ class Experts:
         n_experts: how many there are, at least 2.
         n_used: how many a token passes.
         hidden_dim: width of one.
-        gate: as of ``Dense``; experts have a gate.
+        gate: as of ``Dense``.
+        has_no_gate: as of ``Dense``.
         shared: a feed-forward that every token passes beside them; None for none.
         shared_is_gated: what it adds is multiplied by the sigmoid of a product with one row of weights.
         norms_apart: the shared feed-forward and the experts read the residual stream through a norm each and what each
@@ -347,6 +364,7 @@ class Experts:
     hidden_dim: int
     router: Router = Router()
     gate: str = "silu"
+    has_no_gate: bool = False
     shared: Dense | None = None
     shared_is_gated: bool = False
     norms_apart: bool = False
@@ -374,6 +392,7 @@ class Layer:
         norm_before: each branch reads a normed residual stream.
         norm_behind: what each branch adds is normed.
         side_by_side: both branches read the residual stream as it was before either was added, through one norm.
+        own_norms: branches side by side read it through a norm each.
     """
 
     mixer: Mixer | None
@@ -381,6 +400,7 @@ class Layer:
     norm_before: bool = True
     norm_behind: bool = False
     side_by_side: bool = False
+    own_norms: bool = False
     beside: Recurrent | None = None
 
     @property
@@ -414,6 +434,10 @@ class ModelConfig:
         logit_scale: what logits are multiplied by, before their cap.
         logit_soft_cap: logits x become logit_soft_cap * tanh(x / logit_soft_cap); None for no cap.
         layer_norm: norms of the residual stream take the mean off (LayerNorm) and may have a bias.
+        bare_norms: they have no weights either.
+        norm_behind_eps: of norms behind branches; 0 for ``norm_eps``.
+        learned_positions: rows of a table that is added to what tokens begin with, one for each position; 0 for none.
+        embedding_norm: what tokens begin with is normed; by weights where the file has them.
         per_layer_width: of what each layer adds of the token by itself; 0 where they do not.
         ignored_blocks: blocks of tensors behind those of the layers, which nothing reads: they predict further tokens.
     """
@@ -429,6 +453,10 @@ class ModelConfig:
     logit_scale: float = 1.0
     logit_soft_cap: float | None = None
     layer_norm: bool = False
+    bare_norms: bool = False
+    norm_behind_eps: float = 0.0
+    learned_positions: int = 0
+    embedding_norm: bool = False
     per_layer_width: int = 0
     ignored_blocks: int = 0
 

@@ -31,7 +31,13 @@ _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
 
 @record
 class KnownModel:
-    """One model and the repository that holds it; of a mixture of experts a token reads ``active`` parameters."""
+    """One model and the repository that holds it.
+
+    Attributes:
+        active: parameters that a token reads of a mixture of experts; 0 for all.
+        on_disk: parameters that take no memory, since a token reads a row of them.
+        is_checked: whether the repository's name was compared with the hub.
+    """
 
     name: str
     repository: str
@@ -40,12 +46,19 @@ class KnownModel:
     architecture: str
     good_at: str
     active: float = 0.0
+    on_disk: float = 0.0
+    is_checked: bool = True
+
+    @property
+    def in_memory(self) -> float:
+        """Parameters that are brought into memory."""
+        return self.parameters - self.on_disk
 
     def needs(self, quantization: str, kv: str = "f16") -> ModelNeeds:
         """Estimate what the model needs in a type: memory for all of it, and speed by what a token reads."""
         from app.library.advice import needs_of_size
 
-        needs = needs_of_size(self.parameters, quantization, kv)
+        needs = needs_of_size(self.in_memory, quantization, kv)
         if not self.active:
             return needs
         share = self.active / self.parameters
@@ -73,7 +86,7 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
 
     fitting = []
     for model in known_models():
-        chosen = advice.best_type(model.parameters, memory, rates)
+        chosen = advice.best_type(model.in_memory, memory, rates)
         if chosen is not None:
             decode_tps = fit(model.needs(chosen), memory, rates, advice.CHAT_CONTEXT).decode_tps
             if decode_tps is not None:
@@ -90,7 +103,7 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
     best = best_known(lister.memory, lister.rates)
     rows = []
     for model in sorted(known_models(), key=lambda one: (one is not best, one.parameters)):
-        chosen = advice.best_type(model.parameters, lister.memory, lister.rates)
+        chosen = advice.best_type(model.in_memory, lister.memory, lister.rates)
         if chosen is None or _plain(model.name) in have:
             continue
         needs = model.needs(chosen, lister.kv_type)
@@ -99,16 +112,16 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
                 path=Path(),
                 title=model.name,
                 place=ADVISED if model is best else "download",
-                size_bytes=needs.weights_bytes,
+                size_bytes=int(needs.weights_bytes * model.parameters / model.in_memory),
                 architecture=model.architecture,
                 parameters=int(model.parameters),
                 quantization=chosen,
                 licence=model.licence,
                 outlook=lister.outlook_of(needs),
                 repository=model.repository,  # without the type: not every repository has it
-                listed_on=checked_on(),
+                listed_on=checked_on() + ("" if model.is_checked else ", its name not looked up"),
                 good_at=model.good_at,
-                better=_better(advice.better_quality(model.parameters, lister.memory, lister.rates), chosen),
+                better=_better(advice.better_quality(model.in_memory, lister.memory, lister.rates), chosen),
             )
         )
     return rows

@@ -101,7 +101,7 @@ class KVCache:
     ) -> None:
         self.kv_type, self.layout_version, self.may_overrun = kv_type, LAYOUT_VERSION, True
         self.fixed_bytes = self.state_bytes = 0
-        self.max_seq_len = _whole(max_seq_len)
+        self.max_seq_len, self._is_placed = _whole(max_seq_len), bool(config.learned_positions)
         self.n_bytes = kv_needs(config, kv_type).bytes_for(self.max_seq_len)
         self._memory = Memory(self.n_bytes, fills_slowly=True)
         self.layers: dict[int, LayerCache] = {}
@@ -179,7 +179,12 @@ class KVCache:
         return there
 
     def can_shift(self, n_keep: int, n_drop: int, length: int) -> bool:
-        """Whether the rings hold what the last position sees once the others have moved down."""
+        """Whether the rings hold what the last position sees once the others have moved down.
+
+        Where positions have vectors of their own, keys and values know theirs for good.
+        """
+        if self._is_placed:
+            return False
         for window, n_slots in self._reach.rings:
             seen = max(0, length - n_drop - window + 1)
             if seen < n_keep and self._reach.first(n_slots) > seen:

@@ -37,6 +37,8 @@ KERNELS: dict[str, str] = {
     "join experts": "engine.kernels.expert_columns:join_experts",
     "scale": "engine.kernels.scale:scale",
     "soft cap": "engine.kernels.scale:soft_cap",
+    "clamp": "engine.kernels.scale:clamp",
+    "add positions": "engine.kernels.embed:add_positions",
     "probe": "engine.kernels.probe:read_all",
     "count steps": "engine.kernels.probe:count_steps",
     "reset claims": "engine.kernels.share:reset_claims",

@@ -100,6 +100,17 @@ def cap_scores(scores, n, cap):
 
 
 @inner
+def slant_scores(scores, n, slope, distance):
+    """Add slope times how far each of n positions lies from the query (ALiBi, Press et al. 2021, arXiv:2108.12409).
+
+    Args:
+        distance: of the first position, negative or 0.
+    """
+    for i in range(n):
+        store_f32(scores + 4 * i, load_f32(scores + 4 * i) + slope * (distance + i))
+
+
+@inner
 def softmax_chunk(scores, n, hidden, partial):
     """Softmax weights exp(score - maximum) of n scores; leaves maximum and sum in the partial result's header.
 
@@ -181,13 +192,14 @@ def ask_lines(at, n_bytes):
 
 
 @inner
-def attend_chunk(cache, asks, op, group, q, kv_head, seen, end, scores, partial, partial_step):
+def attend_chunk(cache, asks, op, group, q, kv_head, pos, seen, end, scores, partial, partial_step):
     """Attend to positions seen <= p < end, which lie in one chunk, with all queries of one KV head.
 
     Args:
         cache: (load_k, scale_k, load_v, item_bytes, block).
         asks: to ask memory for the values while the keys are read, and for the keys ahead.
         q: address of the group's first query.
+        pos: position of the queries.
         partial: where the first head's partial result goes; the others' lie ``partial_step`` bytes apart.
     """
     load_k, scale_k, load_v, item_bytes, block = cache
@@ -214,10 +226,12 @@ def attend_chunk(cache, asks, op, group, q, kv_head, seen, end, scores, partial,
                 load_k, scale_k, item_bytes, block, head_dim, q + 4 * h * head_dim, tile, tile_scales, factor,
                 at + 4 * CHUNK * h,
             )  # fmt: skip
-    cap = load_f64(op + F.soft_cap)
+    cap, slopes = load_f64(op + F.soft_cap), load_i64(op + F.slopes)
     for h in range(group):
         if cap != 0.0:
             cap_scores(scores + 4 * CHUNK * h, n, cap)
+        if slopes != 0:
+            slant_scores(scores + 4 * CHUNK * h, n, load_f32(slopes + 4 * (kv_head * group + h)), start - pos)
         softmax_chunk(scores + 4 * CHUNK * h, n, seen - start, partial + h * partial_step)
     whole = head_dim - head_dim % 16
     values, v_scales = values + slot * head_dim * item_bytes, v_scales + slot * scale_row
@@ -289,7 +303,7 @@ def attend_parts(cache, op, thread, n_threads):
         q = load_i64(op + F.x) + 4 * head * head_dim
         start = max(seen, (first_chunk + chunk) * CHUNK)
         end = min((first_chunk + chunk + 1) * CHUNK, pos + 1)
-        attend_chunk(cache, True, op, group, q, kv_head, start, end, scores, partial, max_chunks * part_bytes)
+        attend_chunk(cache, True, op, group, q, kv_head, pos, start, end, scores, partial, max_chunks * part_bytes)
 
 
 @inner
@@ -313,7 +327,7 @@ def attend_tokens(cache, op, thread, n_threads):
         first_chunk, n_chunks = seen // CHUNK, (pos + CHUNK) // CHUNK - seen // CHUNK
         for chunk in range(n_chunks):
             attend_chunk(
-                cache, False, op, group, load_i64(op + F.x) + 4 * first, kv_head,
+                cache, False, op, group, load_i64(op + F.x) + 4 * first, kv_head, pos,
                 max(seen, (first_chunk + chunk) * CHUNK),
                 min((first_chunk + chunk + 1) * CHUNK, pos + 1), scores, partial + chunk * part_bytes,
                 max_chunks * part_bytes,

@@ -1,10 +1,10 @@
-"""Rows of the token embedding, dequantised by the type's own function."""
+"""Rows of the token embedding, dequantised by the type's own function, and rows of learned positions."""
 
-from engine.jit import inner
+from engine.jit import inner, kernel
+from engine.kernels.records import ADD_POSITIONS, STEP
 from engine.kernels.records import EMBED as F
-from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.simd import load_i32, load_i64
+from engine.simd import fadd, load_f32x8, load_i32, load_i64, store_f32x8
 
 
 @inner
@@ -22,3 +22,22 @@ def embed_rows(dequantize, block_size, block_bytes, op, thread, n_threads):
         row = weights + load_i32(tokens + 4 * t) * row_bytes
         for b in range(n_blocks):
             dequantize(row + b * block_bytes, out + 4 * (t * dim + b * block_size))
+
+
+@kernel
+def add_positions(op, thread, n_threads):
+    """x += the row of each token's position; tokens are dealt as ``embed_rows`` deals them, so no barrier lies between.
+
+    A position that the table does not have reads the last row: nothing beyond it is touched.
+    """
+    step, dim = load_i64(op + ADD_POSITIONS.step), load_i64(op + ADD_POSITIONS.dim)
+    x, table, n_rows = (
+        load_i64(op + ADD_POSITIONS.x),
+        load_i64(op + ADD_POSITIONS.table),
+        load_i64(op + ADD_POSITIONS.n_rows),
+    )
+    first, last = share(load_i64(step + STEP.n_tokens), 1, thread, n_threads)
+    for t in range(first, last):
+        row = table + 4 * dim * min(load_i64(step + STEP.start_pos) + t, n_rows - 1)
+        for at in range(0, 4 * dim, 32):
+            store_f32x8(x + 4 * t * dim + at, fadd(load_f32x8(x + 4 * t * dim + at), load_f32x8(row + at)))

@@ -152,7 +152,8 @@ class Cache(NamedTuple):
 
     ``window`` is how many positions a query sees, or 0 for all; ``soft_cap`` caps scores, or is 0.0 (all bits zero).
     Position p lies in slot ``p % n_slots``: all of the context, or a ring of whole chunks of attention. ``sinks`` is 0
-    or holds one more score for each head, f32.
+    or holds one more score for each head, f32. ``slopes`` is 0 or holds what each head's scores lose for every
+    position of distance, f32.
     """
 
     step: int = 0
@@ -178,6 +179,7 @@ class Cache(NamedTuple):
     soft_cap: int = 160
     n_slots: int = 168
     sinks: int = 176
+    slopes: int = 184
 
 
 class Choose(NamedTuple):
@@ -438,7 +440,7 @@ class Add(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """x[(token), n] *= factor, in place; or, as a soft cap, x = factor * tanh(x / factor).
+    """x[(token), n] *= factor, in place; as a soft cap, x = factor * tanh(x / factor); as a clamp, x within +-factor.
 
     ``by`` is 0 or the address of a float32 that a factor is multiplied by.
     """
@@ -462,6 +464,16 @@ class Copy(NamedTuple):
     out_step: int = 48
     n: int = 56
     n_heads: int = 64
+
+
+class AddPositions(NamedTuple):
+    """x[(token), dim] += the row of its position in a table of ``n_rows``; those behind the last have the last."""
+
+    step: int = 0
+    x: int = 8
+    dim: int = 16
+    table: int = 24
+    n_rows: int = 32
 
 
 class TakeColumn(NamedTuple):
@@ -490,4 +502,4 @@ ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(
 CLAIMS, ADD, SCALE, XIELU, COPY = Claims(), Add(), Scale(), Xielu(), Copy()
 CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Ask(), Spread(), Join()
 CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), Scan(), Rates(), GatedNorm(), Split()
-STREAM = Stream()
+STREAM, ADD_POSITIONS = Stream(), AddPositions()

@@ -1,4 +1,4 @@
-"""A vector times a number, and a vector held within bounds by tanh."""
+"""A vector times a number, and a vector held within bounds, by tanh or cut."""
 
 import math
 
@@ -10,6 +10,8 @@ from engine.kernels.share import share
 from engine.simd import (
     fadd,
     fdiv,
+    fmax,
+    fmin,
     fmul,
     fsub,
     load_f32,
@@ -54,3 +56,13 @@ def soft_cap(op, thread, n_threads):
             store_f32x8(row + 4 * i, capped(load_f32x8(row + 4 * i), cap))
         for i in range(whole, last):
             store_f32(row + 4 * i, cap * math.tanh(load_f32(row + 4 * i) / cap))
+
+
+@kernel
+def clamp(op, thread, n_threads):
+    """x = max(-bound, min(x, bound)) of n elements, a multiple of 8."""
+    x, n, bound = load_i64(op + F.x), load_i64(op + F.n), load_f64(op + F.factor)
+    low, high = splat_f32x8(-bound), splat_f32x8(bound)
+    first, last = share(n * load_i64(load_i64(op + F.step) + STEP.n_tokens), 256, thread, n_threads)
+    for i in range(first, last, 8):
+        store_f32x8(x + 4 * i, fmax(low, fmin(high, load_f32x8(x + 4 * i))))

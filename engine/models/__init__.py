@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import GGUFError, UnsupportedArchitectureError, shown
 from engine.gguf.hyperparameters import Hyperparameters, kind_of
-from engine.models.not_yet import NOT_YET
+from engine.models.not_yet import KINDS, NOT_YET
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
@@ -65,6 +65,40 @@ ARCHITECTURES: dict[str, str] = {
     "granitehybrid": "engine.models.granitehybrid",
     "falcon-h1": "engine.models.falcon_h1",
     "nemotron_h": "engine.models.nemotron_h",
+    "nemotron_h_moe": "engine.models.nemotron_h",
+    "qwen2vl": "engine.models.qwen2",
+    "qwen3vl": "engine.models.qwen3",
+    "qwen3vlmoe": "engine.models.qwen3moe",
+    "hunyuan_vl": "engine.models.hunyuan_dense",
+    "muse-glimmer": "engine.models.muse_glimmer",
+    "gemma": "engine.models.gemma",
+    "exaone": "engine.models.exaone",
+    "glm4moe": "engine.models.glm4moe",
+    "deepseek": "engine.models.deepseek",
+    "bailingmoe": "engine.models.deepseek",
+    "hunyuan-moe": "engine.models.hunyuan_moe",
+    "mellum": "engine.models.mellum",
+    "olmo": "engine.models.olmo",
+    "falcon": "engine.models.falcon",
+    "gpt2": "engine.models.gpt2",
+    "starcoder": "engine.models.gpt2",
+    "gptneox": "engine.models.gptneox",
+    "mpt": "engine.models.mpt",
+    "bloom": "engine.models.bloom",
+    "qwen": "engine.models.qwen",
+    "chatglm": "engine.models.chatglm",
+    "baichuan": "engine.models.baichuan",
+    "xverse": "engine.models.internlm2",
+    "orion": "engine.models.stablelm",
+    "codeshell": "engine.models.starcoder2",
+    "refact": "engine.models.refact",
+    "openelm": "engine.models.qwen3",
+    "plamo": "engine.models.plamo",
+    "pangu-embedded": "engine.models.exaone",
+    "maincoder": "engine.models.maincoder",
+    "jais": "engine.models.jais",
+    "jais2": "engine.models.nemotron",
+    "dbrx": "engine.models.dbrx",
 }
 
 
@@ -89,7 +123,7 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
     """Read and check every hyperparameter of a file, as its architecture does.
 
     Raises:
-        UnsupportedArchitectureError: a sound file of an architecture that is not in ``ARCHITECTURES``.
+        UnsupportedArchitectureError: a sound file that is no model, or whose architecture is not in ``ARCHITECTURES``.
         GGUFError: a key is missing, has the wrong type, or contradicts another or the engine's bounds.
     """
     name = _architecture(gguf.metadata, gguf.shown_name)
@@ -111,7 +145,9 @@ def why_refused(name: str) -> str:
 
 
 def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
-    value = metadata.get("general.architecture")
+    value, kind = metadata.get("general.architecture"), metadata.get("general.type")
+    if isinstance(kind, str) and kind in KINDS:  # these need not say of which architecture they are
+        raise UnsupportedArchitectureError(f"{file_name}: general.type is '{kind}': this is {KINDS[kind]}")
     if value is None:
         raise GGUFError(f"{file_name}: general.architecture is missing")
     if not isinstance(value, str):

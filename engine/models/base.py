@@ -35,9 +35,12 @@ class Architecture:
 
 def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
     """Embedding, last norm, and the head; without ``output.weight`` the embedding serves as head too."""
+    norm = {} if config.bare_norms else {f"{norm_name}.weight": TensorSpec((config.dim,))}
+    positions = {"position_embd.weight": TensorSpec((config.learned_positions, config.dim), read_share=0.0)}
     return {
         "token_embd.weight": TensorSpec((config.vocab_size, config.dim), is_table=True),
-        f"{norm_name}.weight": TensorSpec((config.dim,)),
+        **norm,
+        **(positions if config.learned_positions else {}),
         "output.weight": TensorSpec((config.vocab_size, config.dim), required=False, replaces="token_embd.weight"),
     }
 
@@ -47,9 +50,9 @@ def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict
     tensors = outer_tensors(config, norm_name)
     for number, layer in enumerate(config.layers):
         block = f"blk.{number}."
-        if layer.norm_before:
+        if layer.norm_before and not config.bare_norms:
             names = ["attn"] if layer.mixers else []
-            names += ["ffn"] if layer.feed_forward is not None and not layer.side_by_side else []
+            names += ["ffn"] if layer.feed_forward is not None and (not layer.side_by_side or layer.own_norms) else []
             tensors |= {block + f"{name}_norm.weight": TensorSpec((config.dim,)) for name in names}
         if layer.norm_behind:
             tensors |= {block + name: TensorSpec((config.dim,)) for name in decoder.NORMS_BEHIND}
@@ -82,6 +85,8 @@ def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, T
         heads = zip("qk", (attention.n_heads, attention.n_kv_heads), strict=True)
         shapes = {x: (n, attention.key_dim) for x, n in heads}
         tensors |= {block + f"attn_{x}_norm.weight": TensorSpec(n, is_vectors=True) for x, n in shapes.items()}
+    if attention.gated_apart:
+        tensors[block + "attn_gate.weight"] = TensorSpec((attention.out_dim, dim))
     if attention.norm_within:
         tensors[block + "attn_sub_norm.weight"] = TensorSpec((attention.out_dim,))
     if attention.sinks:
@@ -115,11 +120,16 @@ def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSp
     """Router and experts of one layer: each kind of matrix of all experts is one tensor, gate and up may be one."""
     n, hidden, share = experts.n_experts, experts.hidden_dim, experts.read_share
     gate, up, both = (f"{block}ffn_{name}_exps.weight" for name in ("gate", "up", "gate_up"))
-    tensors = {
-        block + "ffn_gate_inp.weight": TensorSpec((n, dim)),
+    inner = {
         gate: TensorSpec((n, hidden, dim), read_share=share, instead_of=both),
         up: TensorSpec((n, hidden, dim), read_share=share, instead_of=both),
         both: TensorSpec((n, 2 * hidden, dim), read_share=share, instead_of=gate),
+    }
+    if experts.has_no_gate:
+        inner = {up: TensorSpec((n, hidden, dim), read_share=share)}
+    tensors = {
+        block + "ffn_gate_inp.weight": TensorSpec((n, dim)),
+        **inner,
         block + "ffn_down_exps.weight": TensorSpec((n, dim, hidden), read_share=share),
     }
     if experts.shared is not None:
@@ -209,11 +219,15 @@ def scales(block: str, *names: str, n: int = 1) -> dict[str, TensorSpec]:
     return {f"{block}{name}.{kind}": spec for name in names for kind, spec in specs.items()}
 
 
-def norm_biases(config: ModelConfig) -> dict[str, TensorSpec]:
+def norm_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorSpec]:
     """Biases of the norms of the residual stream."""
     names = ["attn_norm", "ffn_norm"]
-    inner = [f"blk.{n}.{name}" for n, layer in enumerate(config.layers) for name in names[: 2 - layer.side_by_side]]
-    return {f"{name}.bias": TensorSpec((config.dim,)) for name in ["output_norm", *inner]}
+    inner = [
+        f"blk.{n}.{name}"
+        for n, layer in enumerate(config.layers)
+        for name in names[: 1 if layer.side_by_side and not layer.own_norms else 2]
+    ]
+    return {f"{name}.bias": TensorSpec((config.dim,), required) for name in ["output_norm", *inner]}
 
 
 def rope_factors(config: ModelConfig) -> dict[str, TensorSpec]:

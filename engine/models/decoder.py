@@ -13,6 +13,8 @@ from enum import Enum
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from engine.config import Attention, Experts
 from engine.models import experts, latent, recurrent
 from engine.plan.buffers import Activations, Buffers
@@ -131,22 +133,28 @@ class Decoder:
         return self.config.norm_eps / self.config.residual_scale**2
 
 
-def all_layers(d: Decoder, ffn_norm: str = "ffn_norm") -> None:
-    """Token ids to residual stream; see ``each_layer`` for the argument."""
+def all_layers(d: Decoder, ffn_norm: str = "ffn_norm", mixer_norm: str = "attn_norm") -> None:
+    """Token ids to residual stream; see ``each_layer`` for the arguments."""
     embedding(d)
-    each_layer(d, ffn_norm)
+    each_layer(d, ffn_norm, mixer_norm)
 
 
-def each_layer(d: Decoder, ffn_norm: str = "ffn_norm", behind: Callable[[int], None] | None = None) -> None:
+def each_layer(
+    d: Decoder,
+    ffn_norm: str = "ffn_norm",
+    mixer_norm: str = "attn_norm",
+    behind: Callable[[int], None] | None = None,
+) -> None:
     """The layers of this part, in order.
 
     Args:
-        ffn_norm: name of the norm that the feed-forward reads through.
+        ffn_norm, mixer_norm: names of the norms that the feed-forward and the mixer read through.
         behind: writes what ends a layer, by its number.
     """
     for number, layer in d.layers:
+        beside = norm(d, number, ffn_norm, "normed beside") if layer.own_norms and d.asks(number) else None
         if d.mixes(number):
-            x = norm(d, number, "attn_norm") if layer.norm_before else d.x
+            x = norm(d, number, mixer_norm) if layer.norm_before else d.x
             for mixer in layer.mixers:
                 mixed = mix(d, number, mixer, x)
                 if mixed is None:
@@ -158,7 +166,7 @@ def each_layer(d: Decoder, ffn_norm: str = "ffn_norm", behind: Callable[[int], N
             continue
         if not layer.side_by_side:  # else x is still what attention has read
             x = norm(d, number, ffn_norm) if layer.norm_before else d.x
-        residual(d, feed_forward(d, number, layer.feed_forward, x), _norm_behind(d, number, 1))
+        residual(d, feed_forward(d, number, layer.feed_forward, beside or x), _norm_behind(d, number, 1))
         if behind is not None:
             behind(number)
 
@@ -176,12 +184,29 @@ def embedding(d: Decoder) -> None:
     if d.part is Part.LAST:
         d.plan.take_column(d.buffers.vector("x", d.config.dim), d.x)
     else:
-        look_up(d, d.x)
+        _begin(d)
     for rope in d.config.ropes:
         d.plan.angles(d.rotations[rope], d.angles(rope))
         if rope.query_growth:
             d.plan.angles(d.rotations[rope], d.query_angles(rope), rope.query_growth, rope.original_context)
     d.plan.barrier()
+
+
+def _begin(d: Decoder) -> None:
+    """The residual stream of the step's tokens, with what some models do to their embeddings."""
+    out = d.buffers.vector("embedded", d.config.dim) if d.config.embedding_norm else d.x
+    look_up(d, out)
+    if d.config.learned_positions:
+        d.plan.add_positions(_floats(d, "position_embd.weight"), d.config.learned_positions, out)
+    if d.config.embedding_norm:
+        d.plan.barrier()
+        _normed(d, out, "token_embd_norm", d.x)
+
+
+def _floats(d: Decoder, name: str) -> int:
+    """Address of a tensor's elements as float32: where they lie, or a copy of those of another type."""
+    tensor = d.weights[name]
+    return tensor.address if tensor.quant == "F32" else d.buffers.constant(name, d.weights.float32(name))
 
 
 def look_up(d: Decoder, out: Activations) -> None:
@@ -191,23 +216,24 @@ def look_up(d: Decoder, out: Activations) -> None:
         d.plan.scale(out, d.config.embedding_scale / d.config.residual_scale)
 
 
-def norm(d: Decoder, layer: int, name: str) -> Activations:
+def norm(d: Decoder, layer: int, name: str, place: str = "normed") -> Activations:
     """The residual stream, normed for a branch to read."""
-    normed = d.buffers.vector("normed", d.config.dim)
+    normed = d.buffers.vector(place, d.config.dim)
     d.plan.phase = "norms"
     _normed(d, d.x, f"blk.{layer}.{name}", normed)
     return normed
 
 
 def _normed(d: Decoder, x: Activations, name: str, out: Activations) -> None:
-    weight, bias = d.weights.get(name + ".weight") or d.weights[name], d.weights.get(name + ".bias")
+    weight, bias = d.weights.get(name + ".weight"), d.weights.get(name + ".bias")
+    ones = 0 if weight else d.buffers.constant(f"ones {x.n}", np.ones(x.n, np.float32))
     norm = d.plan.layernorm if d.config.layer_norm else d.plan.rmsnorm
-    norm(x, weight=weight, bias=bias, out=out, eps=d.stream_eps)
+    norm(x, weight=weight or ones, bias=bias, out=out, eps=d.stream_eps)
 
 
 def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> None:
     """x += branch, normed first if there is a norm behind it; the branch means nothing afterwards."""
-    d.plan.add(d.x, branch, behind, d.config.norm_eps)
+    d.plan.add(d.x, branch, behind, d.config.norm_behind_eps or d.config.norm_eps)
     d.plan.barrier()
 
 
@@ -240,6 +266,9 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
         for letter, weight, out, bias in zip("qkv", weights, (q, k, v), biases, strict=True)
         if weight and wanted[letter]
     ]
+    gate = d.buffers.vector("q gate", attention.q_dim) if attention.gated or attention.gated_apart else None
+    if gate is not None and attention.gated_apart and wanted["q"]:
+        products.append((d.weight(layer, "attn_gate.weight"), gate, None))
     plan.quantize(x, *(weight for weight, _, _ in products))
     plan.barrier()
     plan.phase = "qkv"
@@ -248,10 +277,13 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     plan.barrier()
     _scaled(d, products)
     plan.phase = "attention"
+    if attention.bound is not None:
+        for _, out, _ in products:
+            plan.clamp(out, attention.bound)
+        plan.barrier()
     if wanted["v"] and attention.value_norms:  # the threads have the same heads in all rows up to the store: no barrier
         plan.unit_heads(v if weights[2] else k, attention.value_dim, v, d.config.norm_eps)
-    gate = d.buffers.vector("q gate", attention.q_dim) if attention.gated else None
-    if gate is not None:  # the threads have the same heads when they norm and turn them: no barrier
+    if attention.gated and gate is not None:  # the threads have the same heads when they norm and turn them: no barrier
         both, q = q, d.buffers.vector("q", attention.q_dim)
         if wanted["q"]:
             plan.split_heads(both, attention.key_dim, q, gate)

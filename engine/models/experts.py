@@ -48,10 +48,10 @@ def routed_feed_forward(
     plan.barrier()
     if (scales := d.optional(layer, "ffn_gate_exps.scale")) is not None:
         rows.scale_gate(scales)
-    rows.activate()
-    rows.quantize(rows.gate, down)
+    hidden = rows.activate()
+    rows.quantize(hidden, down)
     plan.barrier()
-    rows.matmul(down, 0, x.n, rows.gate, rows.results, d.optional(layer, "ffn_down_exps.bias"))
+    rows.matmul(down, 0, x.n, hidden, rows.results, d.optional(layer, "ffn_down_exps.bias"))
     plan.barrier()
     out = shared or d.buffers.vector("branch", x.n)
     rows.join(shared, shared_gate, out)
@@ -76,6 +76,7 @@ def _products(
     return [
         (d.weight(layer, f"ffn_{name}_exps.weight"), 0, out, d.optional(layer, f"ffn_{name}_exps.bias"))
         for name, out in (("gate", rows.gate), ("up", rows.up))
+        if name == "up" or not experts.has_no_gate
     ]
 
 

@@ -1,4 +1,4 @@
-"""The nemotron_h architecture (Nemotron H, Nano 2): each layer is Mamba-2, attention or a squared feed-forward."""
+"""The nemotron_h and nemotron_h_moe architectures (Nemotron H, Nano 2, 3): a layer is a mixer or a feed-forward."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Experts, Layer
 from engine.models import decoder, reading, recurrent
-from engine.models.base import Architecture, decoder_tensors, other_biases
+from engine.models.base import Architecture, choice_biases, decoder_tensors, other_biases
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
@@ -22,10 +22,12 @@ NORM = "attn_norm"
 def _read(read: Hyperparameters) -> ModelConfig:
     """A layer with a width of feed-forward is that, one with key heads attends without rope, others are recurrent."""
     mamba2 = recurrent.mamba2_of(read)
+    has_experts = any("_exps." in name for name in read.tensors)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         if feed_forward.hidden_dim:
-            return Layer(None, replace(feed_forward, gate="relu squared", has_no_gate=True))
+            dense = replace(feed_forward, gate="relu squared", has_no_gate=True)
+            return Layer(None, _experts(read, dense) if has_experts else dense)
         return Layer(replace(attention, rope=None) if attention.n_kv_heads else mamba2, None)
 
     return reading.decoder_config(
@@ -36,11 +38,24 @@ def _read(read: Hyperparameters) -> ModelConfig:
         is_hybrid=True,
         has_bare_mixers=True,
         has_predictors=True,
+        has_experts=has_experts,
     )
 
 
+def _experts(read: Hyperparameters, dense: Dense) -> Experts:
+    """Experts without gates, scored by sigmoid, beside a shared one."""
+    if read.integer("moe_latent_size", 0, reading.MAX_DIM, default=0):
+        raise read.fail(
+            f"{read.key('moe_latent_size')}: experts in a narrower space are not supported (Nano 3 has none)"
+        )
+    router = replace(reading.keyed_router(read), score="sigmoid")
+    found = reading.experts(read, reading.expert_width(read, dense), router, dense.gate)
+    shared = replace(dense, hidden_dim=read.integer("expert_shared_feed_forward_length", 1, reading.MAX_DIM))
+    return replace(found, has_no_gate=True, shared=shared)
+
+
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    tensors = {**decoder_tensors(config), **other_biases(config)}
+    tensors = {**decoder_tensors(config), **other_biases(config), **choice_biases(config)}
     return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
 
 

@@ -1,4 +1,4 @@
-"""The qwen3 architecture: llama's layers with every head's query and key normalised before rope."""
+"""The qwen3, qwen3vl and openelm architectures: llama's layers with every head's query and key normed before rope."""
 
 from __future__ import annotations
 

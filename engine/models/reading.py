@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from engine.errors import shown
 from engine.gguf.hyperparameters import kind_of
 from engine.gguf.strings import StringArray, StringCount
 from engine.kernels.records import SCORES
+from engine.models.not_yet import KINDS
 
 if TYPE_CHECKING:
     from engine.gguf.hyperparameters import Hyperparameters
@@ -268,6 +269,11 @@ def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) ->
     return read.positive(name, default) if read.number(name, default) else 1.0
 
 
+def number_or_none(read: Hyperparameters, name: str) -> float | None:
+    """Read a number above 0; a file's 0 stands for none."""
+    return read.positive(name) if read.number(name, 0.0) else None
+
+
 def sliding_layers(read: Hyperparameters, period: int) -> list[bool]:
     """Which layers slide: as a list says, or all but each ``period``-th, the last of its period.
 
@@ -333,12 +339,19 @@ def refuse_experts(read: Hyperparameters) -> None:
         raise read.fail(f"{found}: experts are not supported in {read.architecture}")
 
 
+def no_model(kind: Any) -> str:
+    """Say of a file's ``general.type``, which is not that of a model, what the file is."""
+    if not isinstance(kind, str):
+        return f"general.type is {kind_of(kind)}: must be a string"
+    what = KINDS.get(kind, "no language model (get the model itself)")
+    return f"general.type is '{shown(kind)}': this is {what}"
+
+
 def refuse_what_is_no_whole_model(read: Hyperparameters) -> None:
     """Refuse adapters, parts of split models and embedding models, by name."""
     kind = read.metadata.get("general.type", "model")
     if not isinstance(kind, str) or kind != "model":  # an array compares entry by entry
-        what = f"'{shown(kind)}'" if isinstance(kind, str) else kind_of(kind)
-        raise read.fail(f"general.type is {what}: this is not a language model (get the model itself)")
+        raise read.fail(no_model(kind))
     n_parts = read.metadata.get("split.count", 0)
     if not isinstance(n_parts, int) or isinstance(n_parts, bool):
         raise read.fail(f"split.count is {kind_of(n_parts)}: must be an integer")

@@ -214,6 +214,10 @@ class Plan:
             n_blocks=out.n // quant.block_size, out=out.address, dim=out.n,
         )  # fmt: skip
 
+    def add_positions(self, table: int, n_rows: int, x: Activations) -> None:
+        """x += rows of a table of float32 by position; tokens are dealt as ``embed`` deals them."""
+        self._add("add positions", records.ADD_POSITIONS, x=x.address, dim=x.n, table=table, n_rows=n_rows)
+
     def take_column(self, x: Activations, out: Activations) -> None:
         """Pick the step's column of a block."""
         self._add("take column", records.TAKE_COLUMN, x=x.address, out=out.address, dim=x.n)
@@ -247,10 +251,13 @@ class Plan:
             out=out.address, dim=x.n, eps=bits(eps), bias=bias.address if bias else 0,
         )  # fmt: skip
 
-    def layernorm(self, x: Activations, weight: Tensor, bias: Tensor | None, out: Activations, eps: float) -> None:
-        """Take the mean off and scale to unit deviation, then by weight; plus a bias."""
+    def layernorm(
+        self, x: Activations, weight: Tensor | int, out: Activations, eps: float, bias: Tensor | None = None
+    ) -> None:
+        """Take the mean off and scale to unit deviation, then by weight, which may be an address; plus a bias."""
+        address = weight if isinstance(weight, int) else weight.address
         self._add(
-            "layernorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=bits(eps),
+            "layernorm", records.RMSNORM, x=x.address, weight=address, out=out.address, dim=x.n, eps=bits(eps),
             bias=bias.address if bias else 0,
         )  # fmt: skip
 
@@ -322,6 +329,10 @@ class Plan:
     def soft_cap(self, x: Activations, cap: float) -> None:
         """x = cap * tanh(x / cap)."""
         self._add("soft cap", records.SCALE, x=x.address, n=x.n, factor=bits(cap))
+
+    def clamp(self, x: Activations, bound: float) -> None:
+        """x = max(-bound, min(x, bound))."""
+        self._add("clamp", records.SCALE, x=x.address, n=x.n, factor=bits(bound))
 
     def _rows_at_once(self, weight: Tensor, columns: int) -> int:
         if self.one_column:
@@ -414,7 +425,8 @@ class Plan:
             "scale": bits(attention.scale), "window": attention.window or 0,
             "soft_cap": bits(attention.soft_cap or 0.0), "scratch": self.scratch[0],
             "scratch_bytes": self.scratch[1], "max_chunks": _n_chunks(cache),
-            "sinks": sinks.address if sinks else 0, **_cache_words(cache, layer),
+            "sinks": sinks.address if sinks else 0, "slopes": self._slopes(attention),
+            **_cache_words(cache, layer),
         }  # fmt: skip
         if not self.one_column:
             for head in range(attention.n_kv_heads):
@@ -428,6 +440,14 @@ class Plan:
         self._add(f"attention parts {cache.kv_type.name}", records.CACHE, None, x=q.address, out=parts, **words)
         self.barrier()
         self._add("join attention", records.CACHE, None, x=parts, out=out.address, **words)
+
+    def _slopes(self, attention: Attention) -> int:
+        if not attention.alibi:
+            return 0
+        memory = Memory(4 * attention.n_heads)
+        memory.array(np.float32, (attention.n_heads,))[:] = attention.slopes
+        self._memory.append(memory)
+        return memory.address
 
     def _partial_results(self, n_bytes: int) -> int:
         if self._parts is None or self._parts.n_bytes < n_bytes:

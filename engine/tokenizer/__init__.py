@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from engine.errors import TokenizerError
 from engine.tokenizer.bpe import ByteLevelBpe
 from engine.tokenizer.character_bpe import CharacterBpe
+from engine.tokenizer.pretokenize import PRE_TOKENIZERS
 from engine.tokenizer.special import Fragment, SpecialTokens
 from engine.tokenizer.spm import SentencePieceBpe
 from engine.tokenizer.stream import TextStream
@@ -55,7 +56,8 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._model: _Model = MODELS[vocabulary.model](vocabulary)
+        is_raw = vocabulary.model == "gpt2" and PRE_TOKENIZERS[vocabulary.pre].is_raw
+        self._model: _Model = MODELS["gemma4" if is_raw else vocabulary.model](vocabulary)
         self._special = SpecialTokens(vocabulary)
         self._bytes: dict[int, bytes] = {}
         self.vocab_size = len(vocabulary.texts)

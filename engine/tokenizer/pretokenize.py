@@ -31,24 +31,28 @@ class PreTokenizer:
         expressions: regular expressions, applied in order; a ``Threes`` cuts what it matches into groups of three.
         ignore_merges: a word that is a token as a whole is taken without merging.
         add_bos: whether a file without ``add_bos_token`` wants the begin-of-text token.
+        is_raw: merges are of characters, with spaces written as U+2581, not of bytes.
     """
 
     expressions: tuple[str | Threes, ...]
     ignore_merges: bool = False
     add_bos: bool = False
+    is_raw: bool = False
 
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 
 _SUFFIX = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_BLANKS_BY_SIZE = "".join(rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2"))
+_BETWEEN_SIGNS = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
 
-def _modern(digits: str, marks: str = "") -> str:
+def _modern(digits: str, marks: str = "", suffix: str = f"{_SUFFIX}|", blanks: str = _BLANKS) -> str:
     """The families of Llama 3 and Qwen 2 differ by the digits' group, Qwen 3.5's by the marks within words."""
     letter = rf"[\p{{L}}{marks}]"
     signs = rf" ?[^\s\p{{L}}{marks}\p{{N}}]+[\r\n]*"
-    return rf"{_SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?{letter}+|{digits}|{signs}|{_BLANKS}"
+    return rf"{suffix}[^\r\n\p{{L}}\p{{N}}]?{letter}+|{digits}|{signs}|{blanks}"
 
 
 def _cased(digits: str, suffix: str = "", but: str = "", signs_end: str = r"[\r\n/]*") -> str:
@@ -74,7 +78,8 @@ _GPT4O = _cased(r"\p{N}{1,3}", f"{_SUFFIX}?")
 
 # Chinese, Japanese and Korean apart, then words that a sign may begin.
 _DEEPSEEK3_KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
-_DEEPSEEK3_WORDS = r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _BLANKS
+_LED_WORDS = r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+"
+_DEEPSEEK3_WORDS = rf"{_LED_WORDS}[\r\n]*|{_BLANKS}"
 _ASIAN = (
     "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f\u0e80-\u0eff"
     "\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
@@ -133,7 +138,25 @@ PRE_TOKENIZERS = {
             r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
         )
     ),
-    "gemma4": PreTokenizer((r"[^\n]+|\n+",), add_bos=True),
+    "gemma4": PreTokenizer((r"[^\n]+|\n+",), add_bos=True, is_raw=True),
+    "sarvam-moe": PreTokenizer((r"[^\n]+|\n+",), is_raw=True),
+    "granite-embed-multi-97m": PreTokenizer((_GPT4O,), ignore_merges=True),
+    "jais-2": PreTokenizer((_modern(r"\p{N}{1,3}", blanks=rf"\s*[\r\n]+{_BLANKS_BY_SIZE}|\s"),)),
+    "ufakzeka": PreTokenizer((_modern(r"\p{N}", suffix=""),)),
+    "bloom": PreTokenizer((_BETWEEN_SIGNS,)),
+    "viking": PreTokenizer((_BETWEEN_SIGNS, r"\p{N}")),
+    "spark2_5": PreTokenizer((r"\p{N}{1,3}", _DEEPSEEK3_KANA, rf"{_LED_WORDS}|[\r\n]|\s+(?!\S)|\s+", r"\p{N}")),
+    "chameleon": PreTokenizer(
+        (
+            "<sentinel:[0-9]+>",
+            "IMGIMG[A-I]{1,4}Z",
+            "[\t\n]|    |  ",
+            r"\p{N}",
+            r"[\p{P}!-/:-@\[-`{-~]",
+            _GPT2,
+        ),
+        add_bos=True,
+    ),
     "deepseek-coder": PreTokenizer(
         ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}")
     ),
@@ -152,7 +175,7 @@ PRE_TOKENIZERS = {
 ALIASES = {
     name: known
     for known, names in {
-        "llama-bpe": ("llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"),
+        "llama-bpe": ("llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
         "smaug-bpe": ("dbrx", "chatglm-bpe"),
         "glm4": ("glm5",),
         "gpt-2": (
@@ -166,8 +189,18 @@ ALIASES = {
             "gigachat",
             "a.x-4.0",
             "mellum",
+            "modern-bert",
+            "roberta-bpe",
+            "jina-es",
+            "jina-de",
+            "jina-v1-en",
+            "jina-v2-es",
+            "jina-v2-de",
+            "jina-v2-code",
         ),
-        "qwen2": ("deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan", "grok-2", "solar-open", "kormo"),
+        "bloom": ("poro-chat", "gpt3-finnish"),
+        "sarvam-moe": ("granite-embed-multi-311m",),
+        "qwen2": ("deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan", "grok-2", "solar-open", "kormo", "f2llmv2"),
         "smollm": ("starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
         "gpt-4o": ("llama4", "kanana2", "talkie", "minimax-m2"),
         "tiny_aya": ("cohere2moe",),

@@ -48,6 +48,12 @@ def exaone4(**arguments: Any) -> Described:
     return sliding("exaone4", None, **{"n_layers": 64, **small, **arguments})
 
 
+def baichuan(n_layers: int, **arguments: Any) -> Described:
+    """Its layers say by their number whether they turn."""
+    small = {} if arguments.get("quant") == "Q4_K" else {"dim": 32, "hidden_dim": 32, "n_heads": 4, "n_kv_heads": 4}
+    return tiny_gguf.model("baichuan", **{"n_layers": n_layers, **small, **arguments})
+
+
 def phimoe(**arguments: Any) -> Described:
     """Heads are turned whole: llama.cpp knows no others of it."""
     described = tiny_gguf.model("phimoe", **arguments)
@@ -57,10 +63,10 @@ def phimoe(**arguments: Any) -> Described:
     return keyed(described, **{"rope.scaling.original_context_length": ORIGINAL, "rope.scaling.attn_factor": 1.3})
 
 
-def nemotron_h(**arguments: Any) -> Described:
+def nemotron_h(name: str = "nemotron_h", **arguments: Any) -> Described:
     """All three kinds of layers, and the name of eps that llama.cpp reads."""
-    described = tiny_gguf.model("nemotron_h", n_layers=3, **arguments)
-    described.drop("nemotron_h.attention.layer_norm_rms_epsilon")
+    described = tiny_gguf.model(name, n_layers=3, **arguments)
+    described.drop(f"{name}.attention.layer_norm_rms_epsilon")
     return keyed(described, **{"attention.layer_norm_epsilon": 1e-5})
 
 
@@ -91,6 +97,11 @@ OTHERS: dict[str, Callable[..., Described]] = {
         "deepseek2", query_rank=256, keys={**test_deepseek2.YARN, **test_deepseek2.SIGMOID}, **a
     ),
     "nemotron_h": nemotron_h,
+    "nemotron_h_moe": lambda **a: nemotron_h("nemotron_h_moe", **a),
+    "muse-glimmer": lambda **a: sliding("muse-glimmer", None, **{"n_layers": 4, **a}),
+    "mellum": lambda **a: sliding("mellum", None, **{"n_layers": 4, **a}),
+    "baichuan": lambda **a: baichuan(32, **a),
+    "baichuan 13B": lambda **a: baichuan(40, **a),
     "olmoe": lambda **a: tiny_gguf.model("olmoe", n_kv_heads=4, **a),
 }
 

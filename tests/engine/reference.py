@@ -77,6 +77,7 @@ def causal_attention(
     window: int | None = None,
     soft_cap: float | None = None,
     sinks: Array | None = None,
+    alibi: float = 0.0,
 ) -> Array:
     """q: (n, n_heads, head_dim), scaled already; k, v: (n, n_kv_heads, head_dim)."""
     n, n_heads, _ = q.shape
@@ -86,10 +87,19 @@ def causal_attention(
     if soft_cap:
         scores = soft_cap * np.tanh(scores / soft_cap)
     distance = np.arange(n)[:, None] - np.arange(n)
+    if alibi:
+        scores = scores - alibi_slopes(n_heads, alibi)[:, None, None] * distance
     scores = np.where((distance >= 0) & (distance < (window or n)), scores, -np.inf)
     if sinks is not None:  # one more column, which has no value
         scores = np.concatenate([scores, np.broadcast_to(sinks[:, None, None], (n_heads, n, 1))], axis=-1)
     return np.einsum("hij,jhd->ihd", softmax(scores)[..., :n], v)
+
+
+def alibi_slopes(n_heads: int, largest: float) -> Array:
+    """A geometric series; heads beyond a power of two take every second slope of twice as many (arXiv:2108.12409)."""
+    n = 2 ** int(np.log2(n_heads))
+    between = 2.0 ** (-largest / (2 * n) * np.arange(1, 2 * n + 1))
+    return np.concatenate([2.0 ** (-largest / n * np.arange(1, n + 1)), between[::2]])[:n_heads]
 
 
 def causal_convolution(x: Array, weights: Array) -> Array:
@@ -214,6 +224,10 @@ class Twin:
         has_head_norms: bool = False,
         has_whole_norms: bool = False,
         has_head_layer_norms: bool = False,
+        has_turned_norms: bool = False,
+        has_gate: bool = False,
+        bound: float | None = None,
+        alibi: float = 0.0,
         query_growth: Array | None = None,
         scale: float | None = None,
         window: int | None = None,
@@ -222,6 +236,8 @@ class Twin:
     ) -> Array:
         n, n_kv_heads = len(h), self.heads_of("attention.head_count_kv", block)
         q, k, v = self.queries_keys_values(block, h, n_kv_heads)
+        if bound is not None:
+            q, k, v = (np.clip(x, -bound, bound) for x in (q, k, v))
         if has_whole_norms:
             q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
         k, v = k.reshape(n, n_kv_heads, -1), v.reshape(n, n_kv_heads, -1)
@@ -230,9 +246,15 @@ class Twin:
             q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
         if has_head_layer_norms:
             q, k = (self.layer_norm(x, block + f"attn_{letter}_norm") for x, letter in ((q, "q"), (k, "k")))
-        q, k = turn(q) * (scale or k.shape[-1] ** -0.5), turn(k)
+        q, k = turn(q), turn(k)
+        if has_turned_norms:
+            q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
+        q = q * (scale or k.shape[-1] ** -0.5)
         q = q if query_growth is None else q * query_growth[:, None, None]
-        return self.project(causal_attention(q, k, v, window, soft_cap, sinks).reshape(n, -1), block + "attn_output")
+        attended = causal_attention(q, k, v, window, soft_cap, sinks, alibi).reshape(n, -1)
+        if has_gate:
+            attended = attended / (1 + np.exp(-self.project(h, block + "attn_gate")))
+        return self.project(attended, block + "attn_output")
 
     def queries_keys_values(self, block: str, h: Array, n_kv_heads: int) -> list[Array]:
         """All heads of a layer side by side, out of one tensor where the file has one."""
@@ -309,7 +331,9 @@ class Twin:
                 return self.project(x, f"{block}ffn_{name}_exps", slice(begin, begin + n // n_parts))
 
             x = h[tokens]
-            if fused is None:
+            if self.weights.get(f"{block}ffn_gate_exps.weight") is None and fused is None:
+                gate = up = product(x, "up")
+            elif fused is None:
                 gate, up = product(x, "gate"), product(x, "up")
             else:
                 gate, up = product(x, "gate_up", 0, 2), product(x, "gate_up", 1, 2)

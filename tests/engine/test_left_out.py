@@ -13,6 +13,7 @@ from engine.config import Attention, ModelConfig
 from engine.errors import GGUFError
 from engine.gguf.read import GGUFFile, read_gguf
 from engine.models import ARCHITECTURES, read_config
+from engine.models.reading import LAYER_EPS, RMS_EPS
 from tests.engine import tiny_gguf
 from tests.engine.refusals import refusal
 from tests.engine.test_config import config_of
@@ -84,6 +85,16 @@ OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
         ("rope.scaling.original_context_length", _rope(0, "original_context"), 128),
         ("rope.scaling.attn_factor", _rope(0, "magnitude"), 1.0),
     ],
+    "mpt": [
+        ("attention.max_alibi_bias", _attention(0, lambda one: one.alibi), 0.0),
+        ("attention.clamp_kqv", _attention(0, lambda one: one.bound), None),
+    ],
+    "olmo": [("attention.clamp_kqv", _attention(0, lambda one: one.bound), None)],
+    "jais": [("attention.max_alibi_bias", _attention(0, lambda one: one.alibi), 0.0)],
+    "muse-glimmer": [
+        ("attention.sliding_window_pattern", _attention(WHOLE, lambda one: one.window), None),
+        ("final_logit_softcapping", lambda config: config.logit_soft_cap, None),
+    ],
     "hunyuan-dense": [("rope.scaling.alpha", _rope(0, "theta"), 10000.0)],
     "deepseek2": [
         ("attention.head_count_kv", _attention(0, lambda one: one.n_kv_heads), 1),
@@ -93,26 +104,24 @@ OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
 UNREAD = {"deepseek2": {"attention.key_length", "attention.value_length", "rope.dimension_count"}}
 """Keys of ``EVERYWHERE`` that say nothing to a family, or that it must have."""
 REQUIRED = {
-    **{name: ["attention.layer_norm_rms_epsilon"] for name in ARCHITECTURES},
-    **{name: ["attention.layer_norm_epsilon"] for name in ("stablelm", "starcoder2", "phi2", "nemotron", "command-r")},
-    "cohere2": ["attention.layer_norm_epsilon", "attention.sliding_window", "logit_scale"],
-    "lfm2": ["attention.layer_norm_rms_epsilon", "shortconv.l_cache"],
-    "qwen35": ["attention.layer_norm_rms_epsilon", *(f"ssm.{key}" for key in ("conv_kernel", "state_size"))],
-    "qwen35moe": ["attention.layer_norm_rms_epsilon", "ssm.conv_kernel", "expert_count"],
-    "qwen3next": ["attention.layer_norm_rms_epsilon", "ssm.state_size", "expert_used_count"],
-    "lfm2moe": ["attention.layer_norm_rms_epsilon", "shortconv.l_cache", "expert_feed_forward_length"],
-    "falcon-h1": ["attention.layer_norm_rms_epsilon", "ssm.group_count"],
-    "granitehybrid": ["attention.layer_norm_rms_epsilon", "logit_scale", "ssm.inner_size"],
+    "cohere2": ["attention.sliding_window", "logit_scale"],
+    "muse-glimmer": ["attention.sliding_window", "logit_scale"],
+    "lfm2": ["shortconv.l_cache"],
+    "qwen35": [f"ssm.{key}" for key in ("conv_kernel", "state_size")],
+    "qwen35moe": ["ssm.conv_kernel", "expert_count"],
+    "qwen3next": ["ssm.state_size", "expert_used_count"],
+    "lfm2moe": ["shortconv.l_cache", "expert_feed_forward_length"],
+    "deepseek": ["expert_shared_count", "expert_feed_forward_length"],
+    "glm4moe": ["expert_shared_count"],
+    "falcon-h1": ["ssm.group_count"],
+    "granitehybrid": ["logit_scale", "ssm.inner_size"],
     "nemotron_h": ["ssm.time_step_rank"],
-    "deepseek2": [
-        "attention.layer_norm_rms_epsilon",
-        "attention.kv_lora_rank",
-        "attention.value_length_mla",
-        "rope.dimension_count",
-    ],
-    "granite": ["attention.layer_norm_rms_epsilon", "logit_scale"],
+    "nemotron_h_moe": ["ssm.time_step_rank", "expert_shared_feed_forward_length"],
+    "deepseek2": ["attention.kv_lora_rank", "attention.value_length_mla", "rope.dimension_count"],
+    "granite": ["logit_scale"],
+    "gptneox": ["use_parallel_residual"],
+    "dbrx": ["attention.clamp_kqv"],
     "gemma4": [
-        "attention.layer_norm_rms_epsilon",
         "attention.sliding_window",
         "attention.sliding_window_pattern",
         "attention.key_length_swa",
@@ -120,7 +129,9 @@ REQUIRED = {
         "rope.dimension_count_swa",
     ],
 }
-"""Beside those of every model."""
+"""Beside those of every model, and the key of what its norms add."""
+EITHER_EPS = {"nemotron_h", "nemotron_h_moe"}
+"""Their norms add what one of two keys says."""
 
 
 @pytest.fixture(params=ARCHITECTURES)
@@ -149,7 +160,9 @@ def test_a_key_that_a_file_leaves_out_has_the_value_of_the_reference(gguf: GGUFF
 def test_a_key_that_the_reference_asks_for_must_be_there(gguf: GGUFFile) -> None:
     architecture = gguf.metadata["general.architecture"]
     shared = ["block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count"]
-    for key in [*shared, *REQUIRED[architecture]]:
+    eps = [key for key in (RMS_EPS, LAYER_EPS) if f"{architecture}.{key}" in gguf.metadata]
+    assert len(eps) == 1
+    for key in [*shared, *REQUIRED.get(architecture, []), *(eps if architecture not in EITHER_EPS else [])]:
         with pytest.raises(GGUFError, match=f"^model.gguf: {architecture}.{key} is missing$"):
             read_config(_without(gguf, key))
 

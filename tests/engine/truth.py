@@ -22,7 +22,7 @@ import numpy as np
 from engine import Model
 from engine.models import ARCHITECTURES
 from tests.engine import architectures
-from tests.engine.families import FAMILIES, TWIN_ARGUMENTS, family
+from tests.engine.families import FAMILIES, OTHERS, TWIN_ARGUMENTS, family
 from tests.engine.reference import Array, Twin
 
 FARTHEST = 1.3
@@ -153,7 +153,7 @@ def main() -> int:
     rest = options.peer_python, Prompts(options.prompts, options.tokens, options.n_ctx, options.seed)
     if options.models:
         return int(not of_files(options.models, *rest))
-    return int(not of_registry(options.only or list({**ARCHITECTURES, **FAMILIES}), *rest))
+    return int(not of_registry(options.only or list({**ARCHITECTURES, **FAMILIES, **OTHERS}), *rest))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""One file for each architecture: its NumPy twin, its tiny model, and tests of what it has that others lack."""
+"""Each architecture's NumPy twin and tiny model: a row of ``rows.py``, or a file with tests of what it alone has."""
 
 from importlib import import_module
 from typing import Any
 
 
 def load(architecture: str) -> Any:
-    """The module of an architecture: ``tiny(**arguments)`` describes a file, ``logits(twin, ids)`` computes it."""
+    """An architecture's row or module: ``tiny(**arguments)`` describes a file, ``logits(twin, ids)`` computes it."""
+    rows = import_module("tests.engine.architectures.rows").ROWS
+    if architecture in rows:
+        return rows[architecture]
     return import_module(f"tests.engine.architectures.test_{architecture.replace('-', '_')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +16,45 @@ from tests.engine.reference import Array, Twin, squared_relu
 from tests.engine.test_config import config_of
 from tests.engine.test_models import IDS, nmse
 
+ORDER = "amf"
+
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
-    """Attention, Mamba-2 and a feed-forward in turn."""
-    described = tiny_gguf.decoder("nemotron_h", **{"vocabulary": "bpe", "seed": 1, **arguments})
-    n_layers = described.value("nemotron_h.block_count")
-    n_kv_heads = described.value("nemotron_h.attention.head_count_kv")
-    hidden_dim = described.value("nemotron_h.feed_forward_length")
+    return described_as("nemotron_h", **arguments)
+
+
+def described_as(name: str, order: str = ORDER, **arguments: Any) -> tiny_gguf.TinyGGUF:
+    """Layers of three kinds in turn, by their letters: attention, Mamba-2 and a feed-forward."""
+    described = tiny_gguf.decoder(name, **{"vocabulary": "bpe", "seed": 1, **arguments})
+    n_layers = described.value(f"{name}.block_count")
+    n_kv_heads = described.value(f"{name}.attention.head_count_kv")
+    hidden_dim = described.value(f"{name}.feed_forward_length")
     numbers = range(n_layers)
-    kv_heads = [0 if number % 3 else n_kv_heads for number in numbers]
-    described.set("nemotron_h.attention.head_count_kv", np.array(kv_heads, "<u4"))
-    widths = [hidden_dim if number % 3 == 2 else 0 for number in numbers]
-    described.set("nemotron_h.feed_forward_length", np.array(widths, "<u4"))
-    for number in numbers:
-        names = [f"attn_{name}.weight" for name in OF_ATTENTION] if number % 3 else []
-        names += ["ffn_up.weight", "ffn_down.weight"] if number % 3 < 2 else []
-        described.drop_tensors(*(f"blk.{number}.{name}" for name in [*names, "ffn_gate.weight", "ffn_norm.weight"]))
-    add_mamba2(described, arguments.get("quant", "F32"), range(1, n_layers, 3))
+    kinds = [order[number % 3] for number in numbers]
+    kv_heads = [n_kv_heads if kind == "a" else 0 for kind in kinds]
+    described.set(f"{name}.attention.head_count_kv", np.array(kv_heads, "<u4"))
+    widths = [hidden_dim if kind == "f" else 0 for kind in kinds]
+    described.set(f"{name}.feed_forward_length", np.array(widths, "<u4"))
+    for number, kind in enumerate(kinds):
+        left_out = [f"attn_{one}.weight" for one in OF_ATTENTION] if kind != "a" else []
+        left_out += ["ffn_up.weight", "ffn_down.weight"] if kind != "f" else []
+        described.drop_tensors(*(f"blk.{number}.{one}" for one in [*left_out, "ffn_gate.weight", "ffn_norm.weight"]))
+    add_mamba2(described, arguments.get("quant", "F32"), range(order.index("m"), n_layers, 3))
     return described
 
 
-def logits(twin: Twin, ids: list[int]) -> Array:
+def logits(twin: Twin, ids: list[int], feed_forward: Callable[[Twin, str, Array], Array] | None = None) -> Array:
     x = twin.embed(ids)
     for block in twin.blocks:
         h = twin.norm(x, block + "attn_norm")
         if twin.tensor(block + "ssm_a") is not None:
             x = x + mamba2(twin, block, h)
-        elif twin.tensor(block + "ffn_up.weight") is not None:
-            x = x + twin.plain_feed_forward(block, h, squared_relu)
-        else:
+        elif twin.tensor(block + "attn_q.weight") is not None:
             x = x + twin.attention(block, h, np.copy)
+        elif feed_forward is not None:
+            x = x + feed_forward(twin, block, h)
+        else:
+            x = x + twin.plain_feed_forward(block, h, squared_relu)
     return twin.head(x)
 
 

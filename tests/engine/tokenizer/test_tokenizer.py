@@ -168,7 +168,7 @@ def test_bpe_merges_inside_words_only() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
+@pytest.mark.parametrize("pre", [name for name, one in PRE_TOKENIZERS.items() if not one.is_raw])
 @settings(deadline=None, max_examples=50)  # the first example compiles the expressions
 @given(text=st.text(max_size=40))
 def test_bytes_survive_the_round_trip(pre: str, text: str) -> None:
@@ -273,6 +273,28 @@ def test_a_file_that_names_no_pre_tokenizer(architecture: str, as_if: str, is_gu
     assert tokenizer.encode(text) == byte_bpe(as_if).encode(text)
     assert any(line.startswith("old.gguf: ") for line in tokenizer.notices) == is_guess
     assert byte_bpe().notices == []
+
+
+@pytest.mark.parametrize(
+    ("pre", "text", "words"),
+    [
+        ("jais-2", "a" + " " * 7 + "b", ["a", " " * 4, " ", " ", " b"]),
+        ("bloom", "Don't (stop), now.", ["Don't", " ", "(", "stop", "),", " now", "."]),
+        ("viking", "a 12b", ["a", " ", "1", "2", "b"]),
+        ("ufakzeka", "Ali'ye 12", ["Ali", "'ye", " ", "1", "2"]),
+        ("spark2_5", "x\n\ny 1234", ["x", "\n", "\n", "y", " ", "1", "2", "3", "4"]),
+        ("chameleon", "IMGIMGABZ a1!", ["IMGIMGABZ", " a", "1", "!"]),
+        ("granite-embed-multi-97m", "aB 1234", ["a", "B", " ", "123", "4"]),
+    ],
+)
+def test_rarer_families_cut_words_their_own_way(pre: str, text: str, words: list[str]) -> None:
+    assert splitter(pre)(text) == words
+
+
+def test_spaces_stay_in_sight_where_merges_are_of_characters() -> None:
+    entries = as_read({**spm_vocabulary(), "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "sarvam-moe"})
+    tokenizer = Tokenizer.from_metadata({**entries, "tokenizer.ggml.merges": [b"h e"]}, "tiny.gguf")
+    assert texts(tokenizer, tokenizer.encode(" he", bos=False)) == ["\u2581", "he"]
 
 
 def test_aliases_lead_to_pre_tokenizers() -> None:

@@ -1,0 +1,38 @@
+"""The dbrx architecture (DBRX): LayerNorm without biases, queries, keys and values that are cut, and experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer, Router
+from engine.models import decoder, reading
+from engine.models.base import Architecture, decoder_tensors, fused_first
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+
+NORM = "attn_output_norm"
+"""Not behind attention, as its name has it, but before the feed-forward."""
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head."""
+    bound = read.positive("attention.clamp_kqv")
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))
+        return Layer(replace(attention, bound=bound), reading.experts(read, dense.hidden_dim, router))
+
+    return reading.decoder_config(read, layer, neighbours=False, layer_norm=True, has_experts=True)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {name.replace("ffn_norm", NORM): spec for name, spec in fused_first(decoder_tensors(config)).items()}
+
+
+ARCHITECTURE = Architecture(_read, _tensors, partial(decoder.all_layers, ffn_norm=NORM))

@@ -1,0 +1,47 @@
+"""The glm4moe architecture (GLM 4.5 Air, 4.6): experts beside a shared one, and norms of heads in some."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.kernels.records import SCORES
+from engine.models import decoder, reading
+from engine.models.base import Architecture, choice_biases, decoder_tensors, qkv_biases
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+
+NORM = "post_attention_norm"
+"""Not behind attention, as its name has it, but before the feed-forward."""
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the halves of what it turns, a part of each head; the first layers have no experts."""
+    first, has_norms = reading.leading_dense(read), any(f"blk.0.attn_{x}_norm.weight" in read.tensors for x in "qk")
+    router = reading.keyed_router(read)
+    if not read.integer("expert_gating_func", 0, len(SCORES), default=0):
+        router = replace(router, score="sigmoid")
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        mixer = replace(attention, head_norms=has_norms)
+        if number < first:
+            return Layer(mixer, dense)
+        width = reading.expert_width(read, dense)
+        shared = Dense(width * read.integer("expert_shared_count", 1, reading.MAX_USED))
+        return Layer(mixer, replace(reading.experts(read, width, router), shared=shared))
+
+    return reading.decoder_config(read, layer, neighbours=False, has_experts=True, has_predictors=True)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    tensors = {**decoder_tensors(config), **qkv_biases(config, required=False), **choice_biases(config)}
+    return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
+
+
+ARCHITECTURE = Architecture(_read, _tensors, partial(decoder.all_layers, ffn_norm=NORM))

@@ -1,0 +1,37 @@
+"""The gpt2 and starcoder architectures (GPT-2, Cerebras-GPT; StarCoder 1): learned positions, biases everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases, other_biases, qkv_biases
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+
+def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+    return Layer(replace(attention, rope=None), replace(feed_forward, gate="gelu", has_no_gate=True))
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Each position of the trained context has a vector of its own."""
+    n_positions = read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH)
+    return reading.decoder_config(read, _layer, neighbours=False, layer_norm=True, learned_positions=n_positions)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {
+        **fused_first(decoder_tensors(config)),
+        **norm_biases(config),
+        **qkv_biases(config, required=True),
+        **other_biases(config, required=True),
+    }
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

@@ -1,0 +1,36 @@
+"""The mellum architecture (Mellum 2): qwen3moe's layers, some of them with a window."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer, Rope, Router
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+
+PERIOD = 4
+"""Every fourth layer attends to everything, unless the file says otherwise."""
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head; that of windows is never stretched."""
+    window, slides = reading.window_or_none(read), reading.sliding_layers(read, PERIOD)
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))
+        mixer = replace(attention, head_norms=True)
+        if window is not None and slides[number] and mixer.rope is not None:
+            local = Rope(mixer.rope.theta, mixer.rope.dim, mixer.rope.neighbours)
+            mixer = replace(mixer, window=window, rope=local)
+        return Layer(mixer, reading.experts(read, reading.expert_width(read, dense), router))
+
+    return reading.decoder_config(read, layer, neighbours=False, has_experts=True)
+
+
+ARCHITECTURE = Architecture(_read, decoder_tensors)

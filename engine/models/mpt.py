@@ -1,0 +1,40 @@
+"""The mpt architecture (MPT 7B, 30B): scores fall with distance, or learned positions; no gate, seldom a bias."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases, other_biases, qkv_biases
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Without learned positions, distances tell positions apart."""
+    alibi, bound = (reading.number_or_none(read, f"attention.{name}") for name in ("max_alibi_bias", "clamp_kqv"))
+    is_learned = "position_embd.weight" in read.tensors
+    n_positions = read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH) if is_learned else 0
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        mixer = replace(attention, rope=None, alibi=alibi or 0.0, bound=bound)
+        return Layer(mixer, replace(feed_forward, gate="gelu", has_no_gate=True))
+
+    return reading.decoder_config(read, layer, neighbours=False, layer_norm=True, learned_positions=n_positions)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {
+        **fused_first(decoder_tensors(config)),
+        **norm_biases(config, required=False),
+        **qkv_biases(config, required=False),
+        **other_biases(config),
+    }
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

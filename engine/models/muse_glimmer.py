@@ -1,0 +1,44 @@
+"""The muse-glimmer architecture (Muse Glimmer 30B): windows that turn, whole layers that do not, gates and norms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+
+PERIOD, EPS_BEHIND = 4, 1e-8
+"""Every fourth layer attends to everything, unless the file says otherwise; what norms behind branches add."""
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope turns neighbouring elements of layers with a window; the others tell no positions apart."""
+    window, slides = reading.window(read), reading.sliding_layers(read, PERIOD)
+    theta = read.positive_or_none("rope.freq_base_swa")
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        mixer = replace(attention, rope=None, head_norms=True, gated_apart=True)
+        if slides[number] and attention.rope is not None:
+            rope = replace(attention.rope, theta=theta or attention.rope.theta)
+            mixer = replace(mixer, rope=rope, window=window)
+        return Layer(mixer, feed_forward, norm_behind=True)
+
+    return reading.decoder_config(
+        read,
+        layer,
+        neighbours=True,
+        embedding_norm=True,
+        norm_behind_eps=EPS_BEHIND,
+        logit_scale=read.positive("logit_scale"),
+        logit_soft_cap=reading.number_or_none(read, reading.LOGIT_CAP),
+    )
+
+
+ARCHITECTURE = Architecture(_read, decoder_tensors)

@@ -1,0 +1,476 @@
+"""Architectures that a row describes: the shape of a tiny model, its keys, and what its twin is put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.gguf.ggml_types import GGML_TYPES
+from tests.engine import tiny_gguf
+from tests.engine.architectures import test_nemotron_h
+from tests.engine.reference import Array, Twin, gelu, rmsnorm, squared_relu
+
+Change = Callable[[tiny_gguf.TinyGGUF], None]
+Computed = Callable[[Twin, list[int]], Array]
+Branch = Callable[[Twin, str, Array], Array]
+PERIOD, ALIBI = 4, 8.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One architecture; has what a module of tests has of another: ``tiny(**arguments)`` and ``logits(twin, ids)``.
+
+    Attributes:
+        name: as files have it.
+        logits: its twin.
+        arguments: of ``tiny_gguf.decoder``.
+        keys: beside those, without the architecture's name.
+        changes: to the tiny model, in order.
+        made: makes the tiny model instead of ``tiny_gguf.decoder``.
+    """
+
+    name: str
+    logits: Computed
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+    made: Callable[..., tiny_gguf.TinyGGUF] = tiny_gguf.decoder
+
+    def tiny(self, **arguments: Any) -> tiny_gguf.TinyGGUF:
+        """Describe a file."""
+        described = self.made(self.name, **{"vocabulary": "bpe", **self.arguments, **arguments})
+        for change in self.changes:
+            change(described)
+        for key, value in self.keys.items():
+            described.set(f"{self.name}.{key}", value)
+        return described
+
+
+def decoder(
+    *,
+    neighbours: bool | None,
+    norm: Callable[[Twin, str, Array], Array] = lambda twin, name, x: twin.norm(x, name),
+    attention: Callable[[int], Mapping[str, Any]] = lambda number: {},
+    feed_forward: Branch = Twin.feed_forward,
+    norms: tuple[str, str] = ("attn_norm", "ffn_norm"),
+    is_beside: bool = False,
+    behind: Callable[[Twin, str, Array], Array] | None = None,
+    begin: Callable[[Twin, Array], Array] = lambda twin, x: x,
+    factors: str = "rope_freqs.weight",
+) -> Computed:
+    """The twin of a decoder.
+
+    Args:
+        neighbours: whether rope pairs neighbours or halves; None for no rope.
+        norm: of the residual stream, by a tensor's name without its kind.
+        attention: arguments of ``Twin.attention`` for a layer, by its number.
+        norms: what the mixer and the feed-forward read through.
+        is_beside: both read what the layer begins with.
+        behind: a norm of what a branch leaves, by its name.
+        begin: makes what tokens begin with of their embedding.
+    """
+
+    def logits(twin: Twin, ids: list[int]) -> Array:
+        turn = np.copy if neighbours is None else twin.turner(len(ids), neighbours=neighbours, factors=factors)
+        x = begin(twin, twin.embed(ids))
+        for number, block in enumerate(twin.blocks):
+            attended = twin.attention(block, norm(twin, block + norms[0], x), **{"turn": turn, **attention(number)})
+            attended = behind(twin, block + "post_attention_norm", attended) if behind else attended
+            h = norm(twin, block + norms[1], x if is_beside else x + attended)
+            hidden = feed_forward(twin, block, h)
+            x = x + attended + (behind(twin, block + "post_ffw_norm", hidden) if behind else hidden)
+        return twin.unembed(norm(twin, "output_norm", x))
+
+    return logits
+
+
+def layer_norm(twin: Twin, name: str, x: Array) -> Array:
+    """With a bias where the file has one."""
+    return twin.layer_norm(x, name)
+
+
+def bare_norm(twin: Twin, name: str, x: Array) -> Array:
+    """LayerNorm without weights."""
+    x = x - x.mean(-1, keepdims=True)
+    return rmsnorm(x, np.ones(x.shape[-1]), twin.eps)
+
+
+def ungated(function: Callable[[Array], Array]) -> Branch:
+    """A feed-forward without a gate."""
+    return lambda twin, block, h: twin.plain_feed_forward(block, h, function)
+
+
+def routed(
+    score: str = "softmax",
+    is_renormalised: bool = False,
+    function: Callable[[Array], Array] | None = None,
+    has_shared: bool = True,
+) -> Branch:
+    """Experts, where the layer has a router, beside a shared one.
+
+    Args:
+        function: of experts without a gate.
+    """
+
+    def branch(twin: Twin, block: str, h: Array) -> Array:
+        if twin.tensor(block + "ffn_gate_inp.weight") is None:
+            return twin.feed_forward(block, h)
+        scale = twin.key("expert_weights_scale", 1.0)
+        weights = twin.routes(block, h, score=score, is_renormalised=is_renormalised, scale=scale)
+        if function is not None:
+            shared = function(twin.project(h, block + "ffn_up_shexp"))
+            found = twin.experts(block, h, weights, lambda gate, up: function(up))
+            return found + twin.project(shared, block + "ffn_down_shexp")
+        found = twin.experts(block, h, weights)
+        return found + twin.shared_expert(block, h) if has_shared else found
+
+    return branch
+
+
+def learned(twin: Twin, x: Array) -> Array:
+    """Embeddings with the vectors of their positions."""
+    return x + twin.tensor("position_embd.weight")[: len(x)]
+
+
+def bounded(number: int) -> Mapping[str, Any]:
+    return {"bound": BOUND}
+
+
+BOUND = 0.4
+"""Cuts about half of what the tiny models' queries, keys and values are."""
+
+
+def fused(described: tiny_gguf.TinyGGUF) -> None:
+    described.fuse("attn_qkv.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight")
+
+
+def layer_norms(described: tiny_gguf.TinyGGUF) -> None:
+    described.with_layer_norms()
+
+
+def unbiased_layer_norms(described: tiny_gguf.TinyGGUF) -> None:
+    described.with_layer_norms()
+    described.drop_tensors("norm.bias")
+
+
+def biases(*names: str) -> Change:
+    return lambda described: described.add_biases(*names)
+
+
+def without(*names: str) -> Change:
+    return lambda described: described.drop_tensors(*names)
+
+
+def renamed(old: str, new: str) -> Change:
+    return lambda described: described.rename(old, new)
+
+
+def positions(described: tiny_gguf.TinyGGUF) -> None:
+    """A vector for each position of the context."""
+    name = described.value("general.architecture")
+    n, dim = (described.value(f"{name}.{key}") for key in ("context_length", "embedding_length"))
+    described.add_rows("position_embd.weight", 0.05 * np.random.default_rng(13).standard_normal((n, dim)))
+
+
+def embedding_norm(described: tiny_gguf.TinyGGUF) -> None:
+    rng, dim = np.random.default_rng(17), described.tensor("token_embd.weight").dims[0]
+    described.add_vector("token_embd_norm.weight", 1 + 0.1 * rng.standard_normal(dim))
+    described.add_vector("token_embd_norm.bias", 0.1 * rng.standard_normal(dim))
+
+
+def gates(described: tiny_gguf.TinyGGUF) -> None:
+    """A gate for each head's result, by a projection of its own, shaped as that of queries."""
+    rng = np.random.default_rng(19)
+    for tensor in [one for one in described.tensors if str(one.name).endswith("attn_q.weight")]:
+        quant = GGML_TYPES[tensor.ggml_type].name
+        name = str(tensor.name).replace("attn_q.", "attn_gate.")
+        described.tensors.append(tiny_gguf.quantised(name, quant, tensor.dims[1], tensor.dims[0], 0.1, rng))
+
+
+def experts(*, first: int = 0, n_shared: int = 0, choice_biases: bool = False, is_wide: bool = False) -> Change:
+    """Experts from a layer on, and a shared one as wide as ``n_shared`` of them.
+
+    Args:
+        is_wide: they are as wide as the keys say that a layer's feed-forward is.
+    """
+
+    def change(described: tiny_gguf.TinyGGUF) -> None:
+        name = described.value("general.architecture")
+        wide = described.tensor("token_embd.weight").dims[0] % 256 == 0
+        hidden = described.value(f"{name}.feed_forward_length") if is_wide else 256 if wide else 64
+        n_layers = described.value(f"{name}.block_count")
+        described.with_experts(
+            first=min(first, n_layers - 1),
+            hidden_dim=hidden,
+            shared_dim=n_shared * hidden,
+            choice_biases=choice_biases,
+        )
+        described.set(f"{name}.expert_feed_forward_length", hidden)
+        described.set(f"{name}.expert_shared_count", n_shared)
+        described.set(f"{name}.leading_dense_block_count", min(first, n_layers - 1))
+
+    return change
+
+
+def _gated_windows(number: int) -> Mapping[str, Any]:
+    """Layers with a window turn, whole ones do not; every head's result has a gate."""
+    own = {"window": WINDOW} if number % PERIOD < PERIOD - 1 else {"turn": np.copy}
+    return {**own, "has_head_norms": True, "has_gate": True}
+
+
+def _windows(number: int) -> Mapping[str, Any]:
+    return {"has_head_norms": True, **({"window": WINDOW} if number % PERIOD < PERIOD - 1 else {})}
+
+
+def _behind(twin: Twin, name: str, x: Array) -> Array:
+    return rmsnorm(x, twin.tensor(name + ".weight"), 1e-8)
+
+
+def _capped(computed: Computed) -> Computed:
+    def logits(twin: Twin, ids: list[int]) -> Array:
+        cap = twin.key("final_logit_softcapping")
+        return cap * np.tanh(computed(twin, ids) * twin.key("logit_scale") / cap)
+
+    return logits
+
+
+def _experts_in_place(described: tiny_gguf.TinyGGUF) -> None:
+    """Experts without gates in place of feed-forwards, and shared ones."""
+    rng, n, name = np.random.default_rng(5), 6, described.value("general.architecture")
+    for tensor in [one for one in described.tensors if str(one.name).endswith("ffn_up.weight")]:
+        block, quant = str(tensor.name).removesuffix("ffn_up.weight"), GGML_TYPES[tensor.ggml_type].name
+        dim, hidden = tensor.dims[0], 256 if tensor.dims[0] % 256 == 0 else 64
+        described.drop_tensors(block + "ffn_up.weight", block + "ffn_down.weight")
+        for kind, rows, cols in (("up", hidden, dim), ("down", dim, hidden)):
+            slab = tiny_gguf.quantised(f"{block}ffn_{kind}_exps.weight", quant, n * rows, cols, cols**-0.5, rng)
+            slab.dims = [cols, rows, n]
+            shared = tiny_gguf.quantised(f"{block}ffn_{kind}_shexp.weight", quant, rows, cols, 0.5 * cols**-0.5, rng)
+            described.tensors += [slab, shared]
+        router = tiny_gguf.quantised(block + "ffn_gate_inp.weight", "F32", n, dim, 4 * dim**-0.5, rng)
+        described.tensors.append(router)
+        described.add_vector(block + "exp_probs_b.bias", rng.standard_normal(n))
+        described.set(f"{name}.expert_feed_forward_length", hidden)
+        described.set(f"{name}.expert_shared_feed_forward_length", hidden)
+        described.set(f"{name}.expert_count", n)
+        described.set(f"{name}.expert_used_count", 2)
+
+
+def _halved(described: tiny_gguf.TinyGGUF) -> None:
+    """The key gives the width of gate and up together."""
+    name = f"{described.value('general.architecture')}.feed_forward_length"
+    described.set(name, 2 * described.value(name))
+
+
+WINDOW = 6
+BIASES = biases("attn_qkv", "attn_output", "ffn_up", "ffn_down")
+UNGATED = without("ffn_gate.weight")
+HEADS = {"has_head_norms": True}
+TURNED = {"has_turned_norms": True}
+LEARNED = decoder(neighbours=None, norm=layer_norm, feed_forward=ungated(gelu), begin=learned)
+OF_LEARNED = (layer_norms, fused, UNGATED, BIASES, positions)
+LLAMA = decoder(neighbours=True)
+_SECTIONS = {"rope.dimension_sections": np.array([3, 3, 2, 0], "<i4")}
+_ROWS = [
+    Row("qwen2vl", decoder(neighbours=False), {"biases": True}, _SECTIONS),
+    Row(
+        "qwen3vl",
+        decoder(neighbours=False, attention=lambda number: HEADS),
+        {"head_norms": True},
+        {**_SECTIONS, "n_deepstack_layers": 0},
+    ),
+    Row(
+        "qwen3vlmoe",
+        decoder(
+            neighbours=False,
+            attention=lambda number: HEADS,
+            feed_forward=routed(is_renormalised=True, has_shared=False),
+        ),
+        {"head_norms": True},
+        _SECTIONS,
+        (experts(),),
+    ),
+    Row("hunyuan_vl", decoder(neighbours=False, attention=lambda number: TURNED), {"head_norms": True}),
+    Row(
+        "nemotron_h_moe",
+        lambda twin, ids: test_nemotron_h.logits(twin, ids, routed("sigmoid", True, squared_relu)),
+        {"order": "afm"},
+        {"expert_weights_norm": True, "expert_weights_scale": 1.5},
+        (_experts_in_place,),
+        made=test_nemotron_h.described_as,
+    ),
+    Row(
+        "muse-glimmer",
+        _capped(
+            decoder(
+                neighbours=True,
+                attention=_gated_windows,
+                behind=_behind,
+                begin=lambda twin, x: rmsnorm(x, np.ones(x.shape[-1]), twin.eps),
+            )
+        ),
+        {"head_norms": True, "norms_behind": True},
+        {"attention.sliding_window": WINDOW, "logit_scale": 0.3, "final_logit_softcapping": 2.0},
+        (gates,),
+    ),
+    Row(
+        "gemma",
+        decoder(
+            neighbours=False,
+            feed_forward=lambda twin, block, h: twin.feed_forward(block, h, gelu),
+            begin=lambda twin, x: x * x.shape[-1] ** 0.5,
+        ),
+        {"vocabulary": "spm", "tied": True},
+    ),
+    Row("exaone", decoder(neighbours=False), {"rope_factors": True}),
+    Row(
+        "glm4moe",
+        decoder(
+            neighbours=False,
+            attention=lambda number: HEADS,
+            norms=("attn_norm", "post_attention_norm"),
+            feed_forward=routed("sigmoid", is_renormalised=True),
+        ),
+        {"head_norms": True, "biases": True},
+        {"rope.dimension_count": 8, "expert_weights_norm": True, "expert_weights_scale": 1.5},
+        (experts(first=1, n_shared=1, choice_biases=True), renamed("ffn_norm", "post_attention_norm")),
+    ),
+    Row(
+        "deepseek",
+        decoder(neighbours=True, feed_forward=routed()),
+        keys={"expert_weights_scale": 1.5},
+        changes=(experts(first=1, n_shared=2),),
+    ),
+    Row(
+        "bailingmoe",
+        decoder(neighbours=True, feed_forward=routed(is_renormalised=True)),
+        keys={"expert_weights_norm": True},
+        changes=(experts(n_shared=2),),
+    ),
+    Row(
+        "hunyuan-moe",
+        decoder(neighbours=False, attention=lambda number: TURNED, feed_forward=routed(is_renormalised=True)),
+        {"head_norms": True},
+        changes=(experts(n_shared=1, is_wide=True),),
+    ),
+    Row(
+        "mellum",
+        decoder(
+            neighbours=False,
+            attention=_windows,
+            feed_forward=routed(is_renormalised=True, has_shared=False),
+        ),
+        {"head_norms": True},
+        {"attention.sliding_window": WINDOW},
+        (experts(),),
+    ),
+    Row(
+        "olmo",
+        decoder(neighbours=True, norm=bare_norm, attention=bounded),
+        keys={"attention.clamp_kqv": BOUND},
+        changes=(unbiased_layer_norms, without("norm.weight")),
+    ),
+    Row(
+        "falcon",
+        decoder(
+            neighbours=False,
+            norm=layer_norm,
+            norms=("attn_norm", "attn_norm"),
+            is_beside=True,
+            feed_forward=ungated(gelu),
+        ),
+        changes=(layer_norms, fused, UNGATED, without("ffn_norm.weight", "ffn_norm.bias")),
+    ),
+    Row("gpt2", LEARNED, changes=OF_LEARNED),
+    Row("starcoder", LEARNED, {"n_kv_heads": 1}, changes=OF_LEARNED),
+    Row(
+        "gptneox",
+        decoder(neighbours=False, norm=layer_norm, is_beside=True, feed_forward=ungated(gelu)),
+        keys={"use_parallel_residual": True, "rope.dimension_count": 4},
+        changes=(layer_norms, fused, UNGATED, BIASES),
+    ),
+    Row(
+        "mpt",
+        decoder(
+            neighbours=None,
+            norm=layer_norm,
+            attention=lambda number: {"alibi": ALIBI, "bound": BOUND},
+            feed_forward=ungated(gelu),
+        ),
+        keys={"attention.max_alibi_bias": ALIBI, "attention.clamp_kqv": BOUND},
+        changes=(unbiased_layer_norms, fused, UNGATED),
+    ),
+    Row(
+        "bloom",
+        decoder(
+            neighbours=None,
+            norm=layer_norm,
+            attention=lambda number: {"alibi": ALIBI},
+            feed_forward=ungated(gelu),
+            begin=lambda twin, x: twin.layer_norm(x, "token_embd_norm"),
+        ),
+        changes=(layer_norms, fused, UNGATED, BIASES, embedding_norm),
+    ),
+    Row("qwen", decoder(neighbours=False), changes=(fused, biases("attn_qkv"), _halved)),
+    Row(
+        "chatglm",
+        decoder(neighbours=True, feed_forward=Twin.fused_feed_forward),
+        {"biases": True},
+        {"rope.dimension_count": 8},
+        (lambda described: described.fuse("ffn_up.weight", "ffn_gate.weight", "ffn_up.weight"),),
+    ),
+    Row("baichuan", LLAMA, {"vocabulary": "spm"}),
+    Row("xverse", LLAMA, {"vocabulary": "spm"}),
+    Row("orion", decoder(neighbours=False, norm=layer_norm), {"vocabulary": "spm"}, changes=(layer_norms,)),
+    Row(
+        "codeshell",
+        decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu)),
+        changes=(layer_norms, fused, UNGATED, BIASES),
+    ),
+    Row("refact", decoder(neighbours=None, attention=lambda number: {"alibi": ALIBI}), {"n_kv_heads": 1}),
+    Row(
+        "openelm",
+        decoder(neighbours=False, attention=lambda number: HEADS),
+        {"vocabulary": "spm", "head_norms": True, "tied": True},
+        changes=(fused,),
+    ),
+    Row(
+        "plamo",
+        decoder(neighbours=False, norms=("attn_norm", "attn_norm"), is_beside=True),
+        {"vocabulary": "spm"},
+        changes=(without("ffn_norm.weight"),),
+    ),
+    Row("pangu-embedded", decoder(neighbours=False), {"biases": True}, changes=(biases("attn_output"),)),
+    Row("maincoder", decoder(neighbours=True, attention=lambda number: TURNED), {"head_norms": True}),
+    Row(
+        "jais",
+        decoder(
+            neighbours=None,
+            norm=layer_norm,
+            attention=lambda number: {"alibi": ALIBI, "scale": 1 / 16},
+        ),
+        keys={"attention.max_alibi_bias": ALIBI},
+        changes=(layer_norms, fused, BIASES, biases("ffn_gate")),
+    ),
+    Row(
+        "jais2",
+        decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(squared_relu)),
+        {"biases": True},
+        changes=(layer_norms, UNGATED, biases("attn_output", "ffn_up", "ffn_down")),
+    ),
+    Row(
+        "dbrx",
+        decoder(
+            neighbours=False,
+            norm=layer_norm,
+            attention=lambda number: {"bound": BOUND},
+            norms=("attn_norm", "attn_output_norm"),
+            feed_forward=routed(is_renormalised=True, has_shared=False),
+        ),
+        keys={"attention.clamp_kqv": BOUND},
+        changes=(unbiased_layer_norms, fused, experts(is_wide=True), renamed("ffn_norm", "attn_output_norm")),
+    ),
+]
+ROWS = {row.name: row for row in _ROWS}
