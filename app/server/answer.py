@@ -19,6 +19,7 @@ from app.conversations.thinking import ThinkingSplitter, is_opening_of, tag_ids
 from app.program.settings import Settings
 from app.server.answer_form import call_form
 from app.server.api_error import ApiError, invalid, unsupported
+from app.server.conversation import as_taken
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
 from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.order import Order
@@ -46,6 +47,7 @@ class ServedConversation:
 
     def prompt_ids(self, said: Sequence[Said], thinking: ThinkingMode, tools: Sequence[Mapping[str, Any]]) -> list[int]:
         """Return the tokens up to where the reply begins. Raises EngineError: the template refuses the conversation."""
+        said = as_taken(said, self.chat.takes)
         n_same = _n_same(self._said, said)
         try:
             self._keep(said, n_same)
@@ -76,16 +78,16 @@ class ServedConversation:
             self.chat.start(said[0].text if said[0].role == SYSTEM else None)
             n_same = 1 if said[0].role == SYSTEM else 0
         self._said = list(said)
-        calls = {call.call_id: call for one in said[:n_same] for call in one.calls}
         for one in said[n_same:]:
             if one.role == USER:
                 self.chat.add_unrendered(one.text)
             elif one.role == TOOL:
-                self.chat.add_results([CallResult(calls[one.call_id].name, one.text, one.call_id)])
+                self.chat.add_results([CallResult(one.name, one.text, one.call_id)])
+            elif one.role == SYSTEM:
+                self.chat.add_system(one.text)
             else:
                 ids = self._tokenizer.encode(one.text, bos=False, special=False)
                 self.chat.add_reply(ids, one.text, one.calls)
-                calls |= {call.call_id: call for call in one.calls}
 
 
 def _n_same(kept: Sequence[Said], said: Sequence[Said]) -> int:
@@ -146,7 +148,7 @@ class Answering:
             self.session,
             ids,
             replace(self.sampling, **dict(order.sampling)),
-            max_tokens=order.max_tokens or self.settings.sampling.max_tokens,
+            max_tokens=self.settings.sampling.max_tokens if order.max_tokens is None else order.max_tokens,
             stop=(*(chat.stops if chat is not None else ()), *order.stops),
             spelled={*self._tags, *(how.marker_ids(tokenizer) if how is not None else ())},
             after=begun,
