@@ -19,7 +19,7 @@ from app.conversations.thinking import ThinkingSplitter, is_opening_of, tag_ids
 from app.program.settings import Settings
 from app.server.answer_form import call_form
 from app.server.api_error import ApiError, invalid, unsupported
-from app.server.conversation import as_taken
+from app.server.conversation import as_taken, n_bytes_of
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
 from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.order import Order
@@ -28,6 +28,7 @@ from engine.prompt.thought_markers import opened_by
 from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.formats import CallFormat
 from engine.prompt.tools.split import CallSplitter, Told
+from engine.tokenizer.pauses import pausing
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -54,9 +55,13 @@ class ServedConversation:
             self.chat.thinking, self.chat.tools = thinking, tools
             return self.chat.prompt_ids()
         except BaseException:
-            self._said = []
-            self.chat.start(None)
+            self.forget()
             raise
+
+    def forget(self) -> None:
+        """Keep nothing of the conversation."""
+        self._said = []
+        self.chat.start(None)
 
     def note_reply(
         self, ids: Sequence[int], calls: Sequence[ToolCall], raw: str, answer: str, before_calls: str
@@ -136,12 +141,14 @@ class Answering:
         how = self.model.chat_template.call_format if order.tools is not None else None
         if order.tools is not None and how is None:
             raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
-        begun = tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
-        ids = [*self._prompt_ids(order), *begun]
+        self._refuse_long(order)
+        with pausing(job.check):
+            begun = tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
+            ids = [*self._prompt_ids(order), *begun]
         if len(ids) >= self.session.n_ctx:
-            sizes = f"{len(ids)} tokens, but the context holds {self.session.n_ctx}, the answer included"
-            param = "messages" if order.is_chat else "prompt"
-            raise ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
+            if order.is_chat:
+                self.conversation.forget()
+            raise self._too_long(order, f"{len(ids)} tokens")
         self.states.bring_back(ids)
         telling = _Telling(job, self.model, opened_by(chat.opening) if chat is not None else None, how)
         reply = Reply(
@@ -177,6 +184,18 @@ class Answering:
         return Ended(
             reason, len(ids), meter.reused_tokens, meter.tokens, telling.n_thought, meter.prefill_s, meter.generating_s
         )
+
+    def _refuse_long(self, order: Order) -> None:
+        """Refuse a prompt whose bytes alone say that it cannot fit: its tokens would take long to find."""
+        given = order.prompt if isinstance(order.prompt, str) else ""
+        n_bytes = n_bytes_of(order.messages) + len((given + order.begun).encode("utf-8", "replace"))
+        if n_bytes > self.session.n_ctx * self.model.tokenizer.most_token_bytes:
+            raise self._too_long(order, f"{n_bytes} bytes")
+
+    def _too_long(self, order: Order, size: str) -> ApiError:
+        sizes = f"{size}, but the context holds {self.session.n_ctx} tokens, the answer included"
+        param = "messages" if order.is_chat else "prompt"
+        return ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
 
     def _constraint(self, order: Order, begun: Sequence[int], how: CallFormat | None) -> FormConstraint | None:
         """Return the form of the reply, behind what a continued one has of it."""

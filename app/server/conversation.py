@@ -97,6 +97,6 @@ def as_taken(said: Sequence[Said], takes: Takes) -> tuple[Said, ...]:
     return (*first, *later)
 
 
-def needed_chars(said: Iterable[Said]) -> int:
+def n_bytes_of(said: Iterable[Said]) -> int:
     """Return the bytes of what users, tools and the system say: templates print all of it."""
     return sum(len(one.text.encode("utf-8", "replace")) for one in said if one.role != ASSISTANT)

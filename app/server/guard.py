@@ -16,6 +16,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.machine.heap import give_back_memory
+from app.program.background import in_background
 from app.program.refusals import bug_line
 from app.server.api_error import ApiError, unavailable
 from app.server.origins import Origins
@@ -24,6 +26,8 @@ from app.server.transfer import GoneError, JsonBody, cut
 
 MOST_REQUESTS = 64
 """Limit on the requests that are open at once, those that wait included."""
+LARGE_BYTES = 256 << 10
+"""Of a body: what it took goes back to the system."""
 CLIENT_LEFT = 499
 """The status that log and counters have for a request whose client left; nobody receives it."""
 _OPEN_PATHS = ("/health",)
@@ -59,7 +63,7 @@ class Guard:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        status, headers = 0, Headers(scope=scope)
+        status, n_bytes, headers = 0, 0, Headers(scope=scope)
         host, path = host_and_path(scope["path"])
         scope = {**scope, "path": meant_path(path)}
         may_ask = self._origins.allow(headers)
@@ -73,6 +77,12 @@ class Guard:
                     message["headers"] = [*message["headers"], *((k.encode(), v.encode("latin-1")) for k, v in further)]
             await send(message)
 
+        async def counting() -> Message:
+            nonlocal n_bytes
+            message = await receive()
+            n_bytes += len(message.get("body", b""))
+            return message
+
         self._n_open += 1
         try:
             self._check_caller(host, headers, may_ask)
@@ -81,7 +91,7 @@ class Guard:
                 await Response(status_code=204, headers=permission)(scope, receive, noting)
             else:
                 self._check_key(scope["path"], headers)
-                await self._answer(scope, receive, noting)
+                await self._answer(scope, counting, noting)
         except GoneError:
             status = CLIENT_LEFT
         except ApiError as error:
@@ -92,6 +102,8 @@ class Guard:
         finally:
             self._n_open -= 1
             self._note(scope, status)
+            if n_bytes > LARGE_BYTES:
+                in_background(give_back_memory, "memory")
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._n_open > MOST_REQUESTS:

@@ -133,7 +133,7 @@ class Routes:
             ids = list(tokenizer.encode(text, bos=None if adds_special else False, special=parses_special))
             return [_with_piece(tokenizer, one) for one in ids] if with_pieces else ids
 
-        return JsonBody({"tokens": await self._aside(encode)})
+        return JsonBody({"tokens": await self._aside(request, encode)})
 
     async def detokenize(self, request: Request) -> Response:
         """Return the text of some tokens."""
@@ -144,7 +144,7 @@ class Routes:
             raise ApiError(f"tokens: ids must be whole numbers from 0 to {n_vocab - 1}", 400, "tokens", "invalid_value")
         fields.ignore_rest()
         self._note_ignored(fields)
-        return JsonBody({"content": await self._aside(lambda model: model.tokenizer.decode(ids))})
+        return JsonBody({"content": await self._aside(request, lambda model: model.tokenizer.decode(ids))})
 
     async def health(self, request: Request) -> Response:
         """Say whether the model is open."""
@@ -217,8 +217,10 @@ class Routes:
             raise unavailable("the model is being opened (try again later)", "model_loading")
         return self._engine.served
 
-    async def _aside(self, work: Callable[[Any], Any]) -> Any:
-        return await asyncio.wrap_future(self._engine.aside(work))
+    async def _aside(self, request: Request, work: Callable[[Any], Any]) -> Any:
+        aside = self._engine.aside(work)
+        async with watched(request.receive, lambda: aside.end(GoneError())):
+            return await asyncio.wrap_future(aside.future)
 
     async def _whole(self, job: Job, body: Body) -> Response:
         pieces: list[Piece] = []

@@ -229,6 +229,7 @@ class FakeTokenizer:
         self.control: frozenset[str] = frozenset()
         self.end_ids = frozenset({EOS, END})
         self.add_bos, self.add_eos = True, False
+        self.most_token_bytes = 10_000
 
     def id_of(self, piece: str) -> int:
         """Return the id of one piece, new or known."""
