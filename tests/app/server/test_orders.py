@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from app.server.api_error import MOST_CHARS, ApiError
 from app.server.fields import MOST_IGNORED, Fields, read_json
 from app.server.messages import Said
 from app.server.order import MOST_TOKENS, chat_order, completion_order
+from app.server.responses import response_order
 from app.text.clean_text import clean_text
+from tests.app.server.odd_requests import damaged, odd, odd_response
 
 HI = [{"role": "user", "content": "hi"}]
 JSON = st.recursive(
@@ -194,6 +197,18 @@ def test_what_nobody_knows_is_ignored_and_noted_by_its_place() -> None:
         "response_format.colour",
     }  # fmt: skip
     assert all(is_line(place) for place in fields.ignored)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32))
+def test_odd_requests_are_read_and_damaged_ones_read_or_refused(seed: int) -> None:
+    random = Random(seed)
+    assert chat_order(Fields(odd(random)[1]), "m").messages
+    assert response_order(Fields(odd_response(random)[1]), "m").messages
+    path, body = damaged(random)
+    read = response_order if "responses" in path else chat_order
+    _, error = outcome(lambda: read(read_json(body), "m"))
+    assert error is None or (error.status == 400 and is_line(error.message))
 
 
 def test_ignored_fields_of_one_request_are_bounded() -> None:
