@@ -26,6 +26,7 @@ MOST_THREADS = 128
 _MAX_COUNT = 2**31 - 1
 _MOST_SHOWN = 10**40
 _TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[a-z0-9_.\[\]:-]{1,200}", re.IGNORECASE)
 AUTO = "auto"
 """Leaves a choice to the program."""
 THINKING_WORDS = "auto, on, off, low, medium, high, or the most tokens of a thought"
@@ -51,7 +52,7 @@ class SettingsError(Refusal):
 def _setting(
     kind: str = "", *, choices: tuple[str, ...] = (), least: float | None = None, most: float | None = None
 ) -> Any:
-    """A setting and its rules; kinds of their own are ``paths``, ``thinking``, ``server`` and ``tool servers``."""
+    """A setting and its rules; kinds of their own: paths, thinking, server, origins, tool servers."""
     return field(metadata={"kind": kind, "choices": choices, "least": least, "most": most})
 
 
@@ -119,6 +120,14 @@ class ToolSettings:
 
 
 @record
+class ServeSettings:
+    """What ``jalopy serve`` allows."""
+
+    origins: tuple[str, ...] = _setting("origins")
+    """Pages in browsers that may use it, each by its origin; none = no page may."""
+
+
+@record
 class Settings:
     """Every setting, named as in the settings file."""
 
@@ -173,6 +182,8 @@ class Settings:
     """How the next token is chosen, and how many."""
     tools: ToolSettings = field(kw_only=True)
     """Tools that a model may ask for in the chat."""
+    serve: ServeSettings = field(kw_only=True)
+    """What ``jalopy serve`` allows."""
     sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
     """Where values come from, by dotted key, that are not the defaults."""
 
@@ -311,7 +322,7 @@ def setting_keys() -> list[str]:
     return list(_rules())
 
 
-_TABLES: dict[str, Any] = {"sampling": SamplingSettings, "tools": ToolSettings}
+_TABLES: dict[str, Any] = {"sampling": SamplingSettings, "tools": ToolSettings, "serve": ServeSettings}
 
 
 @cache
@@ -328,6 +339,8 @@ def _rules() -> dict[str, tuple[Any, Mapping[str, Any]]]:
 def _checked_values(values: Mapping[str, Any], source: str) -> Iterator[tuple[str, Any]]:
     """Yield the values of a TOML table by their dotted keys."""
     for name, value in values.items():
+        if name == "server" and isinstance(value, Mapping):  # the table's name in other words
+            name = "serve"
         if name in _TABLES and not isinstance(value, Mapping):
             raise SettingsError(
                 f"{source}: {name} is {_kind(value)}; it must be a table: [{name}]", exit_codes.BAD_DATA
@@ -375,6 +388,9 @@ def _checked(key: str, value: object, where: str) -> Any:
         is_right = least <= value <= most  # NaN is in no range
     if is_right and isinstance(value, (str, tuple)):
         is_right = not any("\0" in one for one in value)
+    for one in value if is_right and kind == "origins" and isinstance(value, tuple) else ():
+        if not _ORIGIN.fullmatch(one):
+            raise SettingsError(f"{where} has {_kind(one)}; allowed: {_ALLOWED[kind]}", exit_codes.BAD_DATA)
     for one in value if is_right and kind == "paths" and isinstance(value, tuple) else ():
         if not one.startswith("~") and not Path(one).is_absolute():  # another place wherever the program is started
             raise SettingsError(f"{where} has {_kind(one)}; allowed: whole paths, from / or ~ on", exit_codes.BAD_DATA)
@@ -423,6 +439,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {"thinking": ThinkingMode.parse, 
 _ALLOWED = {
     "thinking": THINKING_WORDS,
     "server": "an address of http or https without a password, as https://host:8000/v1",
+    "origins": "pages by scheme and host, as https://notes.example or http://localhost:3000; no path, no *",
     "tool servers": "tables in your file: [tools.servers.NAME] with command and environment",
 }
 

@@ -63,6 +63,8 @@ def _rewritten(path: Path, key: str, value: object) -> str:
     try:
         document = tomlkit.parse(path.read_bytes().decode("utf-8") if path.exists() else "")
         holder: Any = document
+        if not table_name and isinstance(document.get(name), dict):  # [server], another name for [serve]
+            raise ValueError(f"{name} is a table in it")
         if table_name:
             if value is None and table_name not in document:
                 return tomlkit.dumps(document)

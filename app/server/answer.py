@@ -20,16 +20,17 @@ from app.conversations.thinking import ThinkingSplitter, is_opening_of, tag_ids
 from app.program.settings import Settings
 from app.server.answer_form import reply_form
 from app.server.api_error import ApiError, invalid, unsupported
+from app.server.conversation import as_taken, n_bytes_of
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
 from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.order import Order
 from app.server.sampling_fields import resolved
-from engine.errors import Cancelled
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
 from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.formats import CallFormat
 from engine.prompt.tools.split import CallSplitter, Told
+from engine.tokenizer.pauses import pausing
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -49,15 +50,20 @@ class ServedConversation:
 
     def prompt_ids(self, said: Sequence[Said], thinking: ThinkingMode, tools: Sequence[Mapping[str, Any]]) -> list[int]:
         """Return the tokens up to where the reply begins. Raises EngineError: the template refuses the conversation."""
+        said = as_taken(said, self.chat.takes)
         n_same = _n_same(self._said, said)
         try:
             self._keep(said, n_same)
             self.chat.thinking, self.chat.tools = thinking, tools
             return self.chat.prompt_ids()
         except BaseException:
-            self._said = []
-            self.chat.start(None)
+            self.forget()
             raise
+
+    def forget(self) -> None:
+        """Keep nothing of the conversation."""
+        self._said = []
+        self.chat.start(None)
 
     def note_reply(
         self, ids: Sequence[int], calls: Sequence[ToolCall], raw: str, answer: str, before_calls: str
@@ -79,16 +85,16 @@ class ServedConversation:
             self.chat.start(said[0].text if said[0].role == SYSTEM else None)
             n_same = 1 if said[0].role == SYSTEM else 0
         self._said = list(said)
-        calls = {call.call_id: call for one in said[:n_same] for call in one.calls}
         for one in said[n_same:]:
             if one.role == USER:
                 self.chat.add_unrendered(one.text)
             elif one.role == TOOL:
-                self.chat.add_results([CallResult(calls[one.call_id].name, one.text, one.call_id)])
+                self.chat.add_results([CallResult(one.name, one.text, one.call_id)])
+            elif one.role == SYSTEM:
+                self.chat.add_system(one.text)
             else:
                 ids = self._tokenizer.encode(one.text, bos=False, special=False)
                 self.chat.add_reply(ids, one.text, one.calls)
-                calls |= {call.call_id: call for call in one.calls}
 
 
 def _n_same(kept: Sequence[Said], said: Sequence[Said]) -> int:
@@ -136,12 +142,14 @@ class Answering:
         how = self.model.chat_template.call_format if order.tools is not None else None
         if order.tools is not None and how is None:
             raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
-        begun = self.model.tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
-        ids = [*self._prompt_ids(order), *begun]
+        self._refuse_long(order)
+        with pausing(job.check):
+            begun = tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
+            ids = [*self._prompt_ids(order), *begun]
         if len(ids) >= self.session.n_ctx:
-            sizes = f"{len(ids)} tokens, but the context holds {self.session.n_ctx}, the answer included"
-            param = "messages" if order.is_chat else "prompt"
-            raise ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
+            if order.is_chat:
+                self.conversation.forget()
+            raise self._too_long(order, f"{len(ids)} tokens")
         self.states.bring_back(ids)
         with self._following(job, begun, how) as constraint:
             return self._written(job, ids, begun, how, constraint)
@@ -158,7 +166,7 @@ class Answering:
             self.session,
             ids,
             sampling,
-            max_tokens=order.max_tokens or self.settings.sampling.max_tokens,
+            max_tokens=self.settings.sampling.max_tokens if order.max_tokens is None else order.max_tokens,
             stop=(*(chat.stops if chat is not None else ()), *order.stops),
             spelled={*self._tags, *(how.marker_ids(tokenizer) if how is not None else ())},
             after=begun,
@@ -198,8 +206,7 @@ class Answering:
             return
 
         def waiting() -> None:
-            if job.is_cancelled:
-                raise Cancelled("the client has left")
+            job.check()
             self.between()
 
         constraint = self._forms.constraint(form, begun, waiting)
@@ -207,6 +214,18 @@ class Answering:
             yield constraint
         finally:
             constraint.close()
+
+    def _refuse_long(self, order: Order) -> None:
+        """Refuse a prompt whose bytes alone say that it cannot fit: its tokens would take long to find."""
+        given = order.prompt if isinstance(order.prompt, str) else ""
+        n_bytes = n_bytes_of(order.messages) + len((given + order.begun).encode("utf-8", "replace"))
+        if n_bytes > self.session.n_ctx * self.model.tokenizer.most_token_bytes:
+            raise self._too_long(order, f"{n_bytes} bytes")
+
+    def _too_long(self, order: Order, size: str) -> ApiError:
+        sizes = f"{size}, but the context holds {self.session.n_ctx} tokens, the answer included"
+        param = "messages" if order.is_chat else "prompt"
+        return ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
 
     def _prompt_ids(self, order: Order) -> list[int]:
         if order.is_chat:

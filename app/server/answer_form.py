@@ -57,7 +57,7 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
         found = REGEX, _words(form, "pattern", "a regular expression")
     elif kind == "grammar":
         found = GRAMMAR, _words(form, "grammar", "a grammar in GBNF or Lark")
-    form.refuse_rest()
+    form.ignore_rest()
     return _bounded(*found, form.where) if found is not None else None
 
 
@@ -94,7 +94,7 @@ def _schema(form: Fields, is_flat: bool) -> str:
         described.text(name)
     described.flag("strict")  # it always is
     if not is_flat:
-        described.refuse_rest()
+        described.ignore_rest()
     return json.dumps(schema)
 
 

@@ -9,8 +9,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -27,6 +25,7 @@ from app.program.settings import Settings
 from app.server.answer import Answering, ServedConversation
 from app.server.answer_form import api_error
 from app.server.api_error import ApiError, unavailable
+from app.server.aside import SLICE_S, Aside
 from app.server.job import Ended, Job
 from engine.errors import Cancelled, EngineError, TemplateError
 from engine.prompt.thinking_mode import ThinkingMode
@@ -110,7 +109,7 @@ class EngineThread:
     ) -> None:
         self._path, self._settings, self._on_opened = path, settings, on_opened
         self._line: WaitingLine[Job] = WaitingLine(most_waiting)
-        self._asides: deque[tuple[Callable[[Any], Any], Future[Any]]] = deque()
+        self._asides: deque[Aside] = deque()
         self._wake = threading.Event()
         self._is_closing = False
         self._model: Any = None
@@ -143,15 +142,15 @@ class EngineThread:
         if self._line.leave(job):
             job.end(Ended("cancelled"))
 
-    def aside(self, work: Callable[[Any], T]) -> Future[T]:
+    def aside(self, work: Callable[[Any], Any]) -> Aside:
         """Do short work, which is handed the model, between two steps of what runs. Raises ApiError: as ``ask``."""
         self._refuse_closed()
         if len(self._asides) >= MOST_ASIDES:
             raise _queue_full()
-        future: Future[T] = Future()
-        self._asides.append((work, future))
+        aside = Aside(work, _error_of)
+        self._asides.append(aside)
         self._wake.set()
-        return future
+        return aside
 
     def close(self, patience_s: float) -> None:
         """End what runs and what waits, then the thread."""
@@ -161,9 +160,8 @@ class EngineThread:
             running.cancel()
         while (job := self._line.take()) is not None:
             job.end(Ended("cancelled", error=_ending()))
-        with suppress(IndexError):
-            while True:
-                self._asides.popleft()[1].cancel()
+        for aside in list(self._asides):
+            aside.end(_ending())
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(patience_s)
@@ -184,10 +182,13 @@ class EngineThread:
         while not self._is_closing:
             self._wake.wait()
             self._wake.clear()
-            self._do_asides()
-            while not self._is_closing and (job := self._line.take()) is not None:
-                self._answer(answering, job)
+            while not self._is_closing:
                 self._do_asides()
+                job = self._line.take()
+                if job is not None:
+                    self._answer(answering, job)
+                elif not self._asides:
+                    break
         self._states.close()
         self._model.close()
 
@@ -213,7 +214,7 @@ class EngineThread:
             ended = Ended("cancelled") if is_dropped else answering.answer(job)
             if ended.reason == "cancelled" and self._is_closing:
                 ended = Ended("cancelled", error=_ending())
-        except Cancelled:
+        except Cancelled:  # before anything was computed
             ended = Ended("cancelled", error=_ending() if self._is_closing else None)
         except BaseException as error:  # the thread must outlive any bug, or every client would wait forever
             ended = Ended("cancelled", error=_error_of(error))
@@ -235,15 +236,11 @@ class EngineThread:
             in_background(partial(drop_oldest_states, Store(), quota_bytes), "quota")
 
     def _do_asides(self) -> None:
-        with suppress(IndexError):
-            while True:
-                work, future = self._asides.popleft()
-                if not future.set_running_or_notify_cancel():
-                    continue
-                try:
-                    future.set_result(work(self._model))
-                except BaseException as error:
-                    future.set_exception(_error_of(error))
+        until_s = time.monotonic() + SLICE_S
+        while self._asides and time.monotonic() < until_s:
+            aside = self._asides.popleft()
+            if not aside.advance(self._model, until_s):
+                self._asides.append(aside)
 
 
 def _queue_full() -> ApiError:

@@ -1,11 +1,13 @@
-"""One JSON object of a request, read field by field; each has a type and limits, and what is left over is refused.
+"""One JSON object of a request, read field by field; each has a type and limits.
 
-A field that is null counts as absent, as the API's clients expect.
+A field that is null counts as absent, as the API's clients expect. What nobody reads is ignored and noted: clients,
+gateways and other servers add fields of their own all the time.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,14 +16,22 @@ from app.text.clean_text import clean_line
 
 T = TypeVar("T")
 
-MOST_DIGITS = 40
-"""Digits of a number; the largest that is allowed anywhere has 20."""
+MOST_DIGITS = 400
+"""Digits of a number; JavaScript's largest has 309."""
+MOST_IGNORED = 100
+"""Limit on the ignored fields that are noted of one request."""
+MOST_PLACE_CHARS = 80
+"""Limit on the name of an ignored field."""
+_BOM = "\ufeff"
+_INDEX = re.compile(r"\[\d+\]")
 
 
 def read_json(body: bytes) -> Fields:
     """Return the object in a request's body. Raises ApiError: it is not JSON, or not an object."""
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, parse_int=_bounded_int)
+        value = json.loads(
+            body.decode("utf-8").removeprefix(_BOM), parse_constant=_refuse_constant, parse_int=_bounded_int
+        )
     except UnicodeDecodeError:
         raise ApiError("the body is not UTF-8", code="invalid_json") from None
     except RecursionError:
@@ -38,21 +48,23 @@ class Fields:
 
     Args:
         where: the object's own place in the request; "" for the request itself.
+        ignored: shared by all objects of a request; None for a request of its own.
 
     Attributes:
         taken: names of the fields that were asked for.
+        ignored: places that were left out, without the numbers of items: ``messages[].name``.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
+    def __init__(self, values: Mapping[str, Any], where: str = "", ignored: set[str] | None = None) -> None:
         self._values, self.where = values, where
         self.taken: set[str] = set()
+        self.ignored: set[str] = set() if ignored is None else ignored
 
-    @classmethod
-    def of(cls, item: Any, place: str) -> Fields:
+    def item(self, value: Any, place: str) -> Fields:
         """Return an item of a list at a place in the request. Raises ApiError: it is no object."""
-        if not isinstance(item, dict):
-            raise ApiError(f"{place} is {kind_of(item)}: must be an object", param=place, code="invalid_type")
-        return cls(item, place)
+        if not isinstance(value, dict):
+            raise ApiError(f"{place} is {kind_of(value)}: must be an object", param=place, code="invalid_type")
+        return Fields(value, place, self.ignored)
 
     def place(self, name: str) -> str:
         """The field's place in the request, as ``messages[2].content``."""
@@ -84,8 +96,11 @@ class Fields:
         return None if value is None else float(value)
 
     def whole(self, name: str, least: int, most: int) -> int | None:
-        """Return a whole number within limits."""
-        return self._checked(name, int, f"a whole number from {least} to {most}", lambda it: least <= it <= most)
+        """Return a whole number within limits; it may be written as 4.0."""
+        value = as_whole(self.any(name))
+        if value is not None and not (type(value) is int and least <= value <= most):
+            raise self.wrong(name, f"a whole number from {least} to {most}")
+        return value
 
     def _checked(
         self, name: str, kind: type[T], what: str, is_right: Callable[[T], bool] = lambda value: True
@@ -102,7 +117,7 @@ class Fields:
     def table(self, name: str) -> Fields | None:
         """Return an object within this one."""
         value = self._checked(name, dict, "an object")
-        return None if value is None else Fields(value, self.place(name))
+        return None if value is None else Fields(value, self.place(name), self.ignored)
 
     def items(self, name: str, most: int) -> Sequence[Any] | None:
         """Return a list of limited length."""
@@ -114,16 +129,16 @@ class Fields:
             raise self.missing(name, wanted)
         return value
 
-    def refuse_rest(self) -> None:
-        """Refuse what nobody has asked for: an option that is silently left out is worse than a refusal.
+    def ignore_rest(self) -> None:
+        """Note what nobody has asked for. A field that is null or empty asks for nothing."""
+        for name, value in self._values.items():
+            if name not in self.taken and value not in (None, [], {}, ""):
+                self.note_ignored(self.place(name))
 
-        Raises:
-            ApiError: there is a field of another name.
-        """
-        for name in self._values:
-            if name not in self.taken:
-                place = self.place(clean_line(name, 60))
-                raise ApiError(f"{place} is not known here", param=place, code="unknown_parameter")
+    def note_ignored(self, place: str) -> None:
+        """Note something that is left out."""
+        if len(self.ignored) < MOST_IGNORED:
+            self.ignored.add(clean_line(_INDEX.sub("[]", place[:MOST_PLACE_CHARS]), MOST_PLACE_CHARS))
 
     def wrong(self, name: str, wanted: str) -> ApiError:
         """Return the refusal of a field that is there and not what it must be."""
@@ -134,6 +149,11 @@ class Fields:
         """Return the refusal of a request without a field."""
         place = self.place(name)
         return ApiError(f"{place} is missing: must be {wanted}", param=place, code="missing_required_parameter")
+
+
+def as_whole(value: Any) -> Any:
+    """Return a whole number that is written as 4.0 as one, everything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def kind_of(value: object) -> str:

@@ -1,25 +1,35 @@
 """Checks before every request: its origin, the limit on concurrent requests, and an answer for every failure.
 
-No page in a browser may talk to the server. Browsers say where a page comes from (Origin, Sec-Fetch-Site); and a name
-that an attacker points at this machine (DNS rebinding) is none of the names that the server answers to.
+No page in a browser may talk to the server, unless the settings name it. Browsers say where a page comes from (Origin,
+Sec-Fetch-Site); and a name that an attacker points at this machine (DNS rebinding) is none of the names that the server
+answers to.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.machine.heap import give_back_memory
+from app.program.background import in_background
 from app.program.refusals import bug_line
 from app.server.api_error import ApiError, unavailable
+from app.server.origins import Origins
+from app.server.request_path import host_and_path, meant_path
 from app.server.transfer import GoneError, JsonBody, cut
 
 MOST_REQUESTS = 64
 """Limit on the requests that are open at once, those that wait included."""
+LARGE_BYTES = 256 << 10
+"""Of a body: what it took goes back to the system."""
+CLIENT_LEFT = 499
+"""The status that log and counters have for a request whose client left; nobody receives it."""
 _OPEN_PATHS = ("/health",)
 """Answered without a key."""
 _CLOSES = {"Connection": "close"}  # what is left of the body is not read
@@ -32,33 +42,58 @@ class Guard:
 
     Args:
         names: host names by which the server may be called, besides ``localhost`` and addresses in figures.
-        note: called with scope and status of each answer; 0 where the client left before.
+        note: called with scope and status of each answer.
+        origins: of the pages in browsers that may use the server.
     """
 
     def __init__(
-        self, app: ASGIApp, names: Collection[str], api_key: str, note: Callable[[Scope, int], object]
+        self,
+        app: ASGIApp,
+        names: Collection[str],
+        api_key: str,
+        note: Callable[[Scope, int], object],
+        origins: Collection[str] = (),
     ) -> None:
         self._app, self._api_key, self._note = app, api_key.encode(), note
         self._names = {"localhost", *(name.lower() for name in names)}
+        self._origins = Origins(origins)
         self._n_open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        status = 0
+        status, n_bytes, headers = 0, 0, Headers(scope=scope)
+        host, path = host_and_path(scope["path"])
+        scope = {**scope, "path": meant_path(path)}
+        may_ask = self._origins.allow(headers)
 
         async def noting(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if may_ask:
+                    further = self._origins.answer(headers).items()
+                    message["headers"] = [*message["headers"], *((k.encode(), v.encode("latin-1")) for k, v in further)]
             await send(message)
+
+        async def counting() -> Message:
+            nonlocal n_bytes
+            message = await receive()
+            n_bytes += len(message.get("body", b""))
+            return message
 
         self._n_open += 1
         try:
-            await self._answer(scope, receive, noting)
+            self._check_caller(host, headers, may_ask)
+            permission = Origins.permission(headers) if may_ask and scope["method"] == "OPTIONS" else None
+            if permission is not None:
+                await Response(status_code=204, headers=permission)(scope, receive, noting)
+            else:
+                self._check_key(scope["path"], headers)
+                await self._answer(scope, counting, noting)
         except GoneError:
-            pass
+            status = CLIENT_LEFT
         except ApiError as error:
             await _refuse(error, scope, receive, noting, status)
         except Exception as error:
@@ -67,20 +102,26 @@ class Guard:
         finally:
             self._n_open -= 1
             self._note(scope, status)
+            if n_bytes > LARGE_BYTES:
+                in_background(give_back_memory, "memory")
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._check_caller(scope["path"], Headers(scope=scope))
         if self._n_open > MOST_REQUESTS:
             raise unavailable("too many requests are open (try again later)", "too_many_requests")
         await self._app(scope, receive, send)
 
-    def _check_caller(self, path: str, headers: Mapping[str, str]) -> None:
-        name = host_name(headers.get("host", ""))
-        if name not in self._names and not _is_address(name):
-            cure = "jalopy serve --allow-host NAME allows another name"
-            raise ApiError(f'the host "{name[:80]}" is not served here ({cure})', 403, code="host_refused")
-        if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
-            raise ApiError("pages in a browser may not use this server", 403, code="origin_refused")
+    def _check_caller(self, host: str | None, headers: Headers, may_ask: bool) -> None:
+        hosts = [headers.get("host", ""), *([] if host is None else [host])]
+        for name in map(host_name, hosts):
+            if name not in self._names and not _is_address(name):
+                cure = "jalopy serve --allow-host NAME allows another name"
+                raise ApiError(f'the host "{name[:80]}" is not served here ({cure})', 403, code="host_refused")
+        is_of_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
+        if is_of_page and not may_ask:
+            why = "this page in a browser may not use this server (the setting serve.origins names those that may)"
+            raise ApiError(why, 403, code="origin_refused")
+
+    def _check_key(self, path: str, headers: Headers) -> None:
         if self._api_key and path not in _OPEN_PATHS:
             scheme, _, key = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self._api_key):

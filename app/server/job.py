@@ -12,6 +12,7 @@ from app.chat.wire import Stoppable
 from app.server.api_error import ApiError
 from app.server.order import Order
 from app.text.record import record
+from engine.errors import Cancelled
 from engine.prompt.tools.calls import ToolCall
 
 
@@ -76,7 +77,7 @@ Happening = Begun | Piece | Ended
 
 
 class Job:
-    """One request. The engine's thread calls ``start``, ``tell`` and ``end``; the event loop the rest."""
+    """One request. The engine's thread calls ``start``, ``check``, ``tell`` and ``end``; the event loop the rest."""
 
     def __init__(self, order: Order, peer: str, loop: asyncio.AbstractEventLoop) -> None:
         self.order, self.peer = order, peer
@@ -94,6 +95,11 @@ class Job:
         self._running = running
         if self.is_cancelled:
             running.cancel()
+
+    def check(self) -> None:
+        """Look whether anybody still waits for it. Raises Cancelled: nobody does."""
+        if self.is_cancelled:
+            raise Cancelled
 
     def tell(self, happening: Happening) -> None:
         """Hand something to the reader."""

@@ -1,7 +1,4 @@
-"""Messages and tools of a request, checked: who says what, and what the model may call.
-
-The messages are in an order that a conversation can have.
-"""
+"""Messages and tools of a request, checked: who says what, and what the model may call."""
 
 from __future__ import annotations
 
@@ -17,11 +14,21 @@ MOST_MESSAGES = 10_000
 MOST_TOOLS = 128
 MOST_TOOLS_CHARS = 1 << 18
 """Limit on all tools together, as JSON."""
-MOST_ID_CHARS = 64
 _NAME_RULE = "1 to 64 letters, digits, _, - or ."
-AUTO, NONE, REQUIRED = "auto", "none", "required"
+AUTO, NONE, REQUIRED, ANY = "auto", "none", "required", "any"
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
-_ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": TOOL}
+_ROLES = {
+    "system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": TOOL, "function": TOOL,
+}  # fmt: skip
+_CONTENT = "a string or a list of text parts"
+_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""Kinds of text by the field that holds it."""
+_THOUGHT_PARTS = "thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text"
+_OF_REPLIES = (
+    "name", "refusal", "reasoning", "reasoning_content", "annotations", "audio", "parsed", "function_call",
+    "tool_calls",
+)  # fmt: skip
+"""Fields of replies that clients send back, which change nothing here: the tokens of a thought are kept."""
 
 
 @record
@@ -35,6 +42,8 @@ class Said:
     """Of an assistant."""
     call_id: str = ""
     """Of the call whose result this is."""
+    name: str = ""
+    """Of the tool whose result this is."""
 
 
 @record
@@ -49,95 +58,62 @@ class Tools:
     """Whether a reply has one call at most."""
 
 
-def read_messages(fields: Fields, is_continued: bool = False) -> tuple[Said, ...]:
-    """Return the conversation; several system messages at its beginning become one.
-
-    Args:
-        is_continued: whether the last message is the beginning of the reply.
-
-    Raises:
-        ApiError: it is none that can be answered.
-    """
+def read_messages(fields: Fields) -> list[Said]:
+    """Return who says what, in the order of the request. Raises ApiError: a message cannot be read."""
     items = fields.items("messages", MOST_MESSAGES)
     if not items:
         raise fields.missing("messages", "a list of messages, the last one of the user")
-    said = [_read_message(item, f"messages[{at}]") for at, item in enumerate(items)]
-    n_system = next((at for at, one in enumerate(said) if one.role != SYSTEM), len(said))
-    for at, one in enumerate(said[n_system:], n_system):
-        before = said[at - 1].role if at else ""
-        if one.role == SYSTEM:
-            raise _misplaced(at, "a system message must stand before all others")
-        if one.role == ASSISTANT and before not in (USER, TOOL):
-            raise _misplaced(at, "an assistant's message must follow a user's or a tool's")
-    _check_results(said)
-    last, whose = ((ASSISTANT,), "assistant's, which goes on") if is_continued else ((USER, TOOL), "user's or a tool's")
-    if said[-1].role not in last:
-        raise _misplaced(len(said) - 1, f"the last message must be the {whose}")
-    system = "\n\n".join(one.text for one in said[:n_system] if one.text)
-    return (*([Said(SYSTEM, system)] if system else []), *said[n_system:])
+    return [read_message(fields.item(item, f"messages[{at}]")) for at, item in enumerate(items)]
 
 
-def _check_results(said: list[Said]) -> None:
-    """Refuse results without a call, and calls without a result."""
-    open_ids: set[str] = set()
-    for at, one in enumerate(said):
-        if one.role == TOOL:
-            if one.call_id not in open_ids:
-                why = "no call before it has this id, or it has a result already"
-                raise invalid(f"messages[{at}].tool_call_id", why)
-            open_ids.remove(one.call_id)
-        elif open_ids:
-            raise _misplaced(at, "each call before it needs a message of role tool with its result")
-        open_ids |= {call.call_id for call in one.calls}
-        if len(open_ids) < len(one.calls):
-            raise invalid(f"messages[{at}].tool_calls", "two calls have the same id")
-    if open_ids:
-        raise _misplaced(len(said) - 1, "each call needs a message of role tool with its result")
-
-
-def _misplaced(at: int, why: str) -> ApiError:
-    return invalid(f"messages[{at}].role", why)
-
-
-def _read_message(item: Any, place: str) -> Said:
-    message = Fields.of(item, place)
+def read_message(message: Fields) -> Said:
+    """Read one message. Raises ApiError: it cannot be read, or is no text."""
     role = message.text("role")
-    if role == "function":
-        raise unsupported(message.place("role"), f"{role} is not supported (allowed: {', '.join(_ROLES)})")
     if role not in _ROLES:
         raise message.wrong("role", f"one of {', '.join(_ROLES)}") if role else message.missing("role", "user")
-    items = (message.items("tool_calls", MOST_TOOLS) if role == ASSISTANT else None) or ()
-    calls = tuple(_call(item, f"{place}.tool_calls[{at}]") for at, item in enumerate(items))
-    call_id = _read_id(message, "tool_call_id") if role == TOOL else ""
-    if role == TOOL:
-        message.text("name")  # the call has it
-    for name in ("tool_calls", "function_call", "name", "audio", "tool_call_id"):
-        if name not in message.taken and message.any(name) not in (None, []):
-            raise unsupported(message.place(name), "is not supported")
-    for name in ("refusal", "reasoning_content", "annotations"):
-        message.any(name)  # parts of an answer of ours that a client sends back; the thought's tokens are kept here
-    text = "" if calls and not message.has("content") else _content(message)
-    message.refuse_rest()
-    return Said(_ROLES[role], text, calls, call_id)
+    role = _ROLES[role]
+    calls: tuple[ToolCall, ...] = ()
+    if role == ASSISTANT:
+        items = message.items("tool_calls", MOST_TOOLS) or ()
+        calls = tuple(_call(message, item, f"{message.place('tool_calls')}[{at}]") for at, item in enumerate(items))
+        old = message.table("function_call")
+        calls += (read_call(old, ""),) if old is not None and not calls else ()
+    call_id = (message.text("tool_call_id") or "") if role == TOOL else ""
+    for name in _OF_REPLIES:
+        message.any(name)
+    if role == USER and not message.has("content"):
+        raise message.missing("content", _CONTENT)
+    text = read_text(message, "content")
+    if not text and role == ASSISTANT and not calls:
+        text = message.text("refusal") or ""
+    message.ignore_rest()
+    return Said(role, text, calls, call_id)
 
 
-def _content(message: Fields) -> str:
-    given = message.required(message.any("content"), "content", "a string or a list of text parts")
-    if isinstance(given, str):
-        return given
+def read_text(message: Fields, name: str) -> str:
+    """Read what a message says: a text, or parts of text. Raises ApiError: it is neither."""
+    given = message.any(name)
+    if given is None or isinstance(given, str):
+        return given or ""
     if not isinstance(given, list):
-        raise message.wrong("content", "a string or a list of text parts")
-    return "".join(_part(item, f"{message.place('content')}[{at}]") for at, item in enumerate(given))
+        raise message.wrong(name, _CONTENT)
+    return "".join(_part(message, item, f"{message.place(name)}[{at}]") for at, item in enumerate(given))
 
 
-def _part(item: Any, place: str) -> str:
-    part = Fields.of(item, place)
-    kind = part.text("type")
-    if kind != "text":
-        shown = kind_of(kind) if kind is not None else "missing"
-        raise unsupported(part.place("type"), f"is {shown}: only text is supported")
-    text = part.required(part.text("text"), "text", "a string")
-    part.refuse_rest()
+def _part(message: Fields, item: Any, place: str) -> str:
+    if isinstance(item, str):
+        return item
+    part = message.item(item, place)
+    kind = part.text("type", "text")
+    if kind in _THOUGHT_PARTS:
+        return ""
+    if kind not in _TEXT_PARTS:
+        raise unsupported(part.place("type"), f"is {kind_of(kind)}: only text is supported (the model reads no images)")
+    name = _TEXT_PARTS[kind]
+    text = part.required(part.text(name), name, "a string")
+    for name in ("annotations", "logprobs"):
+        part.any(name)
+    part.ignore_rest()
     return text
 
 
@@ -148,53 +124,77 @@ def read_tools(fields: Fields) -> Tools | None:
         ApiError: they are wrong.
     """
     items = fields.items("tools", MOST_TOOLS) or ()
-    tools = tuple(_tool(item, f"tools[{at}]") for at, item in enumerate(items))
+    found = (_tool(fields, item, f"tools[{at}]") for at, item in enumerate(items))
+    tools = tuple(tool for tool in found if tool is not None)
     names = [tool["function"]["name"] for tool in tools]
     for at, name in enumerate(names):
         if name in names[:at]:
             raise invalid(f"tools[{at}].function.name", f'"{name}" is there twice')
     if len(json.dumps(tools)) > MOST_TOOLS_CHARS:
         raise ApiError(f"tools are longer than {MOST_TOOLS_CHARS} characters", param="tools", code="too_long")
-    choice = _choice(fields)
+    choice, allowed = _choice(fields)
     takes_one = not fields.flag("parallel_tool_calls", True)
-    if not tools and choice not in (AUTO, NONE):
+    if not tools and not items and choice not in (AUTO, NONE):
         raise ApiError("tool_choice needs tools", param="tool_choice", code="invalid_value")
     if choice not in (AUTO, NONE, REQUIRED) and choice not in names:
         raise invalid("tool_choice.function.name", f'"{choice}" is none of the tools')
+    if allowed is not None:
+        tools = tuple(tool for tool in tools if tool["function"]["name"] in allowed)
+        names = [tool["function"]["name"] for tool in tools]
     if not tools or choice == NONE:
         return None
     must = {AUTO: (), REQUIRED: tuple(names)}.get(choice, (choice,))
     return Tools(tools, must, takes_one or bool(must))
 
 
-def _choice(fields: Fields) -> str:
+def _choice(fields: Fields) -> tuple[str, tuple[str, ...] | None]:
+    """Return which tools are to be called, or the name of one; and those to choose among, None for all."""
     given = fields.any("tool_choice")
     if not isinstance(given, dict):
-        return fields.word("tool_choice", AUTO, NONE, REQUIRED) or AUTO
-    choice = Fields(given, "tool_choice")
-    choice.word("type", "function")
-    function = choice.table("function")
-    name = function.text("name") if function is not None else None
-    if function is None or not name:
+        word = fields.word("tool_choice", AUTO, NONE, REQUIRED, ANY) or AUTO
+        return REQUIRED if word == ANY else word, None
+    choice = fields.item(given, "tool_choice")
+    kind = choice.text("type", "function")
+    if kind == "allowed_tools":
+        inner = choice.table("allowed_tools") or choice
+        mode = inner.word("mode", AUTO, REQUIRED) or AUTO
+        items = inner.items("tools", MOST_TOOLS) or ()
+        allowed = (_named(inner.item(one, f"{inner.place('tools')}[{at}]")) for at, one in enumerate(items))
+        return mode, tuple(name for name in allowed if name)
+    if kind in (AUTO, NONE, REQUIRED, ANY):
+        return REQUIRED if kind == ANY else str(kind), None
+    if kind not in ("function", "tool"):
+        fields.note_ignored(f"tool_choice of type {kind}")
+        return AUTO, None
+    name = _named(choice)
+    if not name:
         raise choice.missing("function.name", "the name of a tool")
-    function.refuse_rest()
-    choice.refuse_rest()
-    return name
+    return name, None
 
 
-def _tool(item: Any, place: str) -> dict[str, Any]:
-    tool = Fields.of(item, place)
-    tool.required(tool.word("type", "function"), "type", "function")
-    function = tool.required(tool.table("function"), "function", "an object with a name")
-    tool.refuse_rest()
+def _named(given: Fields) -> str | None:
+    return (given.table("function") or given).text("name")
+
+
+def _tool(fields: Fields, item: Any, place: str) -> dict[str, Any] | None:
+    """Read a tool; None for one of a kind that a provider runs."""
+    tool = fields.item(item, place)
+    if tool.text("type", "function") != "function":
+        fields.note_ignored(f"tools of type {tool.text('type')}")
+        return None
+    function = tool.table("function")
+    if function is None and not tool.has("name"):
+        raise tool.missing("function", "an object with a name")
+    function = function or tool  # as /v1/responses has it
     name = _name(function)
     description = function.text("description", "")
     parameters = function.any("parameters")
     if parameters is None:
         parameters = {"type": "object", "properties": {}}
     _check_schema(function, parameters)
-    function.flag("strict")
-    function.refuse_rest()
+    function.any("strict")
+    function.ignore_rest()
+    tool.ignore_rest()
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
@@ -211,30 +211,27 @@ def _check_schema(function: Fields, schema: Any) -> None:
         raise function.wrong("parameters", f"nested at most {MOST_DEPTH} deep")
 
 
-def _call(item: Any, place: str) -> ToolCall:
-    given = Fields.of(item, place)
-    given.required(given.word("type", "function"), "type", "function")
+def _call(message: Fields, item: Any, place: str) -> ToolCall:
+    given = message.item(item, place)
+    given.text("type")
     given.any("index")  # of a stream whose pieces a client put together
     function = given.required(given.table("function"), "function", "an object with name and arguments")
+    found = read_call(function, given.text("id") or "")
+    given.ignore_rest()
+    return found
+
+
+def read_call(function: Fields, call_id: str) -> ToolCall:
+    """Read what a call says. Raises ApiError: it is none that a template can print."""
     name = _name(function)
-    arguments = function.text("arguments", "{}")
-    found = call(name, arguments)
+    given = function.any("arguments")
+    arguments = given if isinstance(given, str) else json.dumps(given if given is not None else {})
+    found = call(name, "{}" if arguments.strip() in ("", "null") else arguments)
     if found is None:
         raise function.wrong("arguments", f"a JSON object in a string, nested at most {MOST_DEPTH} deep")
-    call_id = _read_id(given, "id")
-    function.refuse_rest()
-    given.refuse_rest()
+    function.any("parsed_arguments")
+    function.ignore_rest()
     return ToolCall(found.name, found.arguments, call_id)
-
-
-def _read_id(fields: Fields, name: str) -> str:
-    """Read the id of a call."""
-    call_id = fields.text(name)
-    if not call_id:
-        raise fields.missing(name, "the id of a call")
-    if len(call_id) > MOST_ID_CHARS:
-        raise fields.wrong(name, f"a string of at most {MOST_ID_CHARS} characters")
-    return call_id
 
 
 def _name(function: Fields) -> str:

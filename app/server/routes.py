@@ -21,18 +21,22 @@ from app.program.refusals import say
 from app.program.version import installed_version
 from app.server.answer import Answering
 from app.server.api_error import ApiError, unavailable
-from app.server.bodies import ReplyBody, ResponseBody
+from app.server.bodies import ReplyBody
 from app.server.engine_thread import EngineThread
 from app.server.fields import Fields, read_json
-from app.server.guard import Guard, refusal
+from app.server.guard import CLIENT_LEFT, Guard, refusal
 from app.server.job import Begun, Ended, Happening, Job, Piece
-from app.server.order import Order, chat_order, check_model, completion_order, response_order
+from app.server.order import Order, chat_order, completion_order
+from app.server.response_body import ResponseBody
+from app.server.responses import response_order
 from app.server.sampling_fields import LLAMA_SERVER_NAMES
 from app.server.transfer import STILL_HERE_S, EventStream, GoneError, JsonBody, read_body, watched
 
 MOST_TOKENIZED_CHARS = 1 << 18
 """Limit on a text that is only counted: it is done between two tokens of a running reply."""
 _MOST_IDS = 1 << 18
+MOST_NAMED = 200
+"""Limit on the ignored fields that the log names."""
 _HELP = {
     "requests_total": "Requests by route and HTTP status.",
     "prompt_tokens_total": "Tokens of prompts.",
@@ -93,10 +97,14 @@ class Routes:
     def __init__(self, engine: EngineThread, model_id: str, metrics: Metrics) -> None:
         self._engine, self._model_id, self._metrics = engine, model_id, metrics
         self._started = int(time.time())
+        self._ignored: set[str] = set()
+        """Fields that the log has named."""
 
     async def reply(self, read_order: ReadOrder, kind: type[Body], request: Request) -> Response:
         """Answer a conversation or continue a text: of what the request says, in the words of one API."""
-        order = read_order(read_json(await read_body(request)), self._model_id)
+        fields = read_json(await read_body(request))
+        order = read_order(fields, self._model_id)
+        self._note_ignored(fields)
         self._served()
         peer = request.client.host if request.client is not None else ""
         job = Job(order, peer, asyncio.get_running_loop())
@@ -118,14 +126,15 @@ class Routes:
             raise ApiError(f"content is longer than {MOST_TOKENIZED_CHARS} characters", 413, "content", "too_long")
         adds_special, parses_special = fields.flag("add_special"), fields.flag("parse_special", True)
         with_pieces = fields.flag("with_pieces")
-        fields.refuse_rest()
+        fields.ignore_rest()
+        self._note_ignored(fields)
 
         def encode(model: Any) -> list[Any]:
             tokenizer = model.tokenizer
             ids = list(tokenizer.encode(text, bos=None if adds_special else False, special=parses_special))
             return [_with_piece(tokenizer, one) for one in ids] if with_pieces else ids
 
-        return JsonBody({"tokens": await self._aside(encode)})
+        return JsonBody({"tokens": await self._aside(request, encode)})
 
     async def detokenize(self, request: Request) -> Response:
         """Return the text of some tokens."""
@@ -134,8 +143,9 @@ class Routes:
         ids = fields.required(fields.items("tokens", _MOST_IDS), "tokens", "a list of token ids")
         if not all(type(one) is int and 0 <= one < n_vocab for one in ids):
             raise ApiError(f"tokens: ids must be whole numbers from 0 to {n_vocab - 1}", 400, "tokens", "invalid_value")
-        fields.refuse_rest()
-        return JsonBody({"content": await self._aside(lambda model: model.tokenizer.decode(ids))})
+        fields.ignore_rest()
+        self._note_ignored(fields)
+        return JsonBody({"content": await self._aside(request, lambda model: model.tokenizer.decode(ids))})
 
     async def health(self, request: Request) -> Response:
         """Say whether the model is open."""
@@ -148,7 +158,10 @@ class Routes:
 
     async def model(self, request: Request) -> Response:
         """Tell about the one model."""
-        check_model(Fields({"model": request.path_params["model_id"]}), self._model_id)
+        wanted = request.path_params["model_id"]
+        if wanted != self._model_id:
+            why = f'there is no model "{wanted[:60]}" here (served: {self._model_id}, whatever name a request has)'
+            raise ApiError(why, 404, "model", "model_not_found")
         return JsonBody(self._model())
 
     async def metrics(self, request: Request) -> Response:
@@ -179,6 +192,13 @@ class Routes:
             }
         )
 
+    def _note_ignored(self, fields: Fields) -> None:
+        """Name in the log, once, what a request has and this server does not know."""
+        found = sorted(fields.ignored - self._ignored)[: max(0, MOST_NAMED - len(self._ignored))]
+        if found:
+            self._ignored |= set(found)
+            log(f"ignored from now on, since it is not known here: {', '.join(found)}")
+
     def _model(self) -> dict[str, Any]:
         model = {"id": self._model_id, "object": "model", "created": self._started, "owned_by": "jalopy"}
         served = self._engine.served
@@ -199,8 +219,10 @@ class Routes:
             raise unavailable("the model is being opened (try again later)", "model_loading")
         return self._engine.served
 
-    async def _aside(self, work: Callable[[Any], Any]) -> Any:
-        return await asyncio.wrap_future(self._engine.aside(work))
+    async def _aside(self, request: Request, work: Callable[[Any], Any]) -> Any:
+        aside = self._engine.aside(work)
+        async with watched(request.receive, lambda: aside.end(GoneError())):
+            return await asyncio.wrap_future(aside.future)
 
     async def _whole(self, job: Job, body: Body) -> Response:
         pieces: list[Piece] = []
@@ -273,8 +295,15 @@ def log(line: str) -> None:
     say(f"jalopy serve: {line}")
 
 
-def make_application(engine: EngineThread, model_id: str, names: Collection[str], api_key: str) -> Guard:
-    """Return the ASGI application; ``names`` are host names by which the server may be called."""
+def make_application(
+    engine: EngineThread, model_id: str, names: Collection[str], api_key: str, origins: Collection[str] = ()
+) -> Guard:
+    """Return the ASGI application.
+
+    Args:
+        names: host names by which the server may be called.
+        origins: of the pages in browsers that may use it.
+    """
     metrics = Metrics()
     tells = Routes(engine, model_id, metrics)
     routes = [
@@ -296,9 +325,9 @@ def make_application(engine: EngineThread, model_id: str, names: Collection[str]
     def note(scope: Scope, status: int) -> None:
         path = scope["path"]
         metrics.note_request(path if path in paths else "other", status)
-        log(f"{scope['method']} {path[:80]} {status or 'client left'}")
+        log(f"{scope['method']} {path[:80]} {status}{' (client left)' if status == CLIENT_LEFT else ''}")
 
-    return Guard(app, names, api_key, note)
+    return Guard(app, names, api_key, note, origins)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

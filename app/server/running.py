@@ -58,7 +58,7 @@ class Running:
     ) -> None:
         self._listener, self._model_id = listener, model_id
         self._engine = EngineThread(path, settings, most_waiting, self._note_opened)
-        application = make_application(self._engine, model_id, names, api_key)
+        application = make_application(self._engine, model_id, names, api_key, settings.serve.origins)
         self._server = _Server(
             uvicorn.Config(
                 application,

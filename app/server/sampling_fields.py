@@ -32,11 +32,12 @@ def read_sampling(fields: Fields) -> Chosen:
     repeat = fields.number("repetition_penalty", 0.01, 100)
     own_repeat = fields.number("repeat_penalty", 0.01, 100)
     recent = fields.whole("repeat_last_n", -1, MOST_COUNT)
+    top_k = fields.whole("top_k", -1, MOST_COUNT)
     sigma = fields.number("top_n_sigma", -MOST_COUNT, 100)
-    seed = fields.whole("seed", -(2**63), 2**63 - 1)
+    seed = fields.whole("seed", -(2**63), 2**64 - 1)
     chosen = {
         "temperature": fields.number("temperature", 0, 100),
-        "top_k": fields.whole("top_k", 0, MOST_COUNT),
+        "top_k": 0 if top_k == -1 else top_k,
         "top_p": fields.number("top_p", 0, 1),
         "min_p": fields.number("min_p", 0, 1),
         "typical_p": fields.number("typical_p", 0, 1),

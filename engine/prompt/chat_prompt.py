@@ -227,6 +227,14 @@ class ChatPrompt:
         """Add an earlier user message without rendering; ``prompt_ids`` raises if the template cannot render it."""
         self.messages.append(Message("user", text))
 
+    def add_system(self, text: str) -> None:
+        """Add a system message amid the conversation, where the template takes one."""
+        self.messages.append(Message("system", text))
+
+    def takes(self, roles: tuple[str, ...]) -> bool:
+        """Whether the template takes messages of these roles in this order."""
+        return self._template.takes(roles)
+
     def opening_ids(self, text: str) -> list[int]:
         """Return the ids that the next prompt will begin with if the user's message begins with ``text``.
 
@@ -266,10 +274,10 @@ class ChatPrompt:
             before_calls: the text before them; None for all of it.
 
         Raises:
-            ValueError: the last message is not a user's, nor a tool's.
+            ValueError: the last message is a reply.
         """
-        if not self._awaits_reply:
-            raise ValueError("a reply needs a user's message before it")
+        if self.messages and not self._awaits_reply:
+            raise ValueError("a reply cannot follow another")
         if calls:
             content = text if before_calls is None else before_calls
             written = text if before_calls is not None else ""
@@ -354,10 +362,10 @@ class ChatPrompt:
 
         Raises:
             TemplateError: the template cannot render this conversation.
-            ValueError: the last message is not a user's, nor a tool's.
+            ValueError: the last message is a reply, or there is none.
         """
         if not self._awaits_reply:
-            raise ValueError("the next reply needs a user's message before it")
+            raise ValueError("the next reply needs a message before it")
         rendered = self._render()
         self._settle_reply(rendered)
         self._keep_common_start(rendered)
@@ -366,7 +374,7 @@ class ChatPrompt:
 
     @property
     def _awaits_reply(self) -> bool:
-        return bool(self.messages) and self.messages[-1].role in ("user", "tool")
+        return bool(self.messages) and self.messages[-1].role != "assistant"
 
     def _render(self) -> str:
         """Return the conversation as the template prints it, control tokens in messages swapped out."""

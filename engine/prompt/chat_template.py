@@ -108,6 +108,7 @@ class ChatTemplate:
         """Whether content is a list of parts; a template that takes text as well gets text."""
         self._tools: list[str] | None = None
         self._switches: dict[ThinkingMode, _Switch] = {}
+        self._taken: dict[tuple[str, ...], bool] = {}
         self._probed = False
         refusal = _refusal(source)
         if refusal is not None:
@@ -148,6 +149,20 @@ class ChatTemplate:
         if self._calls is None:
             self._calls = self._find_calls()
         return self._calls.format
+
+    def takes(self, roles: tuple[str, ...]) -> bool:
+        """Whether the template prints messages of these roles in this order; many refuse some, or leave some out."""
+        self._probe()
+        if self.source is None:
+            return True
+        if roles not in self._taken:
+            messages = [{"role": role, "content": f"qv{role}{at}qv"} for at, role in enumerate(roles)]
+            try:
+                text = self._render(messages, True, None)
+            except TemplateError:
+                text = ""
+            self._taken[roles] = all(message["content"] in text for message in messages)
+        return self._taken[roles]
 
     def render(
         self,

@@ -6,6 +6,7 @@ model (``MODELS``). Knows nothing of chat templates, tensors or generation.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from os import PathLike
 from typing import Any, Protocol
 
@@ -108,6 +109,13 @@ class Tokenizer:
             TokenizerError: the result of a merge is not a token.
         """
         check_merges(self._vocabulary)
+
+    @cached_property
+    def most_token_bytes(self) -> int:
+        """Bytes of the longest token: a text of n bytes has at least n divided by this many tokens."""
+        texts, is_apart = self._vocabulary.texts, self._vocabulary.model == "gpt2"
+        plain = map(len, texts) if is_apart else (len(text.encode()) for text in texts)  # each letter stands for a byte
+        return max(*plain, *(len(texts[one].encode()) for one in self._vocabulary.ids_of(TokenType.USER_DEFINED)), 4)
 
     @property
     def control_texts(self) -> Mapping[str, int]:

@@ -6,6 +6,8 @@ O(n log n) for any text: each symbol has at most one live entry in the queue.
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
+from engine.tokenizer.pauses import PERIOD_STEPS, pause
+
 
 def merge_symbols(symbols: list[str], ranks: Mapping[str, int], joiner: str) -> list[str]:
     """Join neighbouring symbols until no pair has a rank.
@@ -26,6 +28,8 @@ def merge_symbols(symbols: list[str], ranks: Mapping[str, int], joiner: str) -> 
     live = [-1] * n
     queue: list[int] = []
     for left in range(n - 1):
+        if left % PERIOD_STEPS == PERIOD_STEPS - 1:
+            pause()
         rank = ranks.get(texts[left] + joiner + texts[left + 1])
         if rank is not None:
             live[left] = rank * n + left
@@ -40,8 +44,12 @@ def merge_symbols(symbols: list[str], ranks: Mapping[str, int], joiner: str) -> 
             live[left] = rank * n + left
             heappush(queue, live[left])
 
+    n_merges = 0
     while queue:
         key = heappop(queue)
+        n_merges += 1
+        if n_merges % PERIOD_STEPS == 0:
+            pause()
         left = key % n
         if live[left] != key:
             continue

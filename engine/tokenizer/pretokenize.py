@@ -6,9 +6,10 @@ pieces of the one before into matches and the gaps between them. Where llama.cpp
 ("not a-z"), the original class is used: the two differ for letters outside ASCII and for marks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 
 from engine.errors import TokenizerError, shown
 
@@ -226,29 +227,29 @@ def resolve_pre_tokenizer(name: str, file_name: str) -> str:
 
 
 @cache
-def splitter(name: str) -> Callable[[str], list[str]]:
-    """Return a function that cuts text into words; the joined words equal the text.
+def splitter(name: str) -> Callable[[str], Iterator[str]]:
+    """Return a function that cuts text into words, one after the other; the joined words equal the text.
 
     Args:
         name: a key of ``PRE_TOKENIZERS``.
     """
     import regex
 
-    def cut(expression: str | Threes) -> Callable[[str], list[str]]:
+    def cut(expression: str | Threes) -> Callable[[str], Iterable[str]]:
         pattern = regex.compile(f"({expression.run if isinstance(expression, Threes) else expression})")
         if isinstance(expression, str):
-            return pattern.split
+            return pattern.splititer
         # Matches and gaps take turns, a gap first.
-        return lambda text: [
-            part for at, piece in enumerate(pattern.split(text)) for part in (_threes(piece) if at % 2 else [piece])
-        ]
+        return lambda text: (
+            part for at, piece in enumerate(pattern.splititer(text)) for part in (_threes(piece) if at % 2 else [piece])
+        )
 
     steps = [cut(expression) for expression in PRE_TOKENIZERS[name].expressions]
 
-    def split(text: str) -> list[str]:
-        pieces = [text]
+    def split(text: str) -> Iterator[str]:
+        pieces = iter([text])
         for step in steps:
-            pieces = [part for piece in pieces for part in step(piece) if part]
+            pieces = filter(None, chain.from_iterable(map(step, pieces)))
         return pieces
 
     return split

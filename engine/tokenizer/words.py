@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from engine.tokenizer.pauses import PERIOD_STEPS, pause
+
 CACHED_WORDS = 1 << 16
 """Limit on the words kept; then all are forgotten."""
 CACHED_WORD_CHARS = 64
@@ -18,9 +20,13 @@ class WordCache:
     def __init__(self, encode_word: Callable[[str], list[int]]) -> None:
         self._encode_word = encode_word
         self._known: dict[str, list[int]] = {}
+        self._n_words = 0
 
     def ids_of(self, word: str) -> list[int]:
         """The word's ids; not to be changed."""
+        self._n_words += 1
+        if self._n_words % PERIOD_STEPS == 0:
+            pause()
         found = self._known.get(word)
         if found is None:
             found = self._encode_word(word)

@@ -229,6 +229,7 @@ class FakeTokenizer:
         self.control: frozenset[str] = frozenset()
         self.end_ids = frozenset({EOS, END})
         self.add_bos, self.add_eos = True, False
+        self.most_token_bytes = 10_000
 
     def id_of(self, piece: str) -> int:
         """Return the id of one piece, new or known."""
@@ -290,6 +291,7 @@ class FakeChat:
     ) -> None:
         self._tokenizer, self._error = tokenizer, error
         self._refused_words = refused_words
+        self.takes_any_order = True
         self.opening = opening
         self.thinking = ThinkingMode()
         self.tools: Sequence[Any] = ()
@@ -322,6 +324,14 @@ class FakeChat:
     def add_unrendered(self, text: str) -> None:
         """Append a user's message, whatever the template makes of it."""
         self._append("user", text, self._tokenizer.encode(text, bos=False))
+
+    def add_system(self, text: str) -> None:
+        """Append a system message amid the conversation."""
+        self._append("system", text, self._tokenizer.encode(text, bos=False))
+
+    def takes(self, roles: tuple[str, ...]) -> bool:
+        """Whether the scripted template takes messages in this order."""
+        return self.takes_any_order
 
     def opening_ids(self, text: str) -> list[int]:
         """Return the ids of everything up to the last word of the message that begins so."""

@@ -178,8 +178,8 @@ FORMATS = (
     ),
     CallFormat(
         "hermes", ("<tool_call>",), _plain(read_tagged), _hermes,
-        openings=("<tool_call>",), closing="</tool_call>", is_quoted=True,
-    ),
+        openings=("<tool_call>",), closing="</tool_call>", at_start=('{"name"',), is_quoted=True,
+    ),  # Qwen 2.5 Coder leaves the tags out
     CallFormat("mistral-named", ("[ARGS]",), _plain(read_mistral), _mistral_named, openings=(TOOL_CALLS,)),
     CallFormat("mistral", (TOOL_CALLS,), _plain(read_mistral), _mistral, openings=(TOOL_CALLS,)),
     CallFormat(

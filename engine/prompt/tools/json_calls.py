@@ -14,8 +14,8 @@ _NAMED = re.compile(r"\s*([A-Za-z0-9_.-]{1,64})\s*(?:\[CALL_ID\][A-Za-z0-9_-]{0,
 
 
 def read_tagged(region: str) -> list[ToolCall]:
-    """Read one or more objects between an opening and a closing tag."""
-    body = region[region.index(">") + 1 :]
+    """Read one or more objects between an opening and a closing tag, or without the opening one."""
+    body = region if region.lstrip().startswith("{") else region[region.index(">") + 1 :]
     return _sequence(re.sub(r"</?[a-z_|]+>\s*$", "", body))
 
 

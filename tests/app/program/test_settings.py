@@ -1,5 +1,6 @@
 import ast
 import inspect
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,28 @@ def test_an_unsound_server_of_tools_is_refused_in_one_line(tmp_path: Path, text:
         load_settings(write(tmp_path, text))
     assert "\n" not in str(refused.value)
     assert "\x1b" not in str(refused.value)
+
+
+@pytest.mark.parametrize("table", ["serve", "server"])
+def test_pages_that_may_use_the_server_are_named(tmp_path: Path, table: str) -> None:
+    origins = (
+        "https://notes.example",
+        "http://localhost:3000",
+        "app://obsidian.md",
+        "chrome-extension://abc",
+        "http://[::1]:1",
+    )
+    file = write(tmp_path, f"[{table}]\norigins = {json.dumps(origins)}\n")
+    assert load_settings(file).serve.origins == origins
+    assert built_in_settings().serve.origins == ()
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "null", "notes.example", "https://", "https://*.example", "https://a.example/b", "x"]
+)
+def test_a_page_is_named_by_its_origin_alone(tmp_path: Path, origin: str) -> None:
+    with pytest.raises(SettingsError, match=r"serve\.origins has .*; allowed: pages by scheme and host"):
+        load_settings(write(tmp_path, f"[serve]\norigins = {json.dumps([origin])}\n"))
 
 
 def test_a_thought_may_be_limited_by_a_number(tmp_path: Path) -> None:

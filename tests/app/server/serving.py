@@ -41,6 +41,10 @@ class Serving:
         """Ask."""
         return httpx.get(self.url + path, timeout=PATIENCE_S, trust_env=False, **options)
 
+    def options(self, path: str, **options: Any) -> httpx.Response:
+        """Ask what may be asked."""
+        return httpx.options(self.url + path, timeout=PATIENCE_S, trust_env=False, **options)
+
     def chat(self, text: str = "hi", **fields: Any) -> httpx.Response:
         """Ask for an answer."""
         return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})

@@ -1,7 +1,8 @@
-"""``python -m tests.app.server.soak [--requests 500]``: a server of its own, used by clients good and bad, for long.
+"""``python -m tests.app.server.soak [--requests 500 | --minutes 30]``: a server, used by clients good and bad.
 
-Whole answers, streams, forms and refusals, from several threads at once; streams that are cut, readers that take
-nothing, bodies that dribble, floods of connections. Before and after: memory, descriptors and threads of the server's
+Whole answers, streams, forms and refusals, from several threads at once; requests in every order and with any field
+(``odd_requests.py``), damaged ones; streams that are cut, clients that leave, readers that take nothing, bodies that
+dribble, floods of connections. Before and after: memory, descriptors and threads of the server's
 processes. It ends with 1 where anything hangs, is answered wrongly, or has grown.
 """
 
@@ -25,6 +26,8 @@ from typing import Any
 
 import httpx
 import psutil
+
+from tests.app.server.odd_requests import damaged, odd, odd_response
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 120.0
@@ -136,8 +139,63 @@ def flood(bench: Bench, random: Random) -> bool:
     return True
 
 
+def _is_answered(answer: httpx.Response) -> bool:
+    """Whether a request that is odd, and no more, had its answer."""
+    text = answer.text
+    is_whole = "completed" in text or "incomplete" in text or "finish_reason" in text
+    return answer.status_code == 503 or (answer.status_code == 200 and is_whole)
+
+
+def odd_chat(bench: Bench, random: Random) -> bool:
+    return _is_answered(bench.post(*odd(random)))
+
+
+def odd_items(bench: Bench, random: Random) -> bool:
+    return _is_answered(bench.post(*odd_response(random)))
+
+
+def broken(bench: Bench, random: Random) -> bool:
+    answer = bench.post(*damaged(random))
+    return answer.status_code in (200, 400, 404, 413, 503) and (answer.status_code == 200 or "error" in answer.json())
+
+
+def absolute(bench: Bench, random: Random) -> bool:
+    """Name the whole address, as proxies' clients do, with a mark before the body."""
+    body = b"\xef\xbb\xbf" + json.dumps({"messages": QUESTION, "max_tokens": 2}).encode()
+    with bench.raw() as connection:
+        target = f"POST http://localhost:{bench.port}{random.choice(('/v1', ''))}/chat/completions HTTP/1.1\r\n"
+        head = f"{target}Host: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        return connection.recv(20).split()[1] in (b"200", b"503")
+
+
+def left(bench: Bench, random: Random) -> bool:
+    """Leave while a long text is counted or read, or a whole answer is awaited."""
+    text = random.choice(("ab" * 100_000, "word " * 40_000, "x1 y2\n" * 5_000))
+    path, asked = random.choice(
+        (
+            ("/tokenize", {"content": text}),
+            ("/v1/completions", {"prompt": text}),
+            ("/v1/responses", {"input": text}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}]}),
+            ("/v1/completions", {"prompt": "Once upon a time", "temperature": 5, "min_p": 0}),
+        )
+    )
+    body = json.dumps(asked).encode()
+    with bench.raw() as connection:
+        connection.sendall(
+            b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body))
+        )
+        connection.sendall(body)
+        connection.settimeout(random.random() * 0.3)
+        with suppress(TimeoutError):
+            connection.recv(100)
+    return True
+
+
 KINDS: dict[Callable[[Bench, Random], bool], int] = {
     whole: 25, streamed: 25, response: 12, formed: 12, refused: 10, cut: 10, slow: 3, huge: 2, flood: 1,
+    odd_chat: 20, odd_items: 12, broken: 20, absolute: 5, left: 6,
 }  # fmt: skip
 
 
@@ -186,13 +244,17 @@ def settled(bench: Bench) -> dict[str, int]:
     return held
 
 
-def run(bench: Bench, n_requests: int) -> bool:
+def run(bench: Bench, n_requests: int, minutes: float) -> bool:
     """Drive the server, compare, and print; whether all is well."""
     drive(bench, max(CLIENTS, n_requests // 5), 1000)  # what is made once is made now
     before = settled(bench)
     bench.seen.clear()
     started_s = time.monotonic()
     drive(bench, n_requests, 0)
+    seed = 0
+    while time.monotonic() - started_s < 60.0 * minutes:
+        seed += CLIENTS
+        drive(bench, n_requests, seed)
     taken_s, after = time.monotonic() - started_s, settled(bench)
     kinds = ", ".join(f"{n} {name}" for name, n in bench.seen.most_common())
     print(f"{bench.seen.total()} requests of {CLIENTS} clients in {taken_s:.0f} s: {kinds}")
@@ -211,7 +273,8 @@ def run(bench: Bench, n_requests: int) -> bool:
 def main(arguments: list[str]) -> int:
     """Serve the bundled model and use it."""
     parser = argparse.ArgumentParser(prog="python -m tests.app.server.soak", description=__doc__)
-    parser.add_argument("--requests", type=int, default=500)
+    parser.add_argument("--requests", type=int, default=500, help="how many, or how many at a time with --minutes")
+    parser.add_argument("--minutes", type=float, default=0.0, help="go on for so long")
     options = parser.parse_args(arguments)
     with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
         command = [sys.executable, "-m", "app", "serve", "starter", "--port", "0"]
@@ -222,7 +285,7 @@ def main(arguments: list[str]) -> int:
             if found is None or process.poll() is not None:
                 print(Path(log.name).read_text())
                 return 1
-            is_well = run(Bench(found[1], psutil.Process(process.pid)), options.requests)
+            is_well = run(Bench(found[1], psutil.Process(process.pid)), options.requests, options.minutes)
         finally:
             process.terminate()
             process.wait(PATIENCE_S)

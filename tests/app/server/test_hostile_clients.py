@@ -19,7 +19,8 @@ from tests.app.chat.form_processes import compiling
 from tests.app.fake_engine import Gate, Script
 from tests.app.server.serving import Serving, serving, until
 
-BODY = json.dumps({"messages": [{"role": "user", "content": "hi"}], "stream": True}).encode()
+QUESTION = [{"role": "user", "content": "hi"}]
+BODY = json.dumps({"messages": QUESTION, "stream": True}).encode()
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 REQUEST = HEAD % len(BODY) + BODY
 
@@ -56,19 +57,24 @@ def gate_of(script: Script) -> Gate:
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
 def test_a_client_that_leaves_stops_the_computation(
-    monkeypatch: pytest.MonkeyPatch, gated: Script, is_streamed: bool
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gated: Script, path: str, is_streamed: bool
 ) -> None:
     with serving(monkeypatch, gated) as server:
-        body = BODY if is_streamed else BODY.replace(b"true", b"false")
+        asked = {"input": "hi"} if "responses" in path else {"prompt": "hi", "messages": QUESTION}
+        body = json.dumps({**asked, "stream": is_streamed}).encode()
         connection = server.raw()
-        connection.sendall(HEAD % len(body) + body)
+        connection.sendall(HEAD.replace(b"/v1/chat/completions", path.encode()) % len(body) + body)
         gate_of(gated).allow(3)
         until(gate_of(gated).waiting.is_set)
         cut(connection)
         until(lambda: server.metric("requests_running") == 0)  # nobody opens the gate: it was cancelled
         assert server.metric("clients_gone_total") == 1
         assert server.metric("generated_tokens_total") == 3
+        left = f'jalopy_requests_total{{route="{path}",status="499"}} 1\n'
+        until(lambda: left in server.get("/metrics").text)
+    assert f"POST {path} 499 (client left)\n" in capsys.readouterr().err
 
 
 def test_a_client_that_leaves_while_its_prompt_is_read_stops_that(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +87,7 @@ def test_a_client_that_leaves_while_its_prompt_is_read_stops_that(monkeypatch: p
         cut(connection)
         until(lambda: server.metric("requests_running") == 0)
         assert server.script.opened[0].sessions[0].tokens == []
+        until(lambda: 'status="499"} 1' in server.get("/metrics").text)
 
 
 @pytest.mark.slow
@@ -124,6 +131,7 @@ def test_a_client_that_leaves_while_it_waits_is_never_answered(monkeypatch: pyte
         cut(first)
         until(lambda: server.metric("requests_running") == 0)
         assert len(server.script.opened[0].sessions[0].samplings) == 1
+        until(lambda: 'status="499"} 2' in server.get("/metrics").text)
 
 
 def test_more_requests_than_may_wait_are_refused_at_once(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.server.api_error import MOST_CHARS, ApiError
-from app.server.fields import Fields, read_json
+from app.server.fields import MOST_IGNORED, Fields, read_json
 from app.server.messages import Said
-from app.server.order import chat_order, completion_order, response_order
+from app.server.order import MOST_TOKENS, chat_order, completion_order
+from app.server.responses import response_order
 from app.server.sampling_fields import resolved
 from app.text.clean_text import clean_text
+from tests.app.server.odd_requests import damaged, odd, odd_response
 
 HI = [{"role": "user", "content": "hi"}]
 JSON = st.recursive(
@@ -28,7 +31,7 @@ WRONG: dict[str, list[Any]] = {
     "temperature": [-1, 101, "1", True, [], {}, float("inf"), float("nan")],
     "top_p": [-0.1, 1.1, "1", False],
     "min_p": [2],
-    "top_k": [-1, 1.5, "4", True],
+    "top_k": [-2, 1.5, "4", True],
     "repeat_penalty": [0, 101],
     "repetition_penalty": [0, "1"],
     "repeat_last_n": [-2],
@@ -37,11 +40,11 @@ WRONG: dict[str, list[Any]] = {
     "dry_multiplier": [-1, True],
     "dry_sequence_breakers": ["x", [1], ["x" * 101], ["x"] * 65],
     "ignore_eos": [1, "true"],
-    "seed": [2**63, 1.5, "1", True, []],
-    "max_tokens": [0, -1, 1.0, "5", True, 2**31],
-    "stop": ["", [""], ["a"] * 17, [1], 5, "x" * 1001, {}],
+    "seed": [2**64, 1.5, "1", True, []],
+    "max_tokens": [0, 1.5, "5", True, []],
+    "stop": [["a"] * 65, [1], 5, "x" * 1001, {}],
     "stream": [1, "true", []],
-    "stream_options": [True, [], {"include_usage": 1}, {"what": 1}],
+    "stream_options": [True, [], {"include_usage": 1}],
     "n": [2, 0, "1", 1.5, True],
     "logit_bias": [
         5,
@@ -70,26 +73,21 @@ WRONG: dict[str, list[Any]] = {
         {"type": "json_schema", "json_schema": {"schema": "x"}},
         {"type": "regex"},
         {"type": "regex", "pattern": 5},
-        {"type": "text", "colour": 1},
         {"type": "regex", "pattern": "a" * 70_000},
         {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}},
     ],
-    "model": [5, "gpt-4", []],
-    "mirostat": [2],
-    "": [1],
+    "model": [5, []],
+    "functions": [[{}]],
 }
 WRONG_IN_CHATS: dict[str, list[Any]] = {
     "messages": [None, [], {}, "hi", ["hi"], [None], HI * 10_001],
     "logprobs": [1, "true"],
-    "top_logprobs": [5, -1, 21, True],
+    "top_logprobs": [-1, 21, True],
     "tools": [[{"type": "function"}], {}],
     "tool_choice": ["required", {"type": "function"}],
-    "functions": [[{}]],
     "reasoning_effort": ["much", 1],
-    "chat_template_kwargs": [[], {"enable_thinking": "yes"}, {"other": 1}],
+    "chat_template_kwargs": [[], {"enable_thinking": "yes"}],
     "modalities": [["text", "audio"], "text"],
-    "audio": [{}],
-    "prompt": ["hi"],
 }
 WRONG_IN_TEXTS: dict[str, list[Any]] = {
     "prompt": [None, "", [], [""], 5, {}, [1, "a"], [-1], [True], ["a", "b"], [[1], [2]], [1.0]],
@@ -97,25 +95,22 @@ WRONG_IN_TEXTS: dict[str, list[Any]] = {
     "echo": [True, 1],
     "best_of": [2],
     "suffix": ["end"],
-    "messages": [HI],
 }
 WRONG_MESSAGES: list[tuple[Any, str]] = [
     ({"role": "user"}, "messages[0].content"),
     ({"content": "hi"}, "messages[0].role"),
-    ({"role": "tool", "content": "hi"}, "messages[0].tool_call_id"),
+    ({"role": "tool", "content": 5}, "messages[0].content"),
+    ({"role": "user", "content": None}, "messages[0].content"),
     ({"role": "robot", "content": "hi"}, "messages[0].role"),
     ({"role": ["user"], "content": "hi"}, "messages[0].role"),
     ({"role": "user", "content": 5}, "messages[0].content"),
-    ({"role": "user", "content": ["hi"]}, "messages[0].content[0]"),
+    ({"role": "user", "content": [5]}, "messages[0].content[0]"),
     ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0].type"),
-    ({"role": "user", "content": [{"text": "hi"}]}, "messages[0].content[0].type"),
+    ({"role": "user", "content": [{"text": 5}]}, "messages[0].content[0].text"),
+    ({"role": "user", "content": [{"type": "input_audio"}]}, "messages[0].content[0].type"),
     ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
-    ({"role": "user", "content": [{"type": "text", "text": "a", "x": 1}]}, "messages[0].content[0].x"),
-    ({"role": "user", "content": "hi", "name": "Ann"}, "messages[0].name"),
-    ({"role": "user", "content": "hi", "colour": "red"}, "messages[0].colour"),
-    ({"role": "assistant", "content": "hi", "tool_calls": [{}]}, "messages[0].tool_calls[0].type"),
-    ({"role": "assistant", "content": "hi"}, "messages[0].role"),
-    ({"role": "system", "content": "hi"}, "messages[0].role"),
+    ({"role": "assistant", "content": "hi", "tool_calls": [{}]}, "messages[0].tool_calls[0].function"),
+    ({"role": "assistant", "content": {}}, "messages[0].content"),
 ]
 
 
@@ -202,6 +197,72 @@ def test_whatever_a_body_holds_it_is_an_object_or_refused(body: bytes) -> None:
 def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(ApiError, match=r"^the body is "):
         read_json(body)
+
+
+def test_what_nobody_knows_is_ignored_and_noted_by_its_place() -> None:
+    body = {
+        "model": "gpt-4o",
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {}}], "colour": "red",
+                      "name": "Ann"}],
+        "top_a": None, "cache_prompt": True, "provider": {"order": ["x"]}, "\x1b[31m" + "x" * 200: 1,
+        "chat_template_kwargs": {"enable_thinking": False, "preserve": True}, "stream_options": {"what": 1},
+        "tools": [{"type": "function", "function": {"name": "f", "colour": 1}, "cache_control": 1}, {"type": "magic"}],
+        "response_format": {"type": "text", "colour": 1}, "verbosity": "low", "service_tier": "auto",
+    }  # fmt: skip
+    fields = Fields(body)
+    order = chat_order(fields, "m")
+    assert (order.messages, order.thinking) == ((Said("user", "hi"),), "off")
+    assert [tool["function"]["name"] for tool in order.tools.items] == ["f"] if order.tools else False
+    named = {place for place in fields.ignored if "x" * 40 not in place}
+    assert named == {
+        "model (always m)", "messages[].colour", "cache_prompt", "provider", "chat_template_kwargs.preserve",
+        "stream_options.what", "tools[].function.colour", "tools[].cache_control", "tools of type magic",
+        "response_format.colour",
+    }  # fmt: skip
+    assert all(is_line(place) for place in fields.ignored)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32))
+def test_odd_requests_are_read_and_damaged_ones_read_or_refused(seed: int) -> None:
+    random = Random(seed)
+    assert chat_order(Fields(odd(random)[1]), "m").messages
+    assert response_order(Fields(odd_response(random)[1]), "m").messages
+    path, body = damaged(random)
+    read = response_order if "responses" in path else chat_order
+    _, error = outcome(lambda: read(read_json(body), "m"))
+    assert error is None or (error.status == 400 and is_line(error.message))
+
+
+def test_ignored_fields_of_one_request_are_bounded() -> None:
+    fields = Fields({"messages": HI, **{f"x{n}": 1 for n in range(1000)}})
+    chat_order(fields, "m")
+    assert len(fields.ignored) == MOST_IGNORED
+
+
+def test_values_that_mean_none_or_all_are_read_as_such() -> None:
+    body = b"\xef\xbb\xbf" + json.dumps(
+        {"messages": HI, "max_tokens": -1, "top_k": -1.0, "repeat_last_n": -1, "seed": 4.0, "stop": ["", None, "x"],
+         "top_logprobs": 3, "n": 1.0, "reasoning_effort": "default", "model": ""}
+    ).encode()  # fmt: skip
+    order = chat_order(read_json(body), "m")
+    assert dict(order.sampling) == {"top_k": 0, "repeat_window": MOST_TOKENS, "seed": 4}
+    assert (order.max_tokens, order.stops, order.n_logprobs, order.thinking) == (0, ("x",), None, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit"),
+    [
+        ({"max_tokens": 4.0}, 4),
+        ({"n_predict": 4}, 4),
+        ({"max_tokens": 100, "max_completion_tokens": 3, "n_predict": 9}, 3),
+        ({"max_tokens": 10**300}, MOST_TOKENS),
+        ({"max_tokens": 1e300}, MOST_TOKENS),
+        ({}, None),
+    ],
+)
+def test_the_limit_has_several_names(fields: dict[str, Any], limit: int | None) -> None:
+    assert chat_order(Fields({"messages": HI, **fields}), "m").max_tokens == limit
 
 
 def test_what_asks_for_nothing_is_allowed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -10,7 +11,7 @@ import pytest
 from app.server.api_error import ApiError
 from app.server.fields import Fields
 from app.server.messages import Said
-from app.server.order import response_order
+from app.server.responses import response_order
 from tests.app.server.serving import PATIENCE_S, Serving
 
 FIRST = {"role": "user", "content": "capital of France?"}
@@ -76,24 +77,117 @@ def test_an_engine_that_fails_ends_the_stream_with_an_error(server: Serving) -> 
     assert "[DONE]" not in text
 
 
+TOOL: dict[str, Any] = {
+    "type": "function", "name": "get_weather", "strict": True,
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}  # fmt: skip
+CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+
+
+def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
+    server.script.replies = [["Let", " me.", CALL, CALL], ["Rain", "."]]
+    client = client_of(server)
+    options: dict[str, Any] = {"model": "m", "tools": [TOOL, {"type": "web_search"}], "tool_choice": "auto"}
+    first = client.responses.create(input=[FIRST], **options)  # type: ignore[list-item]
+    assert [item.type for item in first.output] == ["message", "function_call", "function_call"]
+    call = first.output[1]
+    assert call.type == "function_call"
+    assert (call.name, json.loads(call.arguments), first.status) == ("get_weather", {"city": "Paris"}, "completed")
+    results = [
+        {"type": "function_call_output", "call_id": item.call_id, "output": output}
+        for item, output in zip(first.output[1:], ("Rain", [{"type": "input_text", "text": "Rain"}]), strict=True)
+        if item.type == "function_call"
+    ]
+    items: list[Any] = [FIRST, *first.output, *results]
+    second = client.responses.create(input=items, **options)
+    assert second.output_text == "Rain."
+    roles = [one.role for one in server.script.opened[0].chats[0].messages]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant"]
+    assert first.usage is not None
+    assert second.usage is not None
+    assert second.usage.input_tokens_details.cached_tokens == first.usage.total_tokens
+
+
+def test_a_streamed_call_is_built_up_by_its_events(server: Serving) -> None:
+    server.script.replies = [["Let", " me.", CALL]]
+    with client_of(server).responses.stream(model="m", input="hi", tools=[TOOL]) as stream:  # type: ignore[list-item]
+        events = list(stream)
+        final = stream.get_final_response()
+    told = [event.type.removeprefix("response.") for event in events]
+    assert told[-6:] == [
+        "output_item.done", "output_item.added", "function_call_arguments.delta", "function_call_arguments.done",
+        "output_item.done", "completed",
+    ]  # fmt: skip
+    assert [event.sequence_number for event in events] == list(range(len(events)))  # type: ignore[union-attr]
+    added, delta, done, item_done = events[-5:-1]
+    assert added.type == "response.output_item.added"
+    assert added.item.type == "function_call"
+    assert (added.item.name, added.item.arguments, added.item.status) == ("get_weather", "", "in_progress")
+    assert delta.type == "response.function_call_arguments.delta"
+    assert done.type == "response.function_call_arguments.done"
+    assert delta.delta == done.arguments == '{"city": "Paris"}'
+    assert item_done.type == "response.output_item.done"
+    assert item_done.item.type == "function_call"
+    assert {added.item.id, delta.item_id, done.item_id} == {item_done.item.id}
+    assert item_done.item.call_id == final.output[1].call_id  # type: ignore[union-attr]
+
+
+def test_what_codex_and_agents_send_is_read_and_the_rest_is_noted() -> None:
+    fields = Fields(
+        {
+            "model": "gpt-5-codex", "instructions": "be brief", "store": False, "stream": True, "metadata": {"a": "b"},
+            "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k", "previous_response_id": None,
+            "parallel_tool_calls": False, "truncation": "auto", "reasoning": {"effort": "medium", "summary": "auto"},
+            "text": {"verbosity": "low"}, "service_tier": None, "client_metadata": {"x": "y"}, "future_field": 1,
+            "tools": [TOOL, {"type": "web_search"}, {"type": "local_shell"}, {"type": "custom", "name": "apply_patch"},
+                      {"type": "mcp", "server_label": "x", "server_url": "https://mcp.example"}],
+            "input": [
+                {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "in French"}]},
+                {"role": "user", "content": "a"},
+                {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x", "content": None},
+                {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "phase": "commentary",
+                 "content": [{"type": "output_text", "text": "let me", "annotations": [], "logprobs": []}]},
+                {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "c1", "name": "get_weather",
+                 "arguments": "{}"},
+                {"type": "item_reference", "id": "msg_0"},
+                {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+                {"type": "function_call_output", "id": None, "call_id": "c1", "output": "Rain"},
+            ],
+        }
+    )  # fmt: skip
+    order = response_order(fields, "m")
+    assert [(one.role, one.text, one.name) for one in order.messages] == [
+        ("system", "be brief\n\nin French", ""), ("user", "a", ""), ("assistant", "let me", ""),
+        ("tool", "Rain", "get_weather"),
+    ]  # fmt: skip
+    assert order.tools is not None
+    assert ([tool["function"]["name"] for tool in order.tools.items], order.tools.takes_one) == (["get_weather"], True)
+    assert (order.thinking, order.is_streamed) == ("medium", True)
+    skipped = {f"tools of type {kind}" for kind in ("web_search", "local_shell", "custom", "mcp")}
+    assert fields.ignored == {*skipped, "future_field", "input of type web_search_call", "model (always m)"}
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"input": "hi", "previous_response_id": "resp_1"}, "previous_response_id"),
         ({"input": "hi", "conversation": "conv_1"}, "conversation"),
-        ({"input": "hi", "tools": [{"type": "web_search"}]}, "tools"),
         ({"input": "hi", "background": True}, "background"),
         ({"input": "hi", "max_output_tokens": 0}, "max_output_tokens"),
         ({"input": "hi", "text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
-        ({"input": "hi", "messages": []}, "messages"),
         ({}, "input"),
         ({"input": ""}, "input"),
         ({"input": 3}, "input"),
         ({"input": [3]}, "input[0]"),
-        ({"input": [{"type": "function_call_output"}]}, "input[0].type"),
+        ({"input": [{"type": "function_call", "arguments": "{}"}]}, "input[0].name"),
+        ({"input": [{"type": "function_call", "name": "f", "arguments": "{"}]}, "input[0].arguments"),
+        ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input"),
+        ({"input": [{"type": "function_call_output", "output": 3}]}, "input[0].output"),
+        ({"input": "hi", "tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"input": "hi", "prompt": {"id": "p"}}, "prompt"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text"),
-        ({"input": [{"role": "assistant", "content": "hi"}]}, "input[0].role"),
+        ({"input": [{"role": "assistant", "content": 3}]}, "input[0].content"),
     ],
 )
 def test_what_is_wrong_is_named(fields: dict[str, Any], param: str) -> None:

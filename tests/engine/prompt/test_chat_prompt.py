@@ -238,12 +238,31 @@ def test_starting_again_forgets_everything() -> None:
     assert chat.add_user("one") == fresh
 
 
-def test_a_reply_needs_a_question() -> None:
+def test_a_reply_follows_anything_but_another_reply() -> None:
     chat = chatml()
-    with pytest.raises(ValueError, match="user's message"):
-        chat.add_reply([1], "a")
-    with pytest.raises(ValueError, match="user's message"):
+    with pytest.raises(ValueError, match="needs a message before"):
         chat.prompt_ids()
+    chat.add_reply([1], "a")
+    with pytest.raises(ValueError, match="cannot follow another"):
+        chat.add_reply([1], "a")
+    with pytest.raises(ValueError, match="needs a message before"):
+        chat.prompt_ids()
+
+
+def test_messages_in_any_order_have_the_ids_of_their_text() -> None:
+    chat = chatml()
+    chat.start("be brief")
+    chat.add_reply(BYTES.encode("hello", bos=False, special=False), "hello")
+    chat.add_unrendered("one")
+    chat.add_unrendered("two")
+    chat.add_system("in French")
+    text = "".join(
+        f"<|im_start|>{role}\n{said}<|im_end|>\n"
+        for role, said in (
+            ("system", "be brief"), ("assistant", "hello"), ("user", "one"), ("user", "two"), ("system", "in French"),
+        )
+    )  # fmt: skip
+    assert chat.prompt_ids() == BYTES.encode(f"{text}<|im_start|>assistant\n")
 
 
 def test_a_message_that_cannot_be_rendered_leaves_the_conversation_as_it_was(process: TemplateProcess) -> None:

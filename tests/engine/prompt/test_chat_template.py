@@ -116,6 +116,23 @@ def test_without_a_system_role_the_system_message_joins_the_first_user_message(
     assert made.render(SYSTEM).startswith("[user]Be brief.\nHello")
 
 
+ALTERNATES = (
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('order') }}"
+    "{% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "taken"),
+    [(PLAIN, [True, True, True]), (DROPS_SYSTEM, [False, True, True]), (ALTERNATES, [False, False, False])],
+)
+def test_which_orders_a_template_takes_is_found_out(source: str, taken: list[bool], process: TemplateProcess) -> None:
+    made = template(source, process)
+    orders = ("user", "assistant", "system", "user"), ("assistant", "user"), ("user", "user")
+    assert [made.takes(order) for order in orders] == taken
+    assert made.takes(("user", "assistant", "user"))
+
+
 def test_folding_leaves_the_messages_alone() -> None:
     messages = [*SYSTEM, {"role": "assistant", "content": "Hi"}, *USER]
     before = json.dumps(messages)

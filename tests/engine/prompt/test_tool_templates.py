@@ -148,7 +148,7 @@ def test_nothing_of_a_tool_becomes_a_control_token(chat: ChatPrompt) -> None:
 def test_a_reply_needs_a_message_before_it(chat: ChatPrompt) -> None:
     chat.add_user("hi")
     chat.add_reply([], "", [CALL])
-    with pytest.raises(ValueError, match="needs a user's message"):
+    with pytest.raises(ValueError, match="needs a message before it"):
         chat.prompt_ids()
     chat.add_results([CallResult(CALL.name, "x", CALL.call_id)])
     chat.add_reply([], "fine")

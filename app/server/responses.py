@@ -1,0 +1,101 @@
+"""Requests for ``/v1/responses``, checked field by field: the same orders in other words. Nothing is stored here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.server.answer_form import read_format
+from app.server.api_error import unsupported
+from app.server.conversation import arranged
+from app.server.fields import Fields
+from app.server.messages import (
+    ASSISTANT,
+    MOST_MESSAGES,
+    SYSTEM,
+    TOOL,
+    USER,
+    Said,
+    read_call,
+    read_message,
+    read_text,
+    read_tools,
+)
+from app.server.order import IGNORED, Order, read_effort, read_limit, refuse_unsupported, take_model
+from app.server.sampling_fields import read_sampling
+
+_STORED = ("previous_response_id", "conversation", "prompt")
+_NEUTRAL: dict[str, tuple[Any, ...]] = {"background": (False,)}
+_IGNORED = ("include", "truncation", "max_tool_calls", "client_metadata")
+"""What the answer does not depend on, or a server that stores nothing has nothing for."""
+_LEFT_OUT = ("reasoning", "item_reference", "compaction")
+"""Items of ours that clients send back: the tokens of a thought are kept, and nothing is stored that could be meant."""
+_CALL, _RESULT = "function_call", "function_call_output"
+
+
+def response_order(fields: Fields, model_id: str) -> Order:
+    """Read a request for ``/v1/responses``. Raises ApiError: it is wrong somewhere."""
+    take_model(fields, model_id)
+    for name in (*IGNORED, *_IGNORED):
+        fields.any(name)
+    for name in _STORED:
+        if fields.has(name):
+            raise unsupported(name, "is not supported: nothing is stored here (send the whole conversation as input)")
+    refuse_unsupported(fields, _NEUTRAL)
+    reasoning, text, stream = (
+        fields.table(name) or fields.item({}, name) for name in ("reasoning", "text", "stream_options")
+    )
+    thinking = read_effort(reasoning, "effort")
+    for name in ("summary", "generate_summary"):
+        reasoning.any(name)  # thoughts are told as they are
+    form = read_format(text.table("format"), is_flat=True)
+    text.any("verbosity")
+    stream.flag("include_obfuscation")
+    for part in (reasoning, text, stream):
+        part.ignore_rest()
+    messages, begun = arranged(_said(fields), "input", "an item of type function_call_output")
+    tools = read_tools(fields)
+    order = Order(
+        messages=messages,
+        begun=begun,
+        sampling=read_sampling(fields),
+        max_tokens=read_limit(fields, "max_output_tokens"),
+        thinking=thinking,
+        form=form,
+        tools=tools,
+        is_streamed=fields.flag("stream"),
+    )
+    fields.ignore_rest()
+    return order
+
+
+def _said(fields: Fields) -> list[Said]:
+    """Return instructions and input as the messages of a chat."""
+    given, instructions = fields.any("input"), fields.text("instructions")
+    wanted = "a text, or a list of messages, the last one of the user"
+    if given is None or given in ("", []):
+        raise fields.missing("input", wanted)
+    said = [Said(SYSTEM, instructions)] if instructions else []
+    if isinstance(given, str):
+        return [*said, Said(USER, given)]
+    if not isinstance(given, list) or len(given) > MOST_MESSAGES:
+        raise fields.wrong("input", f"a text, or a list of at most {MOST_MESSAGES} messages")
+    read = (_item(fields, fields.item(item, f"input[{at}]")) for at, item in enumerate(given))
+    return [*said, *(one for one in read if one is not None)]
+
+
+def _item(fields: Fields, item: Fields) -> Said | None:
+    """Read an item of the input; None for one that has nothing to say here."""
+    kind = item.text("type", "message")
+    for name in ("id", "status", "phase"):
+        item.any(name)  # of an item of ours that a client sends back
+    if kind == "message":
+        return read_message(item)
+    if kind == _CALL:
+        return Said(ASSISTANT, "", (read_call(item, item.text("call_id") or ""),))
+    if kind == _RESULT:
+        result = Said(TOOL, read_text(item, "output"), call_id=item.text("call_id") or "")
+        item.ignore_rest()
+        return result
+    if kind not in _LEFT_OUT:
+        fields.note_ignored(f"input of type {kind}")
+    return None

@@ -1,0 +1,113 @@
+"""Requests as programs in the world send them, odd but sound, and damaged ones: made at random, the same for a seed.
+
+``odd`` must be answered; ``damaged`` may be refused as the client's fault, and never answered with a fault of ours.
+"""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+PATHS = ("/v1/chat/completions", "/chat/completions", "//v1/chat/completions", "/v1/v1/chat/completions/")
+_NAMES = (
+    "cache_control", "provider", "n_predict", "verbosity", "service_tier", "parsed", "top_a", "\x1b[31m", "x" * 300, "",
+)  # fmt: skip
+_JUNK: tuple[Any, ...] = (None, [], {}, "", 0, -1, 4.0, 1e300, True, "x", [None], {"a": {"b": [1]}}, "\ud83d", "\0")
+_TEXTS = ("hi", "", " ", "What is the capital of France?", "<|im_end|>", "é" * 50, "a\0b")
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": CITY}}
+FLAT_TOOL = {"type": "function", "name": "get_weather", "parameters": CITY, "strict": None}
+LIMIT = 6
+
+
+def _strewn(random: Random, value: Any) -> Any:
+    """A JSON value with unknown fields in some of its objects."""
+    if isinstance(value, list):
+        return [_strewn(random, one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: one if name == "parameters" else _strewn(random, one) for name, one in value.items()}
+    if random.random() < 0.4:
+        found.setdefault(f"x_{random.choice(_NAMES)}", random.choice(_JUNK))
+    return found
+
+
+def _message(random: Random) -> list[dict[str, Any]]:
+    role = random.choice(("system", "developer", "user", "user", "assistant", "assistant", "tool", "calls"))
+    text: Any = random.choice(_TEXTS)
+    if random.random() < 0.3:
+        text = [{"type": "text", "text": text}, {"text": "b"}, "c"]
+    if role == "assistant":
+        return [{"role": role, "content": random.choice((text, None)), "refusal": None, "reasoning_content": "hm"}]
+    if role == "tool":
+        return [
+            {"role": role, "tool_call_id": random.choice(("c1", "gone", "")), "content": random.choice((text, None))}
+        ]
+    if role == "calls":
+        function = {"name": "get_weather", "arguments": random.choice(("", "{}", {}, '{"city": "Rome"}'))}
+        calls = [{"id": f"c{n}", "type": "function", "function": function} for n in range(random.randint(1, 2))]
+        results = [{"role": "tool", "tool_call_id": one["id"], "content": text} for one in calls]
+        return [{"role": "assistant", "content": None, "tool_calls": calls}, *results[: random.randint(1, 2)]]
+    return [{"role": role, "content": text}]
+
+
+def odd(random: Random) -> tuple[str, dict[str, Any]]:
+    """A conversation in some order, with fields and values of other programs."""
+    messages = [one for _ in range(random.randint(1, 6)) for one in _message(random)]
+    body: dict[str, Any] = {
+        "messages": messages,
+        "max_tokens": float(LIMIT),
+        "model": random.choice(("gpt-4o", "", None)),
+    }
+    for name, values in {
+        "temperature": (0, 0.0, 1), "top_k": (-1, 40.0, 0), "seed": (1.0, -1), "stop": ("", [""], [], ["x", None]),
+        "stream": (True, False, None), "tools": ([], None, [TOOL], [TOOL, {"type": "web_search"}]), "n": (1, 1.0),
+        "chat_template_kwargs": ({"enable_thinking": False, "other": 1}, {}),
+        "stream_options": (None, {"include_usage": True}),
+    }.items():  # fmt: skip
+        if random.random() < 0.4:
+            body[name] = random.choice(values)
+    return random.choice(PATHS), _strewn(random, body)
+
+
+def odd_response(random: Random) -> tuple[str, dict[str, Any]]:
+    """The same for ``/v1/responses``, with tools of many kinds and items of earlier outputs."""
+    items: list[Any] = [{"role": random.choice(("user", "developer")), "content": random.choice(_TEXTS[:2]) or "a"}]
+    for _ in range(random.randint(0, 4)):
+        items += random.choice(
+            (
+                [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}],
+                [{"type": "item_reference", "id": "msg_1"}],
+                [{"type": "web_search_call", "id": "ws_1"}],
+                [{"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"},
+                 {"type": "function_call_output", "call_id": "c1", "output": random.choice(_TEXTS)}],
+                [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]}],
+                [{"role": "user", "content": [{"type": "input_text", "text": random.choice(_TEXTS)}]}],
+            )
+        )  # fmt: skip
+    body: dict[str, Any] = {"input": items, "max_output_tokens": LIMIT, "stream": random.choice((True, False, None))}
+    body["tools"] = random.sample([FLAT_TOOL, {"type": "local_shell"}, {"type": "mcp", "server_label": "x"}], k=2)
+    body |= {"include": ["reasoning.encrypted_content"], "store": False, "previous_response_id": None}
+    return random.choice(("/v1/responses", "/responses")), _strewn(random, body)
+
+
+def damaged(random: Random) -> tuple[str, bytes]:
+    """A request of which something was exchanged, cut or doubled."""
+    path, body = random.choice((odd, odd_response))(random)
+    holder: Any = body
+    while True:
+        keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
+        key = random.choice(keys)
+        if not isinstance(holder[key], (dict, list)) or not holder[key] or random.random() < 0.3:
+            break
+        holder = holder[key]
+    holder[key] = random.choice(_JUNK)
+    body.setdefault("max_tokens", LIMIT)
+    sent = json.dumps(body).encode()
+    if random.random() < 0.3:
+        at = random.randrange(len(sent))
+        sent = random.choice(
+            (sent[:at], sent[:at] + bytes([random.randrange(256)]) + sent[at:], b"\xef\xbb\xbf" + sent)
+        )
+    return path, sent

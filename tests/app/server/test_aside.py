@@ -1,0 +1,169 @@
+"""Short work beside replies, and long encodings: in slices, ended with their client, refused where they cannot fit."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from app.server.api_error import ApiError
+from app.server.aside import Aside
+from app.server.conversation import n_bytes_of
+from app.server.messages import Said
+from engine.errors import Cancelled
+from engine.tokenizer import Tokenizer
+from engine.tokenizer.pauses import PERIOD_STEPS, pause, pausing
+from tests.app.fake_engine import FakeTokenizer, Gate, Script
+from tests.app.server.serving import PATIENCE_S, Serving, serving, until
+from tests.app.server.test_hostile_clients import HEAD, REQUEST, cut
+from tests.engine.prompt.test_chat_prompt import BYTES, PIECES
+
+NEVER_S, AT_ONCE_S = 1e12, 0.0
+GONE = ApiError("gone")
+
+
+def in_steps(n: int) -> Any:
+    """Work of some steps, and the list that is its model and has each step."""
+
+    def work(model: list[int]) -> list[int]:
+        for step in range(n):
+            model.append(step)
+            pause()
+        return model
+
+    return work, []
+
+
+def test_work_goes_on_where_its_slice_ended() -> None:
+    work, model = in_steps(3)
+    aside = Aside(work, lambda error: error)
+    steps = []
+    while not aside.advance(model, AT_ONCE_S):
+        steps.append(len(model))
+    assert (steps, aside.future.result(PATIENCE_S)) == ([1, 2, 3], [0, 1, 2])
+
+
+def test_short_work_is_done_in_its_first_slice() -> None:
+    work, model = in_steps(50)
+    aside = Aside(work, lambda error: error)
+    assert aside.advance(model, NEVER_S)
+    assert len(aside.future.result(PATIENCE_S)) == 50
+
+
+@pytest.mark.parametrize("n_slices", [0, 2])
+def test_work_that_nobody_wants_ends(n_slices: int) -> None:
+    work, model = in_steps(1000)
+    aside = Aside(work, lambda error: error)
+    for _ in range(n_slices):
+        assert not aside.advance(model, AT_ONCE_S)
+    aside.end(GONE)
+    assert aside.advance(model, NEVER_S)
+    assert aside.future.exception(PATIENCE_S) is GONE
+    until(lambda: not any(one.name == "jalopy-aside" for one in threading.enumerate()))
+    assert len(model) == n_slices
+
+
+def test_work_that_fails_is_told() -> None:
+    def fails(model: Any) -> None:
+        raise ValueError("no")
+
+    aside = Aside(fails, lambda error: ApiError(f"because: {error}"))
+    assert aside.advance(None, NEVER_S)
+    assert str(aside.future.exception(PATIENCE_S)) == "because: no"
+
+
+@pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["byte-level", "sentencepiece"])
+@pytest.mark.parametrize("text", ["ab" * 5 * PERIOD_STEPS, "a b " * 5 * PERIOD_STEPS], ids=["one word", "many words"])
+def test_a_long_encoding_pauses_and_can_be_ended(tokenizer: Tokenizer, text: str) -> None:
+    pauses: list[int] = []
+    with pausing(lambda: pauses.append(1)):
+        ids = tokenizer.encode(text)
+    assert len(pauses) >= 4
+    assert ids == tokenizer.encode(text)  # nobody is asked any more
+    n_before = len(pauses)
+
+    def refuse() -> None:
+        raise Cancelled
+
+    with pytest.raises(Cancelled), pausing(refuse):
+        tokenizer.encode(text)
+    assert len(pauses) == n_before
+
+
+@pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["byte-level", "sentencepiece"])
+def test_no_token_is_longer_than_the_longest(tokenizer: Tokenizer) -> None:
+    lengths = [len(tokenizer.token_bytes(one)) for one in range(tokenizer.vocab_size)]
+    spelled = max(map(len, tokenizer.control_texts))  # a prompt that is a plain text may spell them
+    assert max(lengths) <= tokenizer.most_token_bytes <= max(3 * max(lengths), spelled)
+
+
+def test_what_counts_of_a_conversation_is_what_every_template_prints() -> None:
+    said = [Said("system", "é"), Said("user", "ab"), Said("assistant", "x" * 99), Said("tool", "\ud800c")]
+    assert n_bytes_of(said) == 2 + 2 + 2
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenised(
+    server: Serving, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    server.script.opened[0].tokenizer.most_token_bytes = 4
+    monkeypatch.setattr(FakeTokenizer, "encode", lambda *arguments, **options: pytest.fail("it was tokenised"))
+    text = "x" * (4 * server.script.n_ctx + 1)
+    asked = {"input": text, "prompt": text, "messages": [{"role": "user", "content": text}]}
+    answer = server.post(path, asked if path != "/v1/responses" else {"input": text})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert "2049 bytes" in answer.json()["error"]["message"]
+
+
+class Endless:
+    """Makes every encoding of a text take for ever, or until its pause ends it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+        self.n_steps, encode = 0, FakeTokenizer.encode
+
+        def long_encode(tokenizer: FakeTokenizer, given: str, *arguments: Any, **options: Any) -> list[int]:
+            while given == text:
+                self.n_steps += 1
+                time.sleep(0.001)
+                pause()
+            return encode(tokenizer, given, *arguments, **options)
+
+        monkeypatch.setattr(FakeTokenizer, "encode", long_encode)
+
+
+def test_a_client_that_leaves_ends_the_encoding_of_its_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(monkeypatch) as server:
+        endless = Endless(monkeypatch, "hi")
+        connection = server.raw()
+        connection.sendall(REQUEST)
+        until(lambda: endless.n_steps > 3)
+        cut(connection)
+        until(lambda: server.metric("requests_running") == 0)
+        assert server.metric("clients_gone_total") == 1
+        assert server.chat("something else").status_code == 200
+
+
+def test_replies_go_on_beside_a_long_count_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(replies=[["word "] * 400], token_gate=Gate())
+    with serving(monkeypatch, script) as server:
+        endless = Endless(monkeypatch, "much")
+        running, counting = server.raw(), server.raw()
+        running.sendall(REQUEST)
+        assert script.token_gate is not None
+        until(script.token_gate.waiting.is_set)
+        body = json.dumps({"content": "much"}).encode()
+        counting.sendall(HEAD.replace(b"/v1/chat/completions", b"/tokenize") % len(body) + body)
+        for _ in range(3):  # each token of the reply lets it go on for a moment
+            before = endless.n_steps
+            script.token_gate.allow(1)
+            until(lambda: endless.n_steps > before)  # noqa: B023 - called at once
+            until(script.token_gate.waiting.is_set)
+        cut(counting)
+        until(lambda: 'route="/tokenize",status="499"} 1' in server.get("/metrics").text)
+        cut(running)
+        until(lambda: server.metric("requests_running") == 0)
+        assert server.metric("generated_tokens_total") >= 3
+        until(lambda: not any(one.name == "jalopy-aside" for one in threading.enumerate()))

@@ -1,0 +1,125 @@
+"""Conversations in any order: nothing that was said is lost, and each becomes one that the template takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.server.conversation import arranged, as_taken
+from app.server.fields import Fields
+from app.server.messages import Said, read_messages
+from app.server.order import chat_order
+from engine.prompt.tools.calls import ToolCall
+from tests.app.server.serving import Serving
+
+ASK = {"role": "user", "content": "ask"}
+
+
+def said(text: str, role: str = "user") -> Said:
+    return Said(role, text)
+
+
+def message(role: str, content: Any, **fields: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **fields}
+
+
+def calling(*ids: str, content: str | None = None) -> dict[str, Any]:
+    calls = [{"id": one, "type": "function", "function": {"name": f"f{one}", "arguments": ""}} for one in ids]
+    return message("assistant", content, tool_calls=calls)
+
+
+def result(call_id: str | None, content: Any = "found") -> dict[str, Any]:
+    return message("tool", content, **({"tool_call_id": call_id} if call_id else {}))
+
+
+def words(items: list[Any]) -> str:
+    """A conversation in short: ``u:ask a:hm+f1 t:f1=found``, and the beginning of the reply."""
+    found, begun = arranged(read_messages(Fields({"messages": items})), "messages")
+    shown = [
+        f"{one.role[0]}:{f'{one.name}=' if one.role == 'tool' else ''}{one.text}"
+        f"{''.join(f'+{call.name}' for call in one.calls)}"
+        for one in found
+    ]
+    return " ".join([*shown, *([f"> {begun}"] if begun else [])])
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([message("system", "s"), message("developer", "d"), ASK], "s:s\n\nd u:ask"),
+        ([ASK, message("system", "s"), ASK], "u:ask s:s u:ask"),
+        ([ASK, ASK], "u:ask u:ask"),
+        ([message("assistant", "hello"), ASK], "a:hello u:ask"),
+        ([ASK, message("assistant", "I am")], "u:ask > I am"),
+        ([ASK, message("assistant", "I am"), message("assistant", "so")], "u:ask > I am\n\nso"),
+        ([ASK, message("assistant", "")], "u:ask"),
+        ([ASK, message("assistant", None), ASK], "u:ask a: u:ask"),
+        ([message("assistant", "Once")], "u: > Once"),
+        ([message("system", "s")], "s:s"),
+        ([message("system", None)], "u:"),
+        ([message("system", ["a", {"type": "text", "text": "b"}, {"text": "c"}]), ASK], "s:abc u:ask"),
+        ([ASK, message("assistant", [{"type": "thinking", "x": "hm"}, {"type": "refusal", "refusal": "no"}]), ASK],
+         "u:ask a:no u:ask"),
+        ([ASK, message("assistant", None, refusal="no"), ASK], "u:ask a:no u:ask"),
+        ([ASK, calling("1", "2"), result("2", "b"), result("1", None)], "u:ask a:+f1+f2 t:f2=b t:f1="),
+        ([ASK, calling("1"), message("user", "and"), result("1"), ASK], "u:ask a:+f1 t:f1=found u:and u:ask"),
+        ([ASK, calling("1"), result(None), calling("1"), result("1")], "u:ask a:+f1 t:f1=found a:+f1 t:f1=found"),
+        ([ASK, calling("1", "1"), result("1", "a"), result("1", "b")], "u:ask a:+f1+f1 t:f1=a t:f1=b"),
+        ([ASK, message("assistant", "let me"), calling("1"), result("1")], "u:ask a:let me+f1 t:f1=found"),
+        ([ASK, result("9"), ASK], "u:ask u:found u:ask"),
+        ([ASK, calling("1", content="hm"), message("user", "stop")], "u:ask a:hm u:stop"),
+        ([ASK, calling("1"), message("user", "stop")], "u:ask u:stop"),
+        ([ASK, calling("1", "2"), result("2")], "u:ask a:+f2 t:f2=found"),
+        ([ASK, message("assistant", None, function_call={"name": "g", "arguments": "{}"}),
+          message("function", "old", name="g")], "u:ask a:+g t:g=old"),
+    ],
+)  # fmt: skip
+def test_messages_in_any_order_are_a_conversation(items: list[Any], expected: str) -> None:
+    assert words(items) == expected
+
+
+ORDERS = [
+    ([said("a"), said("s", "system"), said("b")], [said("a\n\ns\n\nb")]),
+    ([said("s", "system"), said("hello", "assistant"), said("a")],
+     [said("s", "system"), said(""), said("hello", "assistant"), said("a")]),
+    ([said("s", "system")], [said("s")]),
+    ([said("s", "system"), said("a"), said("x", "assistant"), said("t", "system")],
+     [said("s", "system"), said("a"), said("x", "assistant"), said("t")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "strict"), ORDERS)
+def test_a_strict_template_gets_turns_that_alternate(given: list[Said], strict: list[Said]) -> None:
+    assert as_taken(given, lambda roles: False) == tuple(strict)
+    assert as_taken(given, lambda roles: True) == tuple(given)
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_every_order_is_answered_and_kept_for_the_next_request(server: Serving, is_strict: bool) -> None:
+    chat = server.script.opened[0].chats[0]
+    chat.takes_any_order = not is_strict
+    messages = [message("system", "s"), message("assistant", "hello"), ASK, message("system", "now"), ASK]
+    first = server.post("/v1/chat/completions", {"messages": messages}).json()
+    roles = [one.role for one in chat.messages]
+    assert roles == (
+        ["system", "user", "assistant", "user", "assistant"]
+        if is_strict
+        else ["system", "assistant", "user", "system", "user", "assistant"]
+    )
+    messages += [message("assistant", first["choices"][0]["message"]["content"]), ASK]
+    usage = server.post("/v1/chat/completions", {"messages": messages}).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > first["usage"]["prompt_tokens"]
+
+
+def test_the_last_message_of_the_assistant_goes_on_unasked(server: Serving) -> None:
+    reply = server.post("/v1/chat/completions", {"messages": [ASK, message("assistant", "It is ")]}).json()
+    assert reply["choices"][0]["message"]["content"] == "Paris."
+    model = server.script.opened[0]
+    assert model.tokenizer.decode(model.sessions[0].tokens).endswith("It is Paris.")
+
+
+def test_a_conversation_that_was_trimmed_keeps_its_calls() -> None:
+    order = chat_order(Fields({"messages": [calling("1"), result("1"), ASK]}), "m")
+    assert order.messages[0].calls == (ToolCall("f1", "{}", "1"),)
+    assert [one.role for one in order.messages] == ["assistant", "tool", "user"]

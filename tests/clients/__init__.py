@@ -1,0 +1,1 @@
+"""Real clients of the API, in an environment of their own: see ``__main__``."""
