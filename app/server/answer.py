@@ -138,7 +138,7 @@ class Answering:
             ApiError: the prompt cannot be used; nothing was computed.
             Exception: whatever the engine raises.
         """
-        order = job.order
+        order, tokenizer = job.order, self.model.tokenizer
         how = self.model.chat_template.call_format if order.tools is not None else None
         if order.tools is not None and how is None:
             raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")

@@ -57,7 +57,8 @@ class ReplyBody:
         if isinstance(happening, Piece):
             content = {"delta": self._delta(happening)} if is_chat else {"text": happening.answer}
             return [self._piece(content, happening.chances)]
-        events = [self._piece(({"delta": {}} if is_chat else {"text": ""}) | why_stopped(happening), (), happening.reason)]
+        empty: dict[str, Any] = {"delta": {}} if is_chat else {"text": ""}
+        events = [self._piece(empty | why_stopped(happening), (), happening.reason)]
         if self._order.tells_usage:
             events.append({**self._chunk, "choices": [], "usage": _usage(happening)})
         return events

@@ -154,7 +154,8 @@ class _Layout:
             degree, inner = (self.text([each]).strip() if each else "" for each in arguments)
             return Box((_root(degree.strip("[]"), inner),))
         if name.removeprefix("d").removeprefix("t").removeprefix("c") == "frac":
-            return Box((_fraction(*(self.text([each]) for each in _two(arguments, queue)), queue),))
+            over, under = (self.text([each]) for each in _two(arguments, queue))
+            return Box((_fraction(over, under, queue),))
         if name.removeprefix("d").removeprefix("t") == "binom":
             over, under = (self.text([each]) for each in _two(arguments, queue))
             return Box((f"C({over}, {under})",))
