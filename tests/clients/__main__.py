@@ -23,6 +23,8 @@ QUESTION = "What is the weather in Paris? Use the tool."
 SAID = "It rains in Paris, 12 degrees."
 MODEL = "any-name"
 LIMIT_S = 300.0
+MOST_TOKENS = 60
+"""Limit on each reply: small models may go on without end."""
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks the network first
 
 
@@ -49,7 +51,7 @@ def with_openai(url: str, seen: Seen, is_streamed: bool) -> str:
     client = openai.OpenAI(base_url=url, api_key="none", timeout=LIMIT_S, max_retries=0)
     tool: Any = openai.pydantic_function_tool(GetWeather, name="get_weather", description="Get the weather of a city")
     said: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
-    given: dict[str, Any] = {"model": MODEL, "tools": [tool], "temperature": 0}
+    given: dict[str, Any] = {"model": MODEL, "tools": [tool], "temperature": 0, "max_tokens": MOST_TOKENS}
     choice: dict[str, Any] = {"tool_choice": "required"}
     for _ in range(2):
         if is_streamed:
@@ -65,7 +67,7 @@ def with_openai(url: str, seen: Seen, is_streamed: bool) -> str:
             said.append({"role": "tool", "tool_call_id": call.id, "content": result})
         choice = {"tool_choice": "none"}
     said += [{"role": "user", "content": "Thanks."}]
-    assert client.chat.completions.create(messages=said, max_tokens=8, **given).choices
+    assert client.chat.completions.create(messages=said, **given).choices
     return str(message.content)
 
 
@@ -84,6 +86,7 @@ def with_responses(url: str, seen: Seen, is_streamed: bool) -> str:
     text = ""
     for _ in range(2):
         given: dict[str, Any] = {"model": MODEL, "input": said, "tools": tools, "tool_choice": choice, "temperature": 0}
+        given["max_output_tokens"] = MOST_TOKENS
         if is_streamed:
             with client.responses.stream(**given) as stream:
                 for _event in stream:
@@ -107,7 +110,17 @@ def with_llm(url: str, seen: Seen, is_streamed: bool) -> str:
         (Path(home) / "extra-openai-models.yaml").write_text(model)
         function = f'def get_weather(city: str) -> str:\n    "Get the weather of a city"\n    return "{SAID}"\n'
         command = [str(Path(sys.executable).parent / "llm"), "-m", "jalopy", QUESTION, "--functions", function, "--td"]
-        command += ["-o", "temperature", "0", "--key", "none", *([] if is_streamed else ["--no-stream"])]
+        command += [
+            "-o",
+            "temperature",
+            "0",
+            "-o",
+            "max_tokens",
+            str(MOST_TOKENS),
+            "--key",
+            "none",
+            *([] if is_streamed else ["--no-stream"]),
+        ]
         environment = {**os.environ, "LLM_USER_PATH": home}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
         assert done.returncode == 0, done.stderr
@@ -129,7 +142,7 @@ def with_litellm(url: str, seen: Seen, is_streamed: bool) -> str:
     for _ in range(2):
         given: dict[str, Any] = {"messages": said, "tools": [{"type": "function", "function": function}]}
         given |= {"model": f"openai/{MODEL}", "api_base": url, "api_key": "none", "tool_choice": choice}
-        answer: Any = litellm.completion(**given, temperature=0, stream=is_streamed, timeout=LIMIT_S)
+        answer: Any = litellm.completion(**given, temperature=0, max_tokens=MOST_TOKENS, stream=is_streamed)
         if is_streamed:
             answer = litellm.stream_chunk_builder(list(answer), messages=said)
         message = answer.choices[0].message
@@ -147,7 +160,7 @@ def with_langchain(url: str, seen: Seen, is_streamed: bool) -> str:
     from langchain_core.tools import tool
     from langchain_openai import ChatOpenAI
 
-    model = ChatOpenAI(model=MODEL, base_url=url, api_key="none", temperature=0, timeout=LIMIT_S, max_retries=0)
+    model = ChatOpenAI(model=MODEL, base_url=url, api_key="none", temperature=0, max_tokens=MOST_TOKENS, max_retries=0)
     tools = [tool(seen.get_weather)]
     said: list[Any] = [("system", "Be brief."), ("user", QUESTION)]
     text = ""
@@ -173,7 +186,7 @@ def with_pydantic_ai(url: str, seen: Seen, is_streamed: bool) -> str:
     from pydantic_ai.providers.openai import OpenAIProvider
 
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=url, api_key="none"))
-    agent: Any = Agent(model, instructions="Be brief.", model_settings={"temperature": 0, "max_tokens": 200})
+    agent: Any = Agent(model, instructions="Be brief.", model_settings={"temperature": 0, "max_tokens": MOST_TOKENS})
     agent.tool_plain(seen.get_weather)
 
     async def run() -> str:
@@ -193,7 +206,7 @@ def with_agents(url: str, seen: Seen, is_streamed: bool) -> str:
     agents.set_tracing_disabled(True)
     client = openai.AsyncOpenAI(base_url=url, api_key="none", timeout=LIMIT_S, max_retries=0)
     model = agents.OpenAIResponsesModel(model=MODEL, openai_client=client)
-    settings = agents.ModelSettings(temperature=0, max_tokens=200)
+    settings = agents.ModelSettings(temperature=0, max_tokens=MOST_TOKENS)
     tools: Any = [agents.function_tool(seen.get_weather)]
     agent = agents.Agent("helper", instructions="Be brief.", model=model, tools=tools, model_settings=settings)
 
