@@ -16,6 +16,7 @@ from textual.style import Style
 from textual.widgets import Static, TextArea
 
 from app.documents.passages import FileText
+from app.documents.read import referred, referred_so_far
 from app.tui import draft as drafts
 from app.tui.actions import ACTIONS, commands, split_command
 from app.tui.completing import Offered
@@ -124,7 +125,7 @@ class Prompt(TextArea):
         if self.offered:
             chosen = self.offered[self.offered_at]
             text = self.text.removesuffix(self.typed) + chosen.text
-            completed = Counter(drafts.referred_so_far(text)) - Counter(drafts.referred_so_far(self.text))
+            completed = Counter(referred_so_far(text)) - Counter(referred_so_far(self.text))
             self.show_draft(Draft(text, self._folds, self._references.union(completed)))
             if chosen.attaches:
                 self.attach_chosen(chosen.attaches)
@@ -199,7 +200,7 @@ class Prompt(TextArea):
 
     def show_text(self, text: str) -> None:
         """Replace the text, as if it were typed."""
-        self.show_draft(Draft(text, references=frozenset(drafts.referred(text))))
+        self.show_draft(Draft(text, references=frozenset(referred(text))))
 
     def show_draft(self, draft: Draft) -> None:
         """Replace the text, folds included, and put the cursor behind it."""

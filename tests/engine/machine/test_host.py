@@ -58,3 +58,11 @@ def test_old_control_groups_count_with_the_groups_below_them(tmp_path: Path) -> 
 
 def test_without_control_groups_the_machine_counts(tmp_path: Path) -> None:
     assert host.available_memory_bytes(tmp_path) == host.total_memory_bytes(tmp_path) == 64 * GIB
+
+
+def test_memory_is_known_without_procfs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail() -> None:
+        raise FileNotFoundError("/proc/meminfo")
+
+    monkeypatch.setattr(host.psutil, "virtual_memory", fail)
+    assert 0 < host.available_memory_bytes(tmp_path) <= host.total_memory_bytes(tmp_path)
