@@ -51,10 +51,10 @@ class Desk:
         return [str(Path(sys.executable).with_name("jalopy")), *words, "--server", self.server.url]
 
     def started(self, *words: str) -> subprocess.Popen[bytes]:
-        """Start the program with pipes."""
-        pipe = subprocess.PIPE
+        """Start the program with pipes; ``run`` would wait for all of its input."""
+        pipe, given = subprocess.PIPE, subprocess.DEVNULL if words[0] == "run" else subprocess.PIPE
         command = self.command(*words)
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=self.environ, cwd=self.root)
+        return subprocess.Popen(command, stdin=given, stdout=pipe, stderr=pipe, env=self.environ, cwd=self.root)
 
     def run(self, *words: str) -> tuple[int, str, str]:
         """Run it to its end."""
