@@ -51,10 +51,10 @@ class Desk:
         return [str(Path(sys.executable).with_name("jalopy")), *words, "--server", self.server.url]
 
     def started(self, *words: str) -> subprocess.Popen[bytes]:
-        """Start the program with pipes."""
-        pipe = subprocess.PIPE
+        """Start the program with pipes; ``run`` would wait for all of its input."""
+        pipe, given = subprocess.PIPE, subprocess.DEVNULL if words[0] == "run" else subprocess.PIPE
         command = self.command(*words)
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=self.environ, cwd=self.root)
+        return subprocess.Popen(command, stdin=given, stdout=pipe, stderr=pipe, env=self.environ, cwd=self.root)
 
     def run(self, *words: str) -> tuple[int, str, str]:
         """Run it to its end."""
@@ -69,7 +69,9 @@ class Desk:
     def chat(self) -> Chat:
         """Start the chat on a pseudo-terminal."""
         chat = Chat(self.command("chat"), self.environ, self.root, (100, 40))
-        chat.wait_for(lambda: "computed by" in chat.screen.painted, "the server's model", self.patience_s)
+        if not chat.becomes(lambda: "│ ready" in _shown(chat), self.patience_s):
+            chat.close()
+            raise Failed(f"the server's model does not come: {_shown(chat).split()}")
         return chat
 
 
@@ -138,9 +140,8 @@ def tools(desk: Desk) -> str:
     chat = desk.chat()
     try:
         chat.press('Use the tool echo to say the text "blue". Call it now.\r')
-        ends = ("Run echo?", "Run do?", "Run deep?", " tokens")
-        chat.wait_for(lambda: any(one in _shown(chat) for one in ends), "a call", desk.patience_s)
-        _require("Run echo?" in _shown(chat), f"the model called nothing: {_shown(chat)[-900:]!r}")
+        if not chat.becomes(lambda: "Run echo?" in _shown(chat), desk.patience_s):
+            raise Failed(f"the model called nothing: {_shown(chat).split()}")
         time.sleep(_CALM_S)
         chat.press("y")
         chat.wait_for(lambda: "+ echo" in _shown(chat), "the result", desk.patience_s)
