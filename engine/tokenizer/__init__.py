@@ -5,7 +5,7 @@ model (``MODELS``). Knows nothing of chat templates, tensors or generation.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from os import PathLike
 from typing import Any, Protocol
@@ -17,7 +17,9 @@ from engine.tokenizer.pretokenize import PRE_TOKENIZERS
 from engine.tokenizer.special import Fragment, SpecialTokens
 from engine.tokenizer.spm import SentencePieceBpe
 from engine.tokenizer.stream import TextStream
+from engine.tokenizer.unigram import Unigram
 from engine.tokenizer.vocabulary import TokenType, Vocabulary, check_merges, read_vocabulary
+from engine.tokenizer.wordpiece import WordPiece
 
 __all__ = ["Fragment", "TextStream", "Tokenizer"]
 
@@ -27,10 +29,12 @@ class _Model(Protocol):
     def token_bytes(self, token_id: int) -> bytes: ...
 
 
-MODELS: dict[str, type[ByteLevelBpe] | type[CharacterBpe] | type[SentencePieceBpe]] = {
+MODELS: dict[str, Callable[[Vocabulary], _Model]] = {
     "gpt2": ByteLevelBpe,
     "llama": SentencePieceBpe,
     "gemma4": CharacterBpe,
+    "t5": Unigram,
+    "bert": WordPiece,
 }
 """``tokenizer.ggml.model`` to the class that encodes ordinary text."""
 

@@ -59,9 +59,34 @@ _NO_ENDS = (
 
 _USUAL_PRE = {"qwen2": "qwen2", "qwen3": "qwen2"}
 """Pre-tokenizer by architecture, for files from before ``tokenizer.ggml.pre`` (llama.cpp, April 2024)."""
-_OTHER_MODELS = {"t5": "Unigram (UGM)", "bert": "WordPiece (WPM)", "rwkv": "RWKV", "plamo2": "PLaMo-2"}
+_OTHER_MODELS = {"rwkv": "RWKV", "plamo2": "PLaMo-2"}
+_DEFAULT_IDS = {
+    "llama": {"bos": 1, "eos": 2, "unknown": 0},
+    "t5": {"eos": 1, "unknown": 2},
+    "bert": {"bos": 101, "seperator": 102, "unknown": 100},
+}
+"""Ids that files may leave out; ``seperator`` is spelled as GGUF spells it."""
+_SCORED, _UNMERGED = ("llama", "t5"), ("llama", "t5", "bert")
+"""Models whose tokens have scores, and those that have no list of merges."""
 _PAIR = re.compile(rb"[^ ]+ [^ ]+")
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+@dataclass(frozen=True)
+class Normalizing:
+    """What is done to text before it is cut, by Unigram and WordPiece.
+
+    Attributes:
+        rules: SentencePiece's table of rewritten characters; empty for none.
+        merges_spaces: runs of spaces count as one, and a text begins with one.
+        lowers: capital letters become small ones.
+        strips_accents: marks go.
+    """
+
+    rules: bytes = b""
+    merges_spaces: bool = False
+    lowers: bool = True
+    strips_accents: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,7 +95,8 @@ class Vocabulary:
 
     Attributes:
         file_name: for messages.
-        model: ``llama`` (SentencePiece-style), ``gpt2`` (byte-level BPE) or ``gemma4`` (BPE on characters).
+        model: ``llama`` (SentencePiece-style), ``gpt2`` (byte-level BPE), ``gemma4`` (BPE on characters), ``t5``
+            (Unigram) or ``bert`` (WordPiece).
         pre: name in ``PRE_TOKENIZERS``; SentencePiece does not use it.
         texts: (vocab_size,) the token texts as the file spells them, U+FFFD for what is not UTF-8.
         ids: text to id; of several tokens with one text the last, as in llama.cpp.
@@ -81,6 +107,7 @@ class Vocabulary:
         without_text: id to bytes, for tokens that no text is cut into: they are empty or not UTF-8.
         end_ids: tokens that end a turn or a text.
         rstrip_ids: special tokens that swallow the white space behind them.
+        normalizing: of ``t5`` and ``bert``.
         is_pre_guessed: True if neither the file nor its architecture names the pre-tokenizer.
         ignored: what of the file does not count, in a few words each.
     """
@@ -103,6 +130,7 @@ class Vocabulary:
     end_ids: frozenset[int]
     rstrip_ids: frozenset[int] = frozenset()
     is_pre_guessed: bool = False
+    normalizing: Normalizing = Normalizing()
     without_text: Mapping[int, bytes] = field(default_factory=dict)
     ignored: Sequence[str] = ()
 
@@ -120,15 +148,20 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
     fields = _Fields(metadata, file_name)
     model, pre = kind_of_vocabulary(metadata, file_name)
     texts, ids, without_text = _read_tokens(fields)
-    default_ids = {"bos": 1, "eos": 2, "unknown": 0} if model == "llama" else {}
-    bos_id, eos_id, unknown_id, eot_id, eom_id = (
+    default_ids = _DEFAULT_IDS.get(model, {})
+    bos_id, eos_id, unknown_id, eot_id, eom_id, separator_id = (
         fields.token_id(f"{name}_token_id", len(texts), default_ids.get(name))
-        for name in ("bos", "eos", "unknown", "eot", "eom")
+        for name in ("bos", "eos", "unknown", "eot", "eom", "seperator")
     )
+    if model == "bert":  # a text stands between its two marks
+        eos_id = separator_id
     types = _read_types(fields, texts, model, control_ids={bos_id, eos_id}, unknown_id=unknown_id)
     declared_ends = {token_id for token_id in (eos_id, eot_id, eom_id) if token_id is not None}
     end_ids = _find_end_tokens(ids, types) | declared_ends
-    add_bos = fields.flag("add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos) or model == "gemma4"
+    add_bos = fields.flag("add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos) or model in (
+        "gemma4",
+        "bert",
+    )
     return Vocabulary(
         file_name=file_name,
         model=model,
@@ -136,18 +169,19 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         texts=texts,
         ids=ids,
         types=bytes(types),
-        scores=_read_scores(fields, len(texts)) if model == "llama" else None,
-        merges=_read_merges(fields) if model != "llama" else [],
+        scores=_read_scores(fields, len(texts)) if model in _SCORED else None,
+        merges=_read_merges(fields) if model not in _UNMERGED else [],
         byte_values=_read_byte_tokens(texts, types),
         bos_id=bos_id,
         eos_id=eos_id,
         unknown_id=unknown_id,
         add_bos=add_bos and bos_id is not None,
-        add_eos=fields.flag("add_eos_token", False) and eos_id is not None,
-        add_space_prefix=model == "llama" and fields.flag("add_space_prefix", True),
+        add_eos=(model == "bert" or fields.flag("add_eos_token", model == "t5")) and eos_id is not None,
+        add_space_prefix=model in _SCORED and fields.flag("add_space_prefix", True),
         end_ids=frozenset(end_ids),
         rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
         is_pre_guessed=model == "gpt2" and pre == "default" and fields.get("pre") is None,
+        normalizing=_read_normalizing(fields),
         without_text=without_text,
         ignored=fields.ignored,
     )
@@ -157,7 +191,7 @@ def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str
     """Return the tokenizer model and pre-tokenizer; needs only the header's scalars.
 
     Returns:
-        ``llama``, ``gpt2`` or ``gemma4``, and a key of ``PRE_TOKENIZERS``.
+        ``llama``, ``gpt2``, ``gemma4``, ``t5`` or ``bert``, and a key of ``PRE_TOKENIZERS``.
 
     Raises:
         TokenizerError: the model or the pre-tokenizer is not supported.
@@ -166,8 +200,8 @@ def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str
     model = fields.text("model")
     if model in _OTHER_MODELS:
         raise fields.error("model", f"is '{model}'", f"{_OTHER_MODELS[model]} vocabularies are not supported")
-    if model not in ("llama", "gpt2", "gemma4"):
-        raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2, gemma4")
+    if model not in ("llama", "gpt2", "gemma4", "t5", "bert"):
+        raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2, gemma4, t5, bert")
     if model != "gpt2":
         return model, "gemma4" if model == "gemma4" else "default"
     usual = _USUAL_PRE.get(str(metadata.get("general.architecture")), "default")
@@ -233,6 +267,18 @@ class _Fields:
         if len(value) < length:
             raise self.error(name, f"has {len(value)} entries for {length} tokens")
         return value[:length]
+
+
+def _read_normalizing(fields: _Fields) -> Normalizing:
+    rules, lowers = fields.get("precompiled_charsmap"), fields.flag("normalizer.lowercase", True)
+    if rules is not None and (not isinstance(rules, np.ndarray) or rules.dtype.itemsize != 1 or rules.ndim != 1):
+        raise fields.error("precompiled_charsmap", "is not an array of bytes")
+    return Normalizing(
+        rules=b"" if rules is None else rules.tobytes(),
+        merges_spaces=fields.flag("remove_extra_whitespaces", False),
+        lowers=lowers,
+        strips_accents=fields.flag("normalizer.strip_accents", lowers),
+    )
 
 
 def _decoded(items: Sequence[bytes]) -> tuple[list[str], bool]:

@@ -21,7 +21,7 @@ from engine.gguf.hyperparameters import Hyperparameters
 from engine.gguf.read import GGUFFile, read_gguf
 from engine.models import ARCHITECTURES, expected_tensors, read_config
 from tests.engine import tiny_gguf
-from tests.engine.architectures import test_deepseek2
+from tests.engine.architectures import DISTINCT, test_deepseek2
 from tests.engine.refusals import refusal, weights_of
 from tests.engine.test_scales import add_scales
 
@@ -160,6 +160,7 @@ def _scaled() -> tiny_gguf.TinyGGUF:
 
 
 VARIANTS: dict[str, Callable[[], tiny_gguf.TinyGGUF]] = {
+    "nemotron_h_moe with experts": lambda: tiny_gguf.model("nemotron_h_moe", n_layers=N_LAYERS),
     "gemma4 with experts": lambda: tiny_gguf.model("gemma4", n_layers=N_LAYERS, experts_from=1),
     "deepseek2 with ranks of queries": lambda: tiny_gguf.model(
         "deepseek2", n_layers=N_LAYERS, query_rank=64, keys={**test_deepseek2.YARN, **test_deepseek2.SIGMOID}
@@ -168,7 +169,7 @@ VARIANTS: dict[str, Callable[[], tiny_gguf.TinyGGUF]] = {
     "qwen3moe with scales of matrices": _scaled,
 }
 """What files of an architecture may have beside what its tiny model has."""
-CASES = [*ARCHITECTURES, *VARIANTS]
+CASES = [*DISTINCT, *VARIANTS]
 WITHOUT_VECTORS = {"olmo"}
 """Their norms have no weights."""
 
@@ -377,7 +378,7 @@ WITH_FACTORS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", DISTINCT)
 def test_factors_of_frequencies_are_refused_unless_each_pair_has_one_above_nought(
     architecture: str, tmp_path: Path
 ) -> None:

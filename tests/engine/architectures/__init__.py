@@ -3,6 +3,11 @@
 from importlib import import_module
 from typing import Any
 
+from engine.models import ARCHITECTURES
+
+DISTINCT = [*{module: name for name, module in reversed(ARCHITECTURES.items())}.values()][::-1]
+"""The first architecture of each file of ``engine/models``: others with the same layers are other names of it."""
+
 
 def load(architecture: str) -> Any:
     """An architecture's row or module: ``tiny(**arguments)`` describes a file, ``logits(twin, ids)`` computes it."""

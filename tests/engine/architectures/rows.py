@@ -53,7 +53,7 @@ def decoder(
     *,
     neighbours: bool | None,
     norm: Callable[[Twin, str, Array], Array] = lambda twin, name, x: twin.norm(x, name),
-    attention: Callable[[int], Mapping[str, Any]] = lambda number: {},
+    attention: Callable[[Twin, int], Mapping[str, Any]] = lambda twin, number: {},
     feed_forward: Branch = Twin.feed_forward,
     norms: tuple[str, str] = ("attn_norm", "ffn_norm"),
     is_beside: bool = False,
@@ -77,7 +77,9 @@ def decoder(
         turn = np.copy if neighbours is None else twin.turner(len(ids), neighbours=neighbours, factors=factors)
         x = begin(twin, twin.embed(ids))
         for number, block in enumerate(twin.blocks):
-            attended = twin.attention(block, norm(twin, block + norms[0], x), **{"turn": turn, **attention(number)})
+            attended = twin.attention(
+                block, norm(twin, block + norms[0], x), **{"turn": turn, **attention(twin, number)}
+            )
             attended = behind(twin, block + "post_attention_norm", attended) if behind else attended
             h = norm(twin, block + norms[1], x if is_beside else x + attended)
             hidden = feed_forward(twin, block, h)
@@ -135,7 +137,7 @@ def learned(twin: Twin, x: Array) -> Array:
     return x + twin.tensor("position_embd.weight")[: len(x)]
 
 
-def bounded(number: int) -> Mapping[str, Any]:
+def bounded(twin: Twin, number: int) -> Mapping[str, Any]:
     return {"bound": BOUND}
 
 
@@ -215,14 +217,17 @@ def experts(*, first: int = 0, n_shared: int = 0, choice_biases: bool = False, i
     return change
 
 
-def _gated_windows(number: int) -> Mapping[str, Any]:
+def _gated_windows(twin: Twin, number: int) -> Mapping[str, Any]:
     """Layers with a window turn, whole ones do not; every head's result has a gate."""
-    own = {"window": WINDOW} if number % PERIOD < PERIOD - 1 else {"turn": np.copy}
+    own = {"window": twin.key("attention.sliding_window")} if number % PERIOD < PERIOD - 1 else {"turn": np.copy}
     return {**own, "has_head_norms": True, "has_gate": True}
 
 
-def _windows(number: int) -> Mapping[str, Any]:
-    return {"has_head_norms": True, **({"window": WINDOW} if number % PERIOD < PERIOD - 1 else {})}
+def _windows(twin: Twin, number: int) -> Mapping[str, Any]:
+    return {
+        "has_head_norms": True,
+        **({"window": twin.key("attention.sliding_window")} if number % PERIOD < PERIOD - 1 else {}),
+    }
 
 
 def _behind(twin: Twin, name: str, x: Array) -> Array:
@@ -277,7 +282,7 @@ _ROWS = [
     Row("qwen2vl", decoder(neighbours=False), {"biases": True}, _SECTIONS),
     Row(
         "qwen3vl",
-        decoder(neighbours=False, attention=lambda number: HEADS),
+        decoder(neighbours=False, attention=lambda twin, number: HEADS),
         {"head_norms": True},
         {**_SECTIONS, "n_deepstack_layers": 0},
     ),
@@ -285,14 +290,14 @@ _ROWS = [
         "qwen3vlmoe",
         decoder(
             neighbours=False,
-            attention=lambda number: HEADS,
+            attention=lambda twin, number: HEADS,
             feed_forward=routed(is_renormalised=True, has_shared=False),
         ),
         {"head_norms": True},
         _SECTIONS,
         (experts(),),
     ),
-    Row("hunyuan_vl", decoder(neighbours=False, attention=lambda number: TURNED), {"head_norms": True}),
+    Row("hunyuan_vl", decoder(neighbours=False, attention=lambda twin, number: TURNED), {"head_norms": True}),
     Row(
         "nemotron_h_moe",
         lambda twin, ids: test_nemotron_h.logits(twin, ids, routed("sigmoid", True, squared_relu)),
@@ -329,7 +334,7 @@ _ROWS = [
         "glm4moe",
         decoder(
             neighbours=False,
-            attention=lambda number: HEADS,
+            attention=lambda twin, number: HEADS,
             norms=("attn_norm", "post_attention_norm"),
             feed_forward=routed("sigmoid", is_renormalised=True),
         ),
@@ -351,7 +356,7 @@ _ROWS = [
     ),
     Row(
         "hunyuan-moe",
-        decoder(neighbours=False, attention=lambda number: TURNED, feed_forward=routed(is_renormalised=True)),
+        decoder(neighbours=False, attention=lambda twin, number: TURNED, feed_forward=routed(is_renormalised=True)),
         {"head_norms": True},
         changes=(experts(n_shared=1, is_wide=True),),
     ),
@@ -396,7 +401,7 @@ _ROWS = [
         decoder(
             neighbours=None,
             norm=layer_norm,
-            attention=lambda number: {"alibi": ALIBI, "bound": BOUND},
+            attention=lambda twin, number: {"alibi": ALIBI, "bound": BOUND},
             feed_forward=ungated(gelu),
         ),
         keys={"attention.max_alibi_bias": ALIBI, "attention.clamp_kqv": BOUND},
@@ -407,7 +412,7 @@ _ROWS = [
         decoder(
             neighbours=None,
             norm=layer_norm,
-            attention=lambda number: {"alibi": ALIBI},
+            attention=lambda twin, number: {"alibi": ALIBI},
             feed_forward=ungated(gelu),
             begin=lambda twin, x: twin.layer_norm(x, "token_embd_norm"),
         ),
@@ -429,10 +434,10 @@ _ROWS = [
         decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu)),
         changes=(layer_norms, fused, UNGATED, BIASES),
     ),
-    Row("refact", decoder(neighbours=None, attention=lambda number: {"alibi": ALIBI}), {"n_kv_heads": 1}),
+    Row("refact", decoder(neighbours=None, attention=lambda twin, number: {"alibi": ALIBI}), {"n_kv_heads": 1}),
     Row(
         "openelm",
-        decoder(neighbours=False, attention=lambda number: HEADS),
+        decoder(neighbours=False, attention=lambda twin, number: HEADS),
         {"vocabulary": "spm", "head_norms": True, "tied": True},
         changes=(fused,),
     ),
@@ -443,13 +448,13 @@ _ROWS = [
         changes=(without("ffn_norm.weight"),),
     ),
     Row("pangu-embedded", decoder(neighbours=False), {"biases": True}, changes=(biases("attn_output"),)),
-    Row("maincoder", decoder(neighbours=True, attention=lambda number: TURNED), {"head_norms": True}),
+    Row("maincoder", decoder(neighbours=True, attention=lambda twin, number: TURNED), {"head_norms": True}),
     Row(
         "jais",
         decoder(
             neighbours=None,
             norm=layer_norm,
-            attention=lambda number: {"alibi": ALIBI, "scale": 1 / 16},
+            attention=lambda twin, number: {"alibi": ALIBI, "scale": 1 / 16},
         ),
         keys={"attention.max_alibi_bias": ALIBI},
         changes=(layer_norms, fused, BIASES, biases("ffn_gate")),
@@ -465,7 +470,7 @@ _ROWS = [
         decoder(
             neighbours=False,
             norm=layer_norm,
-            attention=lambda number: {"bound": BOUND},
+            attention=lambda twin, number: {"bound": BOUND},
             norms=("attn_norm", "attn_output_norm"),
             feed_forward=routed(is_renormalised=True, has_shared=False),
         ),

@@ -11,10 +11,10 @@ from engine import EngineError, Model
 from engine.cache.kv_cache import KVCache, kv_type_of
 from engine.cache.rotation import rotations_of
 from engine.config import Rope
-from engine.models import ARCHITECTURES
 from engine.saved_state import StateWriter, restore_state
 from engine.saved_state.layout import FILE_VERSION, Header, read_header
 from tests.engine import tiny_gguf
+from tests.engine.architectures import DISTINCT
 from tests.engine.scripted_session import ScriptedSession, config_with
 
 pytestmark = pytest.mark.slow
@@ -22,9 +22,11 @@ pytestmark = pytest.mark.slow
 IDS = np.random.default_rng(0).integers(3, 250, 90).tolist()
 
 
-RECURRENT = {"falcon-h1", "granitehybrid", "nemotron_h", "lfm2moe", "qwen35moe", "qwen3next"}
+RECURRENT = {"falcon-h1", "granitehybrid", "nemotron_h", "nemotron_h_moe", "lfm2moe", "qwen35moe", "qwen3next"}
 """Architectures that cannot shift; their layers that attend do it as those of another one here."""
-WITH_ONE = [name for name in ARCHITECTURES if name not in RECURRENT]
+PLACED = {"gpt2", "starcoder"}
+"""Their positions have vectors of their own, which keys and values know for good."""
+WITH_ONE = [name for name in DISTINCT if name not in RECURRENT | PLACED]
 
 
 def one_layer(tmp_path: Path, architecture: str, **arguments: Any) -> Model:

@@ -53,8 +53,8 @@ BOTH = {
         r"model is 'wordpiece\\x1b\[2J' \(supported: llama, gpt2, gemma4\)",
     ),
     "a vocabulary of another kind": (
-        put("model", "t5"),
-        r"model is 't5' \(Unigram \(UGM\) vocabularies are not supported\)",
+        put("model", "rwkv"),
+        r"model is 'rwkv' \(RWKV vocabularies are not supported\)",
     ),
     "model of wrong type": (put("model", 7), "model is a int, not a string"),
     "no tokens": (drop("tokens"), "tokens is missing"),

@@ -1,0 +1,82 @@
+"""WordPiece (``tokenizer.ggml.model`` = ``bert``): each word is the longest tokens from its beginning on.
+
+What is done to text before is as in ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_wpm``: words end at white
+space, signs and Chinese characters stand alone, and a word that tokens do not cover is unknown as a whole.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from engine.tokenizer.spm import SPACE, spaced_bytes
+from engine.tokenizer.vocabulary import TokenType, Vocabulary
+from engine.tokenizer.words import WordCache
+
+MAX_PIECE_CHARS = 128
+"""Longer tokens are not looked for: time is bounded by a text's length times this."""
+_CHINESE = (
+    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF),
+    (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+)  # fmt: skip
+
+
+class WordPiece:
+    """Turns ordinary text into ids and ids into bytes, for one ``bert`` vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._ids: dict[str, int] = {}
+        self._longest = 0
+        self._words = WordCache(self._encode_word)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of text without special tokens."""
+        if not self._longest:
+            reserved = set(self._vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.BYTE))
+            ids = self._vocabulary.ids
+            self._ids = {one: i for one, i in ids.items() if i not in reserved and len(one) <= MAX_PIECE_CHARS}
+            self._longest = max(map(len, self._ids), default=1)
+        ids_of_words = (self._words.ids_of(word) for word in self._split(text))
+        return [token_id for ids in ids_of_words for token_id in ids]
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The raw bytes of an ordinary token."""
+        return spaced_bytes(self._vocabulary, token_id)
+
+    def _split(self, text: str) -> list[str]:
+        normalizing, words = self._vocabulary.normalizing, [""]
+        for char in unicodedata.normalize("NFD", text) if normalizing.strips_accents else text:
+            kind = unicodedata.category(char)
+            if char.isspace():
+                words.append("")
+            elif (
+                char in "\0\ufffd"
+                or kind in ("Cc", "Cf", "Co", "Cs")
+                or (normalizing.strips_accents and kind[0] == "M")
+            ):
+                continue
+            else:
+                small = char.lower() if normalizing.lowers else char
+                small = small if len(small) == 1 else char
+                if kind[0] == "P" or (kind[0] == "S" and char < "\x7f") or _is_chinese(ord(char)):
+                    words += [small, ""]
+                else:
+                    words[-1] += small
+        return [word for word in words if word]
+
+    def _encode_word(self, word: str) -> list[int]:
+        marked, at, ids = SPACE + word, 0, []
+        while at < len(marked):
+            for end in range(min(len(marked), at + self._longest), at, -1):
+                token_id = self._ids.get(marked[at:end])
+                if token_id is not None:
+                    ids.append(token_id)
+                    at = end
+                    break
+            else:
+                return [] if self._vocabulary.unknown_id is None else [self._vocabulary.unknown_id]
+        return ids
+
+
+def _is_chinese(code: int) -> bool:
+    return code >= 0x3400 and any(first <= code <= last for first, last in _CHINESE)
