@@ -10,7 +10,7 @@ from array import array
 
 from engine.errors import TokenizerError
 from engine.tokenizer.spm import SPACE, SPACE_INSIDE, WORDS, spaced_bytes
-from engine.tokenizer.vocabulary import DAMAGED, PREFIX, TokenType, Vocabulary
+from engine.tokenizer.vocabulary import WRONGLY_MADE, PREFIX, TokenType, Vocabulary
 from engine.tokenizer.words import WordCache
 
 UNKNOWN_PENALTY = 10.0
@@ -114,7 +114,7 @@ class Rules:
 
     @staticmethod
     def _damaged(file_name: str) -> TokenizerError:
-        return TokenizerError(f"{file_name}: {PREFIX}precompiled_charsmap is damaged ({DAMAGED})")
+        return TokenizerError(f"{file_name}: {PREFIX}precompiled_charsmap is damaged ({WRONGLY_MADE})")
 
     def apply(self, text: str) -> str:
         """Rewrite the longest text that the table knows at each place; the rest stays as it is."""
