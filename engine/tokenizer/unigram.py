@@ -10,7 +10,7 @@ from array import array
 
 from engine.errors import TokenizerError
 from engine.tokenizer.spm import SPACE, SPACE_INSIDE, WORDS, spaced_bytes
-from engine.tokenizer.vocabulary import WRONGLY_MADE, PREFIX, TokenType, Vocabulary
+from engine.tokenizer.vocabulary import PREFIX, WRONGLY_MADE, TokenType, Vocabulary
 from engine.tokenizer.words import WordCache
 
 UNKNOWN_PENALTY = 10.0
