@@ -49,11 +49,10 @@ class EngineTurn:
         self._n_unread = len(ids) - session.reusable(ids)
         form, tokenizer = options.form, session.model.tokenizer
         constraint = form.constraint(tokenizer, self._earlier.ids) if form is not None else None
-        sampling = options.sampling(cast("Model", session.model))  # a session knows less of it than who opened it
         self.reply = Reply(
             session,
             ids,
-            sampling,
+            options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
             max_tokens=(options.generation or options.settings.sampling).max_tokens,
             stop=prompt.chat.stops if prompt.chat is not None else (),
             after=self._earlier.ids,
@@ -62,7 +61,7 @@ class EngineTurn:
             turns=prompt.chat.turns() if prompt.chat is not None else (),
             guess=options.settings.guess_ahead == "on",
             constraint=constraint,
-            guard=guard_of(options.settings, tokenizer, sampling, constraint),
+            guard=guard_of(options.settings, tokenizer, constraint),
             on_prompt_progress=self._show_progress,
             clock=wire.now_s,
         )

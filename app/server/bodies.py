@@ -55,9 +55,10 @@ class ReplyBody:
         if isinstance(happening, Begun):
             return [self._piece({"delta": {"role": "assistant", "content": ""}})] if is_chat else []
         if isinstance(happening, Piece):
-            content = {"delta": self._delta(happening)} if is_chat else {"text": happening.answer}
+            content: dict[str, Any] = {"delta": self._delta(happening)} if is_chat else {"text": happening.answer}
             return [self._piece(content, happening.chances)]
-        events = [self._piece(({"delta": {}} if is_chat else {"text": ""}) | _why(happening), (), happening.reason)]
+        content = {"delta": {}} if is_chat else {"text": ""}
+        events = [self._piece(content | _why(happening), (), happening.reason)]
         if self._order.tells_usage:
             events.append({**self._chunk, "choices": [], "usage": _usage(happening)})
         return events
@@ -121,6 +122,8 @@ class ResponseBody:
 
     def whole(self, pieces: Iterable[Piece], ended: Ended) -> dict[str, Any]:
         """Return the reply in one object."""
+        if ended.n_repeated_chars:
+            pieces = [reduce(Piece.joined, pieces, Piece()).without_end(ended.n_repeated_chars)]
         for piece in pieces:
             self._add(piece)
         self._close_last()
