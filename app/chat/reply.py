@@ -23,7 +23,6 @@ from engine.prompt.thought_markers import ThoughtMarker, opened_by
 from engine.sampling.loops import LoopGuard
 
 if TYPE_CHECKING:
-    from engine import Sampling
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.tokenizer import Tokenizer
 
@@ -180,14 +179,10 @@ def limit_of(
     return ThoughtLimit(tokenizer, budget, opened_by(chat.opening), spelled, begun)
 
 
-def guard_of(settings: Settings, tokenizer: Tokenizer, sampling: Sampling, constraint: object) -> LoopGuard | None:
-    """Return what ends a reply that repeats itself; None where it is to go on.
-
-    A form would be broken, and who ignores the end wants as many tokens as there may be.
-    """
-    if settings.loop_guard != "on" or constraint is not None or sampling.ignore_eos:
-        return None
-    return LoopGuard(tokenizer.spelled_bytes)
+def guard_of(settings: Settings, tokenizer: Tokenizer, constraint: object) -> LoopGuard | None:
+    """Return what ends a reply that repeats itself; None where that is off, or where it would break a form."""
+    is_wanted = settings.loop_guard == "on" and constraint is None
+    return LoopGuard(tokenizer.spelled_bytes) if is_wanted else None
 
 
 @dataclass(eq=False)

@@ -50,11 +50,10 @@ class EngineTurn:
         self._n_unread = len(ids) - session.reusable(ids)
         form, tokenizer = options.form, session.model.tokenizer
         self._constraint = form.constraint(tokenizer, self._earlier.ids, self._refuse_stopped) if form else None
-        sampling = options.sampling(cast("Model", session.model))  # a session knows less of it than who opened it
         self.reply = Reply(
             session,
             ids,
-            sampling,
+            options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
             max_tokens=(options.generation or options.settings.sampling).max_tokens,
             stop=prompt.chat.stops if prompt.chat is not None else (),
             after=self._earlier.ids,
@@ -63,7 +62,7 @@ class EngineTurn:
             turns=prompt.chat.turns() if prompt.chat is not None else (),
             guess=options.settings.guess_ahead == "on",
             constraint=self._constraint,
-            guard=guard_of(options.settings, tokenizer, sampling, self._constraint),
+            guard=guard_of(options.settings, tokenizer, self._constraint),
             on_prompt_progress=self._show_progress,
             clock=wire.now_s,
         )

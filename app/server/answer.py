@@ -175,7 +175,9 @@ class Answering:
             guess=self.settings.guess_ahead == "on",
             n_logprobs=order.n_logprobs,
             constraint=constraint,
-            guard=guard_of(self.settings, tokenizer, sampling, constraint),
+            guard=None
+            if sampling.ignore_eos
+            else guard_of(self.settings, tokenizer, constraint),  # all tokens are wanted
             on_token=telling.note_token,
             on_prompt_progress=lambda done, total: self.between(),
         )
@@ -193,9 +195,8 @@ class Answering:
             self.conversation.note_reply([*begun, *reply.ids], telling.calls, *texts)
         if telling.calls and reason == "stop":
             reason = "tool_calls"
-        times = meter.prefill_s, meter.generating_s
-        sizes = len(ids), meter.reused_tokens, meter.tokens, telling.n_thought
-        return Ended(reason, *sizes, *times, n_repeated_chars=reply.n_cut_chars)
+        counts = len(ids), meter.reused_tokens, meter.tokens, telling.n_thought
+        return Ended(reason, *counts, meter.prefill_s, meter.generating_s, n_repeated_chars=reply.n_cut_chars)
 
     @contextmanager
     def _following(self, job: Job, begun: Sequence[int], how: CallFormat | None) -> Iterator[FormConstraint | None]:

@@ -55,10 +55,10 @@ class ReplyBody:
         if isinstance(happening, Begun):
             return [self._piece({"delta": {"role": "assistant", "content": ""}})] if is_chat else []
         if isinstance(happening, Piece):
-            content = {"delta": self._delta(happening)} if is_chat else {"text": happening.answer}
+            content: dict[str, Any] = {"delta": self._delta(happening)} if is_chat else {"text": happening.answer}
             return [self._piece(content, happening.chances)]
-        empty: dict[str, Any] = {"delta": {}} if is_chat else {"text": ""}
-        events = [self._piece(empty | why_stopped(happening), (), happening.reason)]
+        content = {"delta": {}} if is_chat else {"text": ""}
+        events = [self._piece(content | why_stopped(happening), (), happening.reason)]
         if self._order.tells_usage:
             events.append({**self._chunk, "choices": [], "usage": _usage(happening)})
         return events

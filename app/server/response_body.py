@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 from app.server.api_error import ApiError
@@ -37,6 +38,8 @@ class ResponseBody:
 
     def whole(self, pieces: Iterable[Piece], ended: Ended) -> dict[str, Any]:
         """Return the reply in one object."""
+        if ended.n_repeated_chars:
+            pieces = [reduce(Piece.joined, pieces, Piece()).without_end(ended.n_repeated_chars)]
         for piece in pieces:
             self._add(piece)
         return self._finished(ended)

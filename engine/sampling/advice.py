@@ -13,6 +13,8 @@ _KEYS = {
     "top_k": ("general.sampling.top_k", int),
     "top_p": ("general.sampling.top_p", float),
     "min_p": ("general.sampling.min_p", float),
+    "xtc_probability": ("general.sampling.xtc_probability", float),
+    "xtc_threshold": ("general.sampling.xtc_threshold", float),
     "repeat_penalty": ("general.sampling.penalty_repeat", float),
     "repeat_window": ("general.sampling.penalty_last_n", int),
 }

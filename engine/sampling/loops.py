@@ -97,5 +97,5 @@ class LoopGuard:
         return 0 if self._judged[1] and n < LEAST_POOR_TOKENS else n - period
 
     def _is_poor(self, unit: list[int]) -> bool:
-        text = b"".join(map(self._piece, unit)).decode("utf-8", "replace")
-        return len({one for one in text if one.isalpha() or ord(one) >= FIRST_EMOJI}) < FEW_LETTERS
+        text = b"".join(map(self._piece, unit * 2)).decode("utf-8", "replace")  # twice: it may begin in a character
+        return max(map(ord, text), default=0) < FIRST_EMOJI and len(set(filter(str.isalpha, text))) < FEW_LETTERS

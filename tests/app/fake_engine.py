@@ -257,6 +257,10 @@ class FakeTokenizer:
             return b""
         return self._pieces[token_id].encode() if token_id > END else b""
 
+    def spelled_bytes(self, token_id: int) -> bytes:
+        """Return the bytes of one token, or of its name."""
+        return self.token_text(token_id).encode()
+
     @property
     def control_texts(self) -> dict[str, int]:
         """Spelling to id of the scripted control tokens."""

@@ -5,6 +5,7 @@ import pytest
 from app.chat.reply import Reply, ReplyMeter
 from app.conversations.conversation import Ending
 from engine.errors import BrokenModelError
+from engine.sampling.loops import LoopGuard
 from tests.app.fake_engine import FakeClock, FakeSession, Gate, Script
 
 
@@ -44,6 +45,25 @@ def test_the_token_limit_ends_the_reply_and_zero_means_none() -> None:
     limited, unlimited = reply_of(script, max_tokens=2), reply_of(script, max_tokens=0)
     assert ("".join(limited), limited.meter.finish_reason) == ("ab", "length")
     assert ("".join(unlimited), unlimited.meter.finish_reason) == ("abc", "stop")
+
+
+def test_a_reply_that_repeats_itself_ends_and_one_copy_stays() -> None:
+    unit = ["round ", "and ", "about ", "it ", "goes "]
+    script = Script(replies=[["Well: ", *unit * 100]])
+    session = session_of(script)
+    reply = Reply(session, [10, 11], None, guard=LoopGuard(session.model.tokenizer.spelled_bytes), clock=script.clock)
+    told = "".join(reply)
+    assert reply.text == "Well: " + "".join(unit)
+    assert told == reply.text + "".join(unit * 100)[len("".join(unit)) :][: reply.n_cut_chars]
+    assert len(reply.ids) == 6
+    assert reply.meter.tokens < 200
+    assert (reply.meter.finish_reason, reply.meter.ending) == ("repeats", Ending.REPEATED)
+
+
+def test_without_a_guard_a_reply_may_repeat_itself() -> None:
+    reply = reply_of(Script(replies=[["over ", "again "] * 200]))
+    assert len(list(reply)) == 400
+    assert reply.meter.ending is Ending.COMPLETE
 
 
 def test_text_that_was_held_back_is_no_token_of_its_own() -> None:

@@ -81,6 +81,22 @@ def test_stop_seed_and_sampling_reach_the_engine(server: Serving) -> None:
     assert (second.seed, second.temperature) == (None, 0.7)
 
 
+def test_a_reply_that_repeats_itself_says_so_and_is_told_once(server: Serving) -> None:
+    unit = ["round ", "and ", "about ", "it ", "goes "]
+    server.script.replies = [unit * 100] * 4
+    choice = server.chat().json()["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("".join(unit), "stop")
+    assert choice["stop_reason"] == "repetition"
+    text = server.post("/v1/completions", {"prompt": "a"}).json()["choices"][0]
+    assert (text["text"], text["finish_reason"], text["stop_reason"]) == ("".join(unit), "stop", "repetition")
+    said = server.post("/v1/responses", {"input": "hi"}).json()
+    assert (said["status"], said["stop_reason"]) == ("completed", "repetition")
+    assert said["output"][0]["content"][0]["text"] == "".join(unit)
+    choice = server.chat(ignore_eos=True).json()["choices"][0]
+    assert choice["message"]["content"] == "".join(unit * 100)
+    assert "stop_reason" not in choice
+
+
 def test_the_conversation_goes_on_from_what_the_cache_holds(server: Serving) -> None:
     first = server.chat("capital of France?").json()
     said = [*QUESTION, {"role": "assistant", "content": "Paris."}, {"role": "user", "content": "sure?"}]

@@ -14,6 +14,8 @@ def test_every_recommended_value_is_found_under_its_own_name():
         "general.sampling.min_p": 0.0,
         "general.sampling.penalty_repeat": float(np.float32(1.1)),
         "general.sampling.penalty_last_n": 256,
+        "general.sampling.xtc_probability": 0.5,
+        "general.sampling.xtc_threshold": float(np.float32(0.2)),
         "general.sampling.mirostat": 2,
     }
     assert sampling_advice(metadata) == {
@@ -23,6 +25,8 @@ def test_every_recommended_value_is_found_under_its_own_name():
         "min_p": 0.0,
         "repeat_penalty": 1.1,
         "repeat_window": 256,
+        "xtc_probability": 0.5,
+        "xtc_threshold": 0.2,
     }
 
 

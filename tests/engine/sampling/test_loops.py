@@ -72,11 +72,12 @@ def test_rules_zeros_and_blanks_may_be_long() -> None:
         assert first_stop(unit * LEAST_POOR_TOKENS) is not None
 
 
-def test_families_of_emoji_are_words() -> None:
-    family = list("\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466")
-    ended = first_stop(family * 300)
-    assert ended is not None
-    assert ended[0] < 200
+@pytest.mark.parametrize("emoji", ["\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466", "\U0001f31f"])
+def test_emoji_are_words_even_where_each_byte_is_a_token(emoji: str) -> None:
+    guard = LoopGuard(lambda byte: bytes([byte]))
+    stops = [n for n, byte in enumerate((emoji * 300).encode()) if guard.note(byte)]
+    assert stops
+    assert stops[0] < 250
 
 
 def test_sound_text_is_never_ended() -> None:
