@@ -154,6 +154,8 @@ def said(error: Any) -> str:
     """Return what a system's error says."""
     if isinstance(error, TimeoutError):
         return "nothing came for too long"
+    if isinstance(error, http.client.IncompleteRead):
+        return "it ended too early"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

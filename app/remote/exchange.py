@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urljoin
 
+from app.downloads.hub import table_in
 from app.downloads.refusal import ConnectionCut, DownloadError, StatusError, host_of, pause_s_of
 from app.downloads.web import REDIRECTS, Response, Web
 from app.program.remote_model import RemoteModel
@@ -28,6 +29,8 @@ _MOST_TEXT_CHARS = 4 << 20
 _READ_BYTES = 1 << 16
 _ANSWERS = range(200, 204)
 """Statuses with a body that is the answer: some servers create one (201)."""
+_OLD_FORM = "json_object"
+"""A form that servers name where they refuse ``json_schema``; with a schema beside it they follow that."""
 _WITHHELD = ("content_filter", "safety", "prohibited_content", "recitation", "blocklist")
 
 
@@ -76,17 +79,25 @@ class Exchange:
 
     def pieces(self, path: str, request: Mapping[str, Any]) -> Iterator[Piece]:
         """Ask for a reply; the last piece may have figures alone. Raises ConnectionCut, or another DownloadError."""
-        limits = self._limits
         try:
-            response = self._send(path, json.dumps(request).encode(), limits.silence_s, limits.whole_s)
+            response = self._ask(path, request)
         except StatusError as error:
-            if "tools" in request and "tool" in str(error).lower():
-                raise StatusError(f"{error} (/tools off asks without them)", error.status, error.pause_s) from None
-            raise
+            old = _old_form(request) if _OLD_FORM in str(error) else None
+            if old is None:
+                raise self._hinted(error, request) from None
+            response = self._ask(path, old)
         try:
             yield from self._checked(events(self._body(response, _MOST_STREAM_BYTES), self.host))
         finally:
             response.close()
+
+    def _ask(self, path: str, request: Mapping[str, Any]) -> Response:
+        return self._send(path, json.dumps(request).encode(), self._limits.silence_s, self._limits.whole_s)
+
+    def _hinted(self, error: StatusError, request: Mapping[str, Any]) -> StatusError:
+        if "tools" not in request or "tool" not in str(error).lower():
+            return error
+        return StatusError(f"{error} (/tools off asks without them)", error.status, error.pause_s)
 
     def _checked(self, found: Iterator[Any]) -> Iterator[Piece]:
         """Yield what each object says, until the reply has ended and its figures are there."""
@@ -203,6 +214,12 @@ class Exchange:
     def _words(self, answer: Any) -> str:
         words = words_of(answer)
         return clean_line(words.replace(self._key, "[the key]") if self._key else words, 160)
+
+
+def _old_form(request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return a request for a form as llama-cpp-python takes it; None where none is asked for."""
+    schema = table_in(table_in(request.get("response_format"), "json_schema"), "schema")
+    return {**request, "response_format": {"type": _OLD_FORM, "schema": schema}} if schema else None
 
 
 def _target_of(response: Response) -> str:

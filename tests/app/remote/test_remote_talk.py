@@ -219,6 +219,14 @@ def test_the_form_of_answers_is_asked_for(form: tuple[str, str], fields: dict[st
         assert (fields or {}).items() <= sent.get("response_format", {}).items()
 
 
+def test_a_form_is_asked_for_in_the_old_way_where_the_new_one_is_refused() -> None:
+    refusal = http(b'{"error": {"message": "Input should be \'text\' or \'json_object\'"}}', status="500 No")
+    with answering(refusal, stream("a")) as api, talking(api.url) as talk:
+        talk.bridge.form.form = AnswerForm("schema", '{"type": "object"}', name="f")  # type: ignore[union-attr]
+        assert text_of(list(talk.ask("hi"))) == "a"
+        assert api.bodies[1]["response_format"] == {"type": "json_object", "schema": {"type": "object"}}
+
+
 def test_figures_are_the_server_s_where_it_gives_any() -> None:
     said = {"usage": {"prompt_tokens": 20, "completion_tokens": 6}, "timings": {"cache_n": 5, "prompt_ms": 500}}
     last = b"data: " + json.dumps({"choices": [], **said}).encode() + b"\n\ndata: [DONE]\n\n"
