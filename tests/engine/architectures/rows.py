@@ -418,7 +418,7 @@ _ROWS = [
         ),
         changes=(layer_norms, fused, UNGATED, BIASES, embedding_norm),
     ),
-    Row("qwen", decoder(neighbours=False), changes=(fused, biases("attn_qkv"), _halved)),
+    Row("qwen", decoder(neighbours=False), {"n_kv_heads": 4}, changes=(fused, biases("attn_qkv"), _halved)),
     Row(
         "chatglm",
         decoder(neighbours=True, feed_forward=Twin.fused_feed_forward),
@@ -479,3 +479,48 @@ _ROWS = [
     ),
 ]
 ROWS = {row.name: row for row in _ROWS}
+
+
+def _second_norm(described: tiny_gguf.TinyGGUF) -> None:
+    """Attention reads through a norm of its own, the feed-forward through the other."""
+    described.rename(".attn_norm.", ".attn_norm_2.")
+    described.rename(".ffn_norm.", ".attn_norm.")
+
+
+VARIANTS = {
+    "falcon 40B": Row(
+        "falcon",
+        decoder(
+            neighbours=False,
+            norm=layer_norm,
+            norms=("attn_norm_2", "attn_norm"),
+            is_beside=True,
+            feed_forward=ungated(gelu),
+        ),
+        changes=(layer_norms, fused, UNGATED, _second_norm),
+    ),
+    "gptneox, one branch after the other": Row(
+        "gptneox",
+        decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu)),
+        keys={"use_parallel_residual": False},
+        changes=(layer_norms, fused, UNGATED, BIASES),
+    ),
+    "mpt with learned positions": Row("mpt", LEARNED, changes=OF_LEARNED),
+    "baichuan 13B": Row(
+        "baichuan",
+        decoder(neighbours=None, attention=lambda twin, number: {"alibi": ALIBI}),
+        {"n_layers": 40, "dim": 32, "hidden_dim": 16, "n_heads": 3, "n_kv_heads": 1, "head_dim": 8},
+    ),
+    "glm4moe without norms of heads": Row(
+        "glm4moe",
+        decoder(
+            neighbours=False,
+            norms=("attn_norm", "post_attention_norm"),
+            feed_forward=routed("sigmoid", is_renormalised=True),
+        ),
+        {"biases": True},
+        {"expert_weights_norm": True},
+        (experts(n_shared=1, choice_biases=True), renamed("ffn_norm", "post_attention_norm")),
+    ),
+}
+"""What files of an architecture may have in place of what its row says."""

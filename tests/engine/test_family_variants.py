@@ -1,0 +1,46 @@
+"""What some files of a family have that others lack, and how positions are told apart without rope."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Model
+from engine.errors import EngineError
+from tests.engine import tiny_gguf
+from tests.engine.architectures.rows import VARIANTS
+from tests.engine.reference import Twin
+from tests.engine.test_models import IDS, nmse, twin_logits
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_some_files_of_a_family_have_equals_the_numpy_twin(variant: str, tmp_path: Path) -> None:
+    model = Model.open(VARIANTS[variant].tiny().write(tmp_path / "m.gguf"), threads=2)
+    session, wanted = model.session(n_ctx=64, kv="f32"), VARIANTS[variant].logits(Twin(model._checked), IDS)
+    assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
+    session.truncate(0)
+    assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < 1e-9
+    model.close()
+
+
+def test_distances_count_across_chunks_of_attention_and_in_narrow_caches(tmp_path: Path) -> None:
+    ids = np.random.default_rng(1).integers(0, 200, 300).tolist()
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "bloom", dim=128, context_length=512), threads=2)
+    wanted = twin_logits(model, ids)[-1]
+    for kv, bound in (("f32", 1e-9), ("f16", 1e-6), ("q8_0", 1e-3)):
+        session = model.session(n_ctx=320, kv=kv)
+        session.feed(ids[:-1])
+        assert nmse(session.feed(ids[-1:]), wanted) < bound
+    model.close()
+
+
+def test_no_context_is_larger_than_the_positions_that_a_model_learned(tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "gpt2", context_length=40))
+    session = model.session(n_ctx=64, kv="f32")
+    assert session.n_ctx == 40
+    assert nmse(session.feed([*IDS, *IDS], every=True), twin_logits(model, [*IDS, *IDS])) < 1e-9
+    with pytest.raises(EngineError, match="layers cannot forget"):
+        session.shift(2, 4)
+    model.close()
