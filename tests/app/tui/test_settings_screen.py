@@ -47,7 +47,7 @@ async def test_values_are_shown_with_their_source_and_changed_in_the_file(file: 
         await driver.say("/settings")
         await driver.shows(f"2 of {len(list(setting_keys()))} set")
         text = driver.screen_text()
-        assert "threads                  1" in text
+        assert "threads                      1" in text
         assert Source.FILE.value in text
         assert Source.COMMAND_LINE.value in text
         await on(driver, "checkpoints")
