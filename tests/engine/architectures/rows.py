@@ -277,6 +277,14 @@ TURNED = {"has_turned_norms": True}
 LEARNED = decoder(neighbours=None, norm=layer_norm, feed_forward=ungated(gelu), begin=learned)
 OF_LEARNED = (layer_norms, fused, UNGATED, BIASES, positions)
 LLAMA = decoder(neighbours=True)
+
+
+def _baichuan(twin: Twin, ids: list[int]) -> Array:
+    """The model of forty layers has no rope."""
+    of_13b = decoder(neighbours=None, attention=lambda twin, number: {"alibi": ALIBI})
+    return (of_13b if len(twin.blocks) == 40 else LLAMA)(twin, ids)
+
+
 _SECTIONS = {"rope.dimension_sections": np.array([3, 3, 2, 0], "<i4")}
 _ROWS = [
     Row("qwen2vl", decoder(neighbours=False), {"biases": True}, _SECTIONS),
@@ -426,7 +434,7 @@ _ROWS = [
         {"rope.dimension_count": 8},
         (lambda described: described.fuse("ffn_up.weight", "ffn_gate.weight", "ffn_up.weight"),),
     ),
-    Row("baichuan", LLAMA, {"vocabulary": "spm"}),
+    Row("baichuan", _baichuan, {"vocabulary": "spm"}),
     Row("xverse", LLAMA, {"vocabulary": "spm"}),
     Row("orion", decoder(neighbours=False, norm=layer_norm), {"vocabulary": "spm"}, changes=(layer_norms,)),
     Row(
@@ -454,7 +462,7 @@ _ROWS = [
         decoder(
             neighbours=None,
             norm=layer_norm,
-            attention=lambda twin, number: {"alibi": ALIBI, "scale": 1 / 16},
+            attention=lambda twin, number: {"alibi": ALIBI, "scale": 1 / twin.key("attention.key_length")},
         ),
         keys={"attention.max_alibi_bias": ALIBI},
         changes=(layer_norms, fused, BIASES, biases("ffn_gate")),
@@ -508,7 +516,7 @@ VARIANTS = {
     "mpt with learned positions": Row("mpt", LEARNED, changes=OF_LEARNED),
     "baichuan 13B": Row(
         "baichuan",
-        decoder(neighbours=None, attention=lambda twin, number: {"alibi": ALIBI}),
+        _baichuan,
         {"n_layers": 40, "dim": 32, "hidden_dim": 16, "n_heads": 3, "n_kv_heads": 1, "head_dim": 8},
     ),
     "glm4moe without norms of heads": Row(
