@@ -115,6 +115,7 @@ WRITTEN = '<tool_call>{"name": "echo", "arguments": ' + A + "}</tool_call>"
 OTHERS = {
     "old": event(function_call={"name": "echo", "arguments": A}),
     "text": event(content=WRITTEN[:20]) + event(content=WRITTEN[20:]),
+    "text without tags": event(content='{"name": "ec') + event(content='ho", "arguments": ' + A + "}"),
     "message": json.dumps({"choices": [{"message": {"tool_calls": [part("echo", A)]}}]}).encode() + b"\n",
 }
 
