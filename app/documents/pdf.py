@@ -17,7 +17,7 @@ def pdf_text(file: BinaryIO) -> str:
     try:
         reader = PdfReader(file)
         is_locked = reader.is_encrypted and not reader.decrypt("")
-    except NotImplementedError:
+    except RuntimeError:  # it is not implemented
         raise Refusal("is locked in a way that is not known here (save it without)") from None
     if is_locked:
         raise Refusal("is locked by a password (save it without)")
