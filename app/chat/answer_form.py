@@ -18,9 +18,9 @@ ANY_OBJECT = '{"type":"object"}'
 class FormError(Refusal):
     """A form cannot be used: for people one line, which begins with its name."""
 
-    def __init__(self, name: str, why: str, is_missing: bool = False) -> None:
-        super().__init__(f"{name} {why}", exit_codes.UNSUPPORTED if is_missing else exit_codes.USAGE)
-        self.name, self.is_missing = name, is_missing
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name} {why}", exit_codes.USAGE)
+        self.name = name
 
 
 @record

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.chat.answer_form import AnswerForm, FormError
+from app.chat.answer_form import AnswerForm
 from app.chat.form_process import FormChannel, FormLimits, FormProcess, Waiting
 from app.chat.form_sandbox import (
     FORCED,
@@ -25,7 +24,6 @@ from app.chat.form_sandbox import (
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
-_INSTALL = "needs a package that is not installed (python -m pip install llguidance)"
 
 
 def check_form(form: AnswerForm, waiting: Waiting = bool) -> None:
@@ -35,9 +33,8 @@ def check_form(form: AnswerForm, waiting: Waiting = bool) -> None:
         waiting: called now and then while the form is compiled; what it raises ends that.
 
     Raises:
-        FormError: it cannot be used, or the package is not installed.
+        FormError: it cannot be used.
     """
-    _refuse_missing(form)
     process = FormProcess()
     try:
         channel = process.open(form.name, lambda text: [], waiting)
@@ -64,7 +61,6 @@ class Forms:
             FormError: as ``check_form`` does.
             Exception: whatever ``waiting`` raises.
         """
-        _refuse_missing(form)
         tokenizer = self._tokenizer
         channel = self._process.open(form.name, lambda text: tokenizer.encode_text(text, after_special=False), waiting)
         try:
@@ -89,11 +85,6 @@ class Forms:
         ]
         eos = tokenizer.eos_id if tokenizer.eos_id is not None else min(tokenizer.end_ids, default=0)
         return FormProcess(pack_vocabulary(tokens, sorted(special), tokenizer.bos_id, eos), self._limits)
-
-
-def _refuse_missing(form: AnswerForm) -> None:
-    if find_spec("llguidance") is None:
-        raise FormError(form.name, _INSTALL, is_missing=True)
 
 
 class FormConstraint:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat.answer_form import ANY_OBJECT, GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
 from app.chat.form_sandbox import AS_USUAL, usable_schema
-from app.server.api_error import ApiError, unsupported
+from app.server.api_error import ApiError
 from app.server.fields import Fields
 from app.server.messages import Tools
 from engine.prompt.tools.formats import CallFormat, Part, Pattern
@@ -63,10 +63,7 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
 
 def api_error(error: FormError) -> ApiError:
     """Return what a client is told about a form that cannot be used."""
-    place, _, why = str(error).partition(" ")
-    if error.is_missing:
-        return unsupported(place, why)
-    return ApiError(str(error), param=place, code="invalid_value")
+    return ApiError(str(error), param=str(error).partition(" ")[0], code="invalid_value")
 
 
 def _bounded(kind: str, text: str, place: str) -> AnswerForm:

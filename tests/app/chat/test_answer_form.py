@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,12 +172,6 @@ def test_what_annotates_a_schema_is_ignored(forms: Forms, harmless: dict[str, An
     constraint = forms.constraint(form_of(SCHEMA, json.dumps({"type": "string", "maxLength": 3, **harmless})))
     assert constraint.allowed().any()
     constraint.close()
-
-
-def test_without_its_package_a_form_is_refused_by_name(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(FormError, match="pip install llguidance"):
-        Forms(model.tokenizer).constraint(form_of(REGEX, "a"))
 
 
 @pytest.mark.parametrize("seed", range(3))
