@@ -223,9 +223,9 @@ def drive(bench: Bench, n_requests: int, seed: int) -> None:
     until(bench.is_idle)
 
 
-def until(holds: Callable[[], bool]) -> None:
+def until(holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Wait for what must become true."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + patience_s
     while not holds():
         if time.monotonic() > deadline_s:
             raise TimeoutError("the server does not come to rest")
@@ -283,7 +283,7 @@ def main(arguments: list[str]) -> int:
         command = [sys.executable, "-m", "app", "serve", options.model, "--port", "0"]
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=log)
         try:
-            until(lambda: " ready " in Path(log.name).read_text() or process.poll() is not None)
+            until(lambda: " ready " in Path(log.name).read_text() or process.poll() is not None, 8 * PATIENCE_S)
             found = re.search(r"at (http://\S+)/v1", Path(log.name).read_text())
             if found is None or process.poll() is not None:
                 print(Path(log.name).read_text())
