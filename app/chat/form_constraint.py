@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 
-
 def check_form(form: AnswerForm, waiting: Waiting = bool) -> None:
     """Refuse what no model can use.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 from app.text.clean_text import clean_line, clean_text
@@ -103,6 +102,8 @@ def model_name(name: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if len(plain) <= _MODEL_NAME_CHARS:
         return plain
+    from hashlib import sha256  # not with the module: the first frame would wait for it
+
     mark = sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{plain[: _MODEL_NAME_CHARS - 9]}_{mark}"
 

@@ -6,7 +6,6 @@ import difflib
 from pathlib import Path
 
 from app.program import exit_codes
-from app.program.installing import install_command
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 
@@ -26,6 +25,8 @@ def page(topic: str) -> str:
         nearest = f" (nearest: {near[0]})" if near else ""
         raise Refusal(f"the manual has no topic {clean_line(topic, 40)!r}{nearest}; it has: {', '.join(names)}")
     text = (_FOLDER / f"{topic.lower()}.txt").read_text(encoding="utf-8").rstrip()
+    from app.program.installing import install_command  # not with the module: the first frame would wait for it
+
     return text.replace("{install keyring}", install_command("keyring"))
 
 

@@ -123,7 +123,9 @@ def take_unsent(file: Path | None) -> list[Draft]:
 
 def write_draft(draft: Draft) -> bytes:
     """Write a draft as a line of JSON."""
-    entry = {"shown": draft.shown, "folds": draft.used_folds(), "references": sorted(draft.referred)}
+    entry: dict[str, object] = {"shown": draft.shown, "folds": draft.used_folds()}
+    if draft.referred:
+        entry["references"] = sorted(draft.referred)
     return json.dumps(entry).encode("ascii") + b"\n"
 
 

@@ -225,7 +225,7 @@ def norm(d: Decoder, layer: int, name: str, place: str = "normed") -> Activation
 
 
 def _normed(d: Decoder, x: Activations, name: str, out: Activations) -> None:
-    weight, bias = d.weights.get(name + ".weight"), d.weights.get(name + ".bias")
+    weight, bias = d.weights.get(name + ".weight") or d.weights.get(name), d.weights.get(name + ".bias")
     ones = 0 if weight else d.buffers.constant(f"ones {x.n}", np.ones(x.n, np.float32))
     norm = d.plan.layernorm if d.config.layer_norm else d.plan.rmsnorm
     norm(x, weight=weight or ones, bias=bias, out=out, eps=d.stream_eps)

@@ -15,7 +15,7 @@ import pytest
 
 from app.library.scan import Found
 from app.program import paths
-from app.tui.screens.question import QuestionScreen
+from app.tui.screens.question import QuestionScreen, SendFilesScreen
 from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.reply_body import ReplyBody
 from engine.prompt.tools.calls import ToolCall
@@ -247,6 +247,13 @@ async def asked_about_call(driver: Driver) -> None:
     await driver.shows("read_file")
 
 
+async def asked_about_file(driver: Driver) -> None:
+    """A file is about to go to a server."""
+    files = "notes/todo.txt, 1.2 kB, 40 lines"
+    driver.app.push_screen(SendFilesScreen(files, "api.example:8000", driver.chat._keymap, lambda: 0.0))
+    await driver.shows("todo.txt")
+
+
 async def with_personas(driver: Driver) -> None:
     """Two personas on disk."""
     folder = paths.personas_dir()
@@ -288,7 +295,11 @@ SCENES: dict[str, Scene] = {
     ),
     "editing": Scene(after(talk, say("/edit 1", sees="is replaced")), settings=SPOKEN),
     "editing-reply": Scene(after(talk, say("/edit reply", sees="is replaced")), settings=SPOKEN),
-    "nearly-full": Scene(say("Talk.", sees="nearly full"), script=lambda: Script(replies=[[" word"] * 230], n_ctx=256)),
+    "nearly-full": Scene(
+        say("Talk.", sees="nearly full"),
+        script=lambda: Script(replies=[[" word"] * 230], n_ctx=256),
+        settings={"loop_guard": "off"},
+    ),
     "commands": Scene(press("slash", "t", sees="/think")),
     "help": Scene(press("f1", sees="Help"), "HelpScreen"),
     "help-message": Scene(after(talk, press("ctrl+up", "f1", sees="Help")), "HelpScreen"),
@@ -315,6 +326,7 @@ SCENES: dict[str, Scene] = {
         after(priced, press("enter", sees="stops"), press("escape", sees="shows the download")), "ModelsScreen"
     ),
     "question": Scene(after(talk, asked_about_call), "QuestionScreen"),
+    "send-file": Scene(after(talk, asked_about_file), "SendFilesScreen"),
     "switch": Scene(after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Another")), "SwitchModelScreen"),
     "settings": Scene(say("/settings", sees="model_directories"), "SettingsScreen"),
     "doctor": Scene(press("f5", sees="What suits"), "DoctorScreen"),

@@ -12,7 +12,7 @@ import pytest
 from engine.loader import validate
 from tests.engine import tiny_gguf
 from tests.engine.refusals import Break, broken, refusal
-from tests.engine.tiny_gguf import I32, bpe_vocabulary, spm_vocabulary
+from tests.engine.tiny_gguf import bpe_vocabulary, spm_vocabulary
 
 NAN = float("nan")
 SPM, BPE = spm_vocabulary(), bpe_vocabulary()
@@ -63,37 +63,21 @@ SPM_FAULTS: dict[str, tuple[Break, str]] = {
     "no tokenizer named": (drop("model"), "tokenizer.ggml.model"),
     "unknown tokenizer": (key("model", "rwkv"), "tokenizer.ggml.model"),
     "tokenizer with escapes": (key("model", "\x1b[2J\n"), "tokenizer.ggml.model"),
-    "no scores": (drop("scores"), "tokenizer.ggml.scores"),
     "scores too short": (key("scores", np.zeros(N - 1, "<f4")), "tokenizer.ggml.scores"),
-    "scores of the wrong type": (key("scores", np.zeros(N, "<i4")), "tokenizer.ggml.scores"),
-    "scores NaN": (key("scores", np.full(N, NAN, "<f4")), "tokenizer.ggml.scores"),
     "types too short": (key("token_type", np.ones(N - 1, "<i4")), "tokenizer.ggml.token_type"),
     "types of the wrong type": (key("token_type", np.ones(N, "<f4")), "tokenizer.ggml.token_type"),
-    "types out of range": (key("token_type", np.full(N, 99, "<i4")), "tokenizer.ggml.token_type"),
     **{
         f"{name} {value}": (key(f"{name}_token_id", value, kind), f"tokenizer.ggml.{name}_token_id")
         for name in ("bos", "eos", "unknown")
-        for value, kind in ((N, None), (2**32 - 1, None), (-1, I32), ("1", None))
+        for value, kind in (("1", None),)
     },
     "add_bos a string": (key("add_bos_token", "yes"), "tokenizer.ggml.add_bos_token"),
-    "token twice": (tokens(280, "▁"), "tokenizer.ggml.tokens"),
-    "token empty": (tokens(265, ""), "tokenizer.ggml.tokens"),
     "token of 1 MB": (tokens(265, "x" * 10**6), "tokenizer.ggml.tokens"),
-    "token with NUL": (tokens(265, "a\0b"), "tokenizer.ggml.tokens"),
-    "token not utf-8": (tokens(265, b"\xff\xfe"), "tokenizer.ggml.tokens"),
-    "all tokens empty": (key("tokens", [""] * N), "tokenizer.ggml.tokens"),
-    "byte token missing": (tokens(40, "ab"), "tokenizer.ggml.tokens"),
-    "byte token <0x-1>": (tokens(40, "<0x-1>"), "tokenizer.ggml.tokens"),
-    "byte token <0xZZ>": (tokens(40, "<0xZZ>"), "tokenizer.ggml.tokens"),
-    "byte token <0x>": (tokens(40, "<0x>"), "tokenizer.ggml.tokens"),
 }
 
 BPE_FAULTS: dict[str, tuple[Break, str]] = {
     "no merges": (drop("merges"), "tokenizer.ggml.merges"),
     "merges of numbers": (key("merges", np.arange(9, dtype="<u4")), "tokenizer.ggml.merges"),
-    "merge without a space": (key("merges", ["he"]), "tokenizer.ggml.merges"),
-    "merge of nothing": (key("merges", ["h "]), "tokenizer.ggml.merges"),
-    "merge not utf-8": (key("merges", [b"\xff \xfe"]), "tokenizer.ggml.merges"),
     "unknown pre-tokenizer": (key("pre", "made-up"), "tokenizer.ggml.pre"),
     "pre-tokenizer a number": (key("pre", 7), "tokenizer.ggml.pre"),
 }

@@ -366,7 +366,7 @@ def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_p
     assert states.bring_back(wanted).tokens == 500
     assert session.prefill(wanted).fed == 2
     fresh.feed(wanted[:500])
-    fresh.feed(wanted[500:])
+    fresh.prefill(wanted)
     assert session.feed([9]).tobytes() == fresh.feed([9]).tobytes()
     states.close(60)
     model.close()
