@@ -86,6 +86,8 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
 
     fitting = []
     for model in known_models():
+        if not model.is_checked:
+            continue  # advice names what is surely there
         chosen = advice.best_type(model.in_memory, memory, rates)
         if chosen is not None:
             decode_tps = fit(model.needs(chosen), memory, rates, advice.CHAT_CONTEXT).decode_tps

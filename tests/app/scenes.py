@@ -297,8 +297,7 @@ SCENES: dict[str, Scene] = {
     "editing-reply": Scene(after(talk, say("/edit reply", sees="is replaced")), settings=SPOKEN),
     "nearly-full": Scene(
         say("Talk.", sees="nearly full"),
-        script=lambda: Script(replies=[[" word"] * 230], n_ctx=256),
-        settings={"loop_guard": "off"},
+        script=lambda: Script(replies=[[f" word{n}" for n in range(230)]], n_ctx=256),
     ),
     "commands": Scene(press("slash", "t", sees="/think")),
     "help": Scene(press("f1", sees="Help"), "HelpScreen"),

@@ -197,9 +197,9 @@ def test_what_a_form_forces_is_computed_together_and_changes_nothing(
     sizes = []
     feed = session._feed_block
 
-    def noted(ids: list[int], every: bool, ends: bool) -> Any:
+    def noted(ids: list[int], *how: bool) -> Any:
         sizes.append(len(ids))
-        return feed(ids, every, ends)
+        return feed(ids, *how)
 
     alone = written(model, session, form, 5, guess, OneByOne)
     logits = session._logits
