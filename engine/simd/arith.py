@@ -255,11 +255,12 @@ def with_sign_of(typingctx, y, w):
 
 
 def _halves(builder, arguments, operate):
-    """Apply a 128-bit operation to both halves of 256-bit arguments, or once to 128-bit ones."""
+    """Apply a 128-bit operation to each 128 bits of the arguments."""
     kind = arguments[0].type
     if kind.count * kind.element.width == 128:
         return operate(list(arguments))
-    parts = [operate(list(cut)) for cut in zip(*(_in_halves(builder, a) for a in arguments), strict=True)]
+    halves = zip(*(_in_halves(builder, a) for a in arguments), strict=True)
+    parts = [_halves(builder, list(cut), operate) for cut in halves]
     return shuffle(builder, tuple(parts), range(2 * parts[0].type.count))
 
 
