@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -27,7 +28,7 @@ def _strewn(random: Random, value: Any) -> Any:
         return [_strewn(random, one) for one in value]
     if not isinstance(value, dict):
         return value
-    found = {name: one if name == "parameters" else _strewn(random, one) for name, one in value.items()}
+    found = {name: deepcopy(one) if name == "parameters" else _strewn(random, one) for name, one in value.items()}
     if random.random() < 0.4:
         found.setdefault(f"x_{random.choice(_NAMES)}", random.choice(_JUNK))
     return found
