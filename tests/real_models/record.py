@@ -2,7 +2,8 @@
 
 What is recorded is ``recorded.json`` beside this file: tokens of texts, renderings of conversations (by Jinja, as
 transformers do it), the first greedy tokens as far as each is clearly the likeliest, and the perplexity of
-``text.txt``. It needs a Python with llama-cpp-python and Jinja; the recording in use was made by llama-cpp-python 0.3.36.
+``text.txt``. It needs a Python with llama-cpp-python and Jinja; the recording in use was made by llama-cpp-python
+0.3.36.
 """
 
 from __future__ import annotations
