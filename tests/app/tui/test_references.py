@@ -179,8 +179,10 @@ async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
         assert driver.chat.turns.conversation.is_empty
         await driver.pilot.press("enter")
         await question(driver)
-        driver.script.clock.advance(CALM_S)
-        await driver.pilot.press("y")
+        await driver.shows("Send secret, 15 B, 1 line to api.example:8000?")  # drawn: its keys are there
+        while isinstance(driver.app.screen, SendFilesScreen):
+            driver.script.clock.advance(CALM_S)
+            await driver.pilot.press("y")
         await driver.until(lambda: driver.chat.turns.conversation.messages)
         assert driver.chat.turns.conversation.messages[0].text.startswith("secret:\n```\nwords of secret")
         await driver.last_reply()
