@@ -244,6 +244,7 @@ class PromptFlow(ChatHelper):
             files = self._new_of(files, documents)
         else:
             self._documents, self._asked_in = documents, conversation
+        message.draft = Draft(shown, message.draft.folds)  # what it names is read: given back, it is not read again
         self._complete(message, files)
 
     @property

@@ -180,15 +180,17 @@ async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
         await driver.pilot.press("enter")
         await question(driver)
         await driver.shows("Send secret, 15 B, 1 line to api.example:8000?")  # drawn: its keys are there
-        while isinstance(driver.app.screen, SendFilesScreen):
-            driver.script.clock.advance(CALM_S)
-            await driver.pilot.press("y")
+        driver.script.clock.advance(CALM_S)
+        await driver.pilot.press("y")
         await driver.until(lambda: driver.chat.turns.conversation.messages)
         assert driver.chat.turns.conversation.messages[0].text.startswith("secret:\n```\nwords of secret")
+        assert driver.chat.turns.conversation.messages[0].text.count("words of secret") == 1
         await driver.last_reply()
         await driver.type("@notes")
         assert "words of notes" in await sent(driver)
+        await driver.until(lambda: len(driver.transcript.replies()) == 2, "the second reply")
         await driver.last_reply()
+        await driver.until(lambda: not driver.chat.turns.is_busy)
         await driver.say("/new")
         await driver.say("/read notes")
         await driver.until(lambda: "notes" in driver.prompt.text)
