@@ -13,7 +13,7 @@ NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11", "python
 DOWNLOAD_MB = 90
 """Measured on Linux x86-64: llvmlite and NumPy are most of it."""
 NEEDED_MB = 600
-"""Installed it is 390 MB; pip unpacks beside that."""
+"""Installed it is 390 MB; pip unpacks next to that."""
 _NO_NETWORK = ("name resolution", "Name or service not known", "nodename nor servname", "Network is unreachable")
 _NO_ANSWER = ("NewConnectionError", "ConnectTimeout", "ReadTimeout", "ProxyError", "Max retries exceeded")
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")

@@ -103,7 +103,7 @@ if CACHE_DIRECTORY is not None:
 
 CHECKSUM_BYTES = 4
 DAMAGED_LOG = "damaged.log"
-"""File in the cache directory that names what was found damaged there, and compiled anew."""
+"""File in the cache directory that names what was found damaged there, and compiled again."""
 _MOST_LOG_BYTES = 1 << 16
 
 
@@ -112,7 +112,7 @@ class DamagedCodeError(Exception):
 
 
 class _CheckedCacheFile(IndexDataCacheFile):  # type: ignore[misc]
-    """numba's files of one function, each behind a checksum of its name and content.
+    """numba's files of one function, each after a checksum of its name and content.
 
     Damaged machine code would be linked and called: it ends the process, or computes something else.
     """
@@ -163,7 +163,7 @@ def _log_damage(path: Path) -> None:
     with suppress(OSError):
         if not log.exists() or log.stat().st_size < _MOST_LOG_BYTES:
             with log.open("a") as file:
-                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {path.name} was damaged: compiled anew\n")
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {path.name} was damaged: compiled again\n")
 
 
 caching.IndexDataCacheFile = _CheckedCacheFile

@@ -401,7 +401,7 @@ class Model:
             n_ctx = min(self.config.context_length, DEFAULT_CONTEXT, max(256, most // 2))
         if n_ctx < 1:
             raise MemoryPlanError(f"a context of {n_ctx} tokens is not possible: must be at least 1")
-        n_ctx = min(n_ctx, self.config.learned_positions or n_ctx)  # a model knows no positions behind those
+        n_ctx = min(n_ctx, self.config.learned_positions or n_ctx)  # a model knows no positions after those
         if not most and needs.fixed_bytes > max(0, available - RESERVE_BYTES):
             raise MemoryPlanError(
                 f"this model's recurrent layers need {shown_bytes(needs.fixed_bytes)} for what they remember; "

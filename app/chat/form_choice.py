@@ -47,7 +47,7 @@ class FormChoice:
     def constraint(
         self, tokenizer: Tokenizer, begun: Iterable[int] = (), waiting: Callable[[], object] = bool
     ) -> FormConstraint | None:
-        """Return a constraint behind the beginning of a reply, None for any form.
+        """Return a constraint after the beginning of a reply, None for any form.
 
         Args:
             waiting: called now and then while an answer is waited for; what it raises ends that.

@@ -51,7 +51,7 @@ class Forms:
         self._tokenizer, self._limits = tokenizer, limits
 
     def constraint(self, form: AnswerForm, begun: Iterable[int] = (), waiting: Waiting = bool) -> FormConstraint:
-        """Return a constraint behind the beginning of a reply.
+        """Return a constraint after the beginning of a reply.
 
         Args:
             waiting: called now and then while an answer is waited for, here and while the reply is written.
@@ -70,7 +70,7 @@ class Forms:
             raise
 
     def close(self) -> None:
-        """End the process; another form starts it anew."""
+        """End the process; another form starts it again."""
         self._process.close()
 
     @cached_property

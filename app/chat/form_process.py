@@ -46,7 +46,7 @@ class FormLimits:
 
     Attributes:
         compile_cpu_s: processor time until it can be used, in seconds.
-        step_cpu_s: processor time behind each token, in seconds.
+        step_cpu_s: processor time after each token, in seconds.
         memory_bytes: address space on top of what the vocabulary takes.
         wall_s: time to wait for an answer, in seconds; generous, since the machine may be busy or swapping.
     """
@@ -144,7 +144,7 @@ class FormChannel:
     def __init__(
         self, process: FormProcess, channel: socket.socket, name: str, encode: Encode, waiting: Waiting
     ) -> None:
-        self._process = process  # which ends where nobody has it any more
+        self._process = process  # which ends where no one has it any more
         self._limits = process.limits
         self._channel, self._name, self._encode, self._waiting = channel, name, encode, waiting
         self._came = bytearray()
@@ -229,7 +229,7 @@ def send_all(channel: socket.socket, data: bytes, waiting: Waiting, patience_s: 
     """Send bytes to who may be busy.
 
     Raises:
-        OSError: nobody is there, or does not read.
+        OSError: no one is there, or does not read.
         Exception: whatever ``waiting`` raises.
     """
     deadline_s, left = time.monotonic() + patience_s, memoryview(data)

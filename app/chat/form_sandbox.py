@@ -61,7 +61,7 @@ def ids_of(payload: bytes) -> list[int]:
 
 
 def usable_schema(schema: Any) -> Any:
-    """Return a JSON schema without what only annotates it and would be refused: formats and drafts nobody knows."""
+    """Return a JSON schema without what only annotates it and would be refused: formats and drafts no one knows."""
     return mapped(schema, _without_annotations)
 
 
@@ -77,7 +77,7 @@ def _without_annotations(schema: Mapping[str, Any]) -> dict[str, Any]:
 # ---- the process that keeps the vocabulary
 
 
-class Vocabulary:
+class FormVocabulary:
     """The tokens of a model, as llguidance wants them.
 
     Args:
@@ -129,7 +129,7 @@ def main() -> None:
     limit_memory(VOCABULARY_BYTES)
     allow_cpu(VOCABULARY_CPU_S)
     _, packed = _Reader(control).next()
-    vocabulary = Vocabulary(packed) if packed else None
+    vocabulary = FormVocabulary(packed) if packed else None
     prepared = vocabulary.prepared() if vocabulary is not None else None
     del packed
     import llguidance  # noqa: F401 - here, once for all children
@@ -138,7 +138,7 @@ def main() -> None:
     _keep(control, vocabulary, prepared)
 
 
-def _keep(control: socket.socket, vocabulary: Vocabulary | None, prepared: Any) -> None:
+def _keep(control: socket.socket, vocabulary: FormVocabulary | None, prepared: Any) -> None:
     """Fork children until the program is gone; the end of a form's channel ends its child at once."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -198,7 +198,7 @@ class _Children:
         return True
 
     def kill(self, fileno: int) -> None:
-        """End a child whose channel nobody reads any more."""
+        """End a child whose channel no one reads any more."""
         with contextlib.suppress(KeyError):
             self.waiting.unregister(fileno)
             os.kill(self._children[fileno][0], signal.SIGKILL)
@@ -249,7 +249,7 @@ class _Reader:
         return bytes(came)
 
 
-def _follow(channel: socket.socket, vocabulary: Vocabulary | None, prepared: Any) -> None:
+def _follow(channel: socket.socket, vocabulary: FormVocabulary | None, prepared: Any) -> None:
     """Compile a form and answer what is asked about it; whatever goes wrong is told in one line."""
     reader = _Reader(channel)
     _, said = reader.next()

@@ -78,7 +78,7 @@ class LineCommands:
             return True
         names = clean_line(", ".join(one.name for one in self._earlier), 200)
         if self._agrees is None:
-            say(f"not sent: nobody can be asked whether {names} may go to {model.server} (jalopy run takes piped text)")
+            say(f"not sent: no one can be asked whether {names} may go to {model.server} (jalopy run takes piped text)")
         elif self._agrees(f"send {names} to {model.server}?"):
             self._agreed_in = conversation
             return True

@@ -23,7 +23,7 @@ _ENDING_NOTES = {
 }
 
 
-AGAINST_LOOPS = "/set dry_multiplier 0.8 makes repetition less likely, /continue goes on, /regen answers anew"
+AGAINST_LOOPS = "/set dry_multiplier 0.8 makes repetition less likely, /continue goes on, /regen answers again"
 
 
 def thinking_summary(thinking: Thinking) -> str:

@@ -10,7 +10,7 @@ from app.program.refusals import Refusal
 
 
 def pdf_text(file: BinaryIO) -> str:
-    """Return the text of all pages, each behind a line with its number."""
+    """Return the text of all pages, each after a line with its number."""
     from pypdf import PdfReader
 
     logging.disable()

@@ -199,7 +199,7 @@ def _found(wanted: Iterable[str], only_existing: bool, troubles: list[str]) -> I
 
 
 def _existing(name: str) -> str:
-    """Return a name behind an @ without what ends the sentence, unless a file is called so."""
+    """Return a name after an @ without what ends the sentence, unless a file is called so."""
     return name if _exists(name) else name.rstrip(".,;:!?)")
 
 

@@ -99,7 +99,7 @@ def memory_for_models() -> fitting.MachineMemory:
 
     memory = fitting.machine_memory()
     held_bytes = 0
-    with suppress(psutil.Error, OSError):  # without /proc nobody tells
+    with suppress(psutil.Error, OSError):  # without /proc no one tells
         own = psutil.Process().memory_info()
         held_bytes = max(0, own.rss - getattr(own, "shared", own.rss))
     return fitting.MachineMemory(memory.total_bytes, min(memory.total_bytes, memory.available_bytes + held_bytes))

@@ -40,7 +40,7 @@ class ServedTool:
         return {"type": "function", "function": function}
 
 
-class Offered:
+class UsableTools:
     """The tools of a server that can be used, and a line for each that cannot: its name and the reason."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from app.mcp.guard import FAILED
-from app.mcp.offered import Offered, ServedTool, in_words
+from app.mcp.offered import ServedTool, UsableTools, in_words
 from app.program.version import installed_version
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
@@ -152,7 +152,7 @@ class ToolServer:
         os.set_blocking(self._child.stdin.fileno(), False)
 
     def _list(self) -> tuple[ServedTool, ...]:
-        offered, cursor = Offered(), None
+        offered, cursor = UsableTools(), None
         for _ in range(_MOST_PAGES):
             page = self._request("tools/list", {"cursor": cursor} if cursor else {}, self._limits.start_s)
             offered.take(page.get("tools"))

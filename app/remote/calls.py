@@ -15,7 +15,7 @@ from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, ToolCall, cal
 _MOST_ID_CHARS = 80
 
 
-class _Part:
+class _CallPart:
     """A call as far as it has come."""
 
     def __init__(self, at: Any, call_id: str, name: str) -> None:
@@ -29,7 +29,7 @@ class CallCollector:
     """Puts calls together: whole or in parts, with an index or without, with ids of their own, one for all, or none."""
 
     def __init__(self) -> None:
-        self._parts: list[_Part] = []
+        self._parts: list[_CallPart] = []
         self._n_chars = 0
 
     def push(self, delta: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ class CallCollector:
             part.arguments += text_of(arguments)
         self._n_chars += len(text_of(arguments)) if not part.is_whole else len(part.arguments)
 
-    def _part_of(self, at: Any, call_id: str, name: str) -> _Part | None:
+    def _part_of(self, at: Any, call_id: str, name: str) -> _CallPart | None:
         """Return the call that a part belongs to, perhaps a new one; None where there is no room for it."""
         at = at if type(at) is int else None
         last = self._parts[-1] if self._parts else None
@@ -58,12 +58,12 @@ class CallCollector:
         if found is None:
             if len(self._parts) >= MOST_CALLS:
                 return None
-            found = _Part(at, call_id, name)
+            found = _CallPart(at, call_id, name)
             self._parts.append(found)
         found.name, found.call_id = found.name or name, found.call_id or call_id
         return found
 
-    def _is_new(self, found: _Part, call_id: str, name: str) -> bool:
+    def _is_new(self, found: _CallPart, call_id: str, name: str) -> bool:
         """Whether a name begins another call, of a server that gives all the same index or id."""
         if call_id and found.call_id and call_id != found.call_id:
             return True

@@ -17,7 +17,7 @@ from app.downloads.refusal import ConnectionCut, DownloadError, StatusError, hos
 from app.downloads.web import REDIRECTS, Response, Web
 from app.program.remote_model import RemoteModel
 from app.remote.keys import VARIABLE
-from app.remote.pieces import Piece, error_in, piece_of, words_of
+from app.remote.pieces import Delta, error_in, piece_of, words_of
 from app.remote.stream import MOST_ANSWER_BYTES, events, parsed, unpacked
 from app.text.clean_text import clean_line
 from app.text.figures import whole_seconds
@@ -30,7 +30,7 @@ _READ_BYTES = 1 << 16
 _ANSWERS = range(200, 204)
 """Statuses with a body that is the answer: some servers create one (201)."""
 _OLD_FORM = "json_object"
-"""A form that servers name where they refuse ``json_schema``; with a schema beside it they follow that."""
+"""A form that servers name where they refuse ``json_schema``; with a schema next to it they follow that."""
 _WITHHELD = ("content_filter", "safety", "prohibited_content", "recitation", "blocklist")
 
 
@@ -77,7 +77,7 @@ class Exchange:
         """Ask for an object that nothing is computed for. Raises DownloadError: there is none."""
         return self._whole(self._send(path, None, self._limits.listing_s, self._limits.listing_s))
 
-    def pieces(self, path: str, request: Mapping[str, Any]) -> Iterator[Piece]:
+    def pieces(self, path: str, request: Mapping[str, Any]) -> Iterator[Delta]:
         """Ask for a reply; the last piece may have figures alone. Raises ConnectionCut, or another DownloadError."""
         try:
             response = self._ask(path, request)
@@ -99,7 +99,7 @@ class Exchange:
             return error
         return StatusError(f"{error} (/tools off asks without them)", error.status, error.pause_s)
 
-    def _checked(self, found: Iterator[Any]) -> Iterator[Piece]:
+    def _checked(self, found: Iterator[Any]) -> Iterator[Delta]:
         """Yield what each object says, until the reply has ended and its figures are there."""
         n_chars, is_over, is_unknown, has_deltas, until_s = 0, False, False, False, self._until_s
         try:
@@ -108,7 +108,7 @@ class Exchange:
                     raise DownloadError(f"{self.host}: {self._words(error) or 'the server broke off'}")
                 piece = piece_of(event)
                 if piece.is_whole and has_deltas:  # it says once more what has come
-                    piece = Piece(finish=piece.finish, figures=piece.figures)
+                    piece = Delta(finish=piece.finish, figures=piece.figures)
                 said = len(piece.answer) + len(piece.thought) + len(piece.calls)
                 is_unknown, has_deltas = is_unknown or piece.is_unknown, has_deltas or bool(said and not piece.is_whole)
                 n_chars += said

@@ -35,7 +35,7 @@ class Figures:
 
 
 @record
-class Piece:
+class Delta:
     """More of a reply."""
 
     answer: str = ""
@@ -51,7 +51,7 @@ class Piece:
     """Whether it has something in place of text that is none."""
 
 
-def piece_of(event: Any) -> Piece:
+def piece_of(event: Any) -> Delta:
     """Take what counts from an object of a stream, or from a whole answer."""
     event = event if isinstance(event, dict) else {}
     choice = _choice(event)
@@ -63,7 +63,7 @@ def piece_of(event: Any) -> Piece:
     answer = "".join(answers) or text_of(said.get("refusal")) or text_of(choice.get("text"))
     thought = "".join(thoughts) or next(filter(None, (_whole_text(said.get(name)) for name in _THOUGHTS)), "")
     calls = tuple(_calls(said))
-    return Piece(
+    return Delta(
         answer,
         thought,
         _finish(choice, said, event),

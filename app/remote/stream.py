@@ -31,7 +31,7 @@ _PACKED = ("gzip", "x-gzip", "deflate")
 
 
 def unpacked(body: Iterable[bytes], encoding: str, host: str) -> Iterator[bytes]:
-    """Yield a body as it was before it was packed, in bounded pieces. Raises DownloadError: nobody here can do that."""
+    """Yield a body as it was before it was packed, in bounded pieces. Raises DownloadError: no one here can do that."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         yield from body

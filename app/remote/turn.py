@@ -16,7 +16,7 @@ from app.conversations.conversation import Ending
 from app.conversations.thinking import Thinking
 from app.remote.calls import CallCollector, written_calls
 from app.remote.exchange import Exchange
-from app.remote.pieces import LENGTH, Figures, Piece
+from app.remote.pieces import LENGTH, Delta, Figures
 from app.text.record import record
 from engine.prompt.tools.calls import Schemas, ToolCall
 from engine.prompt.tools.formats import format_of
@@ -132,7 +132,7 @@ class RemoteTurn:
         try:
             for piece in self._exchange.pieces(self._path, self._request):
                 self._take(piece)
-            self._take(Piece(self._echo.flush()))
+            self._take(Delta(self._echo.flush()))
             self._take_calls()
         except BaseException as error:
             if not self._exchange.is_cancelled:
@@ -153,7 +153,7 @@ class RemoteTurn:
         """Write the calls that the server told apart into the text, where they are taken out again if they may run."""
         calls, others = self._collector.calls()
         for text in (*others, written_calls(calls)):
-            self._take(Piece("\n" + text if self._pieces and text else text))
+            self._take(Delta("\n" + text if self._pieces and text else text))
 
     def _find_calls(self) -> int:
         """Note the calls of a whole reply, each with an id, and return where in its text they begin."""
@@ -173,7 +173,7 @@ class RemoteTurn:
         self._emit(events.GenerationFailed(events.reason_of(error), broken_off, error))
         return True
 
-    def _take(self, piece: Piece) -> None:
+    def _take(self, piece: Delta) -> None:
         piece = replace(piece, answer=self._echo.push(piece.answer)) if piece.answer else piece
         text = "".join(self._raw(piece))
         if piece.answer or piece.thought:
@@ -193,7 +193,7 @@ class RemoteTurn:
         for part in piece.calls:
             self._collector.push(part)
 
-    def _raw(self, piece: Piece) -> Iterator[str]:
+    def _raw(self, piece: Delta) -> Iterator[str]:
         """Yield what a piece adds to the text, with the tags that belong around a thought."""
         if piece.thought and not (self._growing.text.strip() or self._begun.answer):
             is_open = self._is_in_thought or (self._begun.thinking is not None and not self._pieces)

@@ -175,9 +175,7 @@ class Answering:
             guess=self.settings.guess_ahead == "on",
             n_logprobs=order.n_logprobs,
             constraint=constraint,
-            guard=None
-            if sampling.ignore_eos
-            else guard_of(self.settings, tokenizer, constraint),  # all tokens are wanted
+            guard=None if sampling.ignore_eos else guard_of(self.settings, tokenizer, constraint),
             on_token=telling.note_token,
             on_prompt_progress=lambda done, total: self.between(),
         )

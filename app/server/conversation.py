@@ -1,7 +1,7 @@
 """The order of a conversation: what clients may send, made into what can be answered.
 
 The API takes messages in any order; chat templates do not. Nothing that somebody said is left out here, except calls of
-tools that nobody answered.
+tools that no one answered.
 """
 
 from __future__ import annotations

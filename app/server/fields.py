@@ -1,6 +1,6 @@
 """One JSON object of a request, read field by field; each has a type and limits.
 
-A field that is null counts as absent, as the API's clients expect. What nobody reads is ignored and noted: clients,
+A field that is null counts as absent, as the API's clients expect. What no one reads is ignored and noted: clients,
 gateways and other servers add fields of their own all the time.
 """
 
@@ -130,7 +130,7 @@ class Fields:
         return value
 
     def ignore_rest(self) -> None:
-        """Note what nobody has asked for. A field that is null or empty asks for nothing."""
+        """Note what no one has asked for. A field that is null or empty asks for nothing."""
         for name, value in self._values.items():
             if name not in self.taken and value not in (None, [], {}, ""):
                 self.note_ignored(self.place(name))

@@ -29,7 +29,7 @@ MOST_REQUESTS = 64
 LARGE_BYTES = 256 << 10
 """Of a body: what it took goes back to the system."""
 CLIENT_LEFT = 499
-"""The status that log and counters have for a request whose client left; nobody receives it."""
+"""The status that log and counters have for a request whose client left; no one receives it."""
 _OPEN_PATHS = ("/health",)
 """Answered without a key."""
 _CLOSES = {"Connection": "close"}  # what is left of the body is not read

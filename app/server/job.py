@@ -97,7 +97,7 @@ class Job:
             running.cancel()
 
     def check(self) -> None:
-        """Look whether anybody still waits for it. Raises Cancelled: nobody does."""
+        """Look whether anybody still waits for it. Raises Cancelled: no one does."""
         if self.is_cancelled:
             raise Cancelled
 

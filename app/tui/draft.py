@@ -34,7 +34,7 @@ class Draft:
     shown: str = ""
     folds: Mapping[str, str] = field(default_factory=dict)
     references: frozenset[str] = frozenset()
-    """What was typed or completed behind @ signs. Any other @ is text, however it came here: a paste reads no file."""
+    """What was typed or completed after @ signs. Any other @ is text, however it came here: a paste reads no file."""
 
     @property
     def text(self) -> str:

@@ -96,12 +96,12 @@ def _string_end(data: bytes, at: int) -> int:
 
 
 def is_reply(begun: bytes) -> bool:
-    """Whether a sequence that has begun is the answer of a terminal: nobody types such."""
+    """Whether a sequence that has begun is the answer of a terminal: no one types such."""
     return _REPLY.match(begun) is not None
 
 
 def harmless(sequence: bytes) -> str:
-    """Return a whole sequence as Textual may see it; "" for one that nobody asked for, and that is no key."""
+    """Return a whole sequence as Textual may see it; "" for one that no one asked for, and that is no key."""
     text = sequence.decode("utf-8", "replace")
     is_key = sequence in KEYS_TOO or text in ANSI_SEQUENCES_KEYS or not text.startswith(("\x1b[", *_STRINGS))
     if is_key or _HARMLESS.fullmatch(text):
@@ -114,7 +114,7 @@ _STRINGS = tuple(beginning.decode("ascii") for beginning in STRING_BEGINNINGS)
 
 
 def _key(codes: str, states: str, texts: str, end: str) -> str:
-    """Write a key report anew; "" for a key that is released, or that no keyboard has."""
+    """Write a key report again; "" for a key that is released, or that no keyboard has."""
     code, shifted = [*_numbers(codes), 0][:2]
     state, event = [*_numbers(states), 0][:2]
     held = max(0, state - 1) & 0xFF

@@ -467,7 +467,7 @@ class Copy(NamedTuple):
 
 
 class AddPositions(NamedTuple):
-    """x[(token), dim] += the row of its position in a table of ``n_rows``; those behind the last have the last."""
+    """x[(token), dim] += the row of its position in a table of ``n_rows``; those after the last have the last."""
 
     step: int = 0
     x: int = 8

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 NORM = "attn_output_norm"
-"""Not behind attention, as its name has it, but before the feed-forward."""
+"""Not after attention, as its name has it, but before the feed-forward."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

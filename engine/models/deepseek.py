@@ -1,4 +1,4 @@
-"""The deepseek and bailingmoe architectures (DeepSeek MoE 16B; Ling Lite, Plus 1): experts beside shared ones."""
+"""The deepseek and bailingmoe architectures (DeepSeek MoE 16B; Ling Lite, Plus 1): experts next to shared ones."""
 
 from __future__ import annotations
 

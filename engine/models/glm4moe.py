@@ -1,4 +1,4 @@
-"""The glm4moe architecture (GLM 4.5 Air, 4.6): experts beside a shared one, and norms of heads in some."""
+"""The glm4moe architecture (GLM 4.5 Air, 4.6): experts next to a shared one, and norms of heads in some."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 NORM = "post_attention_norm"
-"""Not behind attention, as its name has it, but before the feed-forward."""
+"""Not after attention, as its name has it, but before the feed-forward."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

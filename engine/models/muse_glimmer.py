@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 PERIOD, EPS_BEHIND = 4, 1e-8
-"""Every fourth layer attends to everything, unless the file says otherwise; what norms behind branches add."""
+"""Every fourth layer attends to everything, unless the file says otherwise; what norms after branches add."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

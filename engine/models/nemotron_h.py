@@ -43,7 +43,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _experts(read: Hyperparameters, dense: Dense) -> Experts:
-    """Experts without gates, scored by sigmoid, beside a shared one."""
+    """Experts without gates, scored by sigmoid, next to a shared one."""
     if read.integer("moe_latent_size", 0, reading.MAX_DIM, default=0):
         raise read.fail(
             f"{read.key('moe_latent_size')}: experts in a narrower space are not supported (Nano 3 has none)"

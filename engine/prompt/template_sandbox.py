@@ -56,7 +56,7 @@ def environment() -> Any:
     made = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationTag]
     )
-    made.globals["raise_exception"] = raise_exception  # beside Jinja's own: namespace, dict, joiner, cycler and others
+    made.globals["raise_exception"] = raise_exception  # next to Jinja's own: namespace, dict, joiner, cycler and others
     made.filters["tojson"] = to_json
     return made
 

@@ -13,10 +13,10 @@ from engine.errors import BrokenModelError, EngineError
 from engine.sampling.repetition import Repetition
 
 FORBIDDEN = -1e9
-"""Added to the logit of a token that must not come: it has no chance beside one that may, and one beside those that a
+"""Added to the logit of a token that must not come: it has no chance next to one that may, and one next to those that a
 form excludes."""
 DRY_BREAKERS = ("\n", ":", '"', "*")
-"""Texts at which llama.cpp and others let DRY begin anew."""
+"""Texts at which llama.cpp and others let DRY begin again."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class Rules:
     """A table of what texts are rewritten to before they are cut, as SentencePiece compiles it.
 
     A trie in one array (Kanda et al. 2018): each entry holds where its children lie, the byte that leads to it, and
-    whether a text ends with it; behind the array stand the texts that are put in, each ended by a zero byte.
+    whether a text ends with it; after the array stand the texts that are put in, each ended by a zero byte.
 
     Raises:
         TokenizerError: the table is damaged.

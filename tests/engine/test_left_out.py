@@ -129,7 +129,7 @@ REQUIRED = {
         "rope.dimension_count_swa",
     ],
 }
-"""Beside those of every model, and the key of what its norms add."""
+"""Next to those of every model, and the key of what its norms add."""
 EITHER_EPS = {"nemotron_h", "nemotron_h_moe"}
 """Their norms add what one of two keys says."""
 

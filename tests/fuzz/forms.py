@@ -1,6 +1,6 @@
 """Forms of answers from anywhere: a form that replies follow, or one line that refuses it; who asked is never harmed.
 
-An input is a JSON object: ``kind`` and ``text`` of the form, whether it stands beside a tool (``tool``), and ``seed``,
+An input is a JSON object: ``kind`` and ``text`` of the form, whether it stands next to a tool (``tool``), and ``seed``,
 by which one of the allowed tokens is taken again and again.
 """
 
@@ -152,7 +152,7 @@ def _forms() -> Forms:
 
 
 def run(data: bytes, place: Path, watch: Watch) -> str:
-    """Follow the form for some tokens; whatever came of it, a sound form works behind it."""
+    """Follow the form for some tokens; whatever came of it, a sound form works after it."""
     said = json.loads(data)
     _forms()
     with watch.bounded("following a form", _CPU_S, _MEMORY_BYTES):

@@ -45,7 +45,7 @@ KINDS: dict[str, Callable[[Path, int], list[str]]] = {"vllm": _vllm, "llama-cpp"
 
 
 def free_port() -> int:
-    """Return a port that nobody uses."""
+    """Return a port that no one uses."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]
         return port

@@ -1,6 +1,6 @@
 """``python -m tests.real_models.record FOLDER --peer-python PATH``: record what llama.cpp makes of the models.
 
-What is recorded is ``recorded.json`` beside this file: tokens of texts, renderings of conversations (by Jinja, as
+What is recorded is ``recorded.json`` next to this file: tokens of texts, renderings of conversations (by Jinja, as
 transformers do it), the first greedy tokens as far as each is clearly the likeliest, and the perplexity of
 ``text.txt``. It needs a Python with llama-cpp-python and Jinja; the recording in use was made by llama-cpp-python
 0.3.36.

@@ -70,9 +70,7 @@ def model(path: Path) -> Iterator[Model]:
 
 @pytest.fixture(scope="module")
 def recorded(real: RealModel) -> dict[str, Any]:
-    found: dict[str, Any] | None = json.loads(RECORDED.read_text()).get(real.name)
-    if found is None:
-        pytest.skip(f"{real.name} is not recorded: python -m tests.real_models.record")
+    found: dict[str, Any] = json.loads(RECORDED.read_text())[real.name]
     return found
 
 

@@ -56,7 +56,7 @@ class EngineFlow(ChatHelper):
         """Look what the process takes of memory, and of the disk."""
         import psutil  # not with the module: the first frame would wait for it
 
-        with suppress(psutil.Error, OSError):  # without /proc nobody tells
+        with suppress(psutil.Error, OSError):  # without /proc no one tells
             self._rss_bytes = psutil.Process().memory_info().rss
         self._disk_bytes_per_s = self._disk_rate.since_last(self._clock()) or 0.0
 

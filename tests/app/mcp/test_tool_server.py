@@ -225,7 +225,7 @@ def test_a_server_ends_with_its_guard(make: Make) -> None:
     assert server._child is not None
     os.kill(server._child.pid, signal.SIGKILL)
     until(lambda: not lives(ids[0]))
-    os.kill(ids[1], signal.SIGKILL)  # whose parent is nobody's guard any more
+    os.kill(ids[1], signal.SIGKILL)  # whose parent is no one's guard any more
 
 
 OWNER = """

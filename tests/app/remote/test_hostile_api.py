@@ -23,7 +23,7 @@ from app.program.remote_model import RemoteModel, server_address
 from app.remote import exchange as exchanges
 from app.remote.exchange import Exchange
 from app.remote.keys import VARIABLE, find_key
-from app.remote.pieces import Piece, piece_of
+from app.remote.pieces import Delta, piece_of
 from app.remote.stream import events
 from app.remote.worker import RemoteWorker
 from app.text.clean_text import clean_line
@@ -186,7 +186,7 @@ def test_streams_of_anything_are_pieces_or_a_line(said: list[Any], size: int) ->
 
     raw = b"\n".join(map(line, said))
     split = [raw[at : at + size] for at in range(0, len(raw), size)]
-    told: list[list[Piece]] = [[], []]
+    told: list[list[Delta]] = [[], []]
     for whole, pieces in zip(([raw], split), told, strict=True):
         with suppress(DownloadError):  # any other exception would be a fault
             pieces.extend(piece_of(event) for event in events(whole, "host"))

@@ -1,4 +1,4 @@
-"""Short work beside replies, and long encodings: in slices, ended with their client, refused where they cannot fit."""
+"""Short work next to replies, and long encodings: in slices, ended with their client, refused where they cannot fit."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_long_encoding_pauses_and_can_be_ended(tokenizer: Tokenizer, text: str
     with pausing(lambda: pauses.append(1)):
         ids = tokenizer.encode(text)
     assert len(pauses) >= 4
-    assert ids == tokenizer.encode(text)  # nobody is asked any more
+    assert ids == tokenizer.encode(text)  # no one is asked any more
     n_before = len(pauses)
 
     def refuse() -> None:

@@ -43,7 +43,7 @@ def chain_of(vocab: Any, n_vocab: int, s: dict[str, Any]) -> Any:
 
 
 def left(chain: Any, logits: np.ndarray, tokens: list[int]) -> dict[int, float]:
-    """Apply a chain behind tokens; returns the probabilities of what is left."""
+    """Apply a chain after tokens; returns the probabilities of what is left."""
     for token in tokens:
         peer.llama_sampler_accept(chain, token)
     data = (peer.llama_token_data * len(logits))(*((i, float(x), 0.0) for i, x in enumerate(logits)))
