@@ -135,7 +135,7 @@ def test_no_type_and_no_architecture_is_half_added(folder: str, registry: set[st
     assert files - shared == registry
 
 
-def test_each_architecture_has_a_row_or_a_file_of_tests_and_each_cache_type_its_kernels() -> None:
+def test_each_architecture_and_cache_type_has_its_tests() -> None:
     files = {file.stem.removeprefix("test_") for file in (ROOT / "tests/engine/architectures").glob("test_*.py")}
     names = {name.replace("-", "_") for name in ARCHITECTURES}
     assert files & {name.replace("-", "_") for name in ROWS} == set()
@@ -176,7 +176,7 @@ def test_registered_names_lead_to_what_they_name() -> None:
         assert f"def {attribute}(op, thread, n_threads)" in source
 
 
-def test_the_manual_names_all_types_and_architectures_and_the_readme_leads_there() -> None:
+def test_the_manual_names_all_types_and_architectures() -> None:
     page = "app/manual/formats.txt"
     assert page in (ROOT / "README.md").read_text(encoding="utf-8")
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -171,7 +171,7 @@ BAD_VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-def test_a_vocabulary_size_that_disagrees_with_the_tokens_is_ignored(tmp_path: Path) -> None:
+def test_a_vocabulary_size_unlike_the_tokens_is_ignored(tmp_path: Path) -> None:
     check(broken(tmp_path, lambda t: t.set("llama.vocab_size", 4000)))
 
 

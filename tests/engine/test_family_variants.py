@@ -25,7 +25,7 @@ def test_what_some_files_of_a_family_have_equals_the_numpy_twin(variant: str, tm
     model.close()
 
 
-def test_distances_count_across_chunks_of_attention_and_in_narrow_caches(tmp_path: Path) -> None:
+def test_distances_count_across_chunks_and_in_narrow_caches(tmp_path: Path) -> None:
     ids = np.random.default_rng(1).integers(0, 200, 300).tolist()
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "bloom", dim=128, context_length=512), threads=2)
     wanted = twin_logits(model, ids)[-1]
@@ -36,7 +36,7 @@ def test_distances_count_across_chunks_of_attention_and_in_narrow_caches(tmp_pat
     model.close()
 
 
-def test_no_context_is_larger_than_the_positions_that_a_model_learned(tmp_path: Path) -> None:
+def test_a_context_ends_with_the_learned_positions(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "gpt2", context_length=40))
     session = model.session(n_ctx=64, kv="f32")
     assert session.n_ctx == 40

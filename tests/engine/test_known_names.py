@@ -35,7 +35,7 @@ def _names(library: bytes) -> list[str]:
     return library[start + 1 : library.index(LAST, start)].decode("ascii").split("\0")
 
 
-def test_every_name_that_the_reference_knows_is_run_or_told_what_it_is() -> None:
+def test_every_name_of_the_reference_is_run_or_explained() -> None:
     names = _names(_library().read_bytes())
     assert len(names) > 120
     assert [name for name in names if name not in {**ARCHITECTURES, **NOT_YET}] == []

@@ -52,14 +52,14 @@ def test_prefill_of_what_is_there_already_still_has_logits(model: Model) -> None
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ4_NL"])
-def test_a_prompt_sent_again_ends_with_the_same_bits_whatever_is_cached(kind: str, tmp_path: Path) -> None:
+def test_a_prompt_sent_again_ends_with_the_same_bits(kind: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.model("llama", kind, context_length=256).write(tmp_path / "m.gguf"), threads=2)
     _ask_again(model, np.random.default_rng(1).integers(3, 200, 41).tolist())
     model.close()
 
 
 @pytest.mark.parametrize("architecture", ["gemma3", "qwen3moe", "lfm2", "qwen35", "falcon-h1", "deepseek2"])
-def test_a_prompt_sent_again_has_the_same_bits_in_every_kind_of_layer(architecture: str, tmp_path: Path) -> None:
+def test_every_layer_gives_a_prompt_sent_again_the_same_bits(architecture: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.model(architecture, context_length=256).write(tmp_path / "m.gguf"), threads=2)
     _ask_again(model, np.random.default_rng(1).integers(3, 200, 41).tolist())
     model.close()

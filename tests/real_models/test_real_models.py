@@ -111,7 +111,7 @@ def test_the_perplexity_is_near_the_recorded(model: Model, recorded: dict[str, A
     assert math.exp(float(np.mean(losses))) == pytest.approx(recorded["perplexity"], rel=SPREAD)
 
 
-def test_a_context_whose_midst_was_dropped_reads_on_as_well_as_computed_anew(model: Model) -> None:
+def test_a_shifted_context_reads_on_as_well_as_a_new_one(model: Model) -> None:
     ids = model.tokenizer.encode(TEXT.read_text())
     n_keep, n_drop, length = 16, 64, 192
     shifted, anew = model.session(n_ctx=512), model.session(n_ctx=512)
@@ -157,7 +157,7 @@ def serving(path: Path) -> Iterator[httpx.Client]:
         process.wait(PATIENCE_S)
 
 
-def test_a_server_calls_tools_keeps_to_schemas_and_repeats_itself(real: RealModel, path: Path) -> None:
+def test_a_server_calls_tools_keeps_schemas_and_repeats(real: RealModel, path: Path) -> None:
     with serving(path) as client:
 
         def ask(text: str, **more: Any) -> dict[str, Any]:

@@ -219,7 +219,7 @@ def test_the_form_of_answers_is_asked_for(form: tuple[str, str], fields: dict[st
         assert (fields or {}).items() <= sent.get("response_format", {}).items()
 
 
-def test_a_form_is_asked_for_in_the_old_way_where_the_new_one_is_refused() -> None:
+def test_a_refused_form_is_asked_for_in_the_old_way() -> None:
     refusal = http(b'{"error": {"message": "Input should be \'text\' or \'json_object\'"}}', status="500 No")
     with answering(refusal, stream("a")) as api, talking(api.url) as talk:
         talk.bridge.form.form = AnswerForm("schema", '{"type": "object"}', name="f")  # type: ignore[union-attr]

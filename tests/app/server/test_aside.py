@@ -100,13 +100,13 @@ def test_no_token_is_longer_than_the_longest(tokenizer: Tokenizer) -> None:
     assert max(lengths) <= tokenizer.most_token_bytes <= max(3 * max(lengths), spelled)
 
 
-def test_what_counts_of_a_conversation_is_what_every_template_prints() -> None:
+def test_a_template_prints_all_of_a_conversation_that_counts() -> None:
     said = [Said("system", "é"), Said("user", "ab"), Said("assistant", "x" * 99), Said("tool", "\ud800c")]
     assert n_bytes_of(said) == 2 + 2 + 2
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
-def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenised(
+def test_a_prompt_too_long_is_refused_before_it_is_tokenised(
     server: Serving, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     server.script.opened[0].tokenizer.most_token_bytes = 4

@@ -132,7 +132,7 @@ def test_a_streamed_call_is_built_up_by_its_events(server: Serving) -> None:
     assert item_done.item.call_id == final.output[1].call_id  # type: ignore[union-attr]
 
 
-def test_what_codex_and_agents_send_is_read_and_the_rest_is_noted() -> None:
+def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
     fields = Fields(
         {
             "model": "gpt-5-codex", "instructions": "be brief", "store": False, "stream": True, "metadata": {"a": "b"},

@@ -79,7 +79,7 @@ async def test_a_name_that_is_pasted_is_text(before: str, pasted: str, behind: s
         assert ("words of notes" in said) == ("@notes" in before)
 
 
-async def test_a_pasted_name_stays_text_when_it_is_edited_or_comes_again() -> None:
+async def test_a_pasted_name_that_is_edited_or_recalled_stays_text() -> None:
     async with chatting() as driver:
         await paste(driver, "@secretx")
         await driver.pilot.press("backspace", "backspace", "t")
@@ -121,7 +121,7 @@ async def test_a_path_that_is_completed_is_read() -> None:
         assert "words of inner" in await sent(driver)
 
 
-async def test_what_is_sent_along_stands_at_the_prompt_before_it_is_sent() -> None:
+async def test_the_prompt_names_the_files_before_they_are_sent() -> None:
     async with chatting() as driver:
         await driver.type("see @notes, and")
         await driver.shows("sends along notes (14B)")
@@ -139,7 +139,7 @@ def test_a_draft_keeps_what_was_typed_across_starts() -> None:
     assert parse_drafts([b'{"shown": "@notes", "folds": {}, "references": [["notes"], 1]}'])[0].referred == []
 
 
-def test_a_text_of_the_external_editor_names_only_what_was_typed_before() -> None:
+def test_text_of_the_external_editor_names_no_new_file() -> None:
     draft = Draft("@notes", references=frozenset(("notes",)))
     assert draft.refold("@notes @secret").referred == ["notes"]
 

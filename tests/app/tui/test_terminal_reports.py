@@ -71,7 +71,7 @@ def test_foreign_reports_one_after_another_press_no_key(foreign: list[bytes], cu
 
 
 @pytest.mark.parametrize("begun", [b"\x1b]11;rgb:1e", b"\x1bP>|Wez", b"\x1b_Gi=31;", b"\x1b[?61;6", b"\x1b[<0;1"])
-def test_an_answer_without_an_end_is_dropped_and_keys_count_again(begun: bytes) -> None:
+def test_an_answer_without_an_end_is_dropped_then_keys_count(begun: bytes) -> None:
     hand = Hand().send(begun).wait(REPLY_PATIENCE_S).send(b"x\r")
     assert hand.keys == ["x", "enter"]
     hand = Hand().send(begun + b";1" * MOST_SEQUENCE_BYTES, b";1" * 10)

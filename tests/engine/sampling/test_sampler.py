@@ -157,7 +157,7 @@ def test_at_temperature_zero_the_likeliest_that_is_left_is_taken() -> None:
         assert {sampler.choose(logits, WRITTEN) for _ in range(20)} <= allowed.keys()
 
 
-def test_settings_that_change_nothing_leave_the_drawn_tokens_as_they_are() -> None:
+def test_neutral_settings_leave_the_drawn_tokens_alone() -> None:
     logits = model_like(700)
     neutral = {"typical_p": 1.0, "top_n_sigma": 0.0, "xtc_probability": 0.0, "dry_multiplier": 0.0, "repeat_window": 0}
     plain, same = (Sampler(Sampling(seed=5, **more), 700) for more in ({}, neutral))
@@ -174,7 +174,7 @@ def test_forbidden_tokens_never_come_even_where_all_else_is_flat(temperature: fl
     assert drawn.isdisjoint({0, 1, 2, *range(4, 30)})
 
 
-def test_where_only_an_end_may_come_it_comes_though_ends_are_ignored() -> None:
+def test_the_only_token_left_is_drawn_though_ends_are_ignored() -> None:
     logits = np.full(40, -1e30, np.float32)
     logits[1] = 0.0
     for temperature in (0.0, 1.0):
@@ -204,7 +204,7 @@ def test_no_repetition_reaches_across_a_breaker(breaker: str) -> None:
     assert Sampler(sampling, 20, piece=lambda token: b"w").choose(logits, words) == 2
 
 
-def test_penalties_follow_a_text_that_grows_and_one_that_is_another() -> None:
+def test_penalties_follow_a_growing_and_a_new_text() -> None:
     sampling = Sampling(temperature=0.0, frequency_penalty=0.4, dry_multiplier=1.0, repeat_window=50)
     kept, random = Sampler(sampling, 30, piece=piece), np.random.default_rng(2)
     words: list[int] = []

@@ -232,7 +232,7 @@ def test_the_fingerprint_tells_metadata_and_weights_apart_but_not_names(tmp_path
 
 
 @pytest.mark.parametrize("name", ["blk.1.ffn_down.weight", "token_embd.weight"])
-def test_the_fingerprint_tells_a_file_with_a_run_of_zeros_in_any_place(name: str, tmp_path: Path) -> None:
+def test_the_fingerprint_tells_a_run_of_zeros_in_any_place(name: str, tmp_path: Path) -> None:
     path = tiny_gguf.model(dim=128).write(tmp_path / "m.gguf")
     gguf = read_gguf(path)
     tensor, plain = gguf.tensors[name], fingerprint_of(gguf)

@@ -361,7 +361,7 @@ def test_characters_survive_the_round_trip(text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text, bos=False, special=False)) == written
 
 
-def test_merges_of_characters_that_make_no_token_leave_the_characters() -> None:
+def test_merges_without_a_token_leave_the_characters() -> None:
     tokenizer = character_bpe(**{"tokenizer.ggml.merges": ["\u2581 a", "\u2581a b"]})
     assert texts(tokenizer, tokenizer.encode("a ab", bos=False)) == ["a", "\u2581", "a", "b"]
 
@@ -369,7 +369,7 @@ def test_merges_of_characters_that_make_no_token_leave_the_characters() -> None:
 # Text that a vocabulary cannot spell
 
 
-def test_bytes_without_a_token_are_left_out_and_never_become_the_unknown_one() -> None:
+def test_bytes_without_a_token_are_left_out() -> None:
     entries = as_read(bpe_vocabulary()) | {"tokenizer.ggml.unknown_token_id": 0}  # as SmolLM2's: it ends a text
     at = entries["tokenizer.ggml.tokens"].index(BYTE_TO_CHAR[4].encode())
     entries["tokenizer.ggml.tokens"][at] = b"never"
@@ -385,7 +385,7 @@ def test_characters_without_byte_tokens_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(("kind", "expected"), [(2, ["a", "<unk>", "b"]), (3, ["a", "b"])])
-def test_text_becomes_the_unknown_token_only_where_that_is_no_control(kind: int, expected: list[str]) -> None:
+def test_text_never_becomes_an_unknown_token_of_control_type(kind: int, expected: list[str]) -> None:
     types = np.array([kind, 3, 3, 1, 1], np.int32)
     tokenizer = spm(
         {"a": 0.0, "b": 0.0}, **{"tokenizer.ggml.token_type": types, "tokenizer.ggml.add_space_prefix": False}

@@ -139,7 +139,7 @@ def test_an_odd_vocabulary_spells_all_text_that_others_do(
         assert not tokenizer.end_ids & set(ids)
 
 
-def test_of_tokens_with_one_text_the_last_counts_and_each_decodes() -> None:
+def test_of_two_tokens_with_one_text_the_last_is_encoded() -> None:
     metadata = as_read(bpe_vocabulary())
     first, last = (metadata[P + "tokens"].index(text) for text in (b"the", b"in"))
     assert first < last
@@ -149,7 +149,7 @@ def test_of_tokens_with_one_text_the_last_counts_and_each_decodes() -> None:
     assert tokenizer.decode([first, last]) == "thethe"
 
 
-def test_tokens_that_are_empty_or_not_utf8_decode_and_are_never_encoded() -> None:
+def test_empty_and_not_utf8_tokens_are_only_decoded() -> None:
     metadata = as_read(spm_vocabulary())
     metadata[P + "tokens"][259:261] = [b"", b"\xff\xfe"]
     metadata[P + "token_type"][259:261] = [3, 4]
@@ -211,7 +211,7 @@ def test_without_types_ids_and_spelling_tell_what_is_special() -> None:
     assert tokenizer.decode(tokenizer.encode("né")) == "né"
 
 
-def test_a_merge_that_makes_no_token_is_named_by_the_check_and_leaves_the_bytes() -> None:
+def test_a_merge_that_makes_no_token_leaves_the_bytes() -> None:
     metadata = as_read(bpe_vocabulary())
     metadata[P + "merges"][2] = b"q q"
     tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")

@@ -90,7 +90,7 @@ def test_characters_are_rewritten_by_the_files_table() -> None:
     assert texts(unigram(precompiled_charsmap=rules(X=b"x", Y=b"", Z=b" a")), "XYZb") == ["▁x", "▁ab"]
 
 
-def test_a_table_that_points_beyond_its_texts_is_refused_in_one_line() -> None:
+def test_a_table_that_points_beyond_its_texts_is_refused() -> None:
     damaged = rules(X=b"x")[:-1]
     with pytest.raises(TokenizerError, match=r"^t\.gguf: tokenizer\.ggml\.precompiled_charsmap is damaged"):
         unigram(precompiled_charsmap=damaged).encode("X")
