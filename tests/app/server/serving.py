@@ -64,6 +64,11 @@ class Serving:
         """Connections that the server holds open."""
         return len(self.running._server.server_state.connections)
 
+    @property
+    def n_asides(self) -> int:
+        """Pieces of short work that wait for a step of the engine."""
+        return len(self.running._engine._asides)
+
     def metric(self, name: str) -> float:
         """One counter."""
         lines = self.get("/metrics").text.splitlines()

@@ -156,6 +156,7 @@ def test_replies_go_on_beside_a_long_count_of_tokens(monkeypatch: pytest.MonkeyP
         until(script.token_gate.waiting.is_set)
         body = json.dumps({"content": "much"}).encode()
         counting.sendall(HEAD.replace(b"/v1/chat/completions", b"/tokenize") % len(body) + body)
+        until(lambda: server.n_asides == 1)
         for _ in range(3):  # each token of the reply lets it go on for a moment
             before = endless.n_steps
             script.token_gate.allow(1)
