@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from engine.gguf.magic import glance
     from engine.gguf.parts import part_name
     from engine.gguf.read import GGUFFile, read_gguf, read_single
+    from engine.machine.level import LEVEL
     from engine.model import Model
     from engine.plan.crew import MOST_THREADS, Crew
     from engine.quants import QUANTS
     from engine.sampling.sampler import Sampling
     from engine.session import Session
-    from engine.simd.level import LEVEL
     from engine.tokenizer import Tokenizer
 
 _HOMES = {
@@ -56,7 +56,7 @@ _HOMES = {
     "QUANTS": "engine.quants",
     "Sampling": "engine.sampling.sampler",
     "Session": "engine.session",
-    "LEVEL": "engine.simd.level",
+    "LEVEL": "engine.machine.level",
     "Tokenizer": "engine.tokenizer",
 }
 

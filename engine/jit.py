@@ -1,42 +1,26 @@
 """The numba policy, in one place: how functions compile and where the machine code is kept.
 
-Three kinds of compiled function exist. A *kernel* is a C function of the one signature that plans call by address; an
-*inner* function is inlined into kernels and never called on its own; an *entry* is what Python calls. Only this
-module imports numba's decorators.
+Two kinds of compiled function exist. A *kernel* is a C function of one signature, called by address; an *inner*
+function is inlined into kernels and never called on its own. Only this module imports numba's decorators, and only what
+must be compiled imports this module: what was built ahead (``engine.ahead``) is linked without it.
 """
 
-import hashlib
-import importlib.metadata
 import os
 import pickle
-import re
-import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import platformdirs
+from engine import ahead
+from engine.machine import level
+from engine.machine.code import CACHE_DIRECTORY, now_compiling
 
-_HEEDED = {
-    "NUMBA_CPU_NAME": r"[\w.-]+",
-    "NUMBA_CPU_FEATURES": r"(?:[+-][\w.-]+(?:,[+-][\w.-]+)*)?",
-    "NUMBA_ENABLE_AVX": "[01]",
-}
-"""Variables that choose a processor, and what makes sense of each."""
-
-
-def _forget_debugging() -> None:
-    """Drop numba's other variables: left over from debugging, they stop or slow the kernels, or spoil the screen."""
-    for name in [name for name in os.environ if name.startswith("NUMBA_")]:
-        if name not in _HEEDED or not re.fullmatch(_HEEDED[name], os.environ[name]):
-            del os.environ[name]
-    os.environ["NUMBA_DISABLE_PERFORMANCE_WARNINGS"] = "1"
-
-
-_forget_debugging()
+if CACHE_DIRECTORY is not None:
+    os.environ["NUMBA_CACHE_DIR"] = str(CACHE_DIRECTORY)
 
 import numba
 from numba import cfunc, njit, types
@@ -46,60 +30,15 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.runtime.nrt import rtsys
 
-from engine.machine.directories import is_safe_for_code, make_private
-
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SIGNATURE = types.void(types.intp, types.intp, types.intp)
-_COMPILED_SOURCES = (
-    "jit.py", "plan/interpreter.py", "sampling/sampling_kernels.py", "sampling/candidate_kernels.py",
-    "sampling/repetition_kernels.py", "simd", "quants", "kernels",
-)  # fmt: skip
-
-
-def _source_hash() -> str:
-    """numba's cache sees only a function's own file, so every compiled source names the directory."""
-    digest = hashlib.sha256()
-    home = Path(__file__).parent
-    for name in _COMPILED_SOURCES:
-        place = home / name
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(str(file.relative_to(home)).encode() + b"\0" + file.read_bytes())
-    for package in ("numba", "llvmlite"):
-        digest.update(importlib.metadata.version(package).encode())
-    digest.update(sys.version.encode())
-    return digest.hexdigest()[:16]
-
-
-VERSION = _source_hash()
-"""Identifies the machine code, 16 hexadecimal digits: measurements taken with another version may not hold."""
-
-
-def _cache_directory() -> Path | None:
-    """Find a private directory for machine code: numba stores pickles, and loading a foreign pickle runs its code.
-
-    JALOPY_CACHE_DIR may be shared between users, so each user gets a directory of their own below it.
-    """
-    named = os.environ.get("JALOPY_CACHE_DIR")
-    try:
-        home = Path(named).absolute() / _own_name() if named else Path(platformdirs.user_cache_dir("jalopy"))
-        directory = home / f"kernels-{VERSION}"
-        make_private(directory)
-    except (OSError, RuntimeError):
-        return None
-    return directory if is_safe_for_code(directory) and os.access(directory, os.W_OK | os.X_OK) else None
-
-
-def _own_name() -> str:
-    return f"jalopy-{os.geteuid()}" if hasattr(os, "geteuid") else "jalopy"
-
-
-CACHE_DIRECTORY = _cache_directory()
-"""Directory that keeps machine code between starts; None if no private writable directory exists."""
-
+SIGNATURE = types.void(types.intp, types.intp, types.intp)
+numba.config.ENABLE_AVX = level.USES_AVX
+if level.COMPILED_FEATURES:
+    numba.config.CPU_FEATURES = level.COMPILED_FEATURES
 if CACHE_DIRECTORY is not None:
-    # Set both: when a variable has changed since its import, numba reads all settings again and drops assigned ones.
-    os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
+    # Again, for who imported numba before: when a variable has changed since, numba drops what is assigned alone.
+    numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
 
 CHECKSUM_BYTES = 4
 DAMAGED_LOG = "damaged.log"
@@ -168,8 +107,8 @@ def _log_damage(path: Path) -> None:
 
 caching.IndexDataCacheFile = _CheckedCacheFile
 
-_told: list[Callable[[], None]] = [lambda: None]
-_OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+OPTIONS = {"error_model": "numpy", "boundscheck": False, "_nrt": False}
+"""No kernel raises, nor owns memory."""
 
 
 def _load_at_once(cache: Any, signature: Any, target: Any) -> Any:
@@ -196,20 +135,8 @@ def _load_or_nothing(cache: Any, signature: Any, target: Any) -> Any:
         with suppress(OSError):
             cache.flush()
     if found is None:
-        _told[-1]()
+        now_compiling()
     return found
-
-
-@contextmanager
-def telling(tell: Callable[[], None]) -> Iterator[None]:
-    """Call ``tell`` when something inside has to be compiled, which takes about 100 times as long as loading it."""
-    _told.append(tell)
-    if CACHE_DIRECTORY is None:
-        tell()
-    try:
-        yield
-    finally:
-        _told.pop()
 
 
 def _save_if_possible(cache: Any, signature: Any, compiled: Any) -> None:
@@ -222,7 +149,7 @@ FunctionCache.load_overload, FunctionCache.save_overload = _load_or_nothing, _sa
 
 
 class Kernel:
-    """A compiled operation: ``void(op, thread, n_threads)``, compiled when its address is first asked for.
+    """A compiled operation: ``void(op, thread, n_threads)``, linked or compiled when its address is first asked for.
 
     Args:
         function: Python source of the kernel; all three arguments and all addresses are int64.
@@ -230,31 +157,26 @@ class Kernel:
 
     def __init__(self, function: Callable[[int, int, int], None]) -> None:
         self.function = function
-        self.name = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
-        self._compiled: Any = None
+        self.place = f"{function.__module__}:{function.__name__}"
 
     @property
     def address(self) -> int:
-        """Address of the machine code, compiling or loading it from the cache first."""
-        if self._compiled is None:
-            self._compiled = _compile(self.function)
-        return int(self._compiled.address)
+        """Address of the machine code."""
+        return ahead.linked(self.place) or int(self.compiled.address)
 
-
-def _compile(function: Callable[..., None]) -> Any:
-    return _kept(lambda **cache: cfunc(_SIGNATURE, error_model="numpy", boundscheck=False, **cache)(function))
-
-
-def _kept(declare: Callable[..., Any]) -> Any:
-    """Declare with the cache, or without it where numba finds no place to write any more."""
-    if CACHE_DIRECTORY is not None:
-        with suppress(OSError, RuntimeError):
-            return declare(cache=True)
-    return declare()
+    @cached_property
+    def compiled(self) -> Any:
+        """numba's C callback, compiled or loaded from the cache; without the cache where it finds no place to write."""
+        declare = partial(cfunc, SIGNATURE, **OPTIONS)
+        if CACHE_DIRECTORY is not None:
+            with suppress(OSError, RuntimeError):
+                return declare(cache=True)(self.function)
+        now_compiling()
+        return declare()(self.function)
 
 
 def kernel(function: Callable[[int, int, int], None]) -> Kernel:
-    """Declare an operation of the plan."""
+    """Declare a kernel."""
     return Kernel(function)
 
 
@@ -291,9 +213,4 @@ class _InliningCompiler(Compiler):  # type: ignore[misc]
 def inner(function: F) -> F:
     """Declare a function that exists only inlined into kernels and entries."""
     without = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # each would be compiled too, and never called
-    return njit(forceinline=True, pipeline_class=_InliningCompiler, **without, **_OPTIONS)(function)  # type: ignore[no-any-return]
-
-
-def entry(function: F) -> F:
-    """Declare a function that Python calls; it releases the GIL and is kept in the cache."""
-    return _kept(lambda **cache: njit(**cache, **_OPTIONS)(function))  # type: ignore[no-any-return]
+    return njit(forceinline=True, pipeline_class=_InliningCompiler, **without, **OPTIONS)(function)  # type: ignore[no-any-return]

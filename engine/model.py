@@ -175,7 +175,7 @@ class Model:
         """
         template = self.chat_template if "chat_template" in self.__dict__ else None
         found = [*self.tokenizer.notices, *filter(None, [template.notice if template is not None else None])]
-        jit = sys.modules.get("engine.jit")
+        jit = sys.modules.get("engine.jit")  # where nothing was compiled, nothing need be kept
         if jit is not None and jit.CACHE_DIRECTORY is None:
             found.append(
                 "no private cache directory: kernels are compiled at every start "
@@ -378,12 +378,13 @@ class Model:
         self.refuse_changed_file()
         try:
             from engine.pipeline import Pipeline
+
+            budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
+            return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, budget_bytes)
         except ImportError as error:
             if address_space.limit_bytes() is not None:
                 raise  # the limit on memory is the likelier cause than the processor
             raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
-        budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
-        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, budget_bytes)
 
     def _needs(self, kv_type: KVType, available_bytes: int) -> MemoryNeeds:
         return memory_needs(self.config, kv_type, self._checkpoint_budget(available_bytes))

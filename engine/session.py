@@ -15,6 +15,8 @@ import numpy as np
 from engine.cache import context_shift
 from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
+from engine.kernels.entries import run
+from engine.kernels.records import LOGITS
 from engine.plan.buffers import FEW_COLUMNS
 from engine.plan.profile import PhaseTime, Profile
 from engine.sampling.choosing import Choosing
@@ -689,11 +691,9 @@ class Session:
             raise Cancelled("stopped")
 
     def _finite_logits(self, computed: Logits | None = None) -> Logits:
-        from engine.sampling import sampling_kernels as compiled
-
         computed = self._pipeline.logits if computed is None else computed
         logits: Logits = np.empty_like(computed)
-        if not compiled.copy_logits(computed, logits):
+        if not run("copy logits", LOGITS, logits=computed, n=len(computed), out=logits)[LOGITS.result // 8]:
             self._rewind(len(self._tokens))
             raise BrokenModelError(
                 f"{self.model.shown_name}: the model computed NaN or infinity: its weights are damaged "

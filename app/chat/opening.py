@@ -121,9 +121,9 @@ def remember_thinking(path: ModelPlace, mode: str) -> str | None:
 
 def kernels_version() -> str:
     """Return the name of the compiled code."""
-    from engine import jit
+    from engine.machine.code import VERSION
 
-    return jit.VERSION
+    return VERSION
 
 
 def _place(model: Model) -> Place:

@@ -65,8 +65,9 @@ def measure(
 ) -> tuple[EngineReadings, fitting.MachineRates]:
     """Measure memory and kernels; an engine that cannot run is a reading as well."""
     try:
-        from engine import LEVEL, MOST_THREADS, Crew, jit
+        from engine import LEVEL, MOST_THREADS, Crew
         from engine.machine import host
+        from engine.machine.code import CACHE_DIRECTORY
         from engine.measure.speed_probe import measure_rates
 
         threads = threads or min(MOST_THREADS, host.cores().default_threads)
@@ -75,7 +76,7 @@ def measure(
             with nullcontext(crew) if crew is not None else closing(Crew()) as used:
                 rates = measure_rates(used, dict.fromkeys(quants), threads, prefill_threads or threads, progress)
             known = remember_rates(threads, rates)
-        cache_bytes, stale_bytes = _cache_sizes(jit.CACHE_DIRECTORY)
+        cache_bytes, stale_bytes = _cache_sizes(CACHE_DIRECTORY)
     except Exception as error:  # no compiler, no memory, a processor nobody tried: the doctor reports it
         return EngineReadings(error=clean_line(f"{type(error).__name__}: {error}", 160)), fitting.MachineRates()
     readings = EngineReadings(
@@ -83,7 +84,7 @@ def measure(
         threads=threads,
         read_gbps=rates.read_gbps,
         prefill_gops=rates.prefill_gops.get(COMMON_TYPE),
-        cache=str(jit.CACHE_DIRECTORY or ""),
+        cache=str(CACHE_DIRECTORY or ""),
         cache_bytes=cache_bytes,
         stale_bytes=stale_bytes,
         features_named=any(name in os.environ for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")),

@@ -120,5 +120,7 @@ def choose_experts(op, thread, n_threads):
     n, n_used = load_i64(op + F.n_experts), load_i64(op + F.n_used)
     logits, ids, weights = load_i64(op + F.logits), load_i64(op + F.ids), load_i64(op + F.weights)
     room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
-    for t in range(thread, load_i64(load_i64(op + F.step) + STEP.n_tokens), n_threads):
+    n_tokens, t = load_i64(load_i64(op + F.step) + STEP.n_tokens), thread
+    while t < n_tokens:  # a range whose step may be 0 could raise
         choose(op, logits + 4 * n * t, ids + 4 * n_used * t, weights + 4 * n_used * t, room)
+        t += n_threads

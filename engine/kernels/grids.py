@@ -31,6 +31,7 @@ from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
 from engine.kernels.share import CLAIM_BYTES, claim_rows
 from engine.kernels.tiles import NARROW, WIDE
+from engine.machine.level import FOURS_OFFSET, SUMS_FOURS
 from engine.simd import (
     add,
     and_,
@@ -83,7 +84,6 @@ from engine.simd import (
     written,
     xor,
 )
-from engine.simd.level import FOURS_OFFSET, SUMS_FOURS
 
 FOURS, EIGHTS, SIGNS, SCALES, ROOM_BYTES = 0, 64, 128, 160, 192
 """Places in the room: 64 offsets of entries of four weights, or 32 of eight; 32 bytes of signs; 16 int16 scales."""

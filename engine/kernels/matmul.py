@@ -23,6 +23,7 @@ from engine.kernels.rows import (
     words_of_bytes,
 )
 from engine.kernels.tiles import HIGH_DIGITS, TILE_BYTES, TILE_SUMS, bytes_at, each_columns, leave_tile
+from engine.machine.level import FOURS_OFFSET, SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 from engine.simd import (
     add,
     broadcast_4_bytes,
@@ -45,7 +46,6 @@ from engine.simd import (
     store_i32x8,
     store_i32x16,
 )
-from engine.simd.level import FOURS_OFFSET, SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 
 ROW_SCALES, ROW_MINIMA, ROW_D, ROW_DMIN = 256, 320, 352, 356
 """Byte offsets in an unpacked row: 256 + 64 + 32 + 4 + 4 = 360 of the 384."""

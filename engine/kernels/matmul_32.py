@@ -21,6 +21,7 @@ from engine.kernels.rows import (
     words_of_bytes,
 )
 from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, bytes_at, each_columns, leave_tile
+from engine.machine.level import SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 from engine.simd import (
     add,
     add_halves,
@@ -37,7 +38,6 @@ from engine.simd import (
     store_i32x8,
     sub,
 )
-from engine.simd.level import SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 
 ROW_D, ROW_M = 256, 288
 """Byte offsets in an unpacked row: 256 + 32 + 32 = 320 of the 384."""

@@ -5,6 +5,7 @@ Nothing has to fit into int16 on the way, so one form serves weights of all widt
 """
 
 from engine.jit import inner
+from engine.machine.level import SIXTEEN_ROWS
 from engine.simd import (
     add_fours,
     broadcast_4_bytes,
@@ -15,7 +16,6 @@ from engine.simd import (
     splat_i32x8,
     splat_i32x16,
 )
-from engine.simd.level import SIXTEEN_ROWS
 
 
 @inner

@@ -4,16 +4,14 @@ VNNI's four products at a time want unsigned weights: these are stored 128 too l
 that off again. ARM64 takes them as they are. Elsewhere they are multiplied as int16.
 """
 
-from typing import Literal
-
 from engine.jit import inner
 from engine.kernels import matmul_32, matmul_wide
 from engine.kernels.matmul_32 import lowered_by, scaled, walk_32
 from engine.kernels.matmul_fours import sum_32
 from engine.kernels.matmul_wide import columns_wide, store_wide
 from engine.kernels.tiles import NARROW, WIDE, each_columns, words_at
+from engine.machine.level import FOURS_OFFSET, SUMS_FOURS
 from engine.simd import splat_i8x32, store_i8x32, xor
-from engine.simd.level import FOURS_OFFSET, SUMS_FOURS
 
 _, value = lowered_by(128) if FOURS_OFFSET else (None, scaled)
 
@@ -41,4 +39,3 @@ walk_signed = walk_32(sum_32, value) if SUMS_FOURS else each_columns(words_at, c
 ROW_D = matmul_32.ROW_D if SUMS_FOURS else matmul_wide.ROW_D
 """Byte offset of the scales in an unpacked row."""
 ROOM = NARROW if SUMS_FOURS else WIDE
-PRODUCTS: Literal["bytes", "words"] = "bytes" if SUMS_FOURS else "words"

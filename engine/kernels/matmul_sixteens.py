@@ -6,6 +6,7 @@ of a row are one sum for each digit. Both sums are exact, and so is ``low + 128 
 """
 
 from engine.jit import inner
+from engine.machine.level import HAS_AMX
 from engine.simd import (
     and_,
     bytes_in_turn,
@@ -28,7 +29,6 @@ from engine.simd import (
     words_of_first_rows,
     words_of_last_rows,
 )
-from engine.simd.level import HAS_AMX
 from engine.simd.tile_registers import (
     GROUPS_16,
     GROUPS_32,

@@ -1,4 +1,4 @@
-"""Argument records of the plan's operations: names of their 8-byte words, as byte offsets.
+"""Argument records of kernels: names of their 8-byte words, as byte offsets.
 
 Python writes a record through these names and kernels read it through the same ones. Every word is an int64; floats
 travel as the bits of a float64. Knows no numba.
@@ -497,9 +497,90 @@ class Probe(NamedTuple):
     n_places: int = 24
 
 
+class Crew(NamedTuple):
+    """What the threads of a crew share; its words lie 128 bytes apart, so that no two share a cache line.
+
+    Barrier counter, barrier epoch, cancel flag, job word, those asleep between jobs and at a barrier; the job itself,
+    and for the first thread where its times go; and whether it was cancelled.
+    """
+
+    arrived: int = 0
+    epoch: int = 128
+    cancel: int = 256
+    job: int = 384
+    sleepers: int = 512
+    waiters: int = 640
+    table: int = 768
+    n_operations: int = 896
+    times: int = 1024
+    cancelled: int = 1152
+
+
+CREW_BYTES = 128 * len(Crew())
+QUIT = 255
+"""The thread count of a job that sends every follower home."""
+
+
+class Logits(NamedTuple):
+    """The place of the largest of ``n`` f32 logits; or a copy of them in ``out``, and 1 if all are finite."""
+
+    logits: int = 0
+    n: int = 8
+    out: int = 16
+    result: int = 24
+
+
+class Draw(NamedTuple):
+    """A token drawn of ``n`` f32 logits, -1 where one is NaN or infinite: see ``sampling_kernels.draw``."""
+
+    logits: int = 0
+    n: int = 8
+    temperature: int = 16
+    top_k: int = 24
+    top_p: int = 32
+    min_p: int = 40
+    top_n_sigma: int = 48
+    typical_p: int = 56
+    xtc_probability: int = 64
+    xtc_threshold: int = 72
+    state: int = 80
+    floats: int = 88
+    ints: int = 96
+    mass: int = 104
+    result: int = 112
+
+
+class Penalise(NamedTuple):
+    """Make ``n`` i32 tokens less likely: see ``repetition_kernels.penalise``."""
+
+    logits: int = 0
+    recent: int = 8
+    n: int = 16
+    counts: int = 24
+    n_vocab: int = 32
+    repeat: int = 40
+    frequency: int = 48
+    presence: int = 56
+
+
+class Repeats(NamedTuple):
+    """How many tokens would go on with a repetition: see ``repetition_kernels.find_repeats``."""
+
+    recent: int = 0
+    n: int = 8
+    limit: int = 16
+    least: int = 24
+    lengths: int = 32
+    longest: int = 40
+    n_vocab: int = 48
+    found: int = 56
+    result: int = 64
+
+
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
 ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(), TakeColumn(), Probe()
 CLAIMS, ADD, SCALE, XIELU, COPY = Claims(), Add(), Scale(), Xielu(), Copy()
 CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Ask(), Spread(), Join()
 CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), Scan(), Rates(), GatedNorm(), Split()
 STREAM, ADD_POSITIONS = Stream(), AddPositions()
+CREW, LOGITS, DRAW, PENALISE, REPEATS = Crew(), Logits(), Draw(), Penalise(), Repeats()

@@ -1,5 +1,6 @@
 """A register with a lane for each row of a tile: all sixteen where prefill uses 512 bits, else eight."""
 
+from engine.machine.level import SIXTEEN_ROWS
 from engine.simd import (
     broadcast_4_bytes,
     broadcast_4_bytes_64,
@@ -28,7 +29,6 @@ from engine.simd import (
     store_i32x8,
     store_i32x16,
 )
-from engine.simd.level import SIXTEEN_ROWS
 
 load_floats, store_floats = (load_f32x16, store_f32x16) if SIXTEEN_ROWS else (load_f32x8, store_f32x8)
 load_ints, store_ints = (load_i32x16, store_i32x16) if SIXTEEN_ROWS else (load_i32x8, store_i32x8)

@@ -3,6 +3,7 @@ another, so the results are the same.
 """
 
 from engine.jit import inner
+from engine.machine.level import HAS_VNNI_512
 from engine.simd import (
     fma,
     fmul,
@@ -14,7 +15,6 @@ from engine.simd import (
     store_f32x8,
     store_f32x16,
 )
-from engine.simd.level import HAS_VNNI_512
 
 
 @inner

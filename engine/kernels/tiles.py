@@ -15,6 +15,7 @@ from engine.kernels.matvec import each_line
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
 from engine.kernels.share import CLAIM_BYTES, claim_rows
+from engine.machine.level import HAS_AMX, SIXTEEN_COLUMNS
 from engine.simd import (
     fadd,
     load_f32,
@@ -30,7 +31,6 @@ from engine.simd import (
     store_f32x8,
     transpose_store,
 )
-from engine.simd.level import HAS_AMX, SIXTEEN_COLUMNS
 
 COLUMNS_AT_ONCE, SIDE_BY_SIDE = (16, 1) if SIXTEEN_COLUMNS else (4, 4)
 """Columns that are multiplied at once, and those of them whose activations lie side by side, four of each."""

@@ -18,7 +18,7 @@ from engine.machine.memory import Memory
 from engine.plan.buffers import FEW_COLUMNS, Activations
 from engine.plan.compilation import compile_kernels
 from engine.plan.plan import Plan
-from engine.quants import load_quant
+from engine.quants.base import QUANT_TYPES
 from engine.weights.weights import Tensor
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def matmul_error(tensor: Tensor, columns: int) -> float:
     plan.matmul(rows, x, out)
     run(plan)
 
-    read = x.values(load_quant(rows.quant).form(columns <= FEW_COLUMNS), columns, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
+    read = x.values(QUANT_TYPES[rows.quant].form(columns <= FEW_COLUMNS), columns, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
     wanted = read @ weights.array()[: rows.n_rows].astype(np.float64).T
     found = out.array()[:columns]
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))

@@ -20,7 +20,7 @@ from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.lookahead import ahead_of
 from engine.plan.plan import Plan
 from engine.plan.profile import read_bandwidth_gbps
-from engine.quants import load_quant
+from engine.quants.base import QUANT_TYPES
 from engine.weights.weights import Tensor
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def _best_s(crew: Crew, matrix: Tensor, columns: int, threads: int, progress: Pr
 
 
 def _row_bytes(quant: str) -> int:
-    layout = load_quant(quant)
-    return int(N_COLS // layout.block_size * layout.type_size)
+    layout = QUANT_TYPES[quant]
+    return N_COLS // layout.block_size * layout.type_size
 
 
 def _matrix(quant: str, weights: Memory, n_rows: int) -> Tensor:

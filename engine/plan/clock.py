@@ -31,7 +31,7 @@ def clock_ghz(crew: Crew) -> float | None:
     Raises:
         Cancelled: the crew was cancelled meanwhile.
     """
-    from engine.simd import level
+    from engine.machine import level
 
     if not level.HAS_X86:
         return None

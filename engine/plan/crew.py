@@ -12,9 +12,10 @@ from contextlib import suppress
 import numpy as np
 
 from engine.errors import Cancelled, ThreadsRefusedError
+from engine.kernels.entries import entry
+from engine.kernels.records import CREW, CREW_BYTES
 from engine.machine import host
 from engine.machine.memory import Memory
-from engine.plan import interpreter
 
 MOST_THREADS = 128
 """A job word has room for 254; no machine of ours for a quarter of that."""
@@ -28,8 +29,8 @@ class Crew:
     """
 
     def __init__(self, pinned: bool = False) -> None:
-        self._state = Memory(interpreter.STATE_BYTES)
-        self._words = self._state.array(np.int64, (interpreter.STATE_BYTES // 8,))
+        self._state = Memory(CREW_BYTES)
+        self._words = self._state.array(np.int64, (CREW_BYTES // 8,))
         self._followers: list[threading.Thread] = []
         self._pinned = pinned
         self._closed = False
@@ -47,9 +48,10 @@ class Crew:
             ThreadsRefusedError: the system refuses this number of threads; nothing was run.
         """
         self._hire(n_threads)
-        if times:
-            return not interpreter.lead_timed(table[0], table[1], self._state.address, n_threads, times)
-        return not interpreter.lead(table[0], table[1], self._state.address, n_threads)
+        for field, word in ((CREW.table, table[0]), (CREW.n_operations, table[1]), (CREW.times, times)):
+            self._words[field // 8] = word
+        entry("lead timed" if times else "lead")(self._state.address, 0, n_threads)
+        return not self._words[CREW.cancelled // 8]
 
     def walk_whole(self, table: tuple[int, int], n_threads: int) -> None:
         """Run a plan's table once, to be timed as a whole.
@@ -75,25 +77,25 @@ class Crew:
 
     def cancel(self) -> None:
         """Make the running walk, and the next, stop at its next barrier. Any thread may call it."""
-        self._words[interpreter.CANCEL // 8] = 1
+        self._words[CREW.cancel // 8] = 1
 
     def rearm(self) -> None:
         """Forget an earlier cancel."""
-        self._words[interpreter.CANCEL // 8] = 0
+        self._words[CREW.cancel // 8] = 0
 
     def close(self) -> None:
         """End the followers. Closing twice is harmless."""
         if not self._closed:
             self._closed = True
             if self._followers:
-                interpreter.dismiss(self._state.address)
+                entry("dismiss")(self._state.address, 0, 0)
             for follower in self._followers:
                 follower.join()
 
     def _hire(self, n_threads: int) -> None:
         while len(self._followers) < n_threads - 1:
             number = len(self._followers) + 1
-            seen = int(self._words[interpreter.JOB // 8])
+            seen = int(self._words[CREW.job // 8])
             follower = threading.Thread(target=self._follow, args=(number, seen), name=f"crew-{number}", daemon=True)
             try:
                 follower.start()
@@ -105,7 +107,7 @@ class Crew:
     def _follow(self, number: int, seen: int) -> None:
         if self._pinned:
             _bind(0, number)
-        interpreter.follow(self._state.address, number, seen)
+        entry("follow")(self._state.address, number, seen)
 
 
 def _bind(thread_id: int, number: int | None) -> None:

@@ -3,9 +3,8 @@
 The state block is shared by all threads of a crew; its words lie 128 bytes apart, so that no two share a cache line.
 """
 
-from engine.jit import entry, inner
-from engine.kernels.records import BARRIER
-from engine.machine.memory import Memory
+from engine.jit import inner, kernel
+from engine.kernels.records import BARRIER, CREW, QUIT
 from engine.simd import (
     atomic_add,
     atomic_load,
@@ -19,19 +18,12 @@ from engine.simd import (
     wake_all,
 )
 
-ARRIVED, EPOCH, CANCEL, JOB, SLEEPERS, WAITERS, TABLE, N_OPERATIONS = (128 * i for i in range(8))
-"""Byte offsets in the state: barrier counter, barrier epoch, cancel flag, job word, those asleep between jobs and at a
-barrier, and the job itself."""
-STATE_BYTES = 128 * 8
-
 ROW_BYTES, ROW_KERNEL, ROW_RECORD, ROW_FLAGS = 24, 0, 8, 16
 
 SPIN_CYCLES = 200_000
 """About 80 microseconds: longer than any imbalance, shorter than a time slice."""
 LEAST_SPIN_CYCLES = 8_000
 """Least spin, in cycles, while spinning does not help: the awaited thread has no core, perhaps needs this one."""
-QUIT = 255
-"""The thread count that sends every follower home."""
 
 
 @inner
@@ -43,29 +35,29 @@ def wait_at_barrier(state, n_threads, lead, spin):
     Only the lead looks at the cancel flag, and the last to arrive publishes its verdict with the epoch: were each to
     look for itself, two could disagree and the next barrier would never close.
     """
-    epoch = atomic_load(state + EPOCH)
+    epoch = atomic_load(state + CREW.epoch)
     arrival = 1
-    if lead and atomic_load(state + CANCEL) != 0:
+    if lead and atomic_load(state + CREW.cancel) != 0:
         arrival = 1 + 256
-    before = atomic_add(state + ARRIVED, arrival)
+    before = atomic_add(state + CREW.arrived, arrival)
     if (before + arrival) & 255 == n_threads:
-        atomic_store(state + ARRIVED, 0)
+        atomic_store(state + CREW.arrived, 0)
         verdict = 1 if before + arrival > 255 else 0
-        atomic_store(state + EPOCH, ((epoch >> 1) + 1) * 2 + verdict)
-        if atomic_load(state + WAITERS) != 0:
-            wake_all(state + EPOCH)
+        atomic_store(state + CREW.epoch, ((epoch >> 1) + 1) * 2 + verdict)
+        if atomic_load(state + CREW.waiters) != 0:
+            wake_all(state + CREW.epoch)
         return verdict, spin
     begin, next_spin = cycles(), min(2 * spin, SPIN_CYCLES)
-    now = atomic_load(state + EPOCH)
+    now = atomic_load(state + CREW.epoch)
     while now == epoch:
         if cycles() - begin < spin:
             pause()
         else:  # asleep, not only yielding: the system can then move the thread it waits for to this core
             next_spin = max(spin >> 1, LEAST_SPIN_CYCLES)
-            atomic_add(state + WAITERS, 1)
-            sleep_while_equal(state + EPOCH, epoch & 0xFFFFFFFF)
-            atomic_add(state + WAITERS, -1)
-        now = atomic_load(state + EPOCH)
+            atomic_add(state + CREW.waiters, 1)
+            sleep_while_equal(state + CREW.epoch, epoch & 0xFFFFFFFF)
+            atomic_add(state + CREW.waiters, -1)
+        now = atomic_load(state + CREW.epoch)
     return now & 1, next_spin
 
 
@@ -100,46 +92,47 @@ def walk_timed(table, n_operations, state, n_threads, times):
     return 0
 
 
-@entry
-def lead(table: int, n_operations: int, state: int, n_threads: int) -> int:
-    """Run one walk with the crew, as its first thread; returns 1 if cancelled."""
-    give_out(table, n_operations, state, n_threads)
-    return walk(table, n_operations, state, 0, n_threads)
+@kernel
+def lead(state, thread, n_threads):
+    """Run one walk of the state's table with the crew, as its first thread, and note whether it was cancelled."""
+    call_followers(state, n_threads)
+    table, n_operations = load_i64(state + CREW.table), load_i64(state + CREW.n_operations)
+    store_i64(state + CREW.cancelled, walk(table, n_operations, state, thread, n_threads))
 
 
-@entry
-def lead_timed(table: int, n_operations: int, state: int, n_threads: int, times: int) -> int:
+@kernel
+def lead_timed(state, thread, n_threads):
     """``lead`` that also notes where the time goes; the plain variant carries no trace of it."""
-    give_out(table, n_operations, state, n_threads)
-    return walk_timed(table, n_operations, state, n_threads, times)
+    call_followers(state, n_threads)
+    table, n_operations = load_i64(state + CREW.table), load_i64(state + CREW.n_operations)
+    times = load_i64(state + CREW.times)
+    store_i64(state + CREW.cancelled, walk_timed(table, n_operations, state, n_threads, times))
 
 
 @inner
-def give_out(table, n_operations, state, n_threads):
-    """Tell the followers what to walk, if any are wanted."""
+def call_followers(state, n_threads):
+    """Start the job that the state names, if any follower is wanted."""
     if n_threads > 1:
-        store_i64(state + TABLE, table)
-        store_i64(state + N_OPERATIONS, n_operations)
         call_crew(state, n_threads)
 
 
 @inner
 def call_crew(state, n_threads):
     """Start a job for the first ``n_threads`` threads: its number and their count are one word, read in one go."""
-    job = atomic_load(state + JOB)
-    atomic_store(state + JOB, ((job >> 8) + 1) * 256 + n_threads)
-    if atomic_load(state + SLEEPERS) != 0:
-        wake_all(state + JOB)
+    job = atomic_load(state + CREW.job)
+    atomic_store(state + CREW.job, ((job >> 8) + 1) * 256 + n_threads)
+    if atomic_load(state + CREW.sleepers) != 0:
+        wake_all(state + CREW.job)
 
 
-@entry
-def dismiss(state: int) -> None:
+@kernel
+def dismiss(state, thread, n_threads):
     """Send every follower home."""
     call_crew(state, QUIT)
 
 
-@entry
-def follow(state: int, thread: int, seen: int) -> None:
+@kernel
+def follow(state, thread, seen):
     """Work on every job that wants this thread until dismissed; sleeps between jobs.
 
     Args:
@@ -152,29 +145,20 @@ def follow(state: int, thread: int, seen: int) -> None:
         if n_threads == QUIT:
             return
         if thread < n_threads:
-            walk(load_i64(state + TABLE), load_i64(state + N_OPERATIONS), state, thread, n_threads)
-
-
-def warm_up() -> None:
-    """Compile the entries, or load them from the cache, by running each once on nothing."""
-    state = Memory(STATE_BYTES)
-    lead(0, 0, state.address, 1)
-    lead_timed(0, 0, state.address, 1, 0)
-    dismiss(state.address)
-    follow(state.address, 1, 0)
+            walk(load_i64(state + CREW.table), load_i64(state + CREW.n_operations), state, thread, n_threads)
 
 
 @inner
 def next_job(state, seen):
     """Wait until the job word changes: spin, then sleep."""
     begin = cycles()
-    job = atomic_load(state + JOB)
+    job = atomic_load(state + CREW.job)
     while job == seen:
         if cycles() - begin < SPIN_CYCLES:
             pause()
         else:
-            atomic_add(state + SLEEPERS, 1)
-            sleep_while_equal(state + JOB, seen & 0xFFFFFFFF)
-            atomic_add(state + SLEEPERS, -1)
-        job = atomic_load(state + JOB)
+            atomic_add(state + CREW.sleepers, 1)
+            sleep_while_equal(state + CREW.job, seen & 0xFFFFFFFF)
+            atomic_add(state + CREW.sleepers, -1)
+        job = atomic_load(state + CREW.job)
     return job

@@ -151,7 +151,7 @@ def _checked(values: Any) -> Lookahead | None:
 
 
 def _path() -> Path | None:
-    from engine.jit import CACHE_DIRECTORY
+    from engine.machine.code import CACHE_DIRECTORY
 
     return CACHE_DIRECTORY / FILE_NAME if CACHE_DIRECTORY is not None else None
 

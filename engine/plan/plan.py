@@ -18,7 +18,7 @@ from engine.kernels import records
 from engine.kernels.records import ATTENTION_CHUNK, BARRIER, COUNTER_BYTES, MATMUL_SCRATCH_BYTES, PARTIAL_HEADER
 from engine.machine.memory import Memory
 from engine.plan.buffers import FEW_COLUMNS
-from engine.quants import load_quant
+from engine.quants.base import QUANT_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -207,7 +207,7 @@ class Plan:
         Args:
             first: column of the table that ``out`` begins with; both begin and end with a whole block.
         """
-        quant = load_quant(table.quant)
+        quant = QUANT_TYPES[table.quant]
         self._add(
             f"embed {table.quant}", records.EMBED, table,
             weights=table.address + first // quant.block_size * quant.type_size, row_bytes=table.row_bytes,
@@ -270,8 +270,7 @@ class Plan:
 
     def form(self, reader: Tensor) -> str:
         """Form of activations that a matrix is multiplied with."""
-        form: str = load_quant(reader.quant).form(self.products != BLOCK)
-        return form
+        return QUANT_TYPES[reader.quant].form(self.products != BLOCK)
 
     def matmul(
         self,

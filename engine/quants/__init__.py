@@ -3,9 +3,6 @@
 Knows which types exist and where they live. Importing this package imports none of them.
 """
 
-from importlib import import_module
-from typing import Any
-
 QUANTS: dict[str, str] = {
     "F32": "engine.quants.f32",
     "F16": "engine.quants.f16",
@@ -36,15 +33,3 @@ QUANTS: dict[str, str] = {
     "TQ1_0": "engine.quants.tq1_0",
     "TQ2_0": "engine.quants.tq2_0",
 }
-
-
-def load_quant(name: str) -> Any:
-    """Import the module of a type and return its ``QUANT``, a ``engine.quants.base.QuantType``.
-
-    Args:
-        name: a key of ``QUANTS``, as ggml writes it: ``"Q4_K"``.
-
-    Raises:
-        KeyError: the type is not registered; files are checked for that before (``engine.weights.weights``).
-    """
-    return import_module(QUANTS[name]).QUANT

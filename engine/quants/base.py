@@ -1,9 +1,10 @@
-"""The parts of one weight type: layout and kernels."""
+"""What a plan must know of each weight type. Imports no kernel and no numba."""
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal
 
-from engine.jit import Kernel
+from engine.gguf.ggml_types import TYPES_BY_NAME
 
 ActivationForm = Literal["f32", "f16", "bf16", "q8_k", "q8_0"]
 """Format of the activations in a product: float32, rounded to 16 bits, or int8 in groups of 256 (q8_k) or 32 (q8_0)."""
@@ -12,6 +13,9 @@ ActivationForm = Literal["f32", "f16", "bf16", "q8_k", "q8_0"]
 ProductWidth = Literal["", "bytes", "words"]
 """Operands of prefill products: float ("") or int8 ("bytes") or int16 ("words")."""
 
+SIGNED: Literal["signed"] = "signed"
+"""Operands of types whose weights have a sign of their own: bytes where four products are added at once, else words."""
+
 
 RowOrder = Literal["", "paired", "planes8", "planes4"]
 """Order of int8 activations in decode: as they come (""), or grouped by the register of weights they multiply."""
@@ -19,32 +23,76 @@ RowOrder = Literal["", "paired", "planes8", "planes4"]
 
 @dataclass(frozen=True)
 class QuantType:
-    """A weight format: its layout and the kernels that read it.
+    """A weight format, and the form of activations that its kernels read.
 
     Attributes:
         name: as ggml writes it, ``"Q4_K"``.
-        block_size: weights in a block.
-        type_size: bytes of a block.
         activations: format of the activations.
-        products: operands of ``matmul``.
+        operands: of ``matmul``, or ``SIGNED``.
         order: of activations in ``matvec`` and ``few``.
-        embed: rows picked by token id, dequantised to f32 (record ``Embed``).
-        matvec: rows times one column (record ``Matmul``).
-        few: rows times up to ``buffers.FEW_COLUMNS`` columns; each column is bit-identical to ``matvec``.
-        matmul: rows times all columns of a block (record ``Matmul``).
     """
 
     name: str
-    block_size: int
-    type_size: int
     activations: ActivationForm
-    embed: Kernel
-    matvec: Kernel
-    few: Kernel
-    matmul: Kernel
-    products: ProductWidth = "bytes"
+    operands: ProductWidth | Literal["signed"] = "bytes"
     order: RowOrder = ""
+
+    @property
+    def products(self) -> ProductWidth:
+        """Operands of ``matmul`` on this processor."""
+        if self.operands != SIGNED:
+            return self.operands
+        level = import_module("engine.machine.level")  # asks LLVM, which who only opens a model does without
+        return "bytes" if level.SUMS_FOURS else "words"
+
+    @property
+    def block_size(self) -> int:
+        """Weights in a block."""
+        return TYPES_BY_NAME[self.name].block_size
+
+    @property
+    def type_size(self) -> int:
+        """Bytes of a block."""
+        return TYPES_BY_NAME[self.name].type_size
 
     def form(self, in_rows: bool) -> str:
         """Name in ``buffers.FORMS`` of what ``matvec`` and ``few`` read (in rows), or ``matmul``."""
         return f"{self.activations} {self.order if in_rows else self.products}".rstrip()
+
+
+QUANT_TYPES = {
+    one.name: one
+    for one in (
+        QuantType("F32", "f32", ""),
+        QuantType("F16", "f16", ""),
+        QuantType("BF16", "bf16", ""),
+        QuantType("Q8_0", "q8_0", SIGNED),
+        QuantType("Q4_0", "q8_0", order="paired"),
+        QuantType("Q4_1", "q8_0", order="paired"),
+        QuantType("Q5_0", "q8_0", order="paired"),
+        QuantType("Q5_1", "q8_0", order="paired"),
+        QuantType("Q2_K", "q8_k"),
+        QuantType("Q3_K", "q8_k"),
+        QuantType("Q4_K", "q8_k"),
+        QuantType("Q5_K", "q8_k"),
+        QuantType("Q6_K", "q8_k"),
+        QuantType("IQ4_NL", "q8_0", SIGNED, "paired"),
+        QuantType("IQ4_XS", "q8_k", SIGNED, "paired"),
+        QuantType("IQ3_S", "q8_k", SIGNED),
+        QuantType("IQ3_XXS", "q8_k", SIGNED),
+        QuantType("IQ2_S", "q8_k", SIGNED),
+        QuantType("IQ2_XS", "q8_k", SIGNED),
+        QuantType("IQ2_XXS", "q8_k", SIGNED),
+        QuantType("IQ1_M", "q8_k", SIGNED),
+        QuantType("IQ1_S", "q8_k", SIGNED),
+        QuantType("MXFP4", "q8_0", order="paired"),
+        QuantType("NVFP4", "q8_0"),
+        QuantType("Q1_0", "q8_0", order="planes8"),
+        QuantType("Q2_0", "q8_0", order="planes4"),
+        QuantType("TQ1_0", "q8_k"),
+        QuantType("TQ2_0", "q8_k"),
+    )
+}
+"""The types of ``QUANTS`` by name. A type's module has four kernels: ``embed`` (record ``Embed``: rows picked by token
+id, dequantised to f32), ``matvec`` (``Matmul``: rows times one column), ``few`` (times up to ``buffers.FEW_COLUMNS``,
+each to the bit as by ``matvec``) and ``matmul`` (times all columns of a block)."""

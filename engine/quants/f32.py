@@ -5,7 +5,6 @@ from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_float import TILE_COLS, unpack_floats, walk_floats
 from engine.kernels.matvec import few_float, matvec_float
 from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
-from engine.quants.base import QuantType
 from engine.simd import load_f32, load_f32x8, store_f32
 
 ITEM_BYTES = 4
@@ -46,6 +45,3 @@ def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     tile_bytes = TILE_COLS * ITEM_BYTES
     matmul_tiles(unpack_row, leave_tile, walk_floats, NARROW, TILE_COLS, tile_bytes, op, thread, n_threads)
-
-
-QUANT = QuantType("F32", 1, ITEM_BYTES, "f32", embed, matvec, few, matmul, "")

@@ -28,9 +28,8 @@ from engine.kernels.grids import (
     walk_grid,
 )
 from engine.kernels.matmul import finish_16
-from engine.kernels.matmul_signed import PRODUCTS, ROOM
+from engine.kernels.matmul_signed import ROOM
 from engine.kernels.tiles import matmul_tiles
-from engine.quants.base import QuantType
 from engine.simd import (
     entries_by_byte,
     first_f32,
@@ -103,6 +102,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, finish_16, walk_grid, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("IQ2_XXS", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, PRODUCTS)

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_signed import PRODUCTS, ROOM, ROW_D, store_signed, walk_signed
+from engine.kernels.matmul_signed import ROOM, ROW_D, store_signed, walk_signed
 from engine.kernels.matvec_32 import (
     eight_blocks,
     eight_groups,
@@ -22,7 +22,7 @@ from engine.kernels.matvec_32 import (
     one_block_i32,
 )
 from engine.kernels.tiles import leave_tile, matmul_tiles
-from engine.quants.base import QuantType
+from engine.machine.level import HAS_ARM64
 from engine.simd import (
     abs_i8,
     add,
@@ -52,7 +52,6 @@ from engine.simd import (
     sums_of_32_i8,
     with_sign_of,
 )
-from engine.simd.level import HAS_ARM64
 
 BLOCK_BYTES = 18
 VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -155,6 +154,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, leave_tile, walk_signed, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("IQ4_NL", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, PRODUCTS, "paired")

@@ -14,12 +14,12 @@ from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import STORED_OF_32, finish_32, walk_of_bytes
-from engine.kernels.matmul_signed import PRODUCTS, ROOM
+from engine.kernels.matmul_signed import ROOM
 from engine.kernels.matmul_wide import walk_wide_k
 from engine.kernels.matvec_32 import by_block, nibbles_of_two
 from engine.kernels.matvec_k import few_k, matvec_k
 from engine.kernels.tiles import matmul_tiles
-from engine.quants.base import QuantType
+from engine.machine.level import FOURS_OFFSET, HAS_ARM64, SUMS_FOURS
 from engine.quants.iq4_nl import codebook, codebook_value
 from engine.simd import (
     add,
@@ -71,7 +71,6 @@ from engine.simd import (
     with_sign_of,
     xor,
 )
-from engine.simd.level import FOURS_OFFSET, HAS_ARM64, SUMS_FOURS
 
 BLOCK_BYTES = 136
 SCALES_H, SCALES_L, QS = 2, 4, 8
@@ -233,6 +232,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, finish_32, walk, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, PRODUCTS, "paired")

@@ -15,7 +15,6 @@ from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_two_fours, walk_32
 from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i16_soon, matvec_32, one_block_i16
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.quants.base import QuantType
 from engine.simd import (
     add,
     and_,
@@ -135,6 +134,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, finish, walk, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("MXFP4", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="paired")

@@ -23,7 +23,7 @@ from engine.kernels.matmul_32 import (
 from engine.kernels.matmul_sixteens import product_16
 from engine.kernels.matvec_32 import few_32, matvec_32
 from engine.kernels.tiles import NARROW, bytes_at, each_columns, matmul_tiles
-from engine.quants.base import QuantType
+from engine.machine.level import SIXTEEN_COLUMNS
 from engine.quants.mxfp4 import VALUES, raised_values, value_of
 from engine.simd import (
     abs_i8,
@@ -57,7 +57,6 @@ from engine.simd import (
     store_i8x32,
     with_sign_of,
 )
-from engine.simd.level import SIXTEEN_COLUMNS
 
 BLOCK_BYTES = 36
 
@@ -191,6 +190,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, finish, walk, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("NVFP4", 64, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul)

@@ -17,7 +17,6 @@ from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_eight, walk_32
 from engine.kernels.matvec_32 import few_32, matvec_32
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.quants.base import QuantType
 from engine.simd import (
     add,
     and_,
@@ -133,6 +132,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, finish, walk, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("Q2_0", 64, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="planes4")

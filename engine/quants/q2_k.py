@@ -23,7 +23,6 @@ from engine.kernels.matmul import (
 )
 from engine.kernels.matvec_k import few_k, four_groups, matvec_k
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.quants.base import QuantType
 from engine.simd import (
     add,
     and_,
@@ -145,6 +144,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, finish_16, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("Q2_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

@@ -15,7 +15,6 @@ from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import OFFSETS_OF_16, ROW_D, ROW_MINIMA, ROW_SCALES, finish_16, walk_k
 from engine.kernels.matvec_k import few_k, four_groups, matvec_k
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.quants.base import QuantType
 from engine.simd import (
     add,
     and_,
@@ -179,6 +178,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, finish_16, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("Q3_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

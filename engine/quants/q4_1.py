@@ -23,7 +23,7 @@ from engine.kernels.matvec_32 import (
     one_block_i16,
 )
 from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
-from engine.quants.base import QuantType
+from engine.machine.level import HAS_ARM64
 from engine.simd import (
     add,
     and_,
@@ -50,7 +50,6 @@ from engine.simd import (
     store_i8x32,
     sums_of_32_u4,
 )
-from engine.simd.level import HAS_ARM64
 
 BLOCK_BYTES = 20
 
@@ -145,6 +144,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, leave_tile, walk, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("Q4_1", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="paired")

@@ -31,7 +31,7 @@ from engine.kernels.scales_k import (
     scale_words,
 )
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.quants.base import QuantType
+from engine.machine.level import HAS_ARM64
 from engine.simd import (
     add,
     and_,
@@ -72,7 +72,6 @@ from engine.simd import (
     widen_8_bytes,
     widen_u8x16,
 )
-from engine.simd.level import HAS_ARM64
 
 BLOCK_BYTES = 144
 
@@ -208,6 +207,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, finish_32, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("Q4_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

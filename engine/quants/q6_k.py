@@ -15,7 +15,7 @@ from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import OFFSETS_OF_16, ROW_D, ROW_MINIMA, ROW_SCALES, finish_16, walk_k
 from engine.kernels.matvec_k import few_k, four_groups, matvec_k
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.quants.base import QuantType
+from engine.machine.level import HAS_ARM64, HAS_F16C
 from engine.simd import (
     add,
     and_,
@@ -62,7 +62,6 @@ from engine.simd import (
     sums_of_16_u6,
     widen_i8x16,
 )
-from engine.simd.level import HAS_ARM64, HAS_F16C
 
 BLOCK_BYTES = 210
 QH, SCALES, D = 128, 192, 208
@@ -183,6 +182,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, finish_16, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("Q6_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

@@ -11,10 +11,10 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_signed import PRODUCTS, ROOM, ROW_D, store_signed, walk_signed
+from engine.kernels.matmul_signed import ROOM, ROW_D, store_signed, walk_signed
 from engine.kernels.matvec_32 import few_32, fold_i32, matvec_32
 from engine.kernels.tiles import leave_tile, matmul_tiles
-from engine.quants.base import QuantType
+from engine.machine.level import HAS_ARM64
 from engine.simd import (
     abs_i8,
     add_halves,
@@ -37,7 +37,6 @@ from engine.simd import (
     sums_of_32_i8,
     with_sign_of,
 )
-from engine.simd.level import HAS_ARM64
 
 BLOCK_BYTES = 34
 
@@ -134,6 +133,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, leave_tile, walk_signed, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("Q8_0", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, PRODUCTS)

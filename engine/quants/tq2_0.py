@@ -14,7 +14,6 @@ from engine.kernels.matmul import finish_32
 from engine.kernels.matvec_k import few_k, matvec_k
 from engine.kernels.ternary import finish_row, scaled_weights, walk
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.quants.base import QuantType
 from engine.simd import (
     add,
     and_,
@@ -115,6 +114,3 @@ def few(op, thread, n_threads):
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, finish_32, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-QUANT = QuantType("TQ2_0", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

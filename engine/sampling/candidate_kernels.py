@@ -204,6 +204,12 @@ def cut(key, value, weight, index, n, wanted, place, mass):
 
 
 @inner
+def next_above(x):
+    """The next float64 above a positive one: three quarters of its last place, or more, are rounded to a whole one."""
+    return x + x * 1.6653345369377348e-16
+
+
+@inner
 def cut_typical(value, weight, key, index, n, top, share, place, mass):
     """Keep the candidates whose information is nearest to what is expected; returns how many.
 
@@ -215,7 +221,7 @@ def cut_typical(value, weight, key, index, n, top, share, place, mass):
     mean /= total
     for i in range(n):
         key[i] = -abs(float(value[i] - top) - mean)
-    return cut(key, value, weight, index, n, np.nextafter(share * total, np.inf), place, mass)
+    return cut(key, value, weight, index, n, next_above(share * total), place, mass)
 
 
 @inner

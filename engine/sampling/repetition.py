@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.kernels.entries import run
+from engine.kernels.records import PENALISE, REPEATS
+
 if TYPE_CHECKING:
     from engine.sampling.sampler import Sampling
 
@@ -52,13 +55,22 @@ class Repetition:
             logits: (vocab_size,) float32, changed in place.
             tokens: ids of all tokens so far.
         """
-        from engine.sampling import repetition_kernels as compiled
-
         self._note(tokens)
         s, known = self._settings, self._tokens[: self._n]
         if self._penalises:
             recent = known[-s.repeat_window :]
-            compiled.penalise(logits, recent, self._counts, s.repeat_penalty, s.frequency_penalty, s.presence_penalty)
+            run(
+                "penalise",
+                PENALISE,
+                logits=logits,
+                recent=recent,
+                n=len(recent),
+                counts=self._counts,
+                n_vocab=len(logits),
+                repeat=float(s.repeat_penalty),
+                frequency=float(s.frequency_penalty),
+                presence=float(s.presence_penalty),
+            )
         if self._is_dry:
             self._apply_dry(logits, known)
 
@@ -82,8 +94,6 @@ class Repetition:
 
         Source: p-e-w 2024, "DRY"; as llama.cpp has it.
         """
-        from engine.sampling import repetition_kernels as compiled
-
         s = self._settings
         recent = known[-s.dry_window :] if s.dry_window else known
         n = len(recent)
@@ -91,7 +101,19 @@ class Repetition:
         if n <= s.dry_allowed_length or limit < s.dry_allowed_length:
             return
         lengths, found = np.empty(n, np.int32), np.empty(n, np.int32)
-        n_found = compiled.find_repeats(recent, limit, s.dry_allowed_length, lengths, self._counts, found)
+        words = run(
+            "find repeats",
+            REPEATS,
+            recent=recent,
+            n=n,
+            limit=limit,
+            least=s.dry_allowed_length,
+            lengths=lengths,
+            longest=self._counts,
+            n_vocab=len(logits),
+            found=found,
+        )
+        n_found = int(words[REPEATS.result // 8])
         ids = found[:n_found]
         exponents = self._counts[ids] - 1 - s.dry_allowed_length
         self._counts[ids] = 0

@@ -1,17 +1,26 @@
 """The compiled half of what makes repetition less likely: counts of tokens, and how long their end stood before."""
 
-from typing import Any
-
-import numpy as np
-
-from engine.jit import entry
-
-Floats = np.ndarray[Any, np.dtype[np.float32]]
-Ints = np.ndarray[Any, np.dtype[np.int32]]
+from engine.jit import inner, kernel
+from engine.kernels.records import PENALISE, REPEATS
+from engine.simd import array_f32, array_i32, load_f64, load_i64, store_i64
 
 
-@entry
-def penalise(logits: Floats, recent: Ints, counts: Ints, repeat: float, frequency: float, presence: float) -> None:
+@kernel
+def penalise(op, thread, n_threads):
+    """Make tokens that came up less likely, see ``lower``."""
+    n_vocab = load_i64(op + PENALISE.n_vocab)
+    lower(
+        array_f32(load_i64(op + PENALISE.logits), n_vocab),
+        array_i32(load_i64(op + PENALISE.recent), load_i64(op + PENALISE.n)),
+        array_i32(load_i64(op + PENALISE.counts), n_vocab),
+        load_f64(op + PENALISE.repeat),
+        load_f64(op + PENALISE.frequency),
+        load_f64(op + PENALISE.presence),
+    )
+
+
+@inner
+def lower(logits, recent, counts, repeat, frequency, presence):
     """Make tokens that came up less likely.
 
     Args:
@@ -33,8 +42,23 @@ def penalise(logits: Floats, recent: Ints, counts: Ints, repeat: float, frequenc
             counts[recent[i]] = 0
 
 
-@entry
-def find_repeats(recent: Ints, limit: int, least: int, lengths: Ints, longest: Ints, found: Ints) -> int:
+@kernel
+def find_repeats(op, thread, n_threads):
+    """Find the tokens that would go on with a repetition, see ``repeats_of``."""
+    n = load_i64(op + REPEATS.n)
+    n_found = repeats_of(
+        array_i32(load_i64(op + REPEATS.recent), n),
+        load_i64(op + REPEATS.limit),
+        load_i64(op + REPEATS.least),
+        array_i32(load_i64(op + REPEATS.lengths), n),
+        array_i32(load_i64(op + REPEATS.longest), load_i64(op + REPEATS.n_vocab)),
+        array_i32(load_i64(op + REPEATS.found), n),
+    )
+    store_i64(op + REPEATS.result, n_found)
+
+
+@inner
+def repeats_of(recent, limit, least, lengths, longest, found):
     """Find the tokens that would go on with a repetition of the end of some tokens, and its length.
 
     Each place is compared with the end by the Z-algorithm (Gusfield 1997, 1.4), backwards and in linear time.
@@ -69,10 +93,3 @@ def find_repeats(recent: Ints, limit: int, least: int, lengths: Ints, longest: I
                 n_found += 1
             longest[token] = max(longest[token], counted + 1)
     return n_found
-
-
-def warm_up() -> None:
-    """Compile the entries, or load them from the cache, by running each once on two tokens."""
-    logits, ids, zeros = np.zeros(2, np.float32), np.zeros(2, np.int32), np.zeros(2, np.int32)
-    penalise(logits, ids, zeros, 1.5, 0.0, 0.0)
-    find_repeats(ids, 2, 2, ids.copy(), zeros, ids.copy())

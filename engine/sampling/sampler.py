@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from engine.errors import BrokenModelError, EngineError
+from engine.kernels.entries import run
+from engine.kernels.records import DRAW, LOGITS
 from engine.sampling.repetition import Repetition
 
 FORBIDDEN = -1e9
@@ -152,8 +154,6 @@ class Sampler:
         Raises:
             BrokenModelError: a logit is NaN or infinite.
         """
-        from engine.sampling import sampling_kernels as compiled
-
         s = self._settings
         if len(self._biased) or (self._repetition.is_on and len(tokens)):
             np.copyto(self._logits, logits)
@@ -162,23 +162,27 @@ class Sampler:
             if self._repetition.is_on:
                 self._repetition.apply(logits, tokens)
         if self._is_greedy:
-            token = compiled.largest_logit(logits)
+            found = run("largest logit", LOGITS, logits=logits, n=len(logits))[LOGITS.result // 8]
         else:
-            token = compiled.draw(
-                logits,
-                s.temperature,
-                self._top_k,
-                s.top_p,
-                s.min_p,
-                s.top_n_sigma,
-                s.typical_p,
-                s.xtc_probability,
-                s.xtc_threshold,
-                self._state,
-                self._floats,
-                self._ints,
-                self._mass,
-            )
+            found = run(
+                "draw",
+                DRAW,
+                logits=logits,
+                n=len(logits),
+                temperature=float(s.temperature),
+                top_k=self._top_k,
+                top_p=float(s.top_p),
+                min_p=float(s.min_p),
+                top_n_sigma=float(s.top_n_sigma),
+                typical_p=float(s.typical_p),
+                xtc_probability=float(s.xtc_probability),
+                xtc_threshold=float(s.xtc_threshold),
+                state=self._state,
+                floats=self._floats,
+                ints=self._ints,
+                mass=self._mass,
+            )[DRAW.result // 8]
+        token = int(found)
         if token < 0:
             raise BrokenModelError("the model computed NaN or infinity: its weights are damaged (verify the file)")
-        return int(token)
+        return token

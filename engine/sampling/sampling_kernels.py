@@ -1,11 +1,11 @@
 """The compiled half of sampling: logits in, one token id out. No Python objects, no GIL."""
 
 import math
-from typing import Any
 
 import numpy as np
 
-from engine.jit import entry, inner
+from engine.jit import inner, kernel
+from engine.kernels.records import DRAW, LOGITS
 from engine.sampling.candidate_kernels import (
     BINS,
     PIECE,
@@ -19,11 +19,7 @@ from engine.sampling.candidate_kernels import (
     spread,
     weigh,
 )
-
-Floats = np.ndarray[Any, np.dtype[np.float32]]
-Doubles = np.ndarray[Any, np.dtype[np.float64]]
-Ints = np.ndarray[Any, np.dtype[np.int32]]
-Words = np.ndarray[Any, np.dtype[np.uint64]]
+from engine.simd import array_f32, array_f64, array_i32, array_u64, load_f64, load_i64, store_i64
 
 FEW = 1024
 """Up to this top_k the largest logits are kept in a heap; more are found by bins."""
@@ -34,9 +30,16 @@ FORBIDDEN = 1e6
 """What is that much below the likeliest was forbidden: models have no such logits."""
 
 
-@entry
-def largest_logit(logits: Floats) -> int:
-    """Index of the largest logit, the first of equals; -1 where any is NaN or infinite.
+@kernel
+def largest_logit(op, thread, n_threads):
+    """Index of the largest logit, the first of equals; -1 where any is NaN or infinite."""
+    logits = array_f32(load_i64(op + LOGITS.logits), load_i64(op + LOGITS.n))
+    store_i64(op + LOGITS.result, find_largest(logits))
+
+
+@inner
+def find_largest(logits):
+    """Return what ``largest_logit`` leaves.
 
     Args:
         logits: (vocab_size,) float32.
@@ -67,14 +70,15 @@ def look_at(logits, least):
     return is_broken, has_larger
 
 
-@entry
-def copy_logits(source: Floats, target: Floats) -> bool:
-    """Copy logits, both (vocab_size,) float32; False where any is NaN or infinite."""
-    is_broken = 0
-    for i in range(source.shape[0]):
+@kernel
+def copy_logits(op, thread, n_threads):
+    """Copy logits; 0 where any is NaN or infinite, else 1."""
+    n, is_broken = load_i64(op + LOGITS.n), 0
+    source, target = array_f32(load_i64(op + LOGITS.logits), n), array_f32(load_i64(op + LOGITS.out), n)
+    for i in range(n):
         target[i] = source[i]
         is_broken |= not abs(source[i]) < np.inf
-    return is_broken == 0
+    store_i64(op + LOGITS.result, is_broken == 0)
 
 
 @inner
@@ -101,31 +105,45 @@ def largest_of(value, n):
     return at
 
 
-def warm_up() -> None:
-    """Compile the entries, or load them from the cache, by running each once on two logits."""
-    logits, state = np.zeros(2, np.float32), np.zeros(1, np.uint64)
-    largest_logit(logits)
-    copy_logits(logits, logits)
-    floats, ints = np.empty((3, 10), np.float32), np.empty((2, 10), np.int32)
-    draw(logits, 1.0, 2, 1.0, 0.0, 0.0, 1.0, 0.0, 0.1, state, floats, ints, np.empty(BINS))
+@kernel
+def draw(op, thread, n_threads):
+    """Draw a token, see ``draw_token``."""
+    n = load_i64(op + DRAW.n)
+    row, floats, ints = n + 8, load_i64(op + DRAW.floats), load_i64(op + DRAW.ints)
+    token = draw_token(
+        array_f32(load_i64(op + DRAW.logits), n),
+        load_f64(op + DRAW.temperature),
+        load_i64(op + DRAW.top_k),
+        load_f64(op + DRAW.top_p),
+        load_f64(op + DRAW.min_p),
+        load_f64(op + DRAW.top_n_sigma),
+        load_f64(op + DRAW.typical_p),
+        load_f64(op + DRAW.xtc_probability),
+        load_f64(op + DRAW.xtc_threshold),
+        array_u64(load_i64(op + DRAW.state), 1),
+        (array_f32(floats, row), array_f32(floats + 4 * row, row), array_f32(floats + 8 * row, row)),
+        (array_i32(ints, row), array_i32(ints + 4 * row, row)),
+        array_f64(load_i64(op + DRAW.mass), BINS),
+    )
+    store_i64(op + DRAW.result, token)
 
 
-@entry
-def draw(
-    logits: Floats,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    top_n_sigma: float,
-    typical_p: float,
-    xtc_probability: float,
-    xtc_threshold: float,
-    state: Words,
-    floats: Floats,
-    ints: Ints,
-    mass: Doubles,
-) -> int:
+@inner
+def draw_token(
+    logits,
+    temperature,
+    top_k,
+    top_p,
+    min_p,
+    top_n_sigma,
+    typical_p,
+    xtc_probability,
+    xtc_threshold,
+    state,
+    floats,
+    ints,
+    mass,
+):
     """Draw a token: top-n-sigma, top-k, typical, top-p, min-p and XTC, each on what the one before left; temperature.
 
     Args:
@@ -137,7 +155,7 @@ def draw(
         top_n_sigma: standard deviations of the logits below the largest that are kept, 0 keeps all.
         xtc_probability, xtc_threshold: how often the likeliest are dropped, and from which probability on.
         state: (1,) uint64, the generator's; moved on by one draw, by two with XTC.
-        floats, ints: (3, vocab_size + 8) float32 and (2, vocab_size + 8) int32, overwritten.
+        floats, ints: three of (vocab_size + 8,) float32 and two of int32, overwritten.
         mass: (BINS,) float64, overwritten.
 
     Returns:

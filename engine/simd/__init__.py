@@ -1,9 +1,9 @@
 """Vector registers as values, and the operations on them that kernels are written in."""
 
 from engine.simd.arith import *  # noqa: F403
+from engine.simd.arrays import *  # noqa: F403
 from engine.simd.blocks import *  # noqa: F403
 from engine.simd.group_sums import *  # noqa: F403
-from engine.simd.level import LEVEL as LEVEL
 from engine.simd.memory import *  # noqa: F403
 from engine.simd.tables import *  # noqa: F403
 from engine.simd.tile_registers import *  # noqa: F403

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from engine.simd import level
+from engine.machine import level
 from engine.simd.arith import _in_halves, _pick, _splat_ir, maddwd_ir
 from engine.simd.memory import _widen_halves
 from engine.simd.types import I32, I64, call, f32x4, f32x8, i8x16, i8x32, i16x16, i16x32, i32x4, i32x8, i32x16, shuffle

@@ -9,7 +9,7 @@ import functools
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from engine.simd import level
+from engine.machine import level
 from engine.simd.arith import _fold, _in_halves, _neon
 from engine.simd.types import I32, i8x32, i16x8, i32x4, i32x8, shuffle
 

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from engine.simd import level
+from engine.machine import level
 from engine.simd.types import (
     I32,
     I64,

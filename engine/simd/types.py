@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import models, register_model
 
-from engine.simd import level
+from engine.machine import level
 
 LANES = {
     "i8": ir.IntType(8),

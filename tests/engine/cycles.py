@@ -73,7 +73,7 @@ def modelled(quant: str, processor: str) -> str:
     program = (
         f"{'import tests.engine.arm64_target' if processor in ARM64 else ''}\n"
         "import sys; from numba import cfunc; from engine import jit; from engine.quants import load_quant\n"
-        f"one = cfunc(jit._SIGNATURE, error_model='numpy', boundscheck=False)(load_quant({quant!r}).matvec.function)\n"
+        f"one = cfunc(jit.SIGNATURE, error_model='numpy', boundscheck=False)(load_quant({quant!r}).matvec.function)\n"
         "print(one._library.get_asm_str())"
     )
     made = subprocess.run(
@@ -225,7 +225,7 @@ def main() -> int:
         print(f"| {quant} | {' | '.join(cells)} |", flush=True)
     print("\ninstructions / cycles for 256 weights" if ours is None else f"\nclock {ours.clock_ghz():.2f} GHz")
     if peer is not None:
-        from engine.simd.level import LEVEL
+        from engine.machine.level import LEVEL
 
         print(f"ours: {LEVEL}; llama.cpp: {peer.built_for}")
     return 0

@@ -1,6 +1,6 @@
 """A plugin that gives kernels the form for AMX on any processor, product by product: very slow there, and as right."""
 
-from engine.simd import level
+from engine.machine import level
 
 level.SUMS_FOURS = level.SIXTEEN_ROWS = level.SIXTEEN_COLUMNS = True
 level.FOURS_OFFSET = 0

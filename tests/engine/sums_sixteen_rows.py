@@ -1,6 +1,6 @@
 """A plugin that gives kernels the form for VNNI with 512 bits on any processor: slow there, and as right."""
 
-from engine.simd import level
+from engine.machine import level
 
 level.SUMS_FOURS = True
 level.SIXTEEN_ROWS = True

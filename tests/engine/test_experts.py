@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from engine import Model
+from engine.ahead import address_of
 from engine.errors import BrokenModelError
 from engine.kernels.records import ASK, CHOOSE, GROUP, SCORES, STEP
 from engine.machine.residency import resident_bytes
 from engine.measure.fit import needs_of_file
 from engine.models import ARCHITECTURES
-from engine.plan.compilation import find_kernel
+from engine.plan.compilation import place_of
 from engine.plan.plan import bits
 from engine.weights.weights import Weights
 from tests.engine import tiny_gguf
@@ -34,7 +35,7 @@ def call(name: str, record: Any, words: dict[str, int], n_threads: int = 2) -> N
     packed = np.zeros(32, np.int64)
     for word, value in words.items():
         packed[getattr(record, word) // 8] = value
-    run(find_kernel(name).address, packed, n_threads)
+    run(address_of(place_of(name)), packed, n_threads)
 
 
 def chosen(logits: list[list[float]], n_used: int, bias: list[float] | None = None, **words: int) -> Any:

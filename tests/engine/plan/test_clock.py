@@ -3,9 +3,9 @@
 import pytest
 
 from engine.errors import Cancelled
+from engine.machine import level
 from engine.plan.clock import clock_ghz
 from engine.plan.crew import Crew
-from engine.simd import level
 
 
 def test_the_clock_is_one_of_a_processor() -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from engine import Model
+from engine.ahead import address_of
 from engine.cache.kv_cache import memory_needs
 from engine.cache.kv_types import KV_TYPES
 from engine.kernels.records import MATMUL, STREAM
 from engine.machine.residency import resident_bytes
-from engine.plan.compilation import find_kernel
+from engine.plan.compilation import place_of
 from engine.plan.plan import Plan
 from tests.engine import tiny_gguf
 from tests.engine.kernel_call import map_of_a_dropped_file, run
@@ -145,7 +146,7 @@ def test_the_kernel_drops_one_range_and_asks_for_the_other(tmp_path: Path) -> No
         packed[getattr(STREAM, word) // 8] = value
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:  # a page that another core has just read may be dropped with the next call
-        run(find_kernel("stream").address, packed, 2)
+        run(address_of(place_of("stream")), packed, 2)
         if (resident_bytes(view[:n_bytes]) or 0) < n_bytes // 8 and resident_bytes(view[n_bytes:]) == n_bytes:
             return
         time.sleep(0.01)

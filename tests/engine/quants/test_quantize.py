@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from engine.ahead import address_of
 from engine.kernels.records import QUANTIZE, STEP
 from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 from engine.plan.buffers import FORMS, in_columns, in_pairs, in_rows, out_of_columns, out_of_pairs
-from engine.plan.compilation import find_kernel
+from engine.plan.compilation import place_of
 from tests.engine.kernel_call import run
 
 pytestmark = pytest.mark.slow
@@ -49,7 +50,7 @@ def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> Non
     addresses = dict(zip(("q", "d", "sums"), (part.ctypes.data for part in found), strict=True))
     for field, value in {"step": step.ctypes.data, "x": x.ctypes.data, "n": n, **addresses}.items():
         record[getattr(QUANTIZE, field) // 8] = value
-    run(find_kernel(f"quantize {name}").address, record, n_threads)
+    run(address_of(place_of(f"quantize {name}")), record, n_threads)
     for one, other in zip(found, wanted, strict=True):
         assert (one == other).all()
 

@@ -19,11 +19,11 @@ PROGRAM = """
 import tests.engine.arm64_target
 from numba import cfunc
 from engine import jit
-from engine.simd import LEVEL
+from engine.machine.level import LEVEL
 from tests.engine import simd_kernels
 print(LEVEL)
 for one in (simd_kernels.group_sums, simd_kernels.waiting):
-    print(cfunc(jit._SIGNATURE, error_model="numpy", boundscheck=False)(one.function)._library.get_asm_str())
+    print(cfunc(jit.SIGNATURE, error_model="numpy", boundscheck=False)(one.function)._library.get_asm_str())
 """
 
 

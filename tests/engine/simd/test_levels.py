@@ -10,7 +10,7 @@ from pathlib import Path
 import numba.core.codegen
 import pytest
 
-from engine.simd.level import HAS_AMX, HAS_VNNI, HAS_VNNI_512
+from engine.machine.level import HAS_AMX, HAS_VNNI, HAS_VNNI_512
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def assert_pass(*tests: str, temporary: Path, **environment: str) -> None:
 
 
 def test_avx_is_used_where_numba_would_leave_it_off() -> None:
-    code = "from engine.simd import level; from numba import config; print(bool(config.ENABLE_AVX))"
+    code = "from engine.machine import level; from numba import config; print(bool(config.ENABLE_AVX))"
     cases = (
         ({"NUMBA_CPU_NAME": "ivybridge"}, "True"),
         ({"NUMBA_CPU_NAME": "ivybridge", "NUMBA_ENABLE_AVX": "0"}, "False"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.simd.level import HAS_ARM64
+from engine.machine.level import HAS_ARM64
 from tests.engine import kernel_call, simd_kernels
 
 

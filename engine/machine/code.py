@@ -1,0 +1,76 @@
+"""Machine code of this version: its name, where it is kept, and a word to whoever waits for it."""
+
+import hashlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import platformdirs
+
+from engine.machine.directories import is_safe_for_code, make_private
+
+ENGINE = Path(__file__).parents[1]
+COMPILED_SOURCES = (
+    "jit.py", "plan/interpreter.py", "sampling/sampling_kernels.py", "sampling/candidate_kernels.py",
+    "sampling/repetition_kernels.py", "machine/level.py", "simd", "quants", "kernels",
+)  # fmt: skip
+
+
+def _source_hash() -> str:
+    """numba's cache sees only a function's own file, so every compiled source names the directory."""
+    digest = hashlib.sha256()
+    for name in COMPILED_SOURCES:
+        place = ENGINE / name
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(str(file.relative_to(ENGINE)).encode() + b"\0" + file.read_bytes())
+    for package in ("numba", "llvmlite"):
+        digest.update(importlib.metadata.version(package).encode())
+    digest.update(sys.version.encode())
+    return digest.hexdigest()[:16]
+
+
+VERSION = _source_hash()
+"""Identifies the machine code, 16 hexadecimal digits: measurements taken with another version may not hold."""
+
+
+def _cache_directory() -> Path | None:
+    """Find a private directory for machine code: numba stores pickles, and loading a foreign pickle runs its code.
+
+    JALOPY_CACHE_DIR may be shared between users, so each user gets a directory of their own below it.
+    """
+    named = os.environ.get("JALOPY_CACHE_DIR")
+    try:
+        home = Path(named).absolute() / _own_name() if named else Path(platformdirs.user_cache_dir("jalopy"))
+        directory = home / f"kernels-{VERSION}"
+        make_private(directory)
+    except (OSError, RuntimeError):
+        return None
+    return directory if is_safe_for_code(directory) and os.access(directory, os.W_OK | os.X_OK) else None
+
+
+def _own_name() -> str:
+    return f"jalopy-{os.geteuid()}" if hasattr(os, "geteuid") else "jalopy"
+
+
+CACHE_DIRECTORY = _cache_directory()
+"""Directory that keeps machine code between starts; None if no private writable directory exists."""
+
+_told: list[Callable[[], None]] = [lambda: None]
+
+
+def now_compiling() -> None:
+    """Tell whoever waits that something has to be compiled."""
+    _told[-1]()
+
+
+@contextmanager
+def telling(tell: Callable[[], None]) -> Iterator[None]:
+    """Call ``tell`` when something inside has to be compiled, which takes about 100 times as long as loading it."""
+    _told.append(tell)
+    try:
+        yield
+    finally:
+        _told.pop()

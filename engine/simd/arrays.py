@@ -1,0 +1,36 @@
+"""Memory as one-dimensional arrays, which own nothing."""
+
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+
+def _array_of(lane):
+    kind = types.Array(lane, 1, "C")
+
+    @intrinsic
+    def array(typingctx, address, n):
+        """n numbers at an address."""
+
+        def emit(context, builder, signature, args):
+            address, n = args
+            made = arrayobj.make_array(kind)(context, builder)
+            item_bytes = context.get_constant(types.intp, lane.bitwidth // 8)
+            arrayobj.populate_array(
+                made,
+                data=builder.inttoptr(address, made.data.type),
+                shape=[n],
+                strides=[item_bytes],
+                itemsize=item_bytes,
+                meminfo=cgutils.get_null_value(made.meminfo.type),
+            )
+            return made._getvalue()
+
+        return kind(types.int64, types.int64), emit
+
+    return array
+
+
+array_f32, array_f64 = _array_of(types.float32), _array_of(types.float64)
+array_i32, array_u64 = _array_of(types.int32), _array_of(types.uint64)
