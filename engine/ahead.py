@@ -2,8 +2,8 @@
 
 A pack, ``engine/packs/LEVEL.pack``, holds the object files of all kernels for one level: a SHA-256 of what follows,
 then, compressed (LZMA), the length of an index (4 bytes, little endian), the index (JSON) and the objects.
-``build_ahead`` writes packs. Each kernel stands there with a hash of the sources its code came from, so a changed kernel
-is compiled, and the others are linked.
+``build_ahead`` writes packs. Each kernel stands there with a hash of the sources its code came from, so a changed
+kernel is compiled, and the others are linked.
 """
 
 from __future__ import annotations

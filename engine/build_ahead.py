@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 OPERATIONS = "embed", "matvec", "few", "matmul"
 WRITE_EVERY = 40
 """Kernels after which a pack is written, for a build that is stopped."""
-HELPERS = frozenset(("memset", "memcpy", "memmove", "exp", "expf", "log", "logf", "pow", "powf", "sin", "cos", "syscall"))
+HELPERS = {
+    "memset", "memcpy", "memmove", "exp", "expf", "expm1", "log", "logf", "pow", "powf", "sin", "cos", "sincos",
+    "syscall", "madvise",
+}  # fmt: skip
 """What kernels may call: functions of C that every process has."""
 
 
@@ -53,13 +57,18 @@ def stale(pack: dict[str, Built]) -> list[str]:
     ]
 
 
-class _Pack:
-    """One level's pack while it is built."""
+class Pack:
+    """One level's pack while it is built.
 
-    def __init__(self, name: str) -> None:
-        from engine.ahead import PACKS, TARGETS, read_pack
+    Args:
+        name: of the level.
+        folder: that packs lie in.
+    """
 
-        self.name, self.target, self.path = name, TARGETS[name], PACKS / f"{name}.pack"
+    def __init__(self, name: str, folder: Path) -> None:
+        from engine.ahead import TARGETS, read_pack
+
+        self.name, self.target, self.path = name, TARGETS[name], folder / f"{name}.pack"
         wanted = set(places())
         before = read_pack(self.path)
         self.kernels = {place: one for place, one in before.items() if place in wanted}
@@ -81,6 +90,7 @@ class _Pack:
                     self.write()
 
     def write(self) -> None:
+        """Write what was built so far."""
         from engine.ahead import write_pack
 
         if self.is_changed:
@@ -132,13 +142,14 @@ def aim_at(triple: str) -> None:
 def object_code(place: str, function: Any) -> bytes:
     """Compile a kernel as ``engine.jit`` does; returns an ELF object with nothing but its code, called as its place."""
     import llvmlite.binding as llvm
-    from numba.core.ccallback import CFunc  # type: ignore[attr-defined]
+    from numba.core.ccallback import CFunc
     from numba.core.compiler_lock import global_compiler_lock
 
     from engine.jit import OPTIONS, SIGNATURE
 
     with global_compiler_lock:
-        compiled = CFunc(function, (SIGNATURE.args, SIGNATURE.return_type), {}, OPTIONS)._compile_uncached()
+        callback: Any = CFunc(function, (SIGNATURE.args, SIGNATURE.return_type), {}, OPTIONS)
+        compiled = callback._compile_uncached()
         library = compiled.library
         library._ensure_finalized()
     module, machine = library._final_module.clone(), library._codegen._tm
@@ -148,6 +159,8 @@ def object_code(place: str, function: Any) -> bytes:
             one.linkage = "internal"
     module.get_function(name).name = place
     passes = llvm.create_new_module_pass_manager()
+    passes.add_ipsccp_pass()  # no kernel raises, and what tells Python of it falls away
+    passes.add_simplify_cfg_pass()
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     code: bytes = machine.emit_object(module)
@@ -174,14 +187,14 @@ def main() -> int:
     if sys.argv[1:2] == ["--worker"]:
         work(sys.argv[2], sys.argv[3:])
         return 0
-    from engine.ahead import TARGETS
+    from engine.ahead import PACKS, TARGETS
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("levels", nargs="*", metavar="LEVEL", help=f"of {', '.join(TARGETS)}; all if none is named")
     parser.add_argument("--check", action="store_true", help="say what is stale, and build nothing")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes at a time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     options = parser.parse_args()
-    packs = [_Pack(name) for name in options.levels or TARGETS]
+    packs = [Pack(name, PACKS) for name in options.levels or TARGETS]
     if options.check:
         for one in packs:
             print(f"{one.name}: {len(one.left)} of {len(places())} kernels are missing or stale")

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from engine import KV_TYPES
+from engine.build_ahead import OPERATIONS
 from engine.kernels import CACHE_KERNELS, KERNELS
+from engine.kernels.entries import ENTRIES
 from engine.models import ARCHITECTURES
 from engine.models.not_yet import NOT_YET
-from engine.quants import QUANTS, load_quant
+from engine.quants import QUANTS
+from engine.quants.base import QUANT_TYPES
 from tests.engine.architectures.rows import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -167,13 +170,13 @@ def test_no_architecture_is_both_built_and_not() -> None:
 
 
 def test_registered_names_lead_to_what_they_name() -> None:
-    for name in QUANTS:
-        assert load_quant(name).name == name
+    assert list(QUANT_TYPES) == list(QUANTS)
+    quants = [f"{module}:{operation}" for module in QUANTS.values() for operation in OPERATIONS]
     cache = [f"engine.kernels.kv_{kind}:{operation}" for kind in KV_TYPES for operation in CACHE_KERNELS.values()]
-    for place in [*KERNELS.values(), *cache]:
+    for place in [*KERNELS.values(), *ENTRIES.values(), *quants, *cache]:
         module, attribute = place.split(":")
         source = (ROOT / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8")
-        assert f"def {attribute}(op, thread, n_threads)" in source
+        assert re.search(rf"^@kernel\ndef {attribute}\(\w+, \w+, \w+\):$", source, re.MULTILINE), place
 
 
 def test_the_manual_names_all_types_and_architectures() -> None:

@@ -3,7 +3,6 @@
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np import arrayobj
 
 
 def _array_of(lane):
@@ -14,6 +13,8 @@ def _array_of(lane):
         """n numbers at an address."""
 
         def emit(context, builder, signature, args):
+            from numba.np import arrayobj  # takes 0.2 s, and only compiling needs it
+
             address, n = args
             made = arrayobj.make_array(kind)(context, builder)
             item_bytes = context.get_constant(types.intp, lane.bitwidth // 8)

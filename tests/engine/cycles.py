@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.quants import QUANTS
 from tests.engine.arm64_features import ARM64
 
 WEIGHTS = 256
@@ -72,9 +74,8 @@ def modelled(quant: str, processor: str) -> str:
     """Instructions and cycles for 256 weights of one row in the decode loop, as LLVM models a processor."""
     program = (
         f"{'import tests.engine.arm64_target' if processor in ARM64 else ''}\n"
-        "import sys; from numba import cfunc; from engine import jit; from engine.quants import load_quant\n"
-        f"one = cfunc(jit.SIGNATURE, error_model='numpy', boundscheck=False)(load_quant({quant!r}).matvec.function)\n"
-        "print(one._library.get_asm_str())"
+        f"from {QUANTS[quant]} import matvec\n"
+        "print(matvec.compiled._library.get_asm_str())"
     )
     made = subprocess.run(
         [sys.executable, "-c", program], env=compiled_for(processor), capture_output=True, text=True, check=True
@@ -178,10 +179,8 @@ class Peer:
 
 def row_bytes(quant: str) -> int:
     """Bytes of a row of ``N_COLS`` weights."""
-    from engine.quants import load_quant
-
-    layout = load_quant(quant)
-    return int(N_COLS // layout.block_size * layout.type_size)
+    layout = TYPES_BY_NAME[quant]
+    return N_COLS // layout.block_size * layout.type_size
 
 
 def measured(quant: str, ours: Ours, peer: Peer | None) -> list[str]:
@@ -212,8 +211,6 @@ def main() -> int:
     options = parser.parse_args()
     if options.isa:
         os.environ.update(compiled_for(options.isa))
-    from engine.quants import QUANTS
-
     types = [name.upper() for name in options.types] or list(QUANTS)
     processors = [name for name in options.mca.split(",") if name]
     heads = processors or [f"{how}, {place}" for place in PLACES for how in COLUMNS]

@@ -12,11 +12,13 @@ import gguf
 import numpy as np
 import pytest
 
+from engine.ahead import address_of
 from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.kernels.records import COUNTER_BYTES, EMBED, MATMUL, STEP
 from engine.kernels.tiles import COLUMNS_AT_ONCE, SCRATCH_BYTES, SIDE_BY_SIDE
 from engine.machine.residency import resident_bytes
 from engine.plan.buffers import FORMS, in_columns, in_pairs, in_rows
+from engine.plan.compilation import place_of
 from engine.quants.base import QuantType
 
 PADDING_BYTES = 4096
@@ -175,7 +177,7 @@ def multiply(
     Behind every row of the result lie eight guards, which must survive.
     """
     n_rows, row_bytes = weights.shape
-    kernel = quant.few if few else quant.matmul if n_tokens else quant.matvec
+    operation = "few" if few else "matmul" if n_tokens else "matvec"
     out = np.full((max(n_tokens, 1), n_rows + 8), 12345.0, np.float32)
     memory, parts = padded(weights), read_by(quant, columns, 0 if few else n_tokens)
     scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
@@ -192,7 +194,7 @@ def multiply(
         fields |= {"add": add.ctypes.data, "add_stride": add.shape[1] if len(add) > 1 else 0}
     for name, value in fields.items():
         record[getattr(MATMUL, name) // 8] = value
-    run(kernel.address, record, n_threads)
+    run(address_of(place_of(f"{operation} {quant.name}")), record, n_threads)
     assert (out[:, n_rows:] == 12345.0).all(), "a kernel wrote past its rows"
     return out[:, :n_rows]
 
@@ -208,7 +210,7 @@ def embed(quant: QuantType, weights: np.ndarray, tokens: list[int], n_cols: int,
     }  # fmt: skip
     for name, value in fields.items():
         record[getattr(EMBED, name) // 8] = value
-    run(quant.embed.address, record, n_threads)
+    run(address_of(place_of(f"embed {quant.name}")), record, n_threads)
     return out
 
 

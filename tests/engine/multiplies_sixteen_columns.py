@@ -1,6 +1,7 @@
 """A plugin that gives kernels the form for AMX on any processor, product by product: very slow there, and as right."""
 
 from engine.machine import level
+from tests.engine import compiles_all as compiles_all
 
 level.SUMS_FOURS = level.SIXTEEN_ROWS = level.SIXTEEN_COLUMNS = True
 level.FOURS_OFFSET = 0

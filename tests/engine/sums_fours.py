@@ -1,6 +1,7 @@
 """A plugin that gives kernels the form for VNNI with eight rows in a register: slow without it, and as right."""
 
 from engine.machine import level
+from tests.engine import compiles_all as compiles_all
 
 level.SUMS_FOURS = True
 level.SIXTEEN_ROWS = level.SIXTEEN_COLUMNS = False

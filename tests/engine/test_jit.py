@@ -11,6 +11,7 @@ import numba
 import pytest
 
 from engine import jit
+from engine.machine.code import COMPILED_SOURCES
 
 pytestmark = pytest.mark.slow
 
@@ -19,15 +20,17 @@ _LOAD = """
 {before}
 import sys
 import numpy as np
-from engine import jit
-from engine.sampling.sampling_kernels import largest_logit
+from tests.engine import compiles_all
+from engine.kernels.entries import run
+from engine.kernels.records import LOGITS
+from engine.machine.code import telling
 from engine.quants import q8_0
 
 told = []
-with jit.telling(lambda: told.append(1)):
+with telling(lambda: told.append(1)):
     q8_0.embed.address
 print("compiled" if told else "loaded")
-assert largest_logit(np.array([1, 3, 2], np.float32)) == 1
+assert run("largest logit", LOGITS, logits=np.array([1, 3, 2], np.float32), n=3)[LOGITS.result // 8] == 1
 print("numba.np.arrayobj" in sys.modules, "numba.np.linalg" in sys.modules)
 """
 
@@ -86,19 +89,20 @@ def test_all_is_kept_in_the_own_directory_whoever_imported_numba_first(tmp_path:
 _HARMED = """
 from pathlib import Path
 
-import numpy as np
 from numba.core import caching
 
 from engine import jit
+from engine.machine.code import telling
 from engine.quants import q8_0
 from engine.sampling import sampling_kernels
+from tests.engine import compiles_all
 
 
 def compiles() -> bool:
     told = []
-    with jit.telling(lambda: told.append(1)):
-        assert jit.kernel(q8_0.embed.function).address
-        assert jit.entry(sampling_kernels.largest_logit.py_func)(np.array([1, 3, 2], np.float32)) == 1
+    with telling(lambda: told.append(1)):
+        for one in (q8_0.embed, sampling_kernels.largest_logit):
+            assert jit.kernel(one.function).address
     return bool(told)
 
 
@@ -174,7 +178,7 @@ def test_a_cache_that_cannot_be_written_costs_a_compilation(tmp_path: Path) -> N
 
 def test_every_file_with_compiled_code_names_the_cache() -> None:
     engine = ROOT / "engine"
-    places = [engine / name for name in jit._COMPILED_SOURCES]
+    places = [engine / name for name in COMPILED_SOURCES]
     counted = {file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])}
     compiled = {
         file for file in engine.rglob("*.py") if re.search(r"^from engine\.jit import|^@jit\.", file.read_text(), re.M)

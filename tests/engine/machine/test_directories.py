@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine import jit
-from engine.machine import directories
+from engine.machine import code, directories
 
 OWN, OTHER = os.geteuid(), 54321
 
@@ -32,20 +31,20 @@ def own(shared: Path) -> Path:
 
 
 def kernels(shared: Path) -> Path:
-    return own(shared) / f"kernels-{jit.VERSION}"
+    return own(shared) / f"kernels-{code.VERSION}"
 
 
 @pytest.mark.parametrize("given", [0o755, 0o1777, 0o2755])
 def test_the_cache_goes_below_a_named_directory_whose_mode_stays(shared: Path, given: int) -> None:
     shared.chmod(given)
-    assert jit._cache_directory() == kernels(shared)
+    assert code._cache_directory() == kernels(shared)
     assert mode(shared) == given
     assert {mode(own(shared)) & 0o777, mode(kernels(shared)) & 0o777} == {0o700}
 
 
 def test_what_is_missing_is_created_closed(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JALOPY_CACHE_DIR", str(shared / "a" / "b"))
-    assert jit._cache_directory() is not None
+    assert code._cache_directory() is not None
     assert {mode(path) for path in (shared / "a").rglob("*")} == {0o700}
     assert mode(shared / "a") == 0o700
 
@@ -81,7 +80,7 @@ def test_a_cache_that_others_had_a_hand_in_is_neither_used_nor_changed(
     directories.make_private(place)
     harm(place)
     before = place.lstat()
-    assert jit._cache_directory() is None
+    assert code._cache_directory() is None
     assert place.lstat() == before
 
 
@@ -94,7 +93,7 @@ def test_a_directory_above_counts_where_others_can_rename_in_it(
     directories.make_private(kernels(shared))
     above = shared if level == "named" else own(shared)
     above.chmod(given)
-    assert (jit._cache_directory() is not None) == is_used
+    assert (code._cache_directory() is not None) == is_used
     assert mode(above) == given
 
 
@@ -109,7 +108,7 @@ def test_a_directory_of_another_user_is_not_used(shared: Path, part: str, monkey
 
     monkeypatch.setattr(Path, "stat", lambda path, **options: changed(true_stat(path, **options), path))
     monkeypatch.setattr(Path, "lstat", lambda path: changed(true_lstat(path), path))
-    assert jit._cache_directory() is None
+    assert code._cache_directory() is None
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import threading
 
 import numpy as np
 import pytest
+from numba import njit
 
 from engine.errors import EngineError
-from engine.jit import entry
 from engine.kernels.records import BARRIER, COUNTER_BYTES, MATMUL
 from engine.kernels.share import CLAIM_BYTES, claim_rows
 from engine.plan.crew import Crew
@@ -16,7 +16,7 @@ from engine.plan.crew import Crew
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
-@entry
+@njit(nogil=True, error_model="numpy")
 def claim(op, thread, n_threads, turn):
     return claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
 

@@ -6,8 +6,8 @@ import pytest
 
 from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.kernels.grid_tables import GRIDS
-from engine.quants import QUANTS, load_quant
-from engine.quants.base import QuantType
+from engine.quants import QUANTS
+from engine.quants.base import QUANT_TYPES, QuantType
 from tests.engine.kernel_call import (
     columns_of,
     dequantize,
@@ -52,7 +52,7 @@ with_vectors = pytest.mark.parametrize("quant", sorted(set(QUANTS) - WITHOUT_VEC
 
 @pytest.fixture
 def quant(request: pytest.FixtureRequest) -> QuantType:
-    return load_quant(request.param)
+    return QUANT_TYPES[request.param]
 
 
 def some_cols(quant: QuantType) -> int:
@@ -163,7 +163,7 @@ def test_the_grids_are_those_of_the_gguf_package(name: str) -> None:
 def test_what_the_package_does_not_read_is_read_as_ggml_does(name: str, block: str, weights: list[float]) -> None:
     """Written by hand from the layout: the lowest bits are the first weight."""
     rows = np.frombuffer(bytes.fromhex(block), np.uint8)[None]
-    assert embed(load_quant(name), rows, [0], len(weights))[0].tolist() == weights
+    assert embed(QUANT_TYPES[name], rows, [0], len(weights))[0].tolist() == weights
 
 
 @every_type

@@ -17,13 +17,11 @@ CASES = {
 """Products of ones and of fours, and a table; ``python -m tests.engine.arm64`` runs the rest."""
 PROGRAM = """
 import tests.engine.arm64_target
-from numba import cfunc
-from engine import jit
 from engine.machine.level import LEVEL
 from tests.engine import simd_kernels
 print(LEVEL)
 for one in (simd_kernels.group_sums, simd_kernels.waiting):
-    print(cfunc(jit.SIGNATURE, error_model="numpy", boundscheck=False)(one.function)._library.get_asm_str())
+    print(one.compiled._library.get_asm_str())
 """
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
 SSE2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2"
-SSE42 = f"{SSE2},+cx16,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"
+SSE42 = f"{SSE2},+crc32,+cx16,+popcnt,+sahf,+sse3,+sse4.1,+sse4.2,+ssse3"
 LEVELS = {
     "haswell": f"{SSE42},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave",
     "ivybridge": f"{SSE42},+avx,+f16c,+xsave",
@@ -58,7 +58,7 @@ def assert_pass(*tests: str, temporary: Path, **environment: str) -> None:
 
 
 def test_avx_is_used_where_numba_would_leave_it_off() -> None:
-    code = "from engine.machine import level; from numba import config; print(bool(config.ENABLE_AVX))"
+    code = "from engine import jit; print(bool(jit.numba.config.ENABLE_AVX))"
     cases = (
         ({"NUMBA_CPU_NAME": "ivybridge"}, "True"),
         ({"NUMBA_CPU_NAME": "ivybridge", "NUMBA_ENABLE_AVX": "0"}, "False"),
@@ -102,11 +102,11 @@ def test_the_forms_for_vnni_and_amx_are_exact_on_any_processor(plugin: str, is_o
 @pytest.mark.parametrize("level", VNNI)
 def test_where_there_is_vnni_prefill_uses_it(level: str, tmp_path: Path) -> None:
     code = """
-from engine.quants.q8_0 import QUANT, matmul
-matmul.address
-asm = matmul._compiled._library.get_asm_str().splitlines()
+from engine.quants.base import QUANT_TYPES
+from engine.quants.q8_0 import matmul
+asm = matmul.compiled._library.get_asm_str().splitlines()
 products = [line for line in asm if "vpdpbusd" in line]
-print(QUANT.form(in_rows=False), sum("ymm" in p for p in products), sum("zmm" in p for p in products))
+print(QUANT_TYPES["Q8_0"].form(in_rows=False), sum("ymm" in p for p in products), sum("zmm" in p for p in products))
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
