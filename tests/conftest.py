@@ -64,6 +64,16 @@ def set_usual_signals() -> None:
         signal.signal(number, disposition)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much of the machine code for this processor was built of other sources, and so compiled."""
+    from engine import ahead, build_ahead
+
+    name = ahead.target_name()
+    n_stale = len(build_ahead.stale(dict(ahead.own_pack())))
+    if name is not None and n_stale:
+        terminalreporter.write_line(f"{n_stale} kernels of engine/packs/{name}.pack are missing or stale: make packs")
+
+
 @pytest.fixture(autouse=True)
 def usual_signals() -> Iterator[None]:
     """No test inherits what another one did to signals or to the collector: the program takes them over."""

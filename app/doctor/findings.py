@@ -253,7 +253,7 @@ def kernel_cache(readings: Readings) -> Iterable[Finding]:
     if engine is None or engine.error:
         return
     if not engine.cache:
-        meaning = f"kernels are compiled at every start: {COMPILATION}"
+        meaning = f"what was not built ahead is compiled at every start: {COMPILATION}"
         mend = "set JALOPY_CACHE_DIR to a directory of your own"
         yield Finding(BAD, "kernel cache", "no private directory for it", meaning, mend)
         return
@@ -263,7 +263,7 @@ def kernel_cache(readings: Readings) -> Iterable[Finding]:
         mend = f"delete what you like of {engine.cache}'s neighbours kernels-*"
         yield Finding(WEAK, "kernel cache", found, "disk space, not speed", mend)
     else:
-        meaning = "" if engine.cache_bytes else f"the first start compiles, once: {COMPILATION}"
+        meaning = "" if engine.cache_bytes else f"what was not built ahead is compiled once: {COMPILATION}"
         yield Finding(OK, "kernel cache", kept, meaning)
 
 

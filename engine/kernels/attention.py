@@ -320,7 +320,7 @@ def attend_tokens(cache, op, thread, n_threads):
     scores = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
     partial = scores + 4 * CHUNK * group
     first_item, end_item = load_i64(op + F.first_kv_head) * n_tokens, load_i64(op + F.end_kv_head) * n_tokens
-    for item in range(first_item + thread, end_item, n_threads):
+    for item in range(first_item + thread, end_item, max(n_threads, 1)):  # a step of 0 would raise
         kv_head, t = item // n_tokens, item % n_tokens
         first, pos = (t * n_heads + kv_head * group) * head_dim, start_pos + t
         seen = first_seen(op, pos)

@@ -120,7 +120,6 @@ def choose_experts(op, thread, n_threads):
     n, n_used = load_i64(op + F.n_experts), load_i64(op + F.n_used)
     logits, ids, weights = load_i64(op + F.logits), load_i64(op + F.ids), load_i64(op + F.weights)
     room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
-    n_tokens, t = load_i64(load_i64(op + F.step) + STEP.n_tokens), thread
-    while t < n_tokens:  # a range whose step may be 0 could raise
+    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
+    for t in range(thread, n_tokens, max(n_threads, 1)):  # a step of 0 would raise
         choose(op, logits + 4 * n * t, ids + 4 * n_used * t, weights + 4 * n_used * t, room)
-        t += n_threads

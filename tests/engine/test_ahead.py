@@ -64,7 +64,7 @@ def imported(file: Path) -> set[Path]:
 
 def test_a_hash_covers_every_compiled_source_that_a_kernel_imports() -> None:
     modules = {place.partition(":")[0] for place in build_ahead.places()}
-    assert len(modules) > 60
+    assert len(modules) > 50
     for module in modules:
         covered = ahead.sources_of(module)
         reached = {one for file in covered for one in imported(file) if ahead._is_compiled(one)}
