@@ -13,6 +13,7 @@ import json
 import lzma
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -190,13 +191,23 @@ def _linker() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target.create_target_machine())
 
 
-@cache
+_addresses: dict[str, int | None] = {}
+_linking = threading.Lock()
+
+
 def linked(place: str) -> int | None:
-    """Address of a kernel that was built ahead; None where it must be compiled.
+    """Address of a kernel that was built ahead; None where it must be compiled. Any thread may ask.
 
     Args:
         place: module and name, as ``engine.quants.q4_k:matvec``.
     """
+    with _linking:
+        if place not in _addresses:
+            _addresses[place] = _link(place)
+        return _addresses[place]
+
+
+def _link(place: str) -> int | None:
     one = own_pack().get(place)
     if one is None or one.source != source_hash(place.partition(":")[0]):
         return None
