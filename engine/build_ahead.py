@@ -96,6 +96,7 @@ class Pack:
 
         if self.is_changed:
             write_pack(self.path, self.kernels)
+            self.is_changed = False
             print(f"{self.name}: {len(self.kernels)} kernels, {len(self.left)} left", flush=True)
 
 
@@ -210,10 +211,12 @@ def main() -> int:
     started_s = time.monotonic()
     n_parts = -(-options.jobs // len(packs))
     parts = [(one, part) for one in packs for part in in_parts(one.left, n_parts)]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        runs = [pool.submit(one.build, part) for one, part in parts if part]
-    for one in packs:
-        one.write()
+    try:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            runs = [pool.submit(one.build, part) for one, part in parts if part]
+    finally:  # stopped by hand as well
+        for one in packs:
+            one.write()
     for run in runs:
         run.result()
     print(f"built in {time.monotonic() - started_s:.0f} s")
