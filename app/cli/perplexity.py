@@ -17,7 +17,7 @@ from app.documents.text_file import read_text_file
 from app.program import exit_codes
 from app.program.bundled_model import model_path
 from app.program.refusals import Refusal
-from app.program.settings import AUTO, Settings
+from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.figures import count, counted, whole_seconds
 from app.text.json_line import json_line
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 EXACT_KV = "f32"
 """What another KV cache is compared with."""
-USUAL_KV = "f16"
 
 
 @record
@@ -98,11 +97,11 @@ class _Measuring:
             model = opened.enter_context(closing(self._open(options.model, progress)))
             ids = model.tokenizer.encode(text, special=False)
             self._check(model, ids)
-            sessions = [(model, options.kv or self._usual_kv())]
+            sessions = [(model, options.kv or self._settings.kv_type_or_default)]
             if options.against:
                 other = opened.enter_context(closing(self._open(str(model_path(options.against)), progress)))
                 self._check_other(model, other, text, ids)
-                sessions.append((other, self._usual_kv()))
+                sessions.append((other, self._settings.kv_type_or_default))
             elif options.kv:
                 sessions.append((model, EXACT_KV))
             for one, kv in sessions:
@@ -111,19 +110,14 @@ class _Measuring:
             self.n_chunks, started_s = len(chunks), self._clock()
             self._show(progress)
             try:
-                for self.measured in self._until_stopped(measure(self._sessions[0], chunks, *self._sessions[1:])):
-                    self.n_done += 1
+                for measured in measure(self._sessions[0], chunks, *self._sessions[1:]):
+                    self.measured, self.n_done = measured, self.n_done + 1
                     self.seconds = self._clock() - started_s
                     self._show(progress)
+                    if self._is_stopped.is_set():
+                        return
             except Cancelled:
                 return
-
-    def _until_stopped(self, found: Iterator[Measured]) -> Iterator[Measured]:
-        while not self._is_stopped.is_set() and (one := next(found, None)) is not None:
-            yield one
-
-    def _usual_kv(self) -> str:
-        return USUAL_KV if self._settings.kv_type == AUTO else self._settings.kv_type_or_default
 
     def _open(self, path: str, progress: ProgressLine) -> Model:
         return engine_access.open_model(self._settings, path, progress.show_opening)

@@ -18,25 +18,14 @@ from app.remote.calls import CallCollector, written_calls
 from app.remote.exchange import Exchange
 from app.remote.pieces import LENGTH, Delta, Figures
 from app.text.record import record
-from engine.prompt.tools.calls import Schemas, ToolCall
+from engine.prompt.tools.calls import ToolCall
 from engine.prompt.tools.formats import format_of
-from engine.prompt.tools.json_calls import read_llama
 from engine.prompt.tools.split import CallSplitter
 
 _LEAST_ECHO_CHARS = 16
 OPENED, CLOSED = "<think>\n", "\n</think>\n\n"
 """Around a thought that a server tells apart, in the raw text of a reply."""
-_TAGGED = format_of("<tool_call>")
-
-
-def _read_calls(region: str, tools: Schemas) -> list[ToolCall]:
-    """Read calls between tags, or without them: a server may leave out tokens that its vocabulary calls special."""
-    if region.lstrip().startswith("{"):
-        return read_llama(region)
-    return _TAGGED.read(region, tools) if _TAGGED is not None else []
-
-
-_CALL_FORMAT = replace(_TAGGED, read=_read_calls, at_start=('{"name"', '{ "name"', "{\n")) if _TAGGED else None
+_CALL_FORMAT = format_of("<tool_call>")
 """In which calls stand in the raw text of a reply, and in which servers without a parser of their own leave them."""
 
 

@@ -129,7 +129,10 @@ def main() -> None:
         chunks = chunks_of(ids, len(ids) if chosen.whole else 512, model.tokenizer)[: chosen.chunks]
         model.close()
         first, how = 0 if chosen.whole else len(chunks[0]) // 2, ("f16", chosen.threads)
-        ours, theirs = read_by_us(path, chunks, first, *how), read_by_peer(path, chunks, first, *how, chosen.peer_python)
+        ours, theirs = (
+            read_by_us(path, chunks, first, *how),
+            read_by_peer(path, chunks, first, *how, chosen.peer_python),
+        )
         with tempfile.TemporaryDirectory() as place:
             exact_file, how = Path(place, path.name), ("f32", chosen.threads)
             write_exact(path, exact_file)
