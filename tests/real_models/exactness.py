@@ -1,7 +1,7 @@
 """``python -m tests.real_models.exactness MODEL... --peer-python PATH``: who is nearer to exact, we or llama.cpp.
 
-Both read the same tokens of a long text, in chunks as ``jalopy perplexity`` has them, with the file as it is and with
-its weights written out as float32, where neither rounds weights or activations: that is what the file computes exactly.
+Both read the same tokens of a long text, in chunks as ``jalopy perplexity`` has them. With ``--exact`` they do it again
+with the file's weights written out as float32, where neither rounds activations: what the file computes exactly.
 The text is a part of Python's own documentation, which is there wherever Python is.
 """
 
@@ -59,15 +59,24 @@ def divergence(row: Any, wanted: Any) -> float:
     return float((np.exp(exact) * (exact - found)).sum())
 
 
-def read_by_us(path: Path, chunks: list[list[int]], first: int, kv: str, n_threads: int) -> Read:
+@dataclass(frozen=True)
+class Chunks:
+    """What both read: tokens, the first position of each chunk that counts, and with how many threads."""
+
+    ids: list[list[int]]
+    first: int
+    n_threads: int
+
+
+def read_by_us(path: Path, chunks: Chunks, kv: str) -> Read:
     """Read the chunks with this engine."""
-    model = Model.open(path, threads=n_threads)
-    session = model.session(len(chunks[0]), kv)
+    model = Model.open(path, threads=chunks.n_threads)
+    session = model.session(len(chunks.ids[0]), kv)
     losses, kept = [], []
-    for number, chunk in enumerate(chunks):
+    for number, chunk in enumerate(chunks.ids):
         session.truncate(0)
-        targets = iter(chunk[first + 1 :])
-        for rows in session.score(chunk[:-1], first):
+        targets = iter(chunk[chunks.first + 1 :])
+        for rows in session.score(chunk[:-1], chunks.first):
             for row in rows:
                 exact = row.astype(np.float64) - row.max()
                 losses.append(np.log(np.exp(exact).sum()) - exact[next(targets)])
@@ -78,12 +87,12 @@ def read_by_us(path: Path, chunks: list[list[int]], first: int, kv: str, n_threa
     return Read(np.array(losses), np.stack(kept))
 
 
-def read_by_peer(path: Path, chunks: list[list[int]], first: int, kv: str, n_threads: int, python: str) -> Read:
+def read_by_peer(path: Path, chunks: Chunks, kv: str, python: str) -> Read:
     """Read the chunks with llama.cpp."""
     with tempfile.TemporaryDirectory() as place:
         tokens, answer = Path(place, "chunks.npy"), Path(place, "answer.npz")
-        np.save(tokens, chunks)
-        how = [str(first), str(N_KEPT), kv, str(n_threads)]
+        np.save(tokens, chunks.ids)
+        how = [str(chunks.first), str(N_KEPT), kv, str(chunks.n_threads)]
         subprocess.run([python, str(PEER), str(path), str(tokens), *how, str(answer)], check=True)
         found = np.load(answer)
         return Read(found["losses"], found["kept"])
@@ -116,31 +125,36 @@ def main() -> None:
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--text", type=Path, help="another text; in one chunk with --whole")
     parser.add_argument("--whole", action="store_true", help="one chunk, all of whose tokens count but the first")
+    parser.add_argument("--exact", action="store_true", help="also what the file computes exactly")
     parser.add_argument("--chunks", type=int, default=1 << 20, help="only so many")
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
     text = chosen.text.read_text() if chosen.text else long_text()
     print(f"text: {len(text):,} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()}", flush=True)
-    names = "tokens", "ours", "llama.cpp", "exact", "exact by llama.cpp", "ours from exact (KL)", "llama.cpp from exact"
+    exact_names = (
+        ("exact", "exact by llama.cpp", "ours from exact (KL)", "llama.cpp from exact") if chosen.exact else ()
+    )
+    names = "tokens", "ours", "llama.cpp", "one from the other (KL)", *exact_names
     print(f"| model | {' | '.join(names)} |\n|---|{'---:|' * len(names)}", flush=True)
     for path in chosen.models:
         model = Model.open(path, threads=1)
         ids = model.tokenizer.encode(text, special=False)
         chunks = chunks_of(ids, len(ids) if chosen.whole else 512, model.tokenizer)[: chosen.chunks]
         model.close()
-        first, how = 0 if chosen.whole else len(chunks[0]) // 2, ("f16", chosen.threads)
-        ours, theirs = (
-            read_by_us(path, chunks, first, *how),
-            read_by_peer(path, chunks, first, *how, chosen.peer_python),
-        )
-        with tempfile.TemporaryDirectory() as place:
-            exact_file, how = Path(place, path.name), ("f32", chosen.threads)
-            write_exact(path, exact_file)
-            exact = read_by_us(exact_file, chunks, first, *how)
-            theirs_exact = read_by_peer(exact_file, chunks, first, *how, chosen.peer_python)
-        figures = [f"{one.perplexity:.4f}" for one in (ours, theirs, exact, theirs_exact)]
-        far = [f"{one.divergence(exact):.6f}" for one in (ours, theirs)]
-        print(f"| {path.stem} | {len(exact.losses):,} | {' | '.join([*figures, *far])} |", flush=True)
+        text_of_chunks = Chunks(chunks, 0 if chosen.whole else len(chunks[0]) // 2, chosen.threads)
+        ours = read_by_us(path, text_of_chunks, "f16")
+        theirs = read_by_peer(path, text_of_chunks, "f16", chosen.peer_python)
+        figures = [f"{len(ours.losses):,}", *(f"{one.perplexity:.4f}" for one in (ours, theirs))]
+        figures.append(f"{ours.divergence(theirs):.6f}")
+        if chosen.exact:
+            with tempfile.TemporaryDirectory() as place:
+                exact_file = Path(place, path.name)
+                write_exact(path, exact_file)
+                exact = read_by_us(exact_file, text_of_chunks, "f32")
+                theirs_exact = read_by_peer(exact_file, text_of_chunks, "f32", chosen.peer_python)
+            figures += [f"{one.perplexity:.4f}" for one in (exact, theirs_exact)]
+            figures += [f"{one.divergence(exact):.6f}" for one in (ours, theirs)]
+        print(f"| {path.stem} | {' | '.join(figures)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -156,8 +156,8 @@ class ReplyFlow(ChatHelper):
             self._note(f"what tools return goes to {model.server}, which computes the answers")
 
     def tell_of_tools(self, event: events.ToolsTold) -> None:
-        """Show a line about a server."""
-        self._note(event.line, is_error=True)
+        """Show a line: in grey, unless it is about a server's fault."""
+        self._note(event.line, is_error=event.is_fault)
 
     def ask_about_calls(self, _: events.GenerationFinished) -> None:
         """The reply has ended: if it ends with calls, ask about each."""

@@ -77,6 +77,7 @@ class Chat:
         self.script = script
         self.turns = Turns(self.bridge, None)
         self.told: list[str] = []
+        self.faults = 0
         self.bridge.start()
         self.turns.load(Path("m.gguf"))
         loaded = self.wait_for(ModelLoaded)
@@ -97,6 +98,7 @@ class Chat:
                     self.turns.growing.take(event)
                 elif isinstance(event, ToolsTold):
                     self.told.append(event.line)
+                    self.faults += event.is_fault
                 if isinstance(event, kind):
                     return event
         raise AssertionError(f"no {kind}")
@@ -191,6 +193,18 @@ def test_a_refused_call_does_not_run_and_the_model_is_told(chats: Callable[..., 
     assert chat.texts[-1] == "Well."
 
 
+def test_a_bare_object_is_a_call_and_one_that_fits_no_tool_is_told(chats: Callable[..., Chat]) -> None:
+    bare = ["```json\n", '{"name": "echo", "arguments": {"text": "hi"}}', "\n```"]
+    chat = chats(bare, ["Well."], [bare[1].replace('"hi"', "3")])
+    (call,) = chat.ask("what?")
+    assert (call.name, call.values) == ("echo", {"text": "hi"})
+    chat.answer_calls()
+    chat.take_reply()
+    assert chat.ask("again") == ()
+    assert chat.told == ["looks like a call of a tool and is none: echo: text is of another kind"]
+    assert chat.texts[-1] == '{"name": "echo", "arguments": {"text": 3}}'
+
+
 def test_a_tool_that_nobody_has_is_not_called(chats: Callable[..., Chat]) -> None:
     chat = chats([CALL.replace("echo", "rm")], ["Well."])
     chat.ask("what?")
@@ -216,6 +230,7 @@ def test_a_server_that_fails_is_left_out_in_one_line(chats: Callable[..., Chat])
     assert chat.answer_calls() == "The tool failed: tool server own has ended (command: own)"
     chat.take_reply()
     assert chat.told == ["tool server own has ended (command: own): the reply goes on without it"]
+    assert chat.faults == 1
     chat.ask("and now?")
     assert (chat.tools, len(chat.servers)) == ([], 1)
     assert "tries it again" in chat.box.obey("")
@@ -285,6 +300,7 @@ def test_models_without_tools_answer_without_and_say_so_once(chats: Callable[...
     chat.ask("two")
     assert len(chat.told) == 1
     assert chat.told[0].startswith("answers come without tools: ")
+    assert not chat.faults
     assert not chat.servers
 
 
