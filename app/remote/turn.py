@@ -101,6 +101,8 @@ class RemoteTurn:
         self._echo = _Echo(self._begun.sent)
         self._collector = CallCollector()
         self._splitter = CallSplitter(_CALL_FORMAT, tools) if tools and _CALL_FORMAT is not None else None
+        self._told_calls = self._splitter.anew() if self._splitter is not None else None
+        """Takes the calls out of the pieces that are told."""
         self.calls: tuple[ToolCall, ...] = ()
         """Of tools, with which a whole reply ends."""
         raw = begun.raw if begun is not None else None
@@ -132,7 +134,7 @@ class RemoteTurn:
                 self._emit(events.PromptStopped())
                 return False
         self.meter.finish_reason = self.meter.finish_reason or "stop"
-        self._text.finish()
+        self._finish()
         calls_at = self._find_calls() if self.meter.ending is Ending.COMPLETE else 0
         figures = self.meter.figures()
         self._emit(events.GenerationFinished(self.meter.ending, figures, *self.written(), self.calls, calls_at))
@@ -157,7 +159,7 @@ class RemoteTurn:
         self.meter.finish_reason = "error"
         if not self._pieces:
             raise error
-        self._text.finish()
+        self._finish()
         broken_off = events.GenerationFinished(self.meter.ending, self.meter.figures(), *self.written())
         self._emit(events.GenerationFailed(events.reason_of(error), broken_off, error))
         return True
@@ -173,14 +175,23 @@ class RemoteTurn:
         if text:
             self._pieces.append(text)
             self._text.push(text)
-            if self._tells_pieces:  # last: whoever shows it has saved it before
-                self._emit(events.PieceGenerated(text))
+            self._tell(text)  # last: whoever shows it has saved it before
         if piece.finish:
             self.meter.finish_reason = LENGTH if piece.finish == LENGTH else "stop"
         if piece.figures is not None:
             self._note(piece.figures)
         for part in piece.calls:
             self._collector.push(part)
+
+    def _finish(self) -> None:
+        self._text.finish()
+        self._tell("", is_last=True)
+
+    def _tell(self, piece: str, is_last: bool = False) -> None:
+        if self._told_calls is not None:
+            piece = self._told_calls.push(piece).text + (self._told_calls.flush().text if is_last else "")
+        if self._tells_pieces and piece:
+            self._emit(events.PieceGenerated(piece))
 
     def _raw(self, piece: Delta) -> Iterator[str]:
         """Yield what a piece adds to the text, with the tags that belong around a thought."""

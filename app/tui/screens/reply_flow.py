@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.chat import events
-from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
+from app.chat.tools import HOW_TO, MOST_ROUNDS, TOO_MANY_ROUNDS, folded
 from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.conversations.lines import AGAINST_LOOPS
 from app.text import figures
@@ -166,7 +166,7 @@ class ReplyFlow(ChatHelper):
             return
         if self._turns.conversation.n_rounds >= MOST_ROUNDS:
             self._turns.note_unanswered()
-            self._note(f"{MOST_ROUNDS} rounds of calls for one message are enough: this one is not run")
+            self._note(TOO_MANY_ROUNDS)
             self.ask_next()
         else:
             self._screen.run_worker(self._run_allowed(reply), group="tools")

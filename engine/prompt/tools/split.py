@@ -43,7 +43,7 @@ class CallSplitter:
     """
 
     def __init__(self, how: CallFormat, tools: Sequence[Mapping[str, Any]], only_first: bool = False) -> None:
-        self._format, self._only_first = how, only_first
+        self._format, self._offered, self._only_first = how, tools, only_first
         self._tools = {str(tool["function"]["name"]): tool["function"].get("parameters") or {} for tool in tools}
         self._bare = () if only_first else BARE
         self._openings = sorted((*how.openings, *how.dropped), key=len, reverse=True)
@@ -58,6 +58,10 @@ class CallSplitter:
         self.calls: list[ToolCall] = []
         self.doubt = ""
         self.tail_chars = 0
+
+    def anew(self) -> CallSplitter:
+        """Return one for the same calls, with no text yet."""
+        return CallSplitter(self._format, self._offered, self._only_first)
 
     def push(self, text: str) -> Told:
         """Take the next piece."""

@@ -131,6 +131,10 @@ class Chat:
         return [tool["function"]["name"] for tool in self.script.opened[0].chats[0].tools]
 
 
+def no_server(setting: ToolServer, is_stopped: Callable[[], bool]) -> Any:
+    raise AssertionError("nothing starts here")
+
+
 def until(condition: Callable[[], bool]) -> None:
     give_up_s = time.monotonic() + PATIENCE_S
     while not condition():
@@ -319,12 +323,12 @@ def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -
 
 
 def test_what_tools_does_not_know_is_refused() -> None:
-    box = ToolBox(ToolSettings("off", 2000, (ToolServer("own", ("own",)),)))
+    box = ToolBox(ToolSettings("off", 2000, (ToolServer("own", ("own",)),)), no_server)
     for wanted in ("maybe", "on other", "on \x1b[31m"):
         with pytest.raises(Refusal, match="means nothing here") as refused:
             box.obey(wanted)
         assert "\x1b" not in str(refused.value)
-    assert ToolBox(ToolSettings("on", 2000, ())).obey("") == HOW_TO
+    assert ToolBox(ToolSettings("on", 2000, ()), no_server).obey("") == HOW_TO
 
 
 def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
