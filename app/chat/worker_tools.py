@@ -11,7 +11,7 @@ from app.chat.options import ChatOptions
 from app.chat.status import Activity
 from app.chat.tools import REFUSED
 from app.chat.wire import Wire
-from app.mcp.server import StoppedError
+from app.mcp.transport import StoppedError
 from app.text.clean_text import clean_line
 from engine.prompt.tools.calls import CallResult
 from engine.prompt.tools.split import CallSplitter

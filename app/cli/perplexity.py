@@ -82,7 +82,9 @@ class _Measuring:
         self.seconds = 0.0
 
     def stop(self) -> None:
-        """End it; what is known stays."""
+        """End it; what is known stays. Raises KeyboardInterrupt: nothing is."""
+        if not self._sessions:
+            raise KeyboardInterrupt
         self._is_stopped.set()
         for session in self._sessions:
             session.cancel()

@@ -28,7 +28,8 @@ from app.chat.options import ChatOptions
 from app.chat.tools import HOW_TO, REFUSED, ToolBox, folded
 from app.chat.turns import Turns
 from app.mcp.offered import ServedTool
-from app.mcp.server import StoppedError, ToolResult, ToolServerError
+from app.mcp.server import ToolResult, ToolServerError
+from app.mcp.transport import StoppedError
 from app.program.refusals import Refusal
 from app.program.settings import ToolServer, ToolSettings
 from engine.errors import BrokenModelError

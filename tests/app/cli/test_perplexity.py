@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.cli import perplexity as command
-from app.cli.dispatch import guard, obey
 from app.cli.arguments import parse
+from app.cli.dispatch import guard, obey
 from app.cli.output import ProgressLine
 from app.cli.perplexity import PerplexityOptions, perplexity
 from app.program import exit_codes
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("perplexity")
     for seed in (1, 2):
-        tiny_gguf.model("llama", "F32", seed=seed).write(found / f"{seed}.gguf")
+        tiny_gguf.model("llama", "F32", dim=128, seed=seed).write(found / f"{seed}.gguf")
     tiny_gguf.write(found / "other.gguf", "qwen2")
     (found / "text.txt").write_text("The cat sat on the mat, and the dog lay near the door. " * 4)
     (found / "short.txt").write_text("Hi")
@@ -48,7 +48,7 @@ def test_a_line_says_perplexity_error_and_how_many_tokens(place: Path, capsys: p
 
 def test_another_model_is_compared_with(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(place, against=str(place / "2.gguf")) == exit_codes.OK
-    first, other, divergence, same = capsys.readouterr().out.splitlines()
+    _, other, divergence, same = capsys.readouterr().out.splitlines()
     assert other.startswith(f"against {place / '2.gguf'}: perplexity ")
     assert divergence.startswith("divergence from it (KL) ")
     assert float(divergence.split()[4]) > 0.001

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from app.mcp.pipe import Pipe
-from app.mcp.server import ServerLimits, StoppedError, ToolServer, ToolServerError
+from app.mcp.server import ServerLimits, ToolServer, ToolServerError
+from app.mcp.transport import StoppedError
 from tests.app.server.serving import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.mcp.server import PROTOCOL, ServerLimits, StoppedError, ToolServer, ToolServerError
+from app.mcp.server import PROTOCOL, ServerLimits, ToolServer, ToolServerError
+from app.mcp.transport import StoppedError
 from app.program.settings import ToolServer as ToolServerSetting
 from app.remote.tool_address import ToolAddress, at_address
 from tests.app.server.serving import PATIENCE_S

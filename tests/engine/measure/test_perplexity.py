@@ -88,13 +88,13 @@ def test_each_chunk_begins_as_a_text_does() -> None:
 
 def test_a_token_that_the_model_does_not_have_is_refused(models: list[Model]) -> None:
     with pytest.raises(EngineError, match="token ids must be"):
-        list(measure(models[0].session(8), [[0] * 7 + [1 << 20]][:1] + [[1 << 20] * 8]))
+        list(measure(models[0].session(8), [[1 << 20] * 8]))
 
 
-def test_damaged_weights_are_named(tmp_path: Path) -> None:
+def test_weights_that_overflow_are_named(tmp_path: Path) -> None:
     tiny = tiny_gguf.model("llama", "F32")
     tensor = tiny.tensor("output_norm.weight")
-    tensor.data = np.full(len(tensor.data) // 4, np.nan, np.float32).tobytes()
+    tensor.data = np.full(len(tensor.data) // 4, 3e38, np.float32).tobytes()
     model = Model.open(tiny.write(tmp_path / "bad.gguf"), threads=1)
     with pytest.raises(EngineError, match=r"bad\.gguf: the model computed NaN"):
         list(measure(model.session(N_CHUNK), chunks_of(IDS, N_CHUNK, model.tokenizer)))
