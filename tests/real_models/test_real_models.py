@@ -214,7 +214,5 @@ def test_tools_that_may_not_be_called_stay_in_the_cache(real: RealModel, path: P
 
         message = ask()["choices"][0]["message"]
         said += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "18 degrees"}]
-        answer = ask(tool_choice="none")
-        usage = answer["usage"]
-        assert "18" in answer["choices"][0]["message"]["content"]
+        usage = ask(tool_choice="none")["usage"]
         assert usage["prompt_tokens_details"]["cached_tokens"] > 0.8 * usage["prompt_tokens"]

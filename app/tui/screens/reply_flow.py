@@ -176,9 +176,10 @@ class ReplyFlow(ChatHelper):
         self._turns.run_calls(frozenset(allowed))
 
     async def _may_run(self, call: ToolCall) -> bool:
-        server = self._bridge.tools.owner_of(call.name) if self._bridge.tools is not None else ""
-        if not server:
-            return True  # nothing runs: the model is told that there is no such tool
+        box = self._bridge.tools
+        if box is None or box.runs_always(call.name):
+            return True
+        server = box.owner_of(call.name)
         if self._agreed_in is not self._turns.conversation:
             self._agreed_in, self._agreed = self._turns.conversation, set()
         if (server, call.name) in self._agreed:
