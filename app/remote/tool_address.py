@@ -26,8 +26,8 @@ from app.text.clean_text import clean_line
 
 _SESSION, _VERSION = "Mcp-Session-Id", "MCP-Protocol-Version"
 _CONNECTING_S = 10.0
-_ENDING_S = 1.0
-"""Limit on saying that a session is over; a server forgets it sooner or later."""
+_ENDING_S, _LEAVING_S = 5.0, 0.3
+"""Limits on saying that a session is over, and on waiting for that; a server forgets it sooner or later."""
 _LOOK_S = 0.1
 """A stop is seen this often."""
 _READ_BYTES = 1 << 16
@@ -77,13 +77,16 @@ class ToolAddress:
         self._version = clean_line(version, 40)
 
     def close(self) -> None:
-        """Say that the session is over, if there is one."""
-        session, self.is_open = self._session, False
-        if session:
-            with suppress(DownloadError):
-                web = Web(self._key, self._host, _ENDING_S, _ENDING_S, silence_s=_ENDING_S)
-                web.ask(self._url, self._all_headers(), method="DELETE").close()
-        self._session = self._version = ""
+        """Say that the session is over, if there is one; who leaves waits hardly for it."""
+        if self._session:
+            ending = threading.Thread(target=_end_session, args=(self._web(_ENDING_S), self._url, self._all_headers()))
+            ending.daemon = True
+            ending.start()
+            ending.join(_LEAVING_S)
+        self.is_open, self._session, self._version = False, "", ""
+
+    def _web(self, patience_s: float) -> Web:
+        return Web(self._key, self._host, min(_CONNECTING_S, patience_s), patience_s, silence_s=patience_s)
 
     def send(self, message: Mapping[str, Any], wait: Wait) -> None:
         """Send a message; what comes back is not read."""
@@ -111,7 +114,7 @@ class ToolAddress:
     def _posted(self, message: Mapping[str, Any], wait: Wait) -> Iterator[Response]:
         """Send a message; within the block its answer may be read, until a stop or the end of the time cuts it."""
         wait.look()
-        web = Web(self._key, self._host, min(_CONNECTING_S, wait.left_s), wait.left_s, silence_s=wait.left_s)
+        web = self._web(wait.left_s)
         headers = {"Content-Type": "application/json", "Accept": _ACCEPTED, **self._all_headers()}
         is_over, cut_by = threading.Event(), list[Exception]()
         watcher = threading.Thread(target=_watch, args=(web, wait, is_over, cut_by), daemon=True)
@@ -153,6 +156,11 @@ class ToolAddress:
             if n_bytes > most_bytes:
                 raise Fault(f"says more than {most_bytes >> 20 or 1} MB at once")
             yield piece
+
+
+def _end_session(web: Web, url: str, headers: Mapping[str, str]) -> None:
+    with suppress(DownloadError):
+        web.ask(url, headers, method="DELETE").close()
 
 
 def _watch(web: Web, wait: Wait, is_over: threading.Event, cut_by: list[Exception]) -> None:

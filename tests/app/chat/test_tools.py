@@ -80,7 +80,10 @@ class Chat:
         self.told: list[str] = []
         self.faults = 0
         self.bridge.start()
-        self.turns.load(Path("m.gguf"))
+        self.open("m.gguf")
+
+    def open(self, name: str) -> None:
+        assert self.turns.load(Path(name))
         loaded = self.wait_for(ModelLoaded)
         assert isinstance(loaded, ModelLoaded)
         self.turns.note_loaded(loaded)
@@ -306,6 +309,12 @@ def test_models_without_tools_answer_without_and_say_so_once(chats: Callable[...
     assert len(chat.told) == 1
     assert chat.told[0].startswith("answers come without tools: ")
     assert not chat.faults
+    if form is None:
+        for name in ("n.gguf", "m.gguf"):
+            chat.open(name)
+            chat.ask("three")
+        assert len(chat.told) == 2
+        assert [" of n has none" in line for line in chat.told] == [False, True]
     assert not chat.servers
 
 

@@ -14,7 +14,7 @@ from app.mcp.server import PROTOCOL, ServerLimits, ToolServer, ToolServerError
 from app.mcp.transport import StoppedError
 from app.program.settings import ToolServer as ToolServerSetting
 from app.remote.tool_address import ToolAddress, at_address
-from tests.app.server.serving import PATIENCE_S
+from tests.app.server.serving import PATIENCE_S, until
 
 LIMITS = ServerLimits(start_s=PATIENCE_S, call_s=PATIENCE_S, answer_bytes=1 << 20)
 ECHO = {"name": "echo", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}}
@@ -146,6 +146,7 @@ def test_a_session_goes_from_its_beginning_to_its_end(served: Served) -> None:
     assert [tool.name for tool in server.start()] == ["echo"]
     assert server.call("echo", {"text": "Grüße"}).text == "Grüße"
     server.close()
+    until(lambda: served.asked[-1][0] == "DELETE")
     methods = ["initialize", "notifications/initialized", "tools/list", "tools/call", ""]
     assert [(verb, method) for verb, method, _ in served.asked] == list(
         zip(["POST"] * 4 + ["DELETE"], methods, strict=True)
