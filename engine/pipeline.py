@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from engine.plan.crew import Crew
     from engine.weights.weights import Weights
 
+Logits = np.ndarray[Any, np.dtype[np.float32]]
+
 WIDEST_BLOCK = 512
 BLOCK_BYTES = 96 << 20
 """Limit in bytes on the activations of a prefill block; wide models get narrower blocks."""
@@ -44,6 +46,8 @@ NARROWEST_BLOCK = 32
 ATTENTION_PRODUCTS = 400_000_000
 """Of one operation of prefill attention, about 15 ms on two cores of today and 80 on those of 2014."""
 STEP_BYTES = 128
+HEAD_COLUMNS = 64
+"""Tokens whose logits are computed together by the kernels of blocks: of 262,144 tokens they take 64 MiB."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ MORE_PLANS = {
     "verify": _Kind(FEW_COLUMNS, FEW, Part.ALL, FEW_COLUMNS),
     "whole block": _Kind(0, BLOCK, Part.ALL),
     "head": _Kind(1, DECODE, None, 1),
+    "heads": _Kind(HEAD_COLUMNS, BLOCK, None, HEAD_COLUMNS),
 }
 """Those that few sessions need, for the logits of every token: written and compiled when they are first asked for."""
 
@@ -248,6 +253,23 @@ class Pipeline:
         self._words[STEP.column // 8] = column
         self._words[STEP.n_tokens // 8] = 1
         return self._walk("head", n_threads)
+
+    def heads(self, first: int, n: int, n_threads: int) -> Logits | None:
+        """Compute the logits of tokens ``first`` to ``first`` + n of the last ``whole_block`` by the kernels of blocks.
+
+        Those before them cannot be asked for any more.
+
+        Args:
+            n: at most ``HEAD_COLUMNS``.
+
+        Returns:
+            (n, vocab_size) float32, overwritten by the next call; None if cancelled.
+        """
+        x = self._buffers.vector("x", self._config.dim).array()
+        x[:n] = x[first : first + n]
+        self._words[STEP.n_tokens // 8] = n
+        logits = self._buffers.vector("logits", self._config.vocab_size, HEAD_COLUMNS).array()
+        return logits[:n] if self._walk("heads", n_threads) else None
 
     def _walk(self, name: str, n_threads: int) -> bool:
         n_threads = min(n_threads, self._room)  # scratch and counters were sized for these

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
 from engine.kernels.entries import run
 from engine.kernels.records import LOGITS
+from engine.pipeline import HEAD_COLUMNS, Logits
 from engine.plan.buffers import FEW_COLUMNS
 from engine.plan.profile import PhaseTime, Profile
 from engine.sampling.choosing import Choosing
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
     from engine.weights.weights import Tensor, Weights
 
-Logits = np.ndarray[Any, np.dtype[np.float32]]
 PrefillProgress = Callable[[int, int], None]
 
 FEW_UP_TO = 4
@@ -214,6 +214,42 @@ class Session:
         """
         self._begin()
         return self._feed(ids, every, on_progress)
+
+    def score(self, ids: Sequence[int], first: int = 0) -> Iterator[Logits]:
+        """Append tokens and yield the logits of those from ``first`` on, some at a time, as fast as a prompt is read.
+
+        They come from the kernels of blocks: float32 rounding tells them from those of ``feed``. Use up all of it.
+
+        Args:
+            ids: token ids, at least one, each 0 to ``vocab_size`` - 1.
+            first: number of tokens at the beginning whose logits are not wanted.
+
+        Yields:
+            (n, vocab_size) float32, n at most ``engine.pipeline.HEAD_COLUMNS``, overwritten by the next ones.
+
+        Raises:
+            EngineError: the same errors as ``feed``.
+        """
+        self._begin()
+        checked, done, n_threads = self._check_ids(ids), 0, self.model.prefill_threads
+        while done < len(checked):
+            pos = len(self._tokens)
+            end = done + self._pipeline.columns_at(pos)
+            block = checked[done : min(end, first) if done < first else end]
+            self.memory.extend(pos + len(block))
+            if done < first:
+                self._run(self._pipeline.store(block, pos, n_threads, is_few=False))
+            else:
+                self._run(self._pipeline.whole_block(block, pos, n_threads))
+            self._grow(block, None)
+            for at in range(0, len(block) if done >= first else 0, HEAD_COLUMNS):
+                logits = self._pipeline.heads(at, min(HEAD_COLUMNS, len(block) - at), n_threads)
+                self._run(logits is not None)
+                assert logits is not None
+                if not np.isfinite(logits).all():
+                    raise self._broken()
+                yield logits
+            done += len(block)
 
     def verify(self, ids: Sequence[int]) -> Logits:
         """Append a few proposed tokens and return the logits of all of them (speculative decoding).
@@ -695,11 +731,13 @@ class Session:
         logits: Logits = np.empty_like(computed)
         if not run("copy logits", LOGITS, logits=computed, n=len(computed), out=logits)[LOGITS.result // 8]:
             self._rewind(len(self._tokens))
-            raise BrokenModelError(
-                f"{self.model.shown_name}: the model computed NaN or infinity: its weights are damaged "
-                "(download it again)"
-            )
+            raise self._broken()
         return logits
+
+    def _broken(self) -> BrokenModelError:
+        return BrokenModelError(
+            f"{self.model.shown_name}: the model computed NaN or infinity: its weights are damaged (download it again)"
+        )
 
     def _check_ids(self, ids: Sequence[int]) -> list[int]:
         checked = [int(token) for token in ids]

@@ -261,9 +261,11 @@ class TuningEnded(Event):
 
 @record
 class ToolsTold(Event):
-    """A line about tools for the user: why there are none, or what a server did wrong."""
+    """A line about tools for the user: why there are none, what is no call, or what a server did wrong."""
 
     line: str
+    is_fault: bool = False
+    """Of a server."""
 
 
 @record

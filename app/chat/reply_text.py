@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.chat.events import Event, ReplyReopened, TextGenerated, ThinkingFinished, ThoughtGenerated
+from app.chat.events import Event, ReplyReopened, TextGenerated, ThinkingFinished, ThoughtGenerated, ToolsTold
 from app.chat.reply import ReplyMeter
+from app.conversations.conversation import Ending
 from app.conversations.thinking import Split, Thinking, ThinkingSplitter
-from app.text.clean_text import TextCleaner
+from app.text.clean_text import TextCleaner, clean_line
 from engine.prompt.thought_markers import opened_by
 
 if TYPE_CHECKING:
@@ -55,11 +56,13 @@ class ReplyText:
         self._splitter, self._begun, self._is_finished = ThinkingSplitter(self._opened), text, False
 
     def finish(self) -> None:
-        """The reply has ended: show what was held back."""
+        """The reply has ended: show what was held back, and why what looks like a call is none."""
         self._reopen()
         self._show(self._splitter.flush(), is_last=True)
         if self._splitter.is_thinking:
             self._finish_thinking()
+        if self._calls is not None and self._calls.doubt and self._meter.ending is Ending.COMPLETE:
+            self._emit(ToolsTold(f"looks like a call of a tool and is none: {clean_line(self._calls.doubt, 160)}"))
 
     def _reopen(self) -> None:
         begun, self._begun = self._begun, None

@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from itertools import takewhile
 
 from app.chat import events
@@ -15,12 +14,14 @@ from app.chat.commands import Complete, Prepare, Read, Think
 from app.chat.options import ChatOptions
 from app.chat.reply_text import TextEvent
 from app.chat.status import EngineStatus
+from app.chat.tools import MOST_ROUNDS, TOO_MANY_ROUNDS, folded
 from app.chat.turns import Admission, Turns
 from app.conversations.journal import AtHand
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Opened
 from app.program.remote_model import ModelPlace
 from app.tuning.threads_in_use import ThreadsInUse
+from engine.prompt.tools.calls import ToolCall
 
 EndOfTurn = events.GenerationFinished | events.GenerationFailed | events.PromptStopped | events.PromptRefused
 
@@ -52,6 +53,7 @@ class Talk:
         at_hand: the saved conversations; by default nothing is saved.
         watch: called while the engine works, with what it is doing.
         may_read_ahead: whether to use the engine while nothing was asked; consulted each time.
+        may_run: asks whether a tool may run; called in the thread that iterates, between two events.
     """
 
     def __init__(
@@ -62,8 +64,11 @@ class Talk:
         clock: Callable[[], float] = time.monotonic,
         watch: Callable[[EngineStatus], object] = lambda status: None,
         may_read_ahead: Callable[[], bool] = bool,
+        may_run: Callable[[ToolCall], bool] = lambda call: False,
     ) -> None:
         self._at_hand, self._watch, self._may_read_ahead = at_hand or AtHand(), watch, may_read_ahead
+        self._may_run, self._has_calls = may_run, False
+        """And whether the last reply has calls about which nobody was asked yet."""
         self.bridge = EngineBridge(options, clock)
         self.turns = Turns(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
         self.store = self._at_hand.store
@@ -201,6 +206,12 @@ class Talk:
     # ---- events
 
     @property
+    def _has_results(self) -> bool:
+        """Whether the running turn goes on from what tools said."""
+        last = self.turns.last_message
+        return last is not None and bool(last.results)
+
+    @property
     def _is_busy(self) -> bool:
         return self.turns.is_busy or self._is_completing or self._awaited is not None
 
@@ -224,7 +235,10 @@ class Talk:
         try:
             while self._came or self._is_busy:
                 if not self._came:
-                    self._look()
+                    if self._has_calls:
+                        self._ask_about_calls()
+                    else:
+                        self._look()
                     continue
                 is_refused = isinstance(self._came[0], events.PromptRefused)
                 is_joining, self._is_joining = self._is_joining, False
@@ -243,6 +257,28 @@ class Talk:
         finally:
             if self._is_busy:
                 self.stop()
+
+    def _ask_about_calls(self) -> None:
+        """Have those calls of the last reply run that may; one that stops leaves all of them."""
+        self._has_calls = False
+        reply = self.turns.last_message
+        assert reply is not None
+        is_enough = self.turns.conversation.n_rounds >= MOST_ROUNDS
+        allowed = frozenset() if is_enough else frozenset(it.call_id for it in reply.calls if self._may_run_now(it))
+        if is_enough or self._is_stop_wanted:
+            self._is_stop_wanted = False
+            self.is_as_before = self.turns.note_unanswered()
+            self._came += [events.ToolsTold(TOO_MANY_ROUNDS)] if is_enough else []
+        else:
+            self.turns.run_calls(allowed)
+
+    def _may_run_now(self, call: ToolCall) -> bool:
+        return not self._is_stop_wanted and self._may_run(call)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a stop is wanted and was not seen yet."""
+        return self._is_stop_wanted
 
     def _look(self) -> None:
         if self._is_stop_wanted:
@@ -291,6 +327,10 @@ class Talk:
             self.turns.note_model_kept(event.is_open)
         elif isinstance(event, events.ConversationReread):
             self.turns.is_rereading = False
+        elif isinstance(event, events.ToolsAnswered):
+            reply = self.turns.last_message
+            assert reply is not None
+            self.turns.note_results(event.results, folded(reply.calls, event.results))
         if isinstance(event, self._awaited or ()):
             self._awaited = None
 
@@ -298,10 +338,11 @@ class Talk:
         if self._is_completing:
             self._is_completing = False
         elif isinstance(event, events.GenerationFinished):
-            self.turns.note_reply(replace(event, calls=(), calls_at=0))
+            self.turns.note_reply(event)
+            self._has_calls = self.turns.is_calling
         elif isinstance(event, events.GenerationFailed) and event.broken_off is not None:
             self.turns.note_reply(event.broken_off)
-        elif isinstance(event, events.PromptRefused) and not self._is_asked_again:
+        elif isinstance(event, events.PromptRefused) and not self._is_asked_again and not self._has_results:
             self.turns.take_back()
         else:
             self.is_as_before = self.turns.note_unanswered()

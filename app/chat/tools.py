@@ -14,11 +14,12 @@ from app.mcp.server import ToolServer, ToolServerError
 from app.program.refusals import Refusal
 from app.program.settings import ToolServer as ServerSetting
 from app.program.settings import ToolSettings
-from app.text.clean_text import clean_line
+from app.text.clean_text import clean_line, clean_text
 from engine.prompt.tools.calls import CallResult, ToolCall
 
 MOST_ROUNDS = 8
 """Limit on rounds of calls for one message of the user's."""
+TOO_MANY_ROUNDS = f"{MOST_ROUNDS} rounds of calls for one message are enough: this one is not run"
 REFUSED = "The user refused this call."
 USAGE = "/tools on or off, and perhaps the name of a server"
 HOW_TO = "no tools: [tools.servers.NAME] in your settings says which programs have some (jalopy help tools)"
@@ -28,10 +29,6 @@ _MOST_LEFT_OUT = 8
 
 MakeServer = Callable[[ServerSetting, Callable[[], bool]], ToolServer]
 """Makes a server that is not started; the second argument says when the user wants to wait no longer."""
-
-
-def _make_server(setting: ServerSetting, is_stopped: Callable[[], bool]) -> ToolServer:
-    return ToolServer(setting.name, setting.command, dict(setting.environment), is_stopped=is_stopped)
 
 
 class _Served:
@@ -76,11 +73,17 @@ class _Served:
 
 
 class ToolBox:
-    """The servers of the settings."""
+    """The servers of the settings.
 
-    def __init__(self, settings: ToolSettings, make: MakeServer = _make_server) -> None:
-        self._make, self.result_tokens = make, settings.result_tokens
-        self._served = {one.name: _Served(one, settings.use == "on") for one in settings.servers}
+    Args:
+        make: makes their servers.
+        can_ask: whether the user can be asked about a call; else only tools are told of that always run.
+    """
+
+    def __init__(self, settings: ToolSettings, make: MakeServer, can_ask: bool = True) -> None:
+        self._make, self._can_ask, self.result_tokens = make, can_ask, settings.result_tokens
+        servers = [one for one in settings.servers if can_ask or one.always]
+        self._served = {one.name: _Served(one, settings.use == "on") for one in servers}
         self._owners: dict[str, _Served] = {}
         """Whose each tool is until the model is told of tools again: a yes to a call counts for this server."""
 
@@ -117,6 +120,11 @@ class ToolBox:
         found = self._find(tool_name)
         return found.setting.name if found is not None else ""
 
+    def runs_always(self, tool_name: str) -> bool:
+        """Whether a tool runs without a question: its server's settings say so, or nobody has it and nothing runs."""
+        found = self._find(tool_name)
+        return found is None or tool_name in found.setting.always
+
     def _find(self, tool_name: str) -> _Served | None:
         owner = self._owners.get(tool_name)
         return owner if owner is not None and owner.is_usable else None
@@ -150,12 +158,17 @@ class ToolBox:
     def offered(self) -> tuple[dict[str, Any], ...]:
         """The tools of the servers that run, as templates take them; of two with the same name, the first."""
         running = [one for one in self._served.values() if one.is_usable and one.server is not None]
-        return tuple(tool.for_template for one in running for tool in one.tools if self._find(tool.name) is one)
+        return tuple(
+            tool.for_template
+            for one in running
+            for tool in one.tools
+            if self._find(tool.name) is one and (self._can_ask or tool.name in one.setting.always)
+        )
 
     def call(self, call: ToolCall, note: Callable[[str], object]) -> str:
         """Run a call; returns what the model is told. ``note``: takes a line on a fault. Raises StoppedError."""
         found = self._find(call.name)
-        if found is None or found.server is None:
+        if found is None or found.server is None or not (self._can_ask or call.name in found.setting.always):
             return "The tool's server has ended." if call.name in self._owners else "There is no tool of this name."
         try:
             result = found.server.call(call.name, call.values)
@@ -182,6 +195,12 @@ class ToolBox:
 def shown_arguments(call: ToolCall) -> str:
     """Return the arguments of a call in one line."""
     return clean_line(json.dumps(call.values, ensure_ascii=False), _SHOWN_CHARS)
+
+
+def whole_arguments(call: ToolCall) -> str:
+    """Return the arguments of a call, one a line; nothing in them acts on the terminal or hides."""
+    lines = [json.dumps({name: value}, ensure_ascii=False)[1:-1] for name, value in call.values.items()]
+    return clean_text("\n".join(lines) or "(no arguments)")
 
 
 def folded(calls: Sequence[ToolCall], results: Sequence[CallResult]) -> str:

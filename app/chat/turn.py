@@ -46,6 +46,8 @@ class EngineTurn:
         self._earlier = prompt.earlier or EarlierPart((), "", None)
         self._on_progress = on_progress
         self._tells_pieces = options.tells_pieces
+        self._told_calls = calls.anew() if calls is not None else None
+        """Takes the calls out of the pieces that are told."""
         ids = prompt.all_ids
         self._n_unread = len(ids) - session.reusable(ids)
         form, tokenizer = options.form, session.model.tokenizer
@@ -94,8 +96,7 @@ class EngineTurn:
         try:
             for piece in self.reply:
                 self._text.push(piece)
-                if self._tells_pieces:  # last: whoever shows it has saved it before
-                    self._wire.emit(PieceGenerated(piece))
+                self._tell(piece)  # last: whoever shows it has saved it before
                 self._wire.step(activity=Activity.WRITING, context_used=self._session.length)
                 self._on_progress()
         except BaseException as error:
@@ -131,8 +132,15 @@ class EngineTurn:
         self._wire.step(done=done, total=total, context_used=self._session.length)
         self._on_progress()
 
+    def _tell(self, piece: str, is_last: bool = False) -> None:
+        if self._told_calls is not None:
+            piece = self._told_calls.push(piece).text + (self._told_calls.flush().text if is_last else "")
+        if self._tells_pieces and piece:
+            self._wire.emit(PieceGenerated(piece))
+
     def _keep_reply(self) -> None:
         self._text.finish()
+        self._tell("", is_last=True)
         if self._prompt.chat is not None:
             ids, text = self.written()
             self._prompt.chat.add_reply(list(ids), text)

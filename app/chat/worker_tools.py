@@ -11,7 +11,8 @@ from app.chat.options import ChatOptions
 from app.chat.status import Activity
 from app.chat.tools import REFUSED
 from app.chat.wire import Wire
-from app.mcp.server import StoppedError
+from app.mcp.transport import StoppedError
+from app.text.clean_text import clean_line
 from engine.prompt.tools.calls import CallResult
 from engine.prompt.tools.split import CallSplitter
 
@@ -25,7 +26,7 @@ Within = Callable[[str, int], str]
 
 RESULT_SHARE = 4
 """The results of a round take one part in this many of the context at most."""
-_NO_TOOLS = "answers come without tools: this model's chat template has none, or in a format that is not known"
+_NO_TOOLS = "answers come without tools: the chat template of {} has none, or in a format that is not known"
 _HAS_FORM = "answers come without tools: they follow a schema (/schema off ends that)"
 
 
@@ -34,8 +35,8 @@ class EngineTools:
 
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
         self._wire, self._box, self._form = wire, options.tools, options.form
-        self._told = ""
-        """Why there are no tools, as it was said last."""
+        self._told: set[str] = set()
+        """Why there are no tools, as it was said: once for each model, and each time that a form begins."""
 
     def known(self, model: Model) -> Sequence[Mapping[str, Any]]:
         """Return the tools of the servers that run already, for a model that reads a conversation."""
@@ -49,7 +50,8 @@ class EngineTools:
     def offer(self, model: Model, chat: ChatPrompt) -> bool:
         """Let the model know the tools; servers that are needed start. False if the user stopped that."""
         before, chat.tools = chat.tools, ()
-        offered = self.started(_NO_TOOLS if model.chat_template.call_format is None else "")
+        has_none = model.chat_template.call_format is None
+        offered = self.started(_NO_TOOLS.format(clean_line(model.name, 60)) if has_none else "")
         if offered is None:
             return False
         chat.tools = offered
@@ -67,6 +69,8 @@ class EngineTools:
         offered: Sequence[Mapping[str, Any]] = ()
         if self._form is not None and self._form.form is not None:
             why_not = why_not or _HAS_FORM
+        else:
+            self._told.discard(_HAS_FORM)
         if not self._box.is_on:
             why_not = ""
             self._box.start(self._wire.is_stopped, self._tell)  # ends those that run
@@ -78,9 +82,9 @@ class EngineTools:
                 self._wire.emit(PromptStopped())
                 return None
             offered = self._box.offered
-        if why_not and why_not != self._told:
-            self._tell(why_not)
-        self._told = why_not
+        if why_not and why_not not in self._told:
+            self._told.add(why_not)
+            self._wire.emit(ToolsTold(why_not))
         return offered
 
     def splitter(self, model: Model, chat: ChatPrompt) -> CallSplitter | None:
@@ -110,7 +114,7 @@ class EngineTools:
         self._wire.update(activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.now_s())
 
     def _tell(self, line: str) -> None:
-        self._wire.emit(ToolsTold(line))
+        self._wire.emit(ToolsTold(line, is_fault=True))
 
 
 def within_tokens(tokenizer: Tokenizer, text: str, room: int) -> str:

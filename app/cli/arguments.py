@@ -28,6 +28,7 @@ commands:
   jalopy pull OWNER/REPO         download a model, checked
   jalopy inspect MODEL           show what a model file holds
   jalopy verify MODEL            is the file whole, does it write sense
+  jalopy perplexity MODEL FILE   how well it foretells a text, and what another file or KV cache changes
   jalopy compare MODEL           against an installed llama-cpp-python
   jalopy sessions [WORDS]        the saved conversations; jalopy sessions import FILE takes others over
   jalopy states [prune]          what was read once and is kept for the next time
@@ -215,6 +216,7 @@ def _number(kind: Callable[[str], float], least: float, most: float, what: str) 
 
 
 _count = _number(int, 1, 1 << 20, f"a whole number from 1 to {1 << 20}")
+_chunk = _number(int, 8, 1 << 20, f"a whole number from 8 to {1 << 20}")
 _port = _number(int, 0, 65535, "a whole number from 0 to 65535")
 _days = _number(float, 0, 36500, "a number of days, 0 to 36500")
 _seconds = _number(float, 1, 3600, "from 1 to 3600 seconds")
@@ -346,6 +348,24 @@ _PARSERS = {
         _arg("--no-run", "look at the file only", dest="runs", action="store_false"),
         _json("one JSON object, at the end"),
         *("threads", "prefill_threads"),
+    ),
+    "perplexity": _verb(
+        "Measure how well a model foretells a text, and how another file or KV cache changes its predictions.",
+        _MODEL,
+        _arg("file FILE", "the text: some ten thousand words tell differences of a per cent"),
+        [
+            _arg("--against OTHER", "compare with a model of the same vocabulary, less quantised say", default=""),
+            _arg("--kv TYPE", f"compare this KV cache with f32: {', '.join(KV_TYPES)}", default="", choices=KV_TYPES),
+        ],
+        _arg(
+            "--ctx N",
+            "tokens of a chunk (512), of which the second half counts",
+            dest="n_chunk",
+            type=_chunk,
+            default=512,
+        ),
+        _json("one JSON object, at the end"),
+        *("threads", "prefill_threads", "weights"),
     ),
     "doctor": _verb(
         "Say what this machine, this terminal and a model mean for speed, and what mends it.",

@@ -13,6 +13,7 @@ from dataclasses import replace
 from app.chat.generation import THINK_USAGE as USAGE_OF_THINK
 from app.chat.generation import choose_persona, describe_thinking, listed_personas, parse_thinking, save_preset
 from app.chat.talk import NothingToDoError
+from app.chat.tools import HOW_TO
 from app.cli.line_dialogue import Dialogue
 from app.conversations.conversation import Conversation, Role
 from app.conversations.export import save_as
@@ -265,6 +266,11 @@ class LineCommands:
         form = self._talk.bridge.form
         assert form is not None  # shells give one
         say(form.obey(wanted))
+
+    def tools(self, wanted: str = "") -> None:
+        """List the servers of tools, or turn them on or off."""
+        box = self._talk.bridge.tools
+        say_text(box.obey(wanted) if box is not None else HOW_TO)
 
     def copy(self, what: str = "") -> None:
         """Copy the last answer, one of its code blocks, or its thinking."""

@@ -41,6 +41,12 @@ def model_line(model: events.ModelLoaded, n_threads: int) -> str:
     return f"{model.full_name} · {model.quantization} · {tokens} · {n_threads} threads{thinking}"
 
 
+def results_of(talk: Talk) -> list[str]:
+    """Return a line for each call that has run last, with its result."""
+    last = talk.turns.last_message
+    return last.folded.splitlines() if last is not None else []
+
+
 class Dialogue:
     """One conversation with one model. Each turn ends in a line, never in a crash.
 
@@ -143,6 +149,11 @@ class Dialogue:
             say(f"jalopy: {event.reason} (jalopy tune MODEL measures again)")
         elif isinstance(event, events.ThreadsChanged):
             say(event.trouble or f"from now on {describe(event.in_use.now)}")
+        elif isinstance(event, events.ToolsTold):
+            say(event.line)
+        elif isinstance(event, events.ToolsAnswered):
+            for line in results_of(self.talk):
+                say(line)
         elif isinstance(event, events.ThinkingChosen):
             say(chosen_thinking(event.mode, event.trouble))
         elif isinstance(event, events.ModelLoaded):

@@ -14,6 +14,7 @@ from app.chat.events import Event
 from app.chat.generation import GenerationChoice
 from app.chat.reply import Clock
 from app.chat.talk import Talk
+from app.cli.asking import CallQuestions, agrees, can_ask
 from app.cli.line_commands import LineCommands
 from app.cli.line_dialogue import Dialogue, model_line
 from app.cli.output import ProgressLine, follow_opening
@@ -42,10 +43,15 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     place = Path(model) if isinstance(model, str) else model
     at_hand, progress = conversations_at_hand(settings), ProgressLine()
     generation = GenerationChoice(settings)
-    options = chat_options.shell_options(settings, keeps_states=at_hand.store is not None)
+    tools = chat_options.tool_box(settings, can_ask())
+    options = chat_options.shell_options(settings, keeps_states=at_hand.store is not None, tools=tools)
     options = replace(options, generation=generation, sampling=generation.sampling)
     may_read_ahead = partial(chat_options.may_read_ahead, settings)
-    talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status, may_read_ahead)
+    questions = CallQuestions()
+    talk = Talk(
+        options, at_hand, settings.system_prompt, clock, progress.show_status, may_read_ahead, questions.may_run
+    )
+    questions.talk = talk
     try:
         code = _serve(Dialogue(talk, progress), place, at_hand.store if at_hand.resumes else None, progress)
     except BaseException as error:
@@ -92,7 +98,7 @@ def _last_conversation(store: Store | None, place: ModelPlace) -> Opened | None:
 
 def _take_lines(dialogue: Dialogue) -> int:
     """Serve until the input ends, /quit, or a second Ctrl-C."""
-    commands = LineCommands(dialogue, _agrees if _is_interactive() else None)
+    commands = LineCommands(dialogue, agrees if _is_interactive() else None)
     if _is_interactive():
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - importing it gives input() a history and line editing
@@ -110,18 +116,6 @@ def _take_lines(dialogue: Dialogue) -> int:
             dialogue.was_interrupted = True
             say("(ctrl+c again, or ctrl+d, quits)")
     return exit_codes.OK
-
-
-def _agrees(question: str) -> bool:
-    """Ask the user; an answer that was there before the question counts for nothing: it may have been pasted."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import termios
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-    try:
-        return input(f"{question} (y/n) ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def _is_interactive() -> bool:

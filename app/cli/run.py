@@ -20,7 +20,9 @@ from app.chat.reply import Clock, ReplyMeter
 from app.chat.status import EngineStatus
 from app.chat.talk import SAVING_PATIENCE_S, Talk
 from app.chat.turns import LEFT_OUT, SENT_TOGETHER
+from app.cli.asking import CallQuestions, can_ask
 from app.cli.interrupts import interrupt_stops
+from app.cli.line_dialogue import results_of
 from app.cli.output import AnswerOutput, ProgressLine, follow_opening, write_answer
 from app.conversations.conversation import Ending
 from app.conversations.journal import AtHand, conversations_at_hand
@@ -39,7 +41,7 @@ from app.text.clean_text import clean_line
 from app.text.figures import count, rate
 from app.text.json_line import json_line
 from app.text.record import record
-from app.tui.chat_options import shell_options
+from app.tui.chat_options import shell_options, tool_box
 
 if TYPE_CHECKING:
     from engine import Model
@@ -125,7 +127,12 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         progress.show_status(status)
         saving.look(at_hand.journal.trouble)
 
-    talk = Talk(_engine_options(options, prompt, settings, form), at_hand, settings.system_prompt, clock, watch)
+    questions = CallQuestions()
+    talk = Talk(
+        _engine_options(options, prompt, settings, form), at_hand, settings.system_prompt, clock, watch,
+        may_run=questions.may_run,
+    )  # fmt: skip
+    questions.talk = talk
     this_run = _Run(talk, options, progress)
     try:
         code = this_run.answer(prompt)
@@ -158,8 +165,10 @@ def _wanted_form(options: RunOptions) -> AnswerForm | None:
 
 
 def _engine_options(options: RunOptions, prompt: str, settings: Settings, form: AnswerForm | None) -> ChatOptions:
-    chosen = shell_options(settings, bool(options.session), form)
-    if options.session:
+    has_tools = form is None and not options.raw
+    tools = tool_box(settings, can_ask()) if has_tools else None
+    chosen = shell_options(settings, bool(options.session), form, tools)
+    if options.session or (tools is not None and tools.is_on):  # there is more to come than one answer
         return chosen
     sized = partial(_size_context, prompt, options.raw, settings)
     return replace(chosen, size_context=sized, least_reply_tokens=1)
@@ -245,6 +254,11 @@ class _Run:
             say(SENT_TOGETHER)
         elif isinstance(event, events.UnansweredLeftOut):
             say(LEFT_OUT)
+        elif isinstance(event, events.ToolsTold):
+            say(f"jalopy run: {event.line}")
+        elif isinstance(event, events.ToolsAnswered):
+            for line in results_of(self._talk):
+                say(line)
         elif isinstance(event, events.TurnsDropped):
             say(figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s))
 

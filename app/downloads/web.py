@@ -275,9 +275,14 @@ class Web:
             raise ConnectionCut(f"{host_of(url)}: the answer was cut off")
         return b"".join(pieces)
 
-    def ask(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Response:
-        """Send one request; return any answer. Raises ConnectionCut: none in time; DownloadError: none to trust."""
-        request = urllib.request.Request(url, body, dict(headers))
+    def ask(
+        self, url: str, headers: Mapping[str, str], body: bytes | None = None, method: str | None = None
+    ) -> Response:
+        """Send one request; return any answer. Raises ConnectionCut: none in time; DownloadError: none to trust.
+
+        ``method``: by default POST where there is a body, else GET.
+        """
+        request = urllib.request.Request(url, body, dict(headers), method=method)
         request.add_header("User-Agent", f"jalopy/{installed_version()}")
         request.add_header("Accept-Encoding", "identity")
         if self._token and _may_have_token(urlsplit(url), self._token_host):

@@ -48,13 +48,22 @@ ModelPlace = Path | RemoteModel
 """Where a model is."""
 
 
+def is_address(text: str) -> bool:
+    """Whether a text is an address of http or https, without a password."""
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - raises where the port is none
+    except ValueError:
+        return False
+    is_plain = parts.username is None and not parts.fragment and bool(parts.hostname)
+    return parts.scheme in ("http", "https") and is_plain and _SAFE.fullmatch(text) is not None
+
+
 def server_address(text: str) -> str:
     """Return an API's address, by default at ``/v1``. Raises ValueError: not of HTTP, or with password or query."""
-    parts = urlsplit(text)
-    parts.port  # noqa: B018 - raises where the port is none
-    is_plain = parts.username is None and not parts.query and not parts.fragment
-    if not (_SAFE.fullmatch(text) and parts.scheme in ("http", "https") and parts.hostname and is_plain):
+    if not is_address(text) or "?" in text:
         raise ValueError(text)
+    parts = urlsplit(text)
     path = parts.path.rstrip("/")
     for end in _ENDPOINTS:
         path = path.removesuffix(end)

@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, get_origin, get_type_hints
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
-from app.program.remote_model import server_address
+from app.program.remote_model import is_address, server_address
 from app.program.small_file import parse_toml, read_toml
 from app.text.record import record
 from engine import KV_TYPES
@@ -26,6 +26,8 @@ MOST_THREADS = 128
 _MAX_COUNT = 2**31 - 1
 _MOST_SHOWN = 10**40
 _TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_HEADER_NAME, _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"), re.compile(r"[ -~]{0,4096}")
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,99})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[a-z0-9_.\[\]:-]{1,200}", re.IGNORECASE)
 AUTO = "auto"
 """Leaves a choice to the program."""
@@ -100,11 +102,19 @@ class SamplingSettings:
 
 @record
 class ToolServer:
-    """A program of the user's that has tools for the model, by the Model Context Protocol."""
+    """A server that has tools for the model, by the Model Context Protocol: a program of the user's, or an address."""
 
     name: str
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    url: str = ""
+    """In place of a command."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """That go with each request to the address."""
+    key_variable: str = ""
+    """Of the environment: holds the key for the address."""
+    always: tuple[str, ...] = ()
+    """Names of tools that run without a question."""
 
 
 @record
@@ -116,7 +126,7 @@ class ToolSettings:
     result_tokens: int = _setting(least=16, most=_MAX_COUNT)
     """Longest part of the results that a model gets of one round of calls."""
     servers: tuple[ToolServer, ...] = _setting("tool servers")
-    """Programs that have the tools."""
+    """Servers that have the tools."""
 
 
 @record
@@ -411,18 +421,42 @@ def _tool_servers(value: object, where: str) -> tuple[ToolServer, ...]:
 def _tool_server(name: str, given: object, where: str) -> ToolServer:
     if not _TOOL_SERVER_NAME.fullmatch(name):
         raise _wrong_server(f"{where!a} is no name", "1 to 40 letters, digits, _ and -")
-    if not isinstance(given, Mapping) or not given.keys() <= {"command", "environment"}:
-        raise _wrong_server(f"{where} is not sound", "a table with command and environment")
-    command, environment = given.get("command"), given.get("environment", {})
+    kinds = ({"command", "environment", "always"}, {"url", "headers", "key_variable", "always"})
+    if not isinstance(given, Mapping) or not any(given.keys() <= kind for kind in kinds):
+        raise _wrong_server(f"{where} is not sound", "a table with command or url, and what goes with it")
+    always = given.get("always", [])
+    if not isinstance(always, list) or not all(map(_is_argument, always)):
+        raise _wrong_server(f"{where}.always is not sound", 'a list of tools: ["read_file"]')
+    if "url" in given:
+        return replace(_tool_address(name, given, where), always=tuple(always))
+    command = given.get("command")
     if not isinstance(command, list) or not command or not all(map(_is_argument, command)) or not command[0]:
         raise _wrong_server(
             f"{where}.command is not sound", 'a list of texts, the program first: ["program", "argument"]'
         )
-    if not isinstance(environment, Mapping) or not all(map(_is_argument, environment.values())):
-        raise _wrong_server(f"{where}.environment is not sound", 'a table of texts: { NAME = "text" }')
+    environment = _texts(given, "environment", where)
     if not all(name and "=" not in name and "\0" not in name for name in environment):
         raise _wrong_server(f"{where}.environment is not sound", "names of variables, without =")
-    return ToolServer(name, tuple(command), tuple(environment.items()))
+    return ToolServer(name, tuple(command), tuple(environment.items()), always=tuple(always))
+
+
+def _tool_address(name: str, given: Mapping[str, Any], where: str) -> ToolServer:
+    url, variable = given["url"], given.get("key_variable", "")
+    if not isinstance(url, str) or not is_address(url):
+        raise _wrong_server(f"{where}.url is not sound", "an address of http or https without a password")
+    headers = _texts(given, "headers", where)
+    if not all(_HEADER_NAME.fullmatch(one) for one in headers) or not all(map(_HEADER.fullmatch, headers.values())):
+        raise _wrong_server(f"{where}.headers is not sound", 'names and values of HTTP: { X-Team = "mine" }')
+    if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
+        raise _wrong_server(f"{where}.key_variable is not sound", "the name of a variable of the environment")
+    return ToolServer(name, url=url, headers=tuple(headers.items()), key_variable=variable)
+
+
+def _texts(given: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
+    found = given.get(key, {})
+    if not isinstance(found, Mapping) or not all(map(_is_argument, found.values())):
+        raise _wrong_server(f"{where}.{key} is not sound", 'a table of texts: { NAME = "text" }')
+    return found
 
 
 def _wrong_server(what: str, allowed: str) -> SettingsError:
@@ -440,7 +474,7 @@ _ALLOWED = {
     "thinking": THINKING_WORDS,
     "server": "an address of http or https without a password, as https://host:8000/v1",
     "origins": "pages by scheme and host, as https://notes.example or http://localhost:3000; no path, no *",
-    "tool servers": "tables in your file: [tools.servers.NAME] with command and environment",
+    "tool servers": "tables in your file: [tools.servers.NAME] with command, or with url",
 }
 
 

@@ -15,9 +15,12 @@ SERVICE = "jalopy"
 _SOUND = re.compile(r"[!-~]{1,4096}")
 
 
-def find_key(host: str) -> str:
-    """Return the key for a server; "" for none. Raises Refusal: it cannot be a key. The line holds nothing of it."""
-    given, source = os.environ.get(VARIABLE, "").strip(), VARIABLE
+def find_key(host: str, variable: str = VARIABLE) -> str:
+    """Return the key for a server; "" for none. Raises Refusal: it cannot be a key. The line holds nothing of it.
+
+    ``variable``: of the environment; "" for none.
+    """
+    given, source = os.environ.get(variable, "").strip() if variable else "", variable
     if not given:
         given, source = _from_keyring(host).strip(), "the keyring"
     if given and not _SOUND.fullmatch(given):

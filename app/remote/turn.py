@@ -18,25 +18,14 @@ from app.remote.calls import CallCollector, written_calls
 from app.remote.exchange import Exchange
 from app.remote.pieces import LENGTH, Delta, Figures
 from app.text.record import record
-from engine.prompt.tools.calls import Schemas, ToolCall
+from engine.prompt.tools.calls import ToolCall
 from engine.prompt.tools.formats import format_of
-from engine.prompt.tools.json_calls import read_llama
 from engine.prompt.tools.split import CallSplitter
 
 _LEAST_ECHO_CHARS = 16
 OPENED, CLOSED = "<think>\n", "\n</think>\n\n"
 """Around a thought that a server tells apart, in the raw text of a reply."""
-_TAGGED = format_of("<tool_call>")
-
-
-def _read_calls(region: str, tools: Schemas) -> list[ToolCall]:
-    """Read calls between tags, or without them: a server may leave out tokens that its vocabulary calls special."""
-    if region.lstrip().startswith("{"):
-        return read_llama(region)
-    return _TAGGED.read(region, tools) if _TAGGED is not None else []
-
-
-_CALL_FORMAT = replace(_TAGGED, read=_read_calls, at_start=('{"name"', '{ "name"', "{\n")) if _TAGGED else None
+_CALL_FORMAT = format_of("<tool_call>")
 """In which calls stand in the raw text of a reply, and in which servers without a parser of their own leave them."""
 
 
@@ -112,6 +101,8 @@ class RemoteTurn:
         self._echo = _Echo(self._begun.sent)
         self._collector = CallCollector()
         self._splitter = CallSplitter(_CALL_FORMAT, tools) if tools and _CALL_FORMAT is not None else None
+        self._told_calls = self._splitter.anew() if self._splitter is not None else None
+        """Takes the calls out of the pieces that are told."""
         self.calls: tuple[ToolCall, ...] = ()
         """Of tools, with which a whole reply ends."""
         raw = begun.raw if begun is not None else None
@@ -143,7 +134,7 @@ class RemoteTurn:
                 self._emit(events.PromptStopped())
                 return False
         self.meter.finish_reason = self.meter.finish_reason or "stop"
-        self._text.finish()
+        self._finish()
         calls_at = self._find_calls() if self.meter.ending is Ending.COMPLETE else 0
         figures = self.meter.figures()
         self._emit(events.GenerationFinished(self.meter.ending, figures, *self.written(), self.calls, calls_at))
@@ -168,7 +159,7 @@ class RemoteTurn:
         self.meter.finish_reason = "error"
         if not self._pieces:
             raise error
-        self._text.finish()
+        self._finish()
         broken_off = events.GenerationFinished(self.meter.ending, self.meter.figures(), *self.written())
         self._emit(events.GenerationFailed(events.reason_of(error), broken_off, error))
         return True
@@ -184,14 +175,23 @@ class RemoteTurn:
         if text:
             self._pieces.append(text)
             self._text.push(text)
-            if self._tells_pieces:  # last: whoever shows it has saved it before
-                self._emit(events.PieceGenerated(text))
+            self._tell(text)  # last: whoever shows it has saved it before
         if piece.finish:
             self.meter.finish_reason = LENGTH if piece.finish == LENGTH else "stop"
         if piece.figures is not None:
             self._note(piece.figures)
         for part in piece.calls:
             self._collector.push(part)
+
+    def _finish(self) -> None:
+        self._text.finish()
+        self._tell("", is_last=True)
+
+    def _tell(self, piece: str, is_last: bool = False) -> None:
+        if self._told_calls is not None:
+            piece = self._told_calls.push(piece).text + (self._told_calls.flush().text if is_last else "")
+        if self._tells_pieces and piece:
+            self._emit(events.PieceGenerated(piece))
 
     def _raw(self, piece: Delta) -> Iterator[str]:
         """Yield what a piece adds to the text, with the tags that belong around a thought."""

@@ -139,8 +139,8 @@ class Answering:
             Exception: whatever the engine raises.
         """
         order, tokenizer = job.order, self.model.tokenizer
-        how = self.model.chat_template.call_format if order.tools is not None else None
-        if order.tools is not None and how is None:
+        how = self.model.chat_template.call_format if order.tools is not None and order.tools.may_call else None
+        if order.tools is not None and order.tools.may_call and how is None:
             raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
         self._refuse_long(order)
         with pausing(job.check):
@@ -191,10 +191,12 @@ class Answering:
             before_calls = reply.text[: len(reply.text) - telling.tail_chars].rstrip()
             texts = (order.begun + text for text in (reply.text, telling.answer, before_calls))
             self.conversation.note_reply([*begun, *reply.ids], telling.calls, *texts)
+        doubt = telling.call_doubt if reason == "stop" else ""
         if telling.calls and reason == "stop":
             reason = "tool_calls"
         counts = len(ids), meter.reused_tokens, meter.tokens, telling.n_thought
-        return Ended(reason, *counts, meter.prefill_s, meter.generating_s, n_repeated_chars=reply.n_cut_chars)
+        times = meter.prefill_s, meter.generating_s
+        return Ended(reason, *counts, *times, n_repeated_chars=reply.n_cut_chars, call_doubt=doubt)
 
     @contextmanager
     def _following(self, job: Job, begun: Sequence[int], how: CallFormat | None) -> Iterator[FormConstraint | None]:
@@ -231,7 +233,8 @@ class Answering:
             thinking = self.thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
             if order.form is not None or (order.tools is not None and order.tools.must):
                 thinking = ThinkingMode(False)  # the form is that of the whole reply
-            tools = order.tools.items if order.tools is not None else ()
+            knows_tools = order.tools is not None and self.model.chat_template.call_format is not None
+            tools = order.tools.items if order.tools is not None and knows_tools else ()
             ids = self.conversation.prompt_ids(order.messages, thinking, tools)
             if not is_opening_of(order.begun, self.conversation.chat.opening, has_thought=False):
                 return self.conversation.prompt_ids(order.messages, ThinkingMode(False), tools)
@@ -271,6 +274,11 @@ class _Telling:
     def answer(self) -> str:
         """The answer so far."""
         return "".join(self._answer)
+
+    @property
+    def call_doubt(self) -> str:
+        """Why what looks like a call is none; "" where nothing does."""
+        return self._calls.doubt if self._calls is not None else ""
 
     @property
     def tail_chars(self) -> int:

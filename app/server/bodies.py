@@ -46,7 +46,7 @@ class ReplyBody:
                 content["message"]["reasoning_content"] = piece.thought
             if piece.calls:
                 content["message"] |= {"content": piece.answer or None, "tool_calls": [_call(it) for it in piece.calls]}
-        choice = self._choice(content, piece.chances, ended.reason) | why_stopped(ended)
+        choice = self._choice(content, piece.chances, ended.reason) | remarks(ended)
         return {**self._whole, "choices": [choice], "usage": _usage(ended)}
 
     def events(self, happening: Happening) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ class ReplyBody:
             content: dict[str, Any] = {"delta": self._delta(happening)} if is_chat else {"text": happening.answer}
             return [self._piece(content, happening.chances)]
         content = {"delta": {}} if is_chat else {"text": ""}
-        events = [self._piece(content | why_stopped(happening), (), happening.reason)]
+        events = [self._piece(content | remarks(happening), (), happening.reason)]
         if self._order.tells_usage:
             events.append({**self._chunk, "choices": [], "usage": _usage(happening)})
         return events
@@ -102,9 +102,11 @@ class ReplyBody:
         }
 
 
-def why_stopped(ended: Ended) -> dict[str, Any]:
-    """Return what says that a reply was ended since it repeated itself, by vLLM's name; nothing for any other end."""
-    return {"stop_reason": "repetition"} if ended.n_repeated_chars else {}
+def remarks(ended: Ended) -> dict[str, Any]:
+    """Return what is odd about a reply: that it was ended since it repeated itself, by vLLM's name; and why what looks
+    like a call is none."""
+    repeated = {"stop_reason": "repetition"} if ended.n_repeated_chars else {}
+    return repeated | ({"not_a_call": ended.call_doubt} if ended.call_doubt else {})
 
 
 def _usage(ended: Ended) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class Ended:
     """Why it broke off."""
     n_repeated_chars: int = 0
     """Characters of the end that only repeat what stands before them; more than 0 where the reply was ended for it."""
+    call_doubt: str = ""
+    """Why what looks like a call is none; "" where nothing does."""
 
 
 Happening = Begun | Piece | Ended

@@ -56,6 +56,8 @@ class Tools:
     """Names of the tools of which one must be called; none where the model may choose."""
     takes_one: bool = False
     """Whether a reply has one call at most."""
+    may_call: bool = True
+    """Whether the model may call any; else it is told of them alone, so that what was read before serves."""
 
 
 def read_messages(fields: Fields) -> list[Said]:
@@ -118,7 +120,7 @@ def _part(message: Fields, item: Any, place: str) -> str:
 
 
 def read_tools(fields: Fields) -> Tools | None:
-    """Read ``tools``, ``tool_choice`` and ``parallel_tool_calls``; None where nothing is to be called.
+    """Read ``tools``, ``tool_choice`` and ``parallel_tool_calls``; None where there are no tools.
 
     Raises:
         ApiError: they are wrong.
@@ -141,8 +143,10 @@ def read_tools(fields: Fields) -> Tools | None:
     if allowed is not None:
         tools = tuple(tool for tool in tools if tool["function"]["name"] in allowed)
         names = [tool["function"]["name"] for tool in tools]
-    if not tools or choice == NONE:
+    if not tools:
         return None
+    if choice == NONE:
+        return Tools(tools, may_call=False)
     must = {AUTO: (), REQUIRED: tuple(names)}.get(choice, (choice,))
     return Tools(tools, must, takes_one or bool(must))
 

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from app.server.api_error import ApiError
-from app.server.bodies import why_stopped
+from app.server.bodies import remarks
 from app.server.job import Begun, Ended, Happening, Piece
 from app.server.order import Order
 from engine.prompt.tools.calls import ToolCall
@@ -102,7 +102,7 @@ class ResponseBody:
             **self._response,
             "status": "incomplete" if is_cut else "completed",
             "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
-            **why_stopped(ended),
+            **remarks(ended),
             "output": [item.body(is_done=True) for item in self._items],
             "usage": {
                 "input_tokens": ended.prompt_tokens,

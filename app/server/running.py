@@ -117,6 +117,8 @@ class Running:
             return
         for notice in served.model.notices:
             log(notice)
+        if served.model.chat_template.call_format is None:
+            log("this model's chat template has no tools: requests with some are refused")
         size = f"context of {count(served.session.n_ctx)} tokens, {served.model.threads} threads"
         log(f"{self._model_id} at {_url(self._listener)}: ready ({size}); ctrl+c ends it")
 

@@ -19,18 +19,21 @@ from app.library.choose_model import remember_opened
 from app.machine.low_power import is_on_battery
 from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import watch_machine
+from app.mcp.pipe import Pipe
+from app.mcp.server import ToolServer
+from app.mcp.transport import Transport
 from app.program import paths
 from app.program.settings import Settings
+from app.program.settings import ToolServer as ToolServerSetting
 
 
 def chat_options(settings: Settings) -> ChatOptions:
     """Return how the settings say to open models and ask for replies."""
     generation = GenerationChoice(settings)
     return replace(
-        shell_options(settings, keeps_states=True),
+        shell_options(settings, keeps_states=True, tools=tool_box(settings)),
         sampling=generation.sampling,
         generation=generation,
-        tools=ToolBox(settings.tools),
         glance_at_model=engine_access.glance_at_model,
         on_opened=remember_opened,
         open_history=lambda: ReplyHistory(paths.speeds_file()),
@@ -43,12 +46,15 @@ def chat_options(settings: Settings) -> ChatOptions:
     )
 
 
-def shell_options(settings: Settings, keeps_states: bool, form: AnswerForm | None = None) -> ChatOptions:
+def shell_options(
+    settings: Settings, keeps_states: bool, form: AnswerForm | None = None, tools: ToolBox | None = None
+) -> ChatOptions:
     """Return the same for a program in a shell: nothing is measured on the side, nothing read before it is asked.
 
     Args:
         keeps_states: whether the state of the cache is kept for the next start.
         form: of replies, at first; None for any.
+        tools: that the model may use; None for none.
     """
     return ChatOptions(
         open_model=partial(engine_access.open_model, settings),
@@ -56,10 +62,25 @@ def shell_options(settings: Settings, keeps_states: bool, form: AnswerForm | Non
         form=FormChoice(form),
         check_model=engine_access.check_model,
         settings=settings,
+        tools=tools,
         state_files=partial(engine_access.state_files, settings) if keeps_states else lambda: None,
         remote=partial(_remote_worker, lambda: settings.given_sampling),
         tells_pieces=True,
     )
+
+
+def tool_box(settings: Settings, can_ask: bool = True) -> ToolBox:
+    """Return the tools of the settings; ``can_ask``: whether the user can be asked about a call."""
+    return ToolBox(settings.tools, _tool_server, can_ask)
+
+
+def _tool_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> ToolServer:
+    transport: Transport = Pipe(setting.command, dict(setting.environment))
+    if setting.url:
+        from app.remote.tool_address import at_address  # imports an HTTP client
+
+        transport = at_address(setting)
+    return ToolServer(setting.name, transport, is_stopped=is_stopped)
 
 
 def may_read_ahead(settings: Settings) -> bool:

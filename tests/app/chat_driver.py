@@ -16,9 +16,9 @@ from textual.scrollbar import ScrollBarRender
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
-from app.chat.tools import ToolBox
 from app.program.settings import built_in_settings, override
 from app.tui.app import JalopyApp
+from app.tui.chat_options import tool_box
 from app.tui.keymap import Keymap
 from app.tui.widgets.message_view import Note, ReplyView
 from app.tui.widgets.reply_body import ReplyBody
@@ -123,7 +123,7 @@ async def chatting(
     """Run the chat over a script; with a model, wait until it is loaded unless told otherwise."""
     script = script or Script()
     chosen = dataclasses.replace(built_in_settings(), **settings)
-    options = dataclasses.replace(options_for(script), tools=ToolBox(chosen.tools), form=FormChoice())
+    options = dataclasses.replace(options_for(script), tools=tool_box(chosen), form=FormChoice())
     app = JalopyApp(chosen, Path(model) if model else None, options=options, clock=script.clock, keymap=keymap)
     bars = ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS
     with patch("app.tui.app.SAVING_PATIENCE_S", _PATIENCE_S):  # a busy disk is not what is tested

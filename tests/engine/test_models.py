@@ -10,6 +10,7 @@ import pytest
 from engine import Model, Sampling
 from engine.errors import EngineError
 from engine.models import ARCHITECTURES
+from engine.pipeline import HEAD_COLUMNS
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import architectures, tiny_gguf
 from tests.engine.reference import Array, Twin
@@ -151,3 +152,18 @@ def test_greedy_text_of_trained_models_equals_the_recorded(shared_data: Path) ->
             assert found[: len(recorded)] == recorded[: len(found)]
             assert abs(len(found) - len(recorded)) < 12  # run.c counts the prompt into its steps by one more or less
         model.close()
+
+
+@pytest.mark.parametrize("architecture", architectures.DISTINCT)
+def test_scores_are_the_logits_of_each_position(architecture: str, tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=2)
+    session = model.session(n_ctx=128, kv="f32")
+    ids = [(7 * n) % 90 + 3 for n in range(120)]
+    wanted = session.feed(ids, every=True)
+    for first in (0, 50):
+        session.truncate(0)
+        scored = [rows.copy() for rows in session.score(ids, first)]
+        assert max(map(len, scored)) <= HEAD_COLUMNS
+        assert nmse(np.vstack(scored), wanted[first:]) < 1e-9
+        assert session.tokens == ids
+    model.close()

@@ -36,14 +36,29 @@ SCHEMA = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Tell the weather in a city",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
+
+
+def tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
+    """A tool whose parameters are all required, by their types."""
+    properties = {key: {"type": kind} for key, kind in parameters.items()}
+    schema = {"type": "object", "properties": properties, "required": list(parameters)}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+WEATHER = tool("get_weather", "Tell the weather in a city", city="string")
+TOOLS = [
+    WEATHER,
+    tool("calculate", "Evaluate an arithmetic expression", expression="string"),
+    tool("read_file", "Read the first lines of a file", path="string", n_lines="integer"),
+    tool("get_time", "Tell the present time in a time zone", zone="string"),
+]
+REQUESTS = (
+    ("What is the weather in Berlin right now?", "get_weather"),
+    ("What is 1234 * 5678?", "calculate"),
+    ("Show me the first 5 lines of notes.txt", "read_file"),
+    ("What time is it in Tokyo?", "get_time"),
+)
+"""Each with the tool that answers it."""
 
 
 @pytest.fixture(scope="module", params=REAL_MODELS, ids=lambda real: real.name)
@@ -179,3 +194,25 @@ def test_a_server_calls_tools_keeps_schemas_and_repeats(real: RealModel, path: P
             (call,) = message["tool_calls"]
             assert call["function"]["name"] == "get_weather"
             assert json.loads(call["function"]["arguments"])["city"].startswith("Paris")
+            for question, name in REQUESTS:
+                choice = ask(question, tools=TOOLS, max_tokens=120)
+                calls = choice["message"].get("tool_calls", [])
+                assert [one["function"]["name"] for one in calls] == [name], choice
+                assert choice["finish_reason"] == "tool_calls"
+
+
+def test_tools_that_may_not_be_called_stay_in_the_cache(real: RealModel, path: Path) -> None:
+    if not real.has_tools:
+        pytest.skip("knows no tools")
+    said: list[dict[str, Any]] = [{"role": "user", "content": REQUESTS[0][0]}]
+    with serving(path) as client:
+
+        def ask(**more: Any) -> dict[str, Any]:
+            body = {"messages": said, "temperature": 0, "max_tokens": 60, "tools": TOOLS, **more}
+            answer: dict[str, Any] = client.post("/v1/chat/completions", json=body).json()
+            return answer
+
+        message = ask()["choices"][0]["message"]
+        said += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "18 degrees"}]
+        usage = ask(tool_choice="none")["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] > 0.8 * usage["prompt_tokens"]

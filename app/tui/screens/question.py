@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partialmethod
 from typing import Literal
@@ -14,8 +13,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from app.chat.tools import whole_arguments
 from app.text import figures
-from app.text.clean_text import clean_text
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import dismiss_once
@@ -23,12 +22,6 @@ from engine.prompt.tools.calls import ToolCall
 
 CALM_S = 0.7
 """A yes counts this long after the question appeared and after any other key: who types a message answers nothing."""
-
-
-def shown(call: ToolCall) -> str:
-    """Return a call's arguments, one a line; nothing in them acts on the terminal or hides."""
-    lines = [json.dumps({name: value}, ensure_ascii=False)[1:-1] for name, value in call.values.items()]
-    return clean_text("\n".join(lines) or "(no arguments)")
 
 
 def _answer_lines(keymap: Keymap, scope: str, answers: dict[str, str]) -> Static:
@@ -51,7 +44,7 @@ class QuestionScreen(ModalScreen[Literal["once", "always"] | None]):
 
     def compose(self) -> ComposeResult:
         """Lay out call and keys."""
-        arguments = shown(self._call)
+        arguments = whole_arguments(self._call)
         with Vertical(id="question") as box:
             box.border_title = Content(f"The model wants to use a tool of {self._server}")
             yield Static(f"Run {self._call.name}?", markup=False, classes="question-call")

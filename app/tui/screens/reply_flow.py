@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.chat import events
-from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
+from app.chat.tools import HOW_TO, MOST_ROUNDS, TOO_MANY_ROUNDS, folded
 from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.conversations.lines import AGAINST_LOOPS
 from app.text import figures
@@ -156,8 +156,8 @@ class ReplyFlow(ChatHelper):
             self._note(f"what tools return goes to {model.server}, which computes the answers")
 
     def tell_of_tools(self, event: events.ToolsTold) -> None:
-        """Show a line about a server."""
-        self._note(event.line, is_error=True)
+        """Show a line: in grey, unless it is about a server's fault."""
+        self._note(event.line, is_error=event.is_fault)
 
     def ask_about_calls(self, _: events.GenerationFinished) -> None:
         """The reply has ended: if it ends with calls, ask about each."""
@@ -166,7 +166,7 @@ class ReplyFlow(ChatHelper):
             return
         if self._turns.conversation.n_rounds >= MOST_ROUNDS:
             self._turns.note_unanswered()
-            self._note(f"{MOST_ROUNDS} rounds of calls for one message are enough: this one is not run")
+            self._note(TOO_MANY_ROUNDS)
             self.ask_next()
         else:
             self._screen.run_worker(self._run_allowed(reply), group="tools")
@@ -176,9 +176,10 @@ class ReplyFlow(ChatHelper):
         self._turns.run_calls(frozenset(allowed))
 
     async def _may_run(self, call: ToolCall) -> bool:
-        server = self._bridge.tools.owner_of(call.name) if self._bridge.tools is not None else ""
-        if not server:
-            return True  # nothing runs: the model is told that there is no such tool
+        box = self._bridge.tools
+        if box is None or box.runs_always(call.name):
+            return True
+        server = box.owner_of(call.name)
         if self._agreed_in is not self._turns.conversation:
             self._agreed_in, self._agreed = self._turns.conversation, set()
         if (server, call.name) in self._agreed:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from engine.errors import shown
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 MOST_DEPTH = 32
@@ -134,6 +136,43 @@ def calls_of(value: Any) -> list[ToolCall]:
     items = value if isinstance(value, list) else [value]
     found = [call_of(item) for item in items]
     return [one for one in found if one is not None] if all(found) else []
+
+
+def misfit(call: ToolCall, tools: Schemas) -> str:
+    """Say why a call fits none of the tools: its name, or the first level of its arguments; "" if it fits."""
+    if call.name not in tools:
+        return "there is no tool of this name"
+    schema, values = tools[call.name], call.values
+    required, properties = schema.get("required"), schema.get("properties")
+    for name in required if isinstance(required, list) else ():
+        if name not in values:
+            return f"{shown(str(name))} is missing"
+    for name, value in values.items():
+        known = properties.get(name) if isinstance(properties, dict) else None
+        if known is None and schema.get("additionalProperties") is False:
+            return f"it has no parameter {shown(name)}"
+        if isinstance(known, dict) and not _is_of(value, known):
+            return f"{shown(name)} is of another kind"
+    return ""
+
+
+def _is_of(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a value has the type of a schema, and is one of its ``enum``, as far as it names them."""
+    kinds, allowed = schema.get("type"), schema.get("enum")
+    kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
+    checked = [_IS_KIND[kind](value) for kind in kinds if isinstance(kind, str) and kind in _IS_KIND]
+    return (not checked or any(checked)) and (not isinstance(allowed, list) or value in allowed)
+
+
+_IS_KIND: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: type(value) is int or (type(value) is float and value.is_integer()),
+    "number": lambda value: type(value) in (int, float),
+    "boolean": lambda value: isinstance(value, bool),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "null": lambda value: value is None,
+}
 
 
 def _refuse(word: str) -> Any:

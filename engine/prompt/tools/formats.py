@@ -47,7 +47,7 @@ class CallFormat:
         openings: texts that begin a region.
         closing: text that ends one; "" where it lasts until the reply ends.
         is_quoted: whether the closing text counts only outside of JSON strings.
-        at_start: texts that begin a region only where the answer begins. Such calls count if a tool has the name.
+        at_start: texts that begin a region only where the answer begins. Such calls count if they fit a tool.
         dropped: texts between the parts of a reply that belong to nobody.
         write: writes names and arguments as the model does, for templates that leave calls out.
     """
@@ -178,8 +178,8 @@ FORMATS = (
     ),
     CallFormat(
         "hermes", ("<tool_call>",), _plain(read_tagged), _hermes,
-        openings=("<tool_call>",), closing="</tool_call>", at_start=('{"name"',), is_quoted=True,
-    ),  # Qwen 2.5 Coder leaves the tags out
+        openings=("<tool_call>",), closing="</tool_call>", is_quoted=True,
+    ),
     CallFormat("mistral-named", ("[ARGS]",), _plain(read_mistral), _mistral_named, openings=(TOOL_CALLS,)),
     CallFormat("mistral", (TOOL_CALLS,), _plain(read_mistral), _mistral, openings=(TOOL_CALLS,)),
     CallFormat(

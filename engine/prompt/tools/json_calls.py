@@ -13,10 +13,32 @@ _BETWEEN = " \t\r\n;,"
 _NAMED = re.compile(r"\s*([A-Za-z0-9_.-]{1,64})\s*(?:\[CALL_ID\][A-Za-z0-9_-]{0,64}\s*)?\[ARGS\]\s*")
 
 
+_FENCED = re.compile(r"\s*```[a-zA-Z_]*\s*(.*?)\s*```\s*", re.DOTALL)
+_LAST_TAG = re.compile(r"</?[a-z_|]+>\s*$")
+
+BARE = tuple(
+    fence + braces + key
+    for fence in ("", "```", "```json")
+    for braces in ("{", "{{")
+    for key in ('"name"', '"arguments"', '"parameters"', '"function"', '"type"')
+)
+"""Beginnings of a reply that may be a call without any marker, without their white space: Qwen 2.5 Coder leaves out the
+tags, and its template shows two braces."""
+
+
 def read_tagged(region: str) -> list[ToolCall]:
-    """Read one or more objects between an opening and a closing tag, or without the opening one."""
-    body = region if region.lstrip().startswith("{") else region[region.index(">") + 1 :]
-    return _sequence(re.sub(r"</?[a-z_|]+>\s*$", "", body))
+    """Read one or more objects between an opening and a closing tag."""
+    return _sequence(_LAST_TAG.sub("", region[region.index(">") + 1 :]))
+
+
+def read_bare(region: str) -> list[ToolCall]:
+    """Read one or more objects that are a whole reply: bare, in a fence, or in double braces."""
+    body = _LAST_TAG.sub("", region).strip()
+    fenced = _FENCED.fullmatch(body)
+    body = fenced[1] if fenced is not None else body
+    if body.startswith("{") and body[1:].lstrip().startswith("{"):
+        body = body[1:].removesuffix("}")
+    return _sequence(body)
 
 
 def read_llama(region: str) -> list[ToolCall]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, ToolCall
+from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, Schemas, ToolCall, misfit
 from engine.prompt.tools.formats import CallFormat
+from engine.prompt.tools.json_calls import BARE, read_bare
 
+_ARGUMENTS = '"arguments"', '"parameters"'
+_UNREADABLE = "it is not written as a call"
 _QUOTES = re.compile(r'\\.|"', re.DOTALL)
 
 
@@ -24,30 +27,41 @@ class Told:
 class CallSplitter:
     """Tell text and calls apart; what may be a marker's beginning is held back until that is decided.
 
-    What looks like a call and is none is text, without its markers. White space around calls is dropped.
+    What looks like a call and is none is text, without its markers. White space around calls is dropped. A reply that
+    is an object with name and arguments, and nothing else, is a call without markers, if a tool takes it.
 
     Args:
         how: the model's format.
         tools: of the request.
-        only_first: whether a call must stand before any other text, and the rest is text whatever it looks like.
+        only_first: whether a call must stand before any other text, with its markers, and the rest is text whatever it
+            looks like.
 
     Attributes:
         calls: found so far.
+        doubt: why what looks like a call is none, safe to show; "" where nothing does.
         tail_chars: characters of the text from its first call on.
     """
 
     def __init__(self, how: CallFormat, tools: Sequence[Mapping[str, Any]], only_first: bool = False) -> None:
-        self._format, self._only_first = how, only_first
+        self._format, self._offered, self._only_first = how, tools, only_first
         self._tools = {str(tool["function"]["name"]): tool["function"].get("parameters") or {} for tool in tools}
+        self._bare = () if only_first else BARE
         self._openings = sorted((*how.openings, *how.dropped), key=len, reverse=True)
         self._held = ""
         self._is_open = self._has_begun = self._is_behind_call = False
+        self._read = how.read
+        """Reads the region."""
         self._is_bare = False
-        """Whether the region began without a marker."""
+        """Whether it began without a marker."""
         self._searched = self._scanned = 0
         self._is_in_string = False
         self.calls: list[ToolCall] = []
+        self.doubt = ""
         self.tail_chars = 0
+
+    def anew(self) -> CallSplitter:
+        """Return one for the same calls, with no text yet."""
+        return CallSplitter(self._format, self._offered, self._only_first)
 
     def push(self, text: str) -> Told:
         """Take the next piece."""
@@ -73,10 +87,12 @@ class CallSplitter:
         held = self._held
         if not self._has_begun:
             start = held.lstrip()
-            if any(start.startswith(text) for text in self._format.at_start):
-                self._open(held, is_bare=True)
+            packed = "".join(start.split())
+            if packed.startswith(self._bare) or start.startswith(self._format.at_start):
+                self._open(held, is_bare=True, read=_read_bare if packed.startswith(self._bare) else self._format.read)
                 return True
-            if not is_last and any(text.startswith(start) for text in (*self._format.at_start, *self._openings)):
+            may_open = any(text.startswith(start) for text in (*self._format.at_start, *self._openings))
+            if not is_last and (may_open or any(text.startswith(packed) for text in self._bare)):
                 return False
             self._has_begun = self._only_first and not start.startswith(tuple(self._openings))
         if self._only_first and self._has_begun and not self.calls:
@@ -91,7 +107,7 @@ class CallSplitter:
                 self._held = held[at + len(marker) :]
                 self._has_begun = True
             else:
-                self._open(held[at:])
+                self._open(held[at:], is_bare=False, read=self._format.read)
             return True
         keep = 0 if is_last else max((_overlap(held, text) for text in self._openings), default=0)
         keep = len(held) - len(held[: len(held) - keep].rstrip())  # white space before a call is dropped
@@ -101,10 +117,10 @@ class CallSplitter:
         self._held = held[len(held) - keep :]
         return False
 
-    def _open(self, held: str, is_bare: bool = False) -> None:
+    def _open(self, held: str, is_bare: bool, read: Callable[[str, Schemas], list[ToolCall]]) -> None:
         if not self.calls:
             self.tail_chars = len(held)
-        self._held, self._is_open, self._is_bare = held, True, is_bare
+        self._held, self._is_open, self._is_bare, self._read = held, True, is_bare, read
         self._has_begun = True
         self._searched = self._scanned = 0
         self._is_in_string = False
@@ -126,15 +142,23 @@ class CallSplitter:
             end = len(self._held)
         region, self._held = self._held[:end], self._held[end:]
         self._is_open = False
-        calls = self._format.read(region, self._tools) if len(region) <= MOST_CALL_CHARS else []
-        if self._is_bare and not all(one.name in self._tools for one in calls):
-            calls = []
+        calls = self._fitting(region) if len(region) <= MOST_CALL_CHARS else []
         if calls:
             self.calls += calls[: MOST_CALLS - len(self.calls)]
             self._is_behind_call = True
         else:
             self._say(self._without_markers(region), texts)
         return True
+
+    def _fitting(self, region: str) -> list[ToolCall]:
+        """Return the calls of a region; none where one without markers fits no tool."""
+        calls = self._read(region, self._tools)
+        reasons = [f"{one.name}: {why}" for one in calls if (why := misfit(one, self._tools))] if self._is_bare else []
+        if reasons or not calls:
+            looks_like_one = not self._is_bare or any(word in region for word in _ARGUMENTS)
+            self.doubt = self.doubt or ((reasons or [_UNREADABLE])[0] if looks_like_one else "")
+            return []
+        return calls
 
     def _end_of_region(self) -> int | None:
         """Return the offset behind the closing text; None if that has not come, or is part of a string."""
@@ -158,6 +182,10 @@ class CallSplitter:
         for text in (*self._openings, self._format.closing):
             region = region.replace(text, "") if text else region
         return region
+
+
+def _read_bare(region: str, _tools: Schemas) -> list[ToolCall]:
+    return read_bare(region)
 
 
 def _overlap(text: str, marker: str) -> int:

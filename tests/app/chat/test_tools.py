@@ -28,7 +28,8 @@ from app.chat.options import ChatOptions
 from app.chat.tools import HOW_TO, REFUSED, ToolBox, folded
 from app.chat.turns import Turns
 from app.mcp.offered import ServedTool
-from app.mcp.server import StoppedError, ToolResult, ToolServerError
+from app.mcp.server import ToolResult, ToolServerError
+from app.mcp.transport import StoppedError
 from app.program.refusals import Refusal
 from app.program.settings import ToolServer, ToolSettings
 from engine.errors import BrokenModelError
@@ -77,8 +78,12 @@ class Chat:
         self.script = script
         self.turns = Turns(self.bridge, None)
         self.told: list[str] = []
+        self.faults = 0
         self.bridge.start()
-        self.turns.load(Path("m.gguf"))
+        self.open("m.gguf")
+
+    def open(self, name: str) -> None:
+        assert self.turns.load(Path(name))
         loaded = self.wait_for(ModelLoaded)
         assert isinstance(loaded, ModelLoaded)
         self.turns.note_loaded(loaded)
@@ -97,6 +102,7 @@ class Chat:
                     self.turns.growing.take(event)
                 elif isinstance(event, ToolsTold):
                     self.told.append(event.line)
+                    self.faults += event.is_fault
                 if isinstance(event, kind):
                     return event
         raise AssertionError(f"no {kind}")
@@ -127,6 +133,10 @@ class Chat:
     @property
     def tools(self) -> list[str]:
         return [tool["function"]["name"] for tool in self.script.opened[0].chats[0].tools]
+
+
+def no_server(setting: ToolServer, is_stopped: Callable[[], bool]) -> Any:
+    raise AssertionError("nothing starts here")
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -191,6 +201,18 @@ def test_a_refused_call_does_not_run_and_the_model_is_told(chats: Callable[..., 
     assert chat.texts[-1] == "Well."
 
 
+def test_a_bare_object_is_a_call_and_one_that_fits_no_tool_is_told(chats: Callable[..., Chat]) -> None:
+    bare = ["```json\n", '{"name": "echo", "arguments": {"text": "hi"}}', "\n```"]
+    chat = chats(bare, ["Well."], [bare[1].replace('"hi"', "3")])
+    (call,) = chat.ask("what?")
+    assert (call.name, call.values) == ("echo", {"text": "hi"})
+    chat.answer_calls()
+    chat.take_reply()
+    assert chat.ask("again") == ()
+    assert chat.told == ["looks like a call of a tool and is none: echo: text is of another kind"]
+    assert chat.texts[-1] == '{"name": "echo", "arguments": {"text": 3}}'
+
+
 def test_a_tool_that_nobody_has_is_not_called(chats: Callable[..., Chat]) -> None:
     chat = chats([CALL.replace("echo", "rm")], ["Well."])
     chat.ask("what?")
@@ -216,6 +238,7 @@ def test_a_server_that_fails_is_left_out_in_one_line(chats: Callable[..., Chat])
     assert chat.answer_calls() == "The tool failed: tool server own has ended (command: own)"
     chat.take_reply()
     assert chat.told == ["tool server own has ended (command: own): the reply goes on without it"]
+    assert chat.faults == 1
     chat.ask("and now?")
     assert (chat.tools, len(chat.servers)) == ([], 1)
     assert "tries it again" in chat.box.obey("")
@@ -285,6 +308,13 @@ def test_models_without_tools_answer_without_and_say_so_once(chats: Callable[...
     chat.ask("two")
     assert len(chat.told) == 1
     assert chat.told[0].startswith("answers come without tools: ")
+    assert not chat.faults
+    if form is None:
+        for name in ("n.gguf", "m.gguf"):
+            chat.open(name)
+            chat.ask("three")
+        assert len(chat.told) == 2
+        assert [" of n has none" in line for line in chat.told] == [False, True]
     assert not chat.servers
 
 
@@ -303,12 +333,12 @@ def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -
 
 
 def test_what_tools_does_not_know_is_refused() -> None:
-    box = ToolBox(ToolSettings("off", 2000, (ToolServer("own", ("own",)),)))
+    box = ToolBox(ToolSettings("off", 2000, (ToolServer("own", ("own",)),)), no_server)
     for wanted in ("maybe", "on other", "on \x1b[31m"):
         with pytest.raises(Refusal, match="means nothing here") as refused:
             box.obey(wanted)
         assert "\x1b" not in str(refused.value)
-    assert ToolBox(ToolSettings("on", 2000, ())).obey("") == HOW_TO
+    assert ToolBox(ToolSettings("on", 2000, ()), no_server).obey("") == HOW_TO
 
 
 def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:

@@ -27,7 +27,7 @@ from tests.app.scripted_access import use_script
 Talk = Callable[..., str]
 
 NEED_THE_SCREEN = {
-    "doctor", "editor", "models", "settings", "stats", "strip", "theme", "tools", "tune", "unfold",
+    "doctor", "editor", "models", "settings", "stats", "strip", "theme", "tune", "unfold",
     "unsend"
 }  # fmt: skip
 
@@ -312,7 +312,7 @@ def test_a_file_named_in_a_line_is_asked_about(
     lines = iter(["see @notes.txt, please", "see @none", None])
     monkeypatch.setattr(plain, "_is_interactive", lambda: True)
     monkeypatch.setattr(plain, "_read_line", lambda: next(lines))
-    monkeypatch.setattr(plain, "_agrees", lambda question: asked.append(question) or agrees)
+    monkeypatch.setattr(plain, "agrees", lambda question: asked.append(question) or agrees)
     talk()
     assert asked == ["attach notes.txt (6B)?"]
     assert ("a note" in texts()[0]) == is_read

@@ -14,7 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.mcp.server import ServerLimits, StoppedError, ToolServer, ToolServerError
+from app.mcp.pipe import Pipe
+from app.mcp.server import ServerLimits, ToolServer, ToolServerError
+from app.mcp.transport import StoppedError
 from tests.app.server.serving import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
@@ -29,7 +31,7 @@ def make() -> Iterator[Make]:
 
     def new(how: str = "", limits: ServerLimits = LIMITS, **more: object) -> ToolServer:
         command = [sys.executable, "-I", "-S", str(HOSTILE), how]
-        made.append(ToolServer("files", command, limits=limits, **more))  # type: ignore[arg-type]
+        made.append(ToolServer("files", Pipe(command), limits=limits, **more))  # type: ignore[arg-type]
         return made[-1]
 
     yield new
@@ -40,7 +42,7 @@ def make() -> Iterator[Make]:
 @pytest.fixture(scope="module")
 def sound() -> Iterator[ToolServer]:
     """One server for all that leaves it as it was."""
-    server = ToolServer("files", [sys.executable, "-I", "-S", str(HOSTILE)], {"OWN": "yes"}, LIMITS)
+    server = ToolServer("files", Pipe([sys.executable, "-I", "-S", str(HOSTILE)], {"OWN": "yes"}), LIMITS)
     server.start()
     yield server
     server.close()
@@ -152,7 +154,8 @@ def test_lines_that_are_no_message_are_passed_over_and_counted(make: Make) -> No
     server = make()
     server.start()
     assert server.call("do", {"text": "noise"}).text == ""
-    assert server.n_skipped == 6
+    assert isinstance(server._transport, Pipe)
+    assert server._transport.n_skipped == 6
     server._limits = replace(LIMITS, call_s=0.2)
     with pytest.raises(ToolServerError, match=r"did not answer within 0\.2 s \(\d of its lines were no JSON\)"):
         server.call("do", {"text": "rubbish"})
@@ -184,7 +187,7 @@ def test_what_does_not_start_or_speaks_otherwise_is_told(make: Make) -> None:
         ([sys.executable, "-c", ""], "has ended"),
     ):
         with pytest.raises(ToolServerError, match=why):
-            ToolServer("x", command, limits=LIMITS).start()
+            ToolServer("x", Pipe(command), LIMITS).start()
     with pytest.raises(ToolServerError, match="does not speak"):
         make("other").start()
 
@@ -211,8 +214,7 @@ def test_a_server_ends_though_its_guard_stands_still(make: Make, kind: str) -> N
     server = make()
     server.start()
     ids = [int(word) for word in server.call("do", {"text": kind}).text.split()]
-    assert server._child is not None
-    os.kill(server._child.pid, signal.SIGSTOP)
+    os.kill(guard_of(server), signal.SIGSTOP)
     server.close()
     until(lambda: not any(map(lives, ids)))
 
@@ -222,16 +224,16 @@ def test_a_server_ends_with_its_guard(make: Make) -> None:
     server = make()
     server.start()
     ids = [int(word) for word in server.call("do", {"text": "child"}).text.split()]
-    assert server._child is not None
-    os.kill(server._child.pid, signal.SIGKILL)
+    os.kill(guard_of(server), signal.SIGKILL)
     until(lambda: not lives(ids[0]))
     os.kill(ids[1], signal.SIGKILL)  # whose parent is no one's guard any more
 
 
 OWNER = """
 import sys
+from app.mcp.pipe import Pipe
 from app.mcp.server import ToolServer
-server = ToolServer("files", sys.argv[2:])
+server = ToolServer("files", Pipe(sys.argv[2:]))
 server.start()
 print(server.call("do", {"text": sys.argv[1]}).text, flush=True)
 sys.stdin.read()
@@ -247,6 +249,12 @@ def test_a_server_ends_when_the_program_is_killed(kind: str) -> None:
         assert len(ids) == 2
         owner.send_signal(signal.SIGKILL)
     until(lambda: not any(map(lives, ids)))
+
+
+def guard_of(server: ToolServer) -> int:
+    assert isinstance(server._transport, Pipe)
+    assert server._transport.child is not None
+    return server._transport.child.pid
 
 
 def lives(process_id: int) -> bool:

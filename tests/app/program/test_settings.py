@@ -9,7 +9,15 @@ import pytest
 import tomli
 
 from app.program import exit_codes, paths, settings
-from app.program.settings import SettingsError, built_in_settings, load_settings, merge, override, setting_keys
+from app.program.settings import (
+    SettingsError,
+    ToolServer,
+    built_in_settings,
+    load_settings,
+    merge,
+    override,
+    setting_keys,
+)
 from engine.plan import crew
 from tests.app.own_settings import own_settings
 
@@ -69,14 +77,25 @@ command = ["files", "--root", "/tmp"]
 environment = { KEY = "x" }
 [tools.servers.web-2]
 command = ["web"]
+always = ["search"]
+[tools.servers.far]
+url = "https://tools.example/mcp?team=1"
+headers = { X-Team = "mine" }
+key_variable = "TOOLS_KEY"
 """,
     )
     tools = load_settings(file).tools
     assert (tools.use, tools.result_tokens) == ("on", built_in_settings().tools.result_tokens)
-    assert [(one.name, one.command, one.environment) for one in tools.servers] == [
-        ("files", ("files", "--root", "/tmp"), (("KEY", "x"),)),
-        ("web-2", ("web",), ()),
-    ]
+    assert tools.servers == (
+        ToolServer("files", ("files", "--root", "/tmp"), (("KEY", "x"),)),
+        ToolServer("web-2", ("web",), always=("search",)),
+        ToolServer(
+            "far",
+            url="https://tools.example/mcp?team=1",
+            headers=(("X-Team", "mine"),),
+            key_variable="TOOLS_KEY",
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,9 +107,15 @@ command = ["web"]
         ("[tools.servers]\nx = 'y'", "servers.x is not sound; allowed: a table with command"),
         ("[tools.servers.x]\ncommand = 'y'", r"servers\.x\.command is not sound; allowed: a list of texts"),
         ("[tools.servers.x]\ncommand = ['']", r"servers\.x\.command is not sound"),
-        ("[tools.servers.x]\ncommand = ['y']\nshell = 1", "a table with command and environment"),
+        ("[tools.servers.x]\ncommand = ['y']\nshell = 1", "a table with command or url"),
         ("[tools.servers.x]\ncommand = ['y']\nenvironment = { A = 1 }", r"environment is not sound; allowed: a table"),
         ("[tools.servers.x]\ncommand = ['y']\nenvironment = { 'A=B' = 'c' }", "names of variables, without ="),
+        ("[tools.servers.x]\ncommand = ['y']\nalways = 'z'", r"always is not sound; allowed: a list of tools"),
+        ("[tools.servers.x]\ncommand = ['y']\nurl = 'https://z'", "a table with command or url"),
+        ("[tools.servers.x]\nurl = 'file:///etc/passwd'", r"url is not sound; allowed: an address of http or https"),
+        ("[tools.servers.x]\nurl = 'https://a:b@c'", r"url is not sound"),
+        ("[tools.servers.x]\nurl = 'https://c'\nheaders = { A = \"b\\r\\nC: d\" }", "names and values of HTTP"),
+        ("[tools.servers.x]\nurl = 'https://c'\nkey_variable = 'A=B'", "the name of a variable"),
     ],
 )
 def test_an_unsound_server_of_tools_is_refused_in_one_line(tmp_path: Path, text: str, why: str) -> None:

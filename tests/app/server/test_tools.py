@@ -19,7 +19,7 @@ from app.server.order import chat_order
 from engine.prompt.tools.formats import FORMATS, CallFormat
 from engine.prompt.tools.split import CallSplitter
 from tests.app.fake_engine import Script
-from tests.app.server.serving import Serving
+from tests.app.server.serving import Serving, serving
 from tests.app.server.test_api import client_of, events_of
 from tests.engine.prompt.test_chat_prompt import BYTES
 
@@ -100,6 +100,45 @@ def test_without_tools_or_with_choice_none_the_reply_is_text(server: Serving) ->
         choice = server.chat(**fields).json()["choices"][0]
         assert choice["finish_reason"] == "stop"
         assert "<tool_call>" in choice["message"]["content"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_object_in_a_fence_is_a_call_and_one_that_fits_no_tool_is_told(server: Serving, stream: bool) -> None:
+    fenced = ["```", "json\n", '{"name": "get_', 'weather", "arguments": {"city": "Paris"}}', "\n```"]
+    wrong = [piece.replace("city", "town") for piece in fenced]
+    server.script.replies = [fenced, wrong]
+    found = []
+    for _ in range(2):
+        answer = server.chat(tools=[TOOL], stream=stream)
+        if stream:
+            choices = [event["choices"][0] for event in events_of(answer.text)]
+            text = "".join(one["delta"].get("content", "") for one in choices)
+            calls = [call for one in choices for call in one["delta"].get("tool_calls", [])]
+        else:
+            choices = answer.json()["choices"]
+            text, calls = choices[-1]["message"]["content"] or "", choices[-1]["message"].get("tool_calls", [])
+        names = [call["function"]["name"] for call in calls]
+        found.append((choices[-1]["finish_reason"], names, text, choices[-1].get("not_a_call")))
+    assert found == [
+        ("tool_calls", ["get_weather"], "", None),
+        ("stop", [], "".join(wrong), "get_weather: city is missing"),
+    ]
+
+
+def test_with_choice_none_the_model_still_knows_the_tools(server: Serving) -> None:
+    server.chat(tools=[TOOL])
+    server.chat(tools=[TOOL], tool_choice="none")
+    assert [tool["function"]["name"] for tool in server.script.opened[0].chats[0].tools] == ["get_weather"]
+
+
+def test_the_log_says_once_that_a_model_has_no_tools(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(monkeypatch, Script(replies=[["Hi."]], calls_like="")) as served:
+        assert served.chat(tools=[TOOL], tool_choice="none").json()["choices"][0]["message"]["content"] == "Hi."
+        for _ in range(2):
+            assert served.chat(tools=[TOOL]).status_code == 400
+    assert capsys.readouterr().err.count("template has no tools") == 1
 
 
 def test_a_thought_before_a_call_is_told_as_one(server: Serving) -> None:

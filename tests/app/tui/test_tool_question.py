@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from app.chat.tools import whole_arguments
 from app.program.settings import ToolServer, ToolSettings
-from app.tui.screens.question import CALM_S, QuestionScreen, shown
+from app.tui.screens.question import CALM_S, QuestionScreen
 from app.tui.widgets.message_view import ToolView
 from engine.prompt.tools.calls import ToolCall
 from tests.app.chat_driver import Driver, chatting
@@ -69,7 +70,7 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         monkeypatch.setattr("app.tui.screens.reply_flow.MOST_ROUNDS", 2)
         chat.script.replies = [[call("again")]]
         await chat.say("for ever")  # echo was agreed to
-        await chat.note("2 rounds of calls for one message are enough")
+        await chat.note("rounds of calls for one message are enough")
         assert not chat.chat.turns.is_busy
         assert chat.chat.turns.conversation.n_rounds == 2
         model = chat.chat.turns.model
@@ -78,7 +79,16 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         await chat.note("what tools return goes to host:8000, which computes the answers")
 
 
+@pytest.mark.slow
+async def test_a_tool_that_always_runs_is_not_asked_about() -> None:
+    tools = replace(TOOLS, servers=(replace(TOOLS.servers[0], always=("echo",)),))
+    async with chatting(Script(replies=[[call("one")], ["End."]]), tools=tools) as chat:
+        await chat.say("what?")
+        await chat.until(lambda: chat.chat.turns.conversation.messages[-1].text == "End.")
+        assert [message.text for message in chat.chat.turns.conversation.messages][2] == "echo: one"
+
+
 def test_arguments_are_shown_whole_and_do_nothing() -> None:
-    text = shown(ToolCall("echo", json.dumps({"a\nb": "\x1b[2J\u202e", "n": [1, {"x": "\x9b"}]})))
+    text = whole_arguments(ToolCall("echo", json.dumps({"a\nb": "\x1b[2J\u202e", "n": [1, {"x": "\x9b"}]})))
     assert text == '"a\\nb": "\\u001b[2J\ufffd"\n"n": [1, {"x": "\ufffd"}]'
-    assert shown(ToolCall("echo")) == "(no arguments)"
+    assert whole_arguments(ToolCall("echo")) == "(no arguments)"

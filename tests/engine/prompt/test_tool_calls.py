@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS
+from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, ToolCall, misfit
 from engine.prompt.tools.formats import FORMATS, CallFormat
 from engine.prompt.tools.split import CallSplitter
 
@@ -43,6 +43,15 @@ REPLIES: list[tuple[str, str, Found]] = [
     ("hermes", '{"name": "f", "arguments": {"a": 1}}', ("", ONE)),
     ("hermes", '{"name": "f", "arguments": {"a": 1}}\n</tool_call>', ("", ONE)),
     ("hermes", '{"name": "unknown", "arguments": {"a": 1}}', ('{"name": "unknown", "arguments": {"a": 1}}', [])),
+    ("hermes", '{"name": "f", "arguments": {"a": "x"}}', ('{"name": "f", "arguments": {"a": "x"}}', [])),
+    ("hermes", '```json\n{\n  "name": "f",\n  "arguments": {"a": 1}\n}\n```', ("", ONE)),
+    ("hermes", '{{"name": "f", "arguments": {"a": 1}}}', ("", ONE)),
+    ("hermes", '{ { "arguments": {"a": 1}, "name": "f" } }', ("", ONE)),
+    ("pairs", '```\n{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}\n```\n', ("", ONE)),
+    ("pythonic", '{"name": "f", "arguments": {"t": "}}"}}', ("", [("f", {"t": "}}"})])),
+    ("hermes", '```json\n{"name": "f", "arguments": {"a": 1}}\n```\nas you see',
+     ('```json\n{"name": "f", "arguments": {"a": 1}}\n```\nas you see', [])),
+    ("hermes", '```python\nf(a=1)\n```', ('```python\nf(a=1)\n```', [])),
     ("hermes", '{"name": "f"} is an object', ('{"name": "f"} is an object', [])),
     ("hermes", '<tool_call>[{"name": "f", "arguments": {"a": 1}}]</tool_call>', ("", ONE)),
     ("hermes", '<tool_call>no</tool_call>then<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>', ("nothen", ONE)),
@@ -100,6 +109,61 @@ def test_a_reply_is_told_apart_wherever_it_is_cut(name: str, reply: str, found: 
     assert told(how, list(reply)) == found
     for at in range(1, len(reply)):
         assert told(how, [reply[:at], reply[at:]]) == found, reply[:at]
+
+
+def test_a_reply_that_is_no_bare_call_is_told_as_soon_as_that_is_clear() -> None:
+    splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
+    assert [splitter.push(piece).text for piece in ("```", "py", "thon\n")] == ["", "```py", "thon"]
+    splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
+    assert [splitter.push(piece).text for piece in ("{", '"na', 'tion": ')] == ["", "", '{"nation":']
+
+
+def test_with_a_form_an_object_is_the_answer() -> None:
+    splitter = CallSplitter(BY_NAME["hermes"], TOOLS, only_first=True)
+    reply = '{"name": "f", "arguments": {"a": 1}}'
+    assert splitter.push(reply).text + splitter.flush().text == reply
+    assert splitter.calls == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "doubt"),
+    [
+        ('{"name": "h", "arguments": {"a": 1}}', "h: there is no tool of this name"),
+        ('```json\n{"name": "f", "arguments": {"a": "x"}}\n```', "f: a is of another kind"),
+        ('<tool_call>{"name": "f", "arg</tool_call>', "it is not written as a call"),
+        ('{"name": "Ann", "age": 3}', ""),
+        ('{"name": "f", "arguments": {"a": 1}}', ""),
+        ("Nothing to call.", ""),
+    ],
+)
+def test_what_looks_like_a_call_and_is_none_is_told(reply: str, doubt: str) -> None:
+    splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
+    splitter.push(reply)
+    splitter.flush()
+    assert splitter.doubt == doubt
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"n": 2, "kind": "b", "rest": None}, ""),
+        ({"n": 2.0, "more": 1}, ""),
+        ({}, "n is missing"),
+        ({"n": True}, "n is of another kind"),
+        ({"n": 1, "kind": "c"}, "kind is of another kind"),
+        ({"n": 1, "rest": []}, "rest is of another kind"),
+    ],
+)
+def test_arguments_fit_the_first_level_of_a_schema(arguments: dict[str, Any], reason: str) -> None:
+    properties = {"n": {"type": "integer"}, "kind": {"enum": ["a", "b"]}, "rest": {"type": ["string", "null"]}}
+    schema = {"type": "object", "properties": properties, "required": ["n"]}
+    assert misfit(ToolCall("f", json.dumps(arguments)), {"f": schema}) == reason
+
+
+def test_a_closed_schema_takes_no_other_parameter() -> None:
+    closed = {"properties": {"n": {}}, "additionalProperties": False}
+    assert misfit(ToolCall("f", '{"n": 1}'), {"f": closed}) == ""
+    assert misfit(ToolCall("f", '{"n": 1, "m": 2}'), {"f": closed}) == "it has no parameter m"
 
 
 @pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)

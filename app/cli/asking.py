@@ -1,0 +1,76 @@
+"""Questions on a terminal that has no screen: about files that go away, and about the calls of tools."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+from collections.abc import Callable
+
+from app.chat.talk import LOOK_S, Talk
+from app.chat.tools import whole_arguments
+from app.conversations.conversation import Conversation
+from engine.prompt.tools.calls import ToolCall
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal who sees a question and can answer it."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def answer_to(question: str, is_over: Callable[[], bool] = lambda: False) -> str:
+    """Ask the user; returns the answer in small letters, "" where none comes.
+
+    What was typed before the question counts for nothing: it may have been pasted. Ends where ``is_over``.
+    """
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    sys.stderr.write(f"{question} ")
+    sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):  # where no input can be waited for in this way, it is read at once
+        while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+            if is_over():
+                return ""
+    return sys.stdin.readline().strip().lower()
+
+
+def agrees(question: str) -> bool:
+    """Whether the user answers with yes."""
+    return answer_to(f"{question} (y/n)") in ("y", "yes")
+
+
+class CallQuestions:
+    """Asks about calls; attach it to the ``talk`` whose calls they are.
+
+    Attributes:
+        talk: None until there is one.
+    """
+
+    def __init__(self) -> None:
+        self.talk: Talk | None = None
+        self._agreed: set[tuple[str, str]] = set()
+        """Servers and tools that are not asked about any more in ``_agreed_in``."""
+        self._agreed_in: Conversation | None = None
+
+    def may_run(self, call: ToolCall) -> bool:
+        """Whether a tool may run."""
+        assert self.talk is not None
+        box, conversation = self.talk.bridge.tools, self.talk.turns.conversation
+        if box is None or box.runs_always(call.name):
+            return True
+        if self._agreed_in is not conversation:
+            self._agreed_in, self._agreed = conversation, set()
+        which = box.owner_of(call.name), call.name
+        if which in self._agreed:
+            return True
+        what = f"the model wants to use {call.name} of {which[0]}:\n{whole_arguments(call)}\n"
+        answer = answer_to(f"{what}run it? (y/n, a = always in this conversation)", lambda: self._is_stopping)
+        if answer in ("a", "always"):
+            self._agreed.add(which)
+        return answer in ("y", "yes", "a", "always")
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self.talk is not None and self.talk.is_stopping

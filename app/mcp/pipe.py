@@ -1,0 +1,191 @@
+"""A server of tools that runs here: its process, and a JSON object a line over pipes.
+
+Nothing is read between two requests, so that a flood stands in the pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from app.mcp.guard import FAILED
+from app.mcp.transport import Fault, Messages, Wait
+from app.text.clean_text import clean_line
+
+_READ_BYTES = 1 << 16
+_ENDING_S = 1.0
+"""What the guard takes to end everything is a hundredth of it."""
+_LOOK_S = 0.1
+"""A stop is seen this often."""
+_INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+"""Variables that a server gets besides its own: keys of other programs are no business of it."""
+
+
+class Pipe:
+    """A process from ``open`` to ``close``. No shell reads its command."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self._command, self._environment = list(command), dict(environment or {})
+        self.child: subprocess.Popen[bytes] | None = None
+        """The guard, whose child the server is."""
+        self._end: weakref.finalize[Any, Any] | None = None
+        self._unread = bytearray()
+        self.n_skipped = 0
+        """Lines that were no message, since it was opened."""
+
+    @property
+    def shown(self) -> str:
+        """Its command."""
+        return f"command: {clean_line(' '.join(self._command), 80)}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its process lives."""
+        return self.child is not None and self.child.poll() is None
+
+    def open(self) -> None:
+        """Start the process."""
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | self._environment
+        guard = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
+        reading, writing = os.pipe()
+        try:
+            self.child = subprocess.Popen(
+                [*guard, str(reading), *self._command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # what it logs must not reach the terminal
+                env=environment,
+                pass_fds=(reading,),
+                start_new_session=True,  # Ctrl+C in the terminal must not reach it
+                bufsize=0,
+            )
+        except (OSError, ValueError) as error:
+            os.close(writing)
+            raise Fault(f"cannot be started: {error}") from None
+        finally:
+            os.close(reading)
+        self._end = weakref.finalize(self, _end, self.child, writing)
+        assert self.child.stdin is not None
+        os.set_blocking(self.child.stdin.fileno(), False)
+
+    def close(self) -> None:
+        """End the process and its children."""
+        if self._end is not None:
+            self._end()
+        self.child = self._end = None
+        self._unread.clear()
+        self.n_skipped = 0
+
+    def note_version(self, version: str) -> None:
+        """Nothing depends on it."""
+
+    def send(self, message: Mapping[str, Any], wait: Wait) -> None:
+        """Write a line."""
+        assert self.child is not None
+        assert self.child.stdin is not None
+        pipe, left = self.child.stdin.fileno(), memoryview(json.dumps(message).encode() + b"\n")
+        while left:
+            self._look(wait)
+            if select.select([], [pipe], [], _LOOK_S)[1]:
+                try:
+                    left = left[os.write(pipe, left) :]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    raise Fault("has ended") from None
+
+    def ask(self, message: Mapping[str, Any], wait: Wait, most_bytes: int) -> Iterator[Messages]:
+        """Write a line, then yield the messages of each line that comes."""
+        self.send(message, wait)
+        room = most_bytes
+        while True:
+            line = self._read_line(wait, room, most_bytes)
+            room -= len(line) + 1
+            yield self._messages(line)
+
+    def _messages(self, line: bytes) -> Messages:
+        """Return the messages of a line; none where a program has written something else there, as many do."""
+        if line.startswith(FAILED):
+            raise Fault(f"cannot be started: {clean_line(line[1:].decode(errors='replace'), 120)}")
+        try:
+            said = json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"))
+        except (ValueError, RecursionError):
+            said = None
+        batch = said if isinstance(said, list) else [said]
+        found = [one for one in batch if isinstance(one, dict)]
+        self.n_skipped += bool(line.strip()) and not found
+        return found
+
+    def _read_line(self, wait: Wait, room: int, most_bytes: int) -> bytes:
+        assert self.child is not None
+        assert self.child.stdout is not None
+        pipe, searched = self.child.stdout.fileno(), 0
+        too_much = Fault(f"says more than {most_bytes >> 20 or 1} MB at once")
+        while (end := self._unread.find(b"\n", searched)) < 0:
+            searched = len(self._unread)
+            if searched > room:
+                raise too_much
+            self._look(wait)
+            if not select.select([pipe], [], [], _LOOK_S)[0]:
+                continue
+            piece = os.read(pipe, _READ_BYTES)
+            if not piece:
+                raise Fault("has ended")
+            self._unread += piece
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
+        if end > room:
+            raise too_much
+        return line
+
+    def _look(self, wait: Wait) -> None:
+        try:
+            wait.look()
+        except Fault as fault:
+            skipped = f" ({self.n_skipped} of its lines were no JSON)" if self.n_skipped else ""
+            raise Fault(f"{fault}{skipped}") from None
+
+
+def _end(child: subprocess.Popen[bytes], lifeline: int) -> None:
+    """Let the guard end the server and all its descendants; one that stands still is ended with them."""
+    with contextlib.suppress(OSError):
+        os.close(lifeline)
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    if not _has_ended(child):
+        for process_id in (*_descendants(child.pid), child.pid):
+            with contextlib.suppress(OSError):
+                os.kill(process_id, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.killpg(child.pid, signal.SIGKILL)
+        if not _has_ended(child):
+            threading.Thread(target=child.wait, daemon=True).start()
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    try:
+        child.wait(timeout=_ENDING_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _descendants(process_id: int) -> list[int]:
+    import psutil
+
+    try:
+        return [one.pid for one in psutil.Process(process_id).children(recursive=True)]
+    except (psutil.Error, OSError):
+        return []

@@ -1,0 +1,68 @@
+"""How messages reach a server of tools and come back: what a pipe and an address have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+Messages = list[dict[str, Any]]
+
+
+class Fault(Exception):
+    """What a server does wrong, as the end of a sentence."""
+
+
+class SessionLost(Fault):
+    """The server does not know the session any more: a new one may begin."""
+
+
+class StoppedError(Exception):
+    """The user stopped the request; the server is ended, since its answer would come for the next one."""
+
+
+class Wait:
+    """How long is waited for an answer, and whether the user still wants it."""
+
+    def __init__(self, patience_s: float, is_stopped: Callable[[], bool]) -> None:
+        self.patience_s, self._is_stopped = patience_s, is_stopped
+        self._deadline_s = time.monotonic() + patience_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left, 0 or more."""
+        return max(0.0, self._deadline_s - time.monotonic())
+
+    def look(self) -> None:
+        """Raise StoppedError if the user stopped it, and Fault if the time is over."""
+        if self._is_stopped():
+            raise StoppedError
+        if not self.left_s:
+            raise Fault(f"did not answer within {self.patience_s:g} s")
+
+
+class Transport(Protocol):
+    """A way to one server, for one thread at a time. Raises Fault or StoppedError."""
+
+    @property
+    def shown(self) -> str:
+        """Which server it is, in a line."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server can be asked."""
+
+    def open(self) -> None:
+        """Begin."""
+
+    def send(self, message: Mapping[str, Any], wait: Wait) -> None:
+        """Send a message that has no answer."""
+
+    def ask(self, message: Mapping[str, Any], wait: Wait, most_bytes: int) -> Iterator[Messages]:
+        """Send a message and yield what comes, until nobody asks for more; ``most_bytes`` of it."""
+
+    def note_version(self, version: str) -> None:
+        """The server speaks this version of the protocol."""
+
+    def close(self) -> None:
+        """End; what is closed can be opened again."""

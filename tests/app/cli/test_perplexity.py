@@ -1,0 +1,118 @@
+"""``jalopy perplexity``: lines for people, one object for scripts, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import perplexity as command
+from app.cli.arguments import parse
+from app.cli.dispatch import guard, obey
+from app.cli.output import ProgressLine
+from app.cli.perplexity import PerplexityOptions, perplexity
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
+from engine.session import Session
+from tests.engine import tiny_gguf
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("perplexity")
+    for seed in (1, 2):
+        tiny_gguf.model("llama", "F32", dim=128, seed=seed).write(found / f"{seed}.gguf")
+    tiny_gguf.write(found / "other.gguf", "qwen2")
+    (found / "text.txt").write_text("The cat sat on the mat, and the dog lay near the door. " * 4)
+    (found / "short.txt").write_text("Hi")
+    return found
+
+
+def run(place: Path, **more: Any) -> int:
+    given = {"model": str(place / "1.gguf"), "file": str(place / "text.txt"), "n_chunk": 32, **more}
+    return perplexity(PerplexityOptions(**given), built_in_settings())
+
+
+def test_a_line_says_perplexity_error_and_how_many_tokens(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(place) == exit_codes.OK
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("perplexity ")
+    assert " ± " in line
+    assert " chunks of 32; " in line
+
+
+def test_another_model_is_compared_with(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(place, against=str(place / "2.gguf")) == exit_codes.OK
+    _, other, divergence, same = capsys.readouterr().out.splitlines()
+    assert other.startswith(f"against {place / '2.gguf'}: perplexity ")
+    assert divergence.startswith("divergence from it (KL) ")
+    assert float(divergence.split()[4]) > 0.001
+    assert same.startswith("same likeliest token ")
+
+
+def test_scripts_get_one_object(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(place, kv="q8_0", as_json=True) == exit_codes.OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["kv"] == "q8_0"
+    assert told["chunks"] == told["chunks_in_all"] > 1
+    assert told["n_tokens"] == 15 * told["chunks"]
+    assert 0 < told["divergence"]["value"] < 0.01
+    assert told["perplexity"]["value"] == pytest.approx(told["reference"]["value"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"file": "short.txt"}, r"short\.txt: has \d tokens?, fewer than one chunk of 32 \(give a longer text"),
+        ({"n_chunk": 4096}, r"the model holds \d+ tokens, and a chunk has 4,096 \(give a smaller --ctx\)"),
+        ({"against": "other.gguf"}, "have not the same vocabulary"),
+        ({"file": "nowhere.txt"}, r"nowhere\.txt: No such file"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_line(place: Path, given: dict[str, Any], why: str) -> None:
+    named = {key: str(place / value) if isinstance(value, str) else value for key, value in given.items()}
+    with pytest.raises(Refusal, match=why) as refused:
+        run(place, **named)
+    assert "\n" not in str(refused.value)
+
+
+def test_ctrl_c_prints_what_is_known(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It comes while the second chunk is read, and ends that."""
+    score, made = Session.score, []
+
+    def interrupted(self: Session, ids: Any, first: int = 0) -> Any:
+        made.append(self)
+        for rows in score(self, ids, first):
+            if len(made) == 2:
+                measuring[0].stop()
+            yield rows
+
+    measuring: list[Any] = []
+    show = command._Measuring._show
+
+    def keep(self: Any, progress: ProgressLine) -> None:
+        measuring.append(self)
+        show(self, progress)
+
+    monkeypatch.setattr(Session, "score", interrupted)
+    monkeypatch.setattr(command._Measuring, "_show", keep)
+    assert run(place) == exit_codes.INTERRUPTED
+    assert capsys.readouterr().out.startswith(f"stopped after 2 of {measuring[0].n_chunks} chunks: perplexity ")
+    with pytest.raises(KeyboardInterrupt):
+        command._Measuring(PerplexityOptions("m", "f"), built_in_settings(), lambda: 0.0).stop()
+
+
+def test_the_command_line_leads_there(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["perplexity", str(place / "1.gguf"), str(place / "text.txt"), "--ctx", "32", "--threads", "1"]
+    assert guard(lambda: obey(parse(words))) == exit_codes.OK
+    assert capsys.readouterr().out.startswith("perplexity ")
+    for wrong in (["--kv", "q9"], ["--ctx", "4"], ["--against", "x", "--kv", "f16"]):
+        with pytest.raises(SystemExit):
+            parse([*words[:3], *wrong])
