@@ -16,6 +16,7 @@ from app.chat.status import Activity
 from app.chat.wire import Wire, Written
 from app.conversations.conversation import Ending
 from engine.errors import Cancelled
+from engine.prompt.thinking_mode import ThinkingMode
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -48,12 +49,13 @@ class EngineTurn:
         self._tells_pieces = options.tells_pieces
         ids = prompt.all_ids
         self._n_unread = len(ids) - session.reusable(ids)
-        form, tokenizer = options.form, session.model.tokenizer
+        model = cast("Model", session.model)  # a session knows less of it than who opened it
+        form, tokenizer = options.form, model.tokenizer
         self._constraint = form.constraint(tokenizer, self._earlier.ids, self._refuse_stopped) if form else None
         self.reply = Reply(
             session,
             ids,
-            options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
+            options.sampling(model, prompt.chat.thinking if prompt.chat is not None else ThinkingMode()),
             max_tokens=(options.generation or options.settings.sampling).max_tokens,
             stop=prompt.chat.stops if prompt.chat is not None else (),
             after=self._earlier.ids,

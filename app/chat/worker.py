@@ -25,6 +25,7 @@ from app.chat.worker_tuning import EngineTuning
 from app.documents.read import tokens_ratio
 from app.program import garbage
 from app.program.background import fulfil
+from app.program.makers import advice_of
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
@@ -118,6 +119,8 @@ class EngineWorker:
     def _think(self, opened: Opened, command: commands.Think) -> None:
         opened.live.chat.thinking = ThinkingMode.parse(command.mode)
         self._wire.thinking = str(opened.live.chat.thinking)
+        if self._options.generation is not None:
+            self._options.generation.advice = advice_of(opened.model.metadata, opened.live.chat.thinking)
         trouble = opening.remember_thinking(opened.path, self._wire.thinking)
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
 
@@ -193,7 +196,7 @@ class EngineWorker:
         wire.thinking = str(chat.thinking)
         chat.tools = self._tools.known(model)
         if options.generation is not None:
-            options.generation.recall(path, model.sampling_advice)
+            options.generation.recall(path, advice_of(model.metadata, chat.thinking))
         n_ctx = options.settings.context_size or options.size_context(model, chat)
         session = model.session(n_ctx, opening.kv_type_of(options.settings, model))
         live = LiveConversation(model, session, chat, options.least_reply_tokens)

@@ -40,8 +40,10 @@ class Source(str, Enum):
     DEFAULT = "default"
     FILE = "your file"
     COMMAND_LINE = "command line"
-    MODEL = "the model"
-    """Its file recommends the value."""
+    MODEL = "model's file"
+    """It recommends the value."""
+    MAKER = "model's maker"
+    """Their table in ``config`` does."""
     CHOSEN = "/set"
 
 
@@ -189,7 +191,7 @@ class Settings:
 
     @property
     def given_sampling(self) -> dict[str, Any]:
-        """Values of ``sampling`` that the user has set; what a model's file recommends goes before the others."""
+        """Values of ``sampling`` that the user has set; what is recommended for a model goes before the others."""
         return {
             one.name: getattr(self.sampling, one.name)
             for one in fields(self.sampling)

@@ -40,7 +40,7 @@ def options_for(script: Script) -> ChatOptions:
     return ChatOptions(
         generation=generation,
         open_model=script.open_model,
-        sampling=lambda model: None,
+        sampling=lambda model, mode: None,
         glance_at_model=script.glance_at_model,
     )
 

@@ -33,7 +33,7 @@ def script() -> Script:
 
 @pytest.fixture
 def talk(script: Script) -> Iterator[Talk]:
-    options = ChatOptions(open_model=script.open_model, sampling=lambda model: None, tells_pieces=True)
+    options = ChatOptions(open_model=script.open_model, sampling=lambda model, mode: None, tells_pieces=True)
     talk = Talk(options, clock=script.clock)
     yield talk
     for gate in (script.token_gate, script.prefill_gate):
