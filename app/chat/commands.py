@@ -138,6 +138,8 @@ class Continue(Command):
     """Go on with the last reply from the tokens it has."""
 
     thinking: Thinking | None = None
+    is_loop: bool = False
+    """Whether it was ended since it repeated itself: what follows is kept from repetition."""
 
 
 @record

@@ -19,9 +19,18 @@ from engine.errors import Cancelled
 from engine.prompt.thinking_mode import ThinkingMode
 
 if TYPE_CHECKING:
-    from engine import Model, Session
+    from engine import Model, Sampling, Session
     from engine.prompt.tools.calls import ToolCall
     from engine.prompt.tools.split import CallSplitter
+
+
+AGAINST_LOOPS = {"repeat_penalty": 1.2, "repeat_window": 256, "dry_multiplier": 0.8}
+"""Least values for a reply that goes on after it repeated itself: DRY forbids the unit, the penalty its words."""
+
+
+def less_repetitive(sampling: Sampling) -> Sampling:
+    """Return the same sampling with penalties on repetition, or with its own where they are stronger."""
+    return replace(sampling, **{name: max(least, getattr(sampling, name)) for name, least in AGAINST_LOOPS.items()})
 
 
 class EngineTurn:
@@ -52,10 +61,11 @@ class EngineTurn:
         model = cast("Model", session.model)  # a session knows less of it than who opened it
         form, tokenizer = options.form, model.tokenizer
         self._constraint = form.constraint(tokenizer, self._earlier.ids, self._refuse_stopped) if form else None
+        sampling = options.sampling(model, prompt.chat.thinking if prompt.chat is not None else ThinkingMode())
         self.reply = Reply(
             session,
             ids,
-            options.sampling(model, prompt.chat.thinking if prompt.chat is not None else ThinkingMode()),
+            less_repetitive(sampling) if prompt.leaves_loop else sampling,
             max_tokens=(options.generation or options.settings.sampling).max_tokens,
             stop=prompt.chat.stops if prompt.chat is not None else (),
             after=self._earlier.ids,
