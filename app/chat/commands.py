@@ -121,6 +121,13 @@ class Prepare(Command):
 
 
 @record
+class WriteTitle(Command):
+    """Write a title for the conversation in the context while nothing else is asked."""
+
+    conversation_id: str
+
+
+@record
 class Tune(Command):
     """Search for the best thread counts and memory modes; the time limit follows from the parts."""
 
@@ -178,7 +185,9 @@ Turn = Ask | Complete | Regenerate | Continue | ContinueEdited
 """Those that a reply answers."""
 STOPPABLE = (Ask, CallTools, Complete, Read, Regenerate, Continue, ContinueEdited, Tune, Load)
 """A stop from before one of these does not concern it."""
-UNASKED = (Prepare, Weigh, MeasureBandwidth)
+IDLE_WORK = (Prepare, WriteTitle)
+"""Done only while nothing is asked, one at a time, and dropped by any other command."""
+UNASKED = (*IDLE_WORK, Weigh, MeasureBandwidth)
 """Nobody waits for these: what goes wrong with them is not reported."""
 
 

@@ -17,6 +17,7 @@ from app.chat.read_ahead import ReadAhead
 from app.chat.reply import ReplyMeter
 from app.chat.saved_states import SavedStates
 from app.chat.status import Activity, EngineStatus
+from app.chat.titles import write_title
 from app.chat.turn import EngineTurn
 from app.chat.wire import Wire
 from app.chat.worker_measures import EngineMeasures
@@ -71,6 +72,7 @@ class EngineWorker:
             commands.OpenConversation: self._open_conversation,
             commands.Weigh: self._weigh,
             commands.Prepare: self._read_ahead,
+            commands.WriteTitle: self._write_title,
             commands.Read: self._read_opening,
             commands.MeasureBandwidth: self._measure_bandwidth,
             commands.Tune: self._tune_or_call,
@@ -93,7 +95,7 @@ class EngineWorker:
             self._wire.grant_wish()
         elif self._opened is not None:
             self._obeys.get(type(command), self._take_turn)(self._opened, command)
-        elif isinstance(command, commands.Prepare):
+        elif isinstance(command, commands.IDLE_WORK):
             self._wire.idle_work.end()
         elif isinstance(command, commands.Tune | commands.Read | commands.Turn):
             raise Refusal("no model is loaded")
@@ -104,6 +106,16 @@ class EngineWorker:
             opened.ahead.prepare(replace(command, read_ahead=reads))
         finally:
             self._wire.idle_work.end()
+
+    def _write_title(self, opened: Opened, command: commands.WriteTitle) -> None:
+        meter = self._wire.status.meter
+        decode_tps = meter.decode_tps if meter is not None else 0.0
+        try:
+            title = write_title(self._wire, opened.session, opened.live.chat, self._prefill_tps, decode_tps)
+        finally:
+            self._wire.idle_work.end()
+        if title:
+            self._wire.emit(events.TitleWritten(command.conversation_id, title))
 
     def _tune_or_call(self, opened: Opened, command: commands.Tune | commands.CallTools) -> None:
         meter = self._wire.status.meter  # the last reply's figures stay

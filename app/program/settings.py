@@ -164,6 +164,8 @@ class Settings:
     """Fewer redraws and no animation; "auto" = on battery and on machines with one or two cores."""
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
     """Read what stands in the prompt while the user pauses in typing; "auto" = not on battery."""
+    write_titles: str = _setting(choices=("auto", "on", "off"))
+    """Have the model write a short title for each conversation while nothing is asked; "auto" = not on battery."""
     guess_ahead: str = _setting(choices=("on", "off"))
     """Compute what an answer repeats from the conversation several tokens at a time; the answer is the same."""
     loop_guard: str = _setting(choices=("on", "off"))
