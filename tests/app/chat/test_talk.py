@@ -192,7 +192,7 @@ def test_another_model_reads_the_conversation_and_goes_on(talk: Talk, script: Sc
 def test_a_reply_that_repeated_itself_goes_on_without(script: Script) -> None:
     unit = [f"{word} " for word in ["round", "and", "about", "it", "goes"]]
     script.replies = [["Well: ", *unit * 100], ["On", "."]]
-    own = Sampling(temperature=0.3, repeat_penalty=1.5)
+    own = Sampling(temperature=0.3, repeat_penalty=1.5, repeat_window=16)
     talk = Talk(ChatOptions(open_model=script.open_model, sampling=lambda model, mode: own), clock=script.clock)
     opened(talk)
     ended = list(talk.ask("first"))[-1]
@@ -202,5 +202,5 @@ def test_a_reply_that_repeated_itself_goes_on_without(script: Script) -> None:
     answer(talk.ask("second"))
     first, gone_on, second = script.opened[-1].sessions[0].samplings
     assert first == second == own
-    assert gone_on == replace(own, repeat_penalty=1.5, repeat_window=256, dry_multiplier=0.8)
+    assert gone_on == replace(own, repeat_window=64, dry_multiplier=0.8)
     assert talk.close() == ""
