@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from engine.machine import address_space, host, residency
 from engine.machine.memory import shown_bytes
 from engine.models import expected_tensors
 from engine.plan.compilation import Progress, ProgressCallback
+from engine.sampling.advice import refused_keys
 from engine.session import Session
 from engine.weights.modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, RoomForBoth, WeightModes
 from engine.weights.weights import multiplied
@@ -161,11 +162,9 @@ class Model:
         return ChatTemplate.from_metadata(self._checked.gguf.metadata, self.shown_name, bos, eos)
 
     @property
-    def sampling_advice(self) -> dict[str, float]:
-        """Recommended sampling: field of ``Sampling`` to value; empty if the file recommends nothing."""
-        from engine.sampling.advice import sampling_advice
-
-        return sampling_advice(self._checked.gguf.metadata)
+    def metadata(self) -> Mapping[str, Any]:
+        """Keys and values of the file, unsanitised."""
+        return self._checked.gguf.metadata
 
     @property
     def notices(self) -> list[str]:
@@ -175,6 +174,8 @@ class Model:
         """
         template = self.chat_template if "chat_template" in self.__dict__ else None
         found = [*self.tokenizer.notices, *filter(None, [template.notice if template is not None else None])]
+        if refused := refused_keys(self.metadata):
+            found.append(f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is allowed)")
         jit = sys.modules.get("engine.jit")  # where nothing was compiled, nothing need be kept
         if jit is not None and jit.CACHE_DIRECTORY is None:
             found.append(

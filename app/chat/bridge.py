@@ -55,9 +55,9 @@ class EngineBridge(Wire):
     def send(self, command: Command) -> bool:
         """Queue a command. False means that the queue is full and nothing was queued.
 
-        ``Prepare`` is queued only while the thread has nothing to do, and any other command ends it.
+        Idle work is queued only while the thread has nothing to do, and any other command ends it.
         """
-        if isinstance(command, commands.Prepare):
+        if isinstance(command, commands.IDLE_WORK):
             return self._send_idle_work(command)
         is_full = self.commands.qsize() >= QUEUE_LENGTH // 2
         if is_full and isinstance(command, (commands.Weigh, commands.GrantThreads)):
@@ -71,7 +71,7 @@ class EngineBridge(Wire):
             return False
         return True
 
-    def _send_idle_work(self, command: commands.Prepare) -> bool:
+    def _send_idle_work(self, command: Command) -> bool:
         is_free = self.status.activity is Activity.READY and self.commands.empty() and not self.closing.is_set()
         if not is_free or not self.idle_work.begin():
             return False

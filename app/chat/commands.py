@@ -121,6 +121,13 @@ class Prepare(Command):
 
 
 @record
+class WriteTitle(Command):
+    """Write a title for the conversation in the context while nothing else is asked."""
+
+    conversation_id: str
+
+
+@record
 class Tune(Command):
     """Search for the best thread counts and memory modes; the time limit follows from the parts."""
 
@@ -138,6 +145,8 @@ class Continue(Command):
     """Go on with the last reply from the tokens it has."""
 
     thinking: Thinking | None = None
+    is_loop: bool = False
+    """Whether it was ended since it repeated itself: what follows is kept from repetition."""
 
 
 @record
@@ -176,7 +185,9 @@ Turn = Ask | Complete | Regenerate | Continue | ContinueEdited
 """Those that a reply answers."""
 STOPPABLE = (Ask, CallTools, Complete, Read, Regenerate, Continue, ContinueEdited, Tune, Load)
 """A stop from before one of these does not concern it."""
-UNASKED = (Prepare, Weigh, MeasureBandwidth)
+IDLE_WORK = (Prepare, WriteTitle)
+"""Done only while nothing is asked, one at a time, and dropped by any other command."""
+UNASKED = (*IDLE_WORK, Weigh, MeasureBandwidth)
 """Nobody waits for these: what goes wrong with them is not reported."""
 
 

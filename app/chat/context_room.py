@@ -53,6 +53,8 @@ class TurnPrompt:
     """Of a reply that is continued; None for a new one."""
     chat: ChatPrompt | None = None
     """The conversation that ends with the message to answer and gets the reply; None for a plain text."""
+    leaves_loop: bool = False
+    """Whether the reply is one that repeated itself."""
     dropped_turns: int = 0
     dropped_tokens: int = 0
     """What had to go for it."""

@@ -235,6 +235,14 @@ class ThinkingChosen(Event):
 
 
 @record
+class TitleWritten(Event):
+    """The model has written a title for a conversation; clean, one short line."""
+
+    conversation_id: str
+    title: str
+
+
+@record
 class MemoryMeasured(Event):
     """How fast memory can be read is known now, and the best of it remembered."""
 

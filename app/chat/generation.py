@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from app.chat import opening
 from app.conversations.store import model_key
 from app.program import state
+from app.program.makers import Advice
 from app.program.personas import Persona, how_to_add, load_persona, persona_names, save_persona
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
@@ -32,7 +33,8 @@ class GenerationChoice:
         self._usual = self._now = settings
         self.chosen: Mapping[str, float] = {}
         """Values that differ from the settings, by name."""
-        self._advice: Mapping[str, float] = {}
+        self.advice: Advice = {}
+        """What is recommended for the model; replaced as a whole."""
         self._path: ModelPlace | None = None
 
     @property
@@ -45,16 +47,16 @@ class GenerationChoice:
         """Longest reply in tokens; 0 for no limit but the context."""
         return self._now.sampling.max_tokens
 
-    def sampling(self, model: Model) -> Sampling:
+    def sampling(self, model: Model, mode: ThinkingMode) -> Sampling:
         """Return how tokens are chosen now. Called in the engine's thread."""
-        return opening.make_sampling(self._now, model)
+        return opening.make_sampling(self._now, model, mode)
 
     def source(self, name: str) -> tuple[float, Source]:
         """Return the value in use, and where it comes from."""
         if name in self.chosen:
             return self.chosen[name], Source.CHOSEN
-        if name in self._advice and name not in self._usual.given_sampling:
-            return self._advice[name], Source.MODEL
+        if name in self.advice and name not in self._usual.given_sampling:
+            return self.advice[name]
         return getattr(self._usual.sampling, name), self._usual.sources.get(f"sampling.{name}", Source.DEFAULT)
 
     def use(self, settings: Settings) -> None:
@@ -64,9 +66,9 @@ class GenerationChoice:
         for name, value in chosen.items():
             self._choose(name, value, name)
 
-    def recall(self, path: ModelPlace, advice: Mapping[str, float] | None = None) -> None:
-        """Take what is remembered for a model, and its file's ``advice``. Called in the engine's thread."""
-        self._path, self._advice = path, advice or {}
+    def recall(self, path: ModelPlace, advice: Advice | None = None) -> None:
+        """Take what is remembered for a model, and the ``advice`` on it. Called in the engine's thread."""
+        self._path, self.advice = path, advice or {}
         self._lay(self._usual, {})
         given = {key for key, source in self._usual.sources.items() if source is Source.COMMAND_LINE}
         for name, value in state.load_state()[0].generation.get(model_key(path), {}).items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.chat.commands import AnsweredCalls, Ask, Command, Continue, ContinueEdited
@@ -142,7 +143,8 @@ class LiveConversation:
         if not isinstance(command, Continue):
             return TurnPrompt(chat.prompt_ids(), chat=chat)
         with self._thinking_as_in(taken.text, command.thinking):
-            return self._going_on(chat.prompt_ids(), taken.ids, command.thinking)
+            prompt = self._going_on(chat.prompt_ids(), taken.ids, command.thinking)
+        return replace(prompt, leaves_loop=command.is_loop)
 
     def _answer_calls(self, answered: AnsweredCalls) -> TurnPrompt:
         """Let the last reply end with its calls, which was plain text while they had no results, and add these."""

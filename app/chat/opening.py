@@ -16,6 +16,7 @@ from app.chat.saved_states import StateFiles
 from app.conversations.store import model_key
 from app.machine.low_power import is_on_battery
 from app.program import state
+from app.program.makers import advice_of
 from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO, Settings
 from app.program.state import Measured, TunedChoice
@@ -26,6 +27,7 @@ from app.tuning.remembered import Place, Recalled, keys_to_remember, recall
 if TYPE_CHECKING:
     from engine import Model, Sampling, Session
     from engine.loader import Checked
+    from engine.prompt.thinking_mode import ThinkingMode
     from engine.tuning.lookahead_trials import Lookahead
     from engine.tuning.report import TuningReport
     from engine.tuning.sweep import Sweep
@@ -178,13 +180,14 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
     )
 
 
-def make_sampling(settings: Settings, model: Model) -> Sampling:
-    """Return how tokens are chosen: as the user's settings say, else as the model's file does, else as ours do."""
+def make_sampling(settings: Settings, model: Model, mode: ThinkingMode) -> Sampling:
+    """Return how tokens are chosen: as the user's settings say, else the model's file, else its makers, else ours."""
     from engine import Sampling
 
     chosen = settings.sampling
     values = {one.name: getattr(chosen, one.name) for one in fields(Sampling) if hasattr(chosen, one.name)}
-    values |= {name: value for name, value in model.sampling_advice.items() if name not in settings.given_sampling}
+    advice = advice_of(model.metadata, mode)
+    values |= {name: value for name, (value, _) in advice.items() if name not in settings.given_sampling}
     values["seed"] = None if chosen.seed < 0 else chosen.seed
     return Sampling(**values)
 

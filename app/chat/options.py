@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from app.chat.wire import Wire
     from engine import Model, Sampling, Session
     from engine.prompt.chat_prompt import ChatPrompt
+    from engine.prompt.thinking_mode import ThinkingMode
     from engine.tuning.lookahead_trials import Lookahead
 
 
@@ -31,8 +32,8 @@ class ChatOptions:
 
     open_model: Callable[[Path, Callable[[Any], None]], Model]
     """Opens a model and calls the second argument with the engine's ``Progress`` records."""
-    sampling: Callable[[Model], Sampling]
-    """Called in the engine's thread, because building it imports the engine."""
+    sampling: Callable[[Model, ThinkingMode], Sampling]
+    """Called in the engine's thread, because building it imports the engine, for each reply and how it thinks."""
     glance_at_model: Callable[[Path], object] = str
     """Raises where a path leads to no model file; called in a thread of its own before anything is asked about it."""
     check_model: Callable[[Path], object] = str

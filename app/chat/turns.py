@@ -213,7 +213,7 @@ class Turns:
             return False
         begun = self.conversation.drop_reply()
         self._replaced = [begun]
-        self._send(commands.Continue(begun.thinking))
+        self._send(commands.Continue(begun.thinking, begun.ending is Ending.REPEATED))
         return True
 
     @property

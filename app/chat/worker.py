@@ -17,6 +17,7 @@ from app.chat.read_ahead import ReadAhead
 from app.chat.reply import ReplyMeter
 from app.chat.saved_states import SavedStates
 from app.chat.status import Activity, EngineStatus
+from app.chat.titles import write_title
 from app.chat.turn import EngineTurn
 from app.chat.wire import Wire
 from app.chat.worker_measures import EngineMeasures
@@ -25,6 +26,7 @@ from app.chat.worker_tuning import EngineTuning
 from app.documents.read import tokens_ratio
 from app.program import garbage
 from app.program.background import fulfil
+from app.program.makers import advice_of
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
@@ -70,6 +72,7 @@ class EngineWorker:
             commands.OpenConversation: self._open_conversation,
             commands.Weigh: self._weigh,
             commands.Prepare: self._read_ahead,
+            commands.WriteTitle: self._write_title,
             commands.Read: self._read_opening,
             commands.MeasureBandwidth: self._measure_bandwidth,
             commands.Tune: self._tune_or_call,
@@ -92,7 +95,7 @@ class EngineWorker:
             self._wire.grant_wish()
         elif self._opened is not None:
             self._obeys.get(type(command), self._take_turn)(self._opened, command)
-        elif isinstance(command, commands.Prepare):
+        elif isinstance(command, commands.IDLE_WORK):
             self._wire.idle_work.end()
         elif isinstance(command, commands.Tune | commands.Read | commands.Turn):
             raise Refusal("no model is loaded")
@@ -103,6 +106,16 @@ class EngineWorker:
             opened.ahead.prepare(replace(command, read_ahead=reads))
         finally:
             self._wire.idle_work.end()
+
+    def _write_title(self, opened: Opened, command: commands.WriteTitle) -> None:
+        meter = self._wire.status.meter
+        decode_tps = meter.decode_tps if meter is not None else 0.0
+        try:
+            title = write_title(self._wire, opened.session, opened.live.chat, self._prefill_tps, decode_tps)
+        finally:
+            self._wire.idle_work.end()
+        if title:
+            self._wire.emit(events.TitleWritten(command.conversation_id, title))
 
     def _tune_or_call(self, opened: Opened, command: commands.Tune | commands.CallTools) -> None:
         meter = self._wire.status.meter  # the last reply's figures stay
@@ -118,6 +131,8 @@ class EngineWorker:
     def _think(self, opened: Opened, command: commands.Think) -> None:
         opened.live.chat.thinking = ThinkingMode.parse(command.mode)
         self._wire.thinking = str(opened.live.chat.thinking)
+        if self._options.generation is not None:
+            self._options.generation.advice = advice_of(opened.model.metadata, opened.live.chat.thinking)
         trouble = opening.remember_thinking(opened.path, self._wire.thinking)
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
 
@@ -193,7 +208,7 @@ class EngineWorker:
         wire.thinking = str(chat.thinking)
         chat.tools = self._tools.known(model)
         if options.generation is not None:
-            options.generation.recall(path, model.sampling_advice)
+            options.generation.recall(path, advice_of(model.metadata, chat.thinking))
         n_ctx = options.settings.context_size or options.size_context(model, chat)
         session = model.session(n_ctx, opening.kv_type_of(options.settings, model))
         live = LiveConversation(model, session, chat, options.least_reply_tokens)

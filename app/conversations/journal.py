@@ -192,6 +192,10 @@ class Journal:
             written.n_dropped = conversation.n_dropped
             self._add(conversation, self._first(written.n_dropped, "drop"))
 
+    def wants_title(self, conversation: Conversation) -> bool:
+        """Whether its title is still the beginning of the first message."""
+        return self._keeper is not None and self._saved.title == _first_words(conversation)
+
     def rename(self, conversation: Conversation, title: str) -> bool:
         """Give the conversation a title; False before it is on disk."""
         if self._keeper is None:
@@ -290,7 +294,7 @@ class Journal:
         assert self._store is not None
         self._keeper = Keeper(self._store.create)
         saved, self._is_new = self._saved, True
-        first = title_of(next((message.folded or message.text for message in conversation.messages), waiting))
+        first = _first_words(conversation, waiting)
         renamed = saved.title or (f"{first} (copy)" if saved.forked_from else "")
         saved.title, saved.began = renamed or first, self.clock_text()
         self._add(conversation, head_record(conversation.system, saved.began, saved.forked_from), is_durable=False)
@@ -313,6 +317,10 @@ class Journal:
         told = replace(self._saved, conversation=conversation, changed=self.clock_text())
         self._keeper.summary = summary_of(replace(told, model=model, model_path=model_path))
         return self._keeper.add(record, is_durable)
+
+
+def _first_words(conversation: Conversation, waiting: str = "") -> str:
+    return title_of(next((message.folded or message.text for message in conversation.messages), waiting))
 
 
 @record

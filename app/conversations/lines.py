@@ -23,7 +23,9 @@ _ENDING_NOTES = {
 }
 
 
-AGAINST_LOOPS = "/set dry_multiplier 0.8 makes repetition less likely, /continue goes on, /regen answers again"
+AGAINST_LOOPS = (
+    "/continue goes on and avoids repetition, /regen answers again; /set dry_multiplier 0.8 avoids it always"
+)
 
 
 def thinking_summary(thinking: Thinking) -> str:

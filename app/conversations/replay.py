@@ -9,7 +9,7 @@
 ``keep``    only the first n messages are left: something else takes the place of the others
 ``try``     the user sent something in place of messages that stay until its reply begins
 ``back``    nothing came of that
-``title``   the user's name for the conversation
+``title``   a name for the conversation, the user's or the model's
 ``drop``    the context no longer contains the first n messages
 ``wait``    behind the first n that wait for their turn, none waits, or one with this text; a ``say`` of it ends that
 ==========  ==================================================================================================
@@ -62,7 +62,7 @@ class Saved:
 
     conversation: Conversation = field(default_factory=Conversation)
     title: str = ""
-    """Given by the user; "" where the first message serves."""
+    """Given by the user or the model; "" where the first message serves."""
     began: str = ""
     changed: str = ""
     """Wall time, ISO; only for display."""
@@ -88,7 +88,7 @@ class Saved:
 
     @property
     def shown_title(self) -> str:
-        """The user's title, or the beginning of the first message; one clean line."""
+        """The title, or the beginning of the first message; one clean line."""
         first = next((m.folded or m.text for m in self.conversation.messages if m.role is Role.USER and m.text), "")
         return self.title or title_of(first or next(iter(self.waiting), ""))
 

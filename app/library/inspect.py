@@ -15,10 +15,12 @@ from typing import Any
 
 from app.chat import opening as engine_access
 from app.program import exit_codes
+from app.program.makers import advice_of
 from app.program.settings import Settings
 from app.text.clean_text import clean_line, clean_text
 from app.text.figures import count, parameters, size
 from app.text.json_line import json_line, plain_values
+from engine.prompt.thinking_mode import ThinkingMode
 
 _SHOWN_CHARS = 60
 _JSON_CHARS = 65_536
@@ -80,6 +82,10 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
         "rope": plain_values(rope_of(checked.config, gguf.metadata, gguf.tensors), longest, _LONGEST_WHOLE),
         "tokenizer": plain_values(tokenizer_of(checked.tokenizer, gguf.metadata), _SHOWN_CHARS),
         "template": _template(gguf.metadata),
+        "sampling": {
+            name: {"value": value, "from": source.value}
+            for name, (value, source) in advice_of(gguf.metadata, ThinkingMode()).items()
+        },
         "n_tensors": len(gguf.tensors),
         "vocab_size": checked.tokenizer.vocab_size,
         "metadata": plain_values(gguf.metadata, longest, _LONGEST_WHOLE),
@@ -137,6 +143,8 @@ def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Ite
     yield from _key_lines({key: value for key, value in report["rope"].items() if value not in (None, {})})
     yield from _tokenizer_lines(report["tokenizer"], shows_template)
     yield from _template_lines(report["template"], shows_template)
+    yield "recommended sampling:" if report["sampling"] else "recommended sampling: none is known"
+    yield from _key_lines({name: f"{one['value']:g} ({one['from']})" for name, one in report["sampling"].items()})
     for title in ("config", "metadata"):
         yield f"{title}:"
         yield from _key_lines(report[title])

@@ -42,8 +42,10 @@ class Source(str, Enum):
     DEFAULT = "default"
     FILE = "your file"
     COMMAND_LINE = "command line"
-    MODEL = "the model"
-    """Its file recommends the value."""
+    MODEL = "model's file"
+    """It recommends the value."""
+    MAKER = "model's maker"
+    """Their table in ``config`` does."""
     CHOSEN = "/set"
 
 
@@ -172,6 +174,8 @@ class Settings:
     """Fewer redraws and no animation; "auto" = on battery and on machines with one or two cores."""
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
     """Read what stands in the prompt while the user pauses in typing; "auto" = not on battery."""
+    write_titles: str = _setting(choices=("auto", "on", "off"))
+    """Have the model write a short title for each conversation while nothing is asked; "auto" = not on battery."""
     guess_ahead: str = _setting(choices=("on", "off"))
     """Compute what an answer repeats from the conversation several tokens at a time; the answer is the same."""
     loop_guard: str = _setting(choices=("on", "off"))
@@ -199,7 +203,7 @@ class Settings:
 
     @property
     def given_sampling(self) -> dict[str, Any]:
-        """Values of ``sampling`` that the user has set; what a model's file recommends goes before the others."""
+        """Values of ``sampling`` that the user has set; what is recommended for a model goes before the others."""
         return {
             one.name: getattr(self.sampling, one.name)
             for one in fields(self.sampling)

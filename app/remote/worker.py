@@ -97,7 +97,7 @@ class RemoteWorker:
             self._begin(command)
             if command.turns:
                 self._wire.emit(events.ConversationTakenUp(0))
-        elif isinstance(command, commands.Prepare):
+        elif isinstance(command, commands.IDLE_WORK):
             self._wire.idle_work.end()
         elif isinstance(command, commands.Tune):
             self._wire.emit(events.TuningEnded("the model is computed elsewhere, and not by threads of this machine"))

@@ -127,7 +127,7 @@ class Answering:
     """Bring back what was read before."""
 
     def __post_init__(self) -> None:
-        self.sampling = opening.make_sampling(self.settings, self.model)
+        self.sampling = opening.make_sampling(self.settings, self.model, self.thinking)
         self._tags = tag_ids(self.model.tokenizer.control_texts)
         self._forms = Forms(self.model.tokenizer)
 
@@ -161,7 +161,8 @@ class Answering:
         order = job.order
         chat, tokenizer = self.conversation.chat if order.is_chat else None, self.model.tokenizer
         telling = _Telling(job, self.model, opened_by(chat.opening) if chat is not None else None, how)
-        sampling = replace(self.sampling, **resolved(order.sampling, tokenizer))
+        usual = opening.make_sampling(self.settings, self.model, chat.thinking) if chat is not None else self.sampling
+        sampling = replace(usual, **resolved(order.sampling, tokenizer))
         reply = Reply(
             self.session,
             ids,

@@ -85,7 +85,15 @@ def _tool_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> 
 
 def may_read_ahead(settings: Settings) -> bool:
     """Whether the engine may work before anything is sent."""
-    wanted = settings.prefill_while_typing
+    return _is_on(settings.prefill_while_typing)
+
+
+def may_write_titles(settings: Settings) -> bool:
+    """Whether models write titles for conversations."""
+    return _is_on(settings.write_titles)
+
+
+def _is_on(wanted: str) -> bool:
     return wanted == "on" or (wanted == "auto" and not is_on_battery())
 
 

@@ -36,6 +36,12 @@ def sampling_advice(metadata: Mapping[str, Any]) -> dict[str, float]:
     return {name: _as_written(value) for name, value in found.items() if _is_allowed(name, value)}
 
 
+def refused_keys(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the keys of recommendations that a GGUF file has and that ``sampling_advice`` leaves out."""
+    taken = sampling_advice(metadata)
+    return [key for name, (key, _) in _KEYS.items() if key in metadata and name not in taken]
+
+
 def _as_written(value: Any) -> Any:
     """Return 0.95 for the float32 next to it, 0.949999988."""
     return round(value, _FLOAT32_DIGITS) if isinstance(value, float) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 SHORTEST = 4
@@ -17,6 +18,8 @@ FEW_LETTERS = 3
 FIRST_EMOJI = 0x1F000
 LONGEST = COPIES * FARTHEST + LEAST_POOR_TOKENS
 LEAST_UNGUESSED_TOKENS = 48
+MOST_ITEM_BYTES = 4096
+_ITEM = re.compile(rb"([0-9]{1,6})[.)]\s+(.+)", re.DOTALL)
 
 
 class LoopWatch:
@@ -72,6 +75,46 @@ class LoopWatch:
         return at >= 0 and self._tokens[at] == self._tokens[at + self.period]
 
 
+class CountedList:
+    """Follows the lines of a text, and knows how many items of a numbered list at its end say the same.
+
+    No other lines that count are looked at: data may have hundreds of rows that differ in their number alone.
+
+    Attributes:
+        n_items: of the list that say the same; 0 for no list.
+        text: what they say.
+        n_tokens: tokens since the end of the first of them.
+    """
+
+    def __init__(self) -> None:
+        self.n_items = self.n_tokens = 0
+        self.text = b""
+        self._number = 0
+        self._line = b""
+
+    def note(self, piece: bytes) -> bool:
+        """The text has another token; returns whether an item ends with it."""
+        self.n_tokens += 1
+        *lines, self._line = (self._line + piece).split(b"\n")
+        self._line = self._line[:MOST_ITEM_BYTES]  # a longer one ends the list
+        before = self.n_items
+        for line in filter(None, map(bytes.strip, lines)):
+            self._end(line)
+        return self.n_items > before > 0
+
+    def _end(self, line: bytes) -> None:
+        item = _ITEM.fullmatch(line) if len(line) < MOST_ITEM_BYTES else None
+        if item is None:
+            self.n_items = 0
+            return
+        number, text = int(item[1]), item[2]
+        if self.n_items and (number, text) == (self._number + 1, self.text):
+            self.n_items += 1
+        else:
+            self.n_items, self.n_tokens, self.text = 1, 0, text
+        self._number = number
+
+
 class LoopGuard:
     """Says when a reply is to end since it repeats itself.
 
@@ -80,7 +123,7 @@ class LoopGuard:
     """
 
     def __init__(self, piece: Callable[[int], bytes]) -> None:
-        self._watch = LoopWatch()
+        self._watch, self._list = LoopWatch(), CountedList()
         self._piece = piece
         self._judged = 0, False
         """A period, and whether its unit has few letters."""
@@ -89,13 +132,23 @@ class LoopGuard:
         """The reply has another token; returns how many of its last ones are copies to leave out, 0 for no loop."""
         watch = self._watch
         watch.note(token)
+        if self._list.note(self._piece(token)) and self._is_endless_list:
+            return self._list.n_tokens
         period, n = watch.period, watch.n_tokens
         if not period or n < COPIES * period + MORE_TOKENS:
             return 0
         if self._judged[0] != period:
-            self._judged = period, self._is_poor(watch.unit)
+            self._judged = period, _is_poor(b"".join(map(self._piece, watch.unit * 2)))  # it may begin in a character
         return 0 if self._judged[1] and n < LEAST_POOR_TOKENS else n - period
 
-    def _is_poor(self, unit: list[int]) -> bool:
-        text = b"".join(map(self._piece, unit * 2)).decode("utf-8", "replace")  # twice: it may begin in a character
-        return max(map(ord, text), default=0) < FIRST_EMOJI and len(set(filter(str.isalpha, text))) < FEW_LETTERS
+    @property
+    def _is_endless_list(self) -> bool:
+        items = self._list
+        n_tokens = items.n_tokens * items.n_items // (items.n_items - 1)
+        least = n_tokens * COPIES // items.n_items + MORE_TOKENS
+        return n_tokens >= (LEAST_POOR_TOKENS if _is_poor(items.text) else least)
+
+
+def _is_poor(unit: bytes) -> bool:
+    text = unit.decode("utf-8", "replace")
+    return max(map(ord, text), default=0) < FIRST_EMOJI and len(set(filter(str.isalpha, text))) < FEW_LETTERS

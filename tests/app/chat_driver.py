@@ -28,6 +28,7 @@ from tests.app.settling import settled
 _PATIENCE_S = 60.0
 _COMPILING_PATIENCE_S = 250.0
 _LONGEST_PAUSE_S = 0.02
+TITLE_PAUSE = "app.tui.screens.conversation_flow.TITLE_PAUSE_S"
 
 
 def shown_source(body: ReplyBody) -> str:
@@ -40,7 +41,7 @@ def options_for(script: Script) -> ChatOptions:
     return ChatOptions(
         generation=generation,
         open_model=script.open_model,
-        sampling=lambda model: None,
+        sampling=lambda model, mode: None,
         glance_at_model=script.glance_at_model,
     )
 
@@ -118,6 +119,7 @@ async def chatting(
     model: str | None = "model.gguf",
     wait: bool = True,
     keymap: Keymap | None = None,
+    title_pause_s: float = 3600.0,
     **settings: object,
 ) -> AsyncIterator[Driver]:
     """Run the chat over a script; with a model, wait until it is loaded unless told otherwise."""
@@ -126,7 +128,8 @@ async def chatting(
     options = dataclasses.replace(options_for(script), tools=tool_box(chosen), form=FormChoice())
     app = JalopyApp(chosen, Path(model) if model else None, options=options, clock=script.clock, keymap=keymap)
     bars = ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS
-    with patch("app.tui.app.SAVING_PATIENCE_S", _PATIENCE_S):  # a busy disk is not what is tested
+    # A busy disk is not what is tested, and titles would take the script's replies.
+    with patch("app.tui.app.SAVING_PATIENCE_S", _PATIENCE_S), patch(TITLE_PAUSE, title_pause_s):
         async with app.run_test(size=size) as pilot:
             driver = Driver(app, pilot, script)
             if model and wait:

@@ -423,7 +423,7 @@ class FakeModel:
         self.weight_calls: list[str] = []
         self.thread_calls: list[tuple[int, int]] = []
         self.weights_bytes, self.bytes_per_token = 1_000_000, 900_000
-        self.sampling_advice: dict[str, float] = {}
+        self.metadata: dict[str, Any] = {}
         self.sessions: list[FakeSession] = []
         self.chats: list[FakeChat] = []
         self.is_closed = False

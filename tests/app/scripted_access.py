@@ -12,7 +12,7 @@ from tests.app.fake_engine import Script
 def use_script(monkeypatch: pytest.MonkeyPatch, script: Script) -> Script:
     """Replace every function that would import the engine's compiled half."""
 
-    def make_sampling(settings: Any, model: Any) -> Any:
+    def make_sampling(settings: Any, model: Any, mode: Any) -> Any:
         return SimpleNamespace(settings=settings.sampling)
 
     monkeypatch.setattr(engine_access, "open_model", script.open_model)

@@ -7,8 +7,11 @@ import pytest
 
 pytest.importorskip("gguf", reason="writing GGUF files needs the gguf package")
 
+from app.program.makers import advice_of
+from app.program.settings import Source
 from engine import Model
 from engine.prompt.chat_prompt import ChatPrompt
+from engine.prompt.thinking_mode import ThinkingMode
 from engine.tokenizer.bpe import BYTE_TO_CHAR
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS
 from starter.export import export
@@ -54,7 +57,7 @@ def test_the_engine_opens_what_was_exported(toy, matrix_type):
     assert model.name == "starter"
     assert model.config.context_length == 1024
     assert model.quantization == matrix_type
-    assert model.sampling_advice == {"temperature": 0.2}
+    assert advice_of(model.metadata, ThinkingMode()) == {"temperature": (0.2, Source.MODEL)}
     assert model.tokenizer.encode("hello")[-1] == shape.vocabulary - 1
     assert not (folder / "toy.gguf.new").exists()
     model.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from app.chat.commands import WriteTitle
 from app.chat.context_room import ANNOUNCED_SHARE
-from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
+from app.chat.events import ConversationTakenUp, GenerationFinished, TitleWritten, TurnsDropped
 from app.chat.generation import choose_persona, listed_personas, save_preset
+from app.conversations.conversation import Ending
 from app.conversations.export import save_as
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import NO_LOCKS, LogRefusedError
@@ -19,15 +21,21 @@ from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line, clean_text
+from app.tui.chat_options import may_write_titles
 from app.tui.draft import Draft
 from app.tui.screens.chat_parts import GOES_ON, NOT_PART, ChatHelper, ChatParts, busy_line
 from app.tui.screens.message_actions import MessageEditing
+from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageView, Note
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"
 _TITLE_CHARS = 40
 DROP_STATES_PERIOD_S = 60.0
 """Seconds between two checks of the saved states against their quota."""
+TITLE_PAUSE_S = 3.0
+"""After a reply that nothing follows for so long, the model writes a title."""
+MOST_TITLED_MESSAGES = 6
+"""In a longer conversation no title is tried any more."""
 WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""
 
@@ -70,6 +78,31 @@ class ConversationFlow(ChatHelper):
         if at_hand.store is not None and now_s - self._dropped_states_s >= DROP_STATES_PERIOD_S:
             self._dropped_states_s = now_s
             in_background(partial(drop_oldest_states, at_hand.store, at_hand.quota_bytes), "quota")
+
+    # ---- the title
+
+    def want_title(self, _: GenerationFinished) -> None:
+        """Have the model write a title, if nothing else is asked."""
+        if may_write_titles(self._around.settings):
+            call_once(self._screen, TITLE_PAUSE_S, self._ask_for_title)
+
+    def _ask_for_title(self) -> None:
+        turns, model = self._turns, self._turns.model
+        is_local = model is not None and not model.server and not is_starter(model.path)
+        reply = turns.last_message
+        is_sound = reply is not None and reply.ending not in (Ending.REPEATED, Ending.FAILED)
+        is_early = len(turns.conversation.messages) <= MOST_TITLED_MESSAGES
+        if turns.is_busy or self._prompt.text or not (is_local and is_sound and is_early):
+            return
+        is_wanted = turns.journal.id and turns.journal.wants_title(turns.conversation)
+        if is_wanted and not self._bridge.send(WriteTitle(turns.journal.id)):  # other idle work comes first
+            call_once(self._screen, TITLE_PAUSE_S, self._ask_for_title)
+
+    def take_title(self, event: TitleWritten) -> None:
+        """Give the conversation the title, unless it has another by now."""
+        journal, conversation = self._turns.journal, self._turns.conversation
+        if event.conversation_id == journal.id and journal.wants_title(conversation):
+            journal.rename(conversation, event.title)
 
     # ---- going on with one
 

@@ -26,7 +26,7 @@ from app.tui.drawing.lines import Line, Role, Span, line, muted, strong
 from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.surroundings import Surroundings
 
-_KEY, _SOURCE = 27, 12
+_KEY, _SOURCE = 27, 13
 """Columns of the name and of the source; the source is shown from ``_SOURCE_FROM`` columns on."""
 _SOURCE_FROM, _LEAST_KEY = 44, 16
 _TYPED_CHARS = 30

@@ -275,7 +275,7 @@ def test_a_form_is_chosen_and_taken_back(model: Model, tmp_path: Path) -> None:
 def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None:
     """What a continued reply has of its form counts; what does not belong to it is refused."""
     choice = FormChoice(form_of(REGEX, "(Paris|Rome), [0-9]{4}"))
-    options = ChatOptions(cast("Any", None), lambda model: Sampling(seed=1), form=choice)
+    options = ChatOptions(cast("Any", None), lambda model, mode: Sampling(seed=1), form=choice)
     ids = model.tokenizer.encode("Rome, 1", bos=False)
     prompt = TurnPrompt(model.tokenizer.encode("hi"), EarlierPart(ids, "Rome, 1", None))
     turn = EngineTurn(Wire(time.monotonic), session, prompt, options, lambda: None)

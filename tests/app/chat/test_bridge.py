@@ -39,7 +39,9 @@ class Engine:
 
     def __init__(self, script: Script, **options: object) -> None:
         self.script = script
-        self.bridge = EngineBridge(ChatOptions(script.open_model, lambda model: "sampling", **options), script.clock)
+        self.bridge = EngineBridge(
+            ChatOptions(script.open_model, lambda model, mode: "sampling", **options), script.clock
+        )
         self.messages: list[object] = []
         self.bridge.start()
 
@@ -109,7 +111,7 @@ def test_kernels_are_tuned_behind_a_reply_until_that_was_finished_once(script):
 
 
 def test_what_nobody_waits_for_leaves_room_for_a_message(script):
-    bridge = EngineBridge(ChatOptions(script.open_model, lambda model: "sampling"), script.clock)
+    bridge = EngineBridge(ChatOptions(script.open_model, lambda model, mode: "sampling"), script.clock)
     for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
         bridge.send(Weigh(Ask(f"text {n}", keep_turns=0)))
         bridge.send(GrantThreads())

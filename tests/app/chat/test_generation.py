@@ -82,9 +82,13 @@ async def test_the_chat_shows_what_was_chosen_beside_the_models_name() -> None:
 def test_a_value_says_where_it_comes_from_and_the_command_line_goes_before_what_was_kept() -> None:
     settings = merge(built_in_settings(), {"sampling": {"top_k": 3}}, "a file")
     choice = GenerationChoice(settings)
-    choice.recall(Path("/models/a.gguf"), {"top_k": 20, "min_p": 0.2})
+    choice.recall(
+        Path("/models/a.gguf"),
+        {"top_k": (20, Source.MODEL), "min_p": (0.2, Source.MODEL), "top_p": (0.8, Source.MAKER)},
+    )
     assert choice.source("top_k") == (3, Source.FILE)
     assert choice.source("min_p") == (0.2, Source.MODEL)
+    assert choice.source("top_p") == (0.8, Source.MAKER)
     assert choice.source("seed") == (-1, Source.DEFAULT)
     choice.obey("temperature 0.3")
     choice.obey("keep")

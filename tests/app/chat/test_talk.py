@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from app.chat.events import (
 from app.chat.options import ChatOptions
 from app.chat.talk import NothingToDoError, Talk
 from app.conversations.conversation import Ending, Role
+from engine import Sampling
 from engine.errors import BrokenModelError, GGUFError
 from tests.app.fake_engine import Gate, Script
 
@@ -33,7 +35,7 @@ def script() -> Script:
 
 @pytest.fixture
 def talk(script: Script) -> Iterator[Talk]:
-    options = ChatOptions(open_model=script.open_model, sampling=lambda model: None, tells_pieces=True)
+    options = ChatOptions(open_model=script.open_model, sampling=lambda model, mode: None, tells_pieces=True)
     talk = Talk(options, clock=script.clock)
     yield talk
     for gate in (script.token_gate, script.prefill_gate):
@@ -185,3 +187,20 @@ def test_another_model_reads_the_conversation_and_goes_on(talk: Talk, script: Sc
     assert cache_text(script).startswith("firstone.")
     assert answer(talk.ask("second")) == "two."
     assert [message.role for message in talk.turns.conversation.messages] == [Role.USER, Role.ASSISTANT] * 2
+
+
+def test_a_reply_that_repeated_itself_goes_on_without(script: Script) -> None:
+    unit = [f"{word} " for word in ["round", "and", "about", "it", "goes"]]
+    script.replies = [["Well: ", *unit * 100], ["On", "."]]
+    own = Sampling(temperature=0.3, repeat_penalty=1.5, repeat_window=16)
+    talk = Talk(ChatOptions(open_model=script.open_model, sampling=lambda model, mode: own), clock=script.clock)
+    opened(talk)
+    ended = list(talk.ask("first"))[-1]
+    assert isinstance(ended, GenerationFinished)
+    assert ended.ending is Ending.REPEATED
+    list(talk.continue_reply())
+    answer(talk.ask("second"))
+    first, gone_on, second = script.opened[-1].sessions[0].samplings
+    assert first == second == own
+    assert gone_on == replace(own, repeat_window=64, dry_multiplier=0.8)
+    assert talk.close() == ""

@@ -73,7 +73,7 @@ class Chat:
         self.prepare: Callable[[Server], object] = lambda server: None
         settings = ToolSettings(use, budget, (ToolServer("own", ("own",)),))
         self.box = ToolBox(settings, self._make)
-        options = ChatOptions(script.open_model, sampling=lambda model: None, tools=self.box, form=form)
+        options = ChatOptions(script.open_model, sampling=lambda model, mode: None, tools=self.box, form=form)
         self.bridge = EngineBridge(options, script.clock)
         self.script = script
         self.turns = Turns(self.bridge, None)

@@ -235,7 +235,7 @@ def test_phases_of_one_name_in_two_plans_are_one():
 
 
 def test_the_bridge_starts_with_no_figures(script):
-    bridge = EngineBridge(ChatOptions(script.open_model, lambda model: None), script.clock)
+    bridge = EngineBridge(ChatOptions(script.open_model, lambda model, mode: None), script.clock)
     assert bridge.figures.facts is None
     assert bridge.figures.last_reply is None
     assert bridge.now_s() == script.clock()

@@ -20,7 +20,7 @@ from tests.app.fake_engine import Script
 
 def open_session(name: str) -> Talk:
     """Open the conversation of that name, or begin it."""
-    options = ChatOptions(open_model=Script().open_model, sampling=lambda model: None)
+    options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None)
     talk = Talk(options, conversations_at_hand(built_in_settings(), is_named=True))
     try:
         opened = go_on_with(name, talk)

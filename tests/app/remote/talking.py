@@ -36,7 +36,9 @@ def talking(
     def worker(wire: Any, options: ChatOptions) -> RemoteWorker:
         return RemoteWorker(wire, options, lambda: sampling, lambda model, key: Exchange(model, key, limits))
 
-    options = ChatOptions(open_model=script.open_model, sampling=lambda model: None, form=FormChoice(), remote=worker)
+    options = ChatOptions(
+        open_model=script.open_model, sampling=lambda model, mode: None, form=FormChoice(), remote=worker
+    )
     talk = Talk(options, at_hand)
     try:
         events = list(talk.open(RemoteModel(url, name), opened))

@@ -44,7 +44,7 @@ class Desk:
 
     def __init__(self, api: RawApi, has_tools: bool) -> None:
         tools = ToolBox(SETTINGS, served) if has_tools else None
-        options = ChatOptions(open_model=Script().open_model, sampling=lambda model: None, tools=tools)
+        options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None, tools=tools)
         self._wire = Wire(time.monotonic)
         self._worker = RemoteWorker(self._wire, options, dict)
         self.obey(commands.Load(RemoteModel(api.url), commands.OpenConversation(None)))

@@ -265,7 +265,7 @@ def test_plain_http_to_another_machine_is_said_and_has_no_key(monkeypatch: pytes
 
     monkeypatch.setenv(VARIABLE, KEY)
     far = RemoteModel("http://192.0.2.7:8000/v1")
-    options = ChatOptions(open_model=Script().open_model, sampling=lambda model: None)
+    options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None)
     wire = Wire(time.monotonic)
     worker = RemoteWorker(wire, options, dict, Far)
     worker.obey(Load(far, OpenConversation(None)))

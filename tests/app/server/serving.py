@@ -87,7 +87,7 @@ def serving(
 ) -> Iterator[Serving]:
     """Serve the script until the end of the block."""
     script = use_script(monkeypatch, script or Script())
-    monkeypatch.setattr(opening, "make_sampling", lambda settings, model: Sampling())
+    monkeypatch.setattr(opening, "make_sampling", lambda settings, model, mode: Sampling())
     monkeypatch.setattr(opening, "state_files", lambda settings: states)
     listener = listen("127.0.0.1", 0)
     running = Running(

@@ -75,7 +75,7 @@ async def tuning(
     memory, machine = memory or Memory(), machine or ScriptedMachine()
     options = ChatOptions(
         open_model=script.open_model,
-        sampling=lambda model: None,
+        sampling=lambda model, mode: None,
         watch_conditions=machine.watch,
         try_lookahead=try_lookahead,
     )

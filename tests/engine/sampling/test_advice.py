@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.sampling.advice import sampling_advice
+from engine.sampling.advice import refused_keys, sampling_advice
 
 
 def test_every_recommended_value_is_found_under_its_own_name():
@@ -53,3 +53,12 @@ def test_what_is_no_count_is_left_out(value: object):
 def test_a_window_as_long_as_the_context_is_left_out():
     # llama.cpp's -1; 0 would switch the penalty off.
     assert sampling_advice({"general.sampling.penalty_last_n": -1}) == {}
+
+
+def test_what_is_left_out_is_named_and_what_the_chain_lacks_is_not():
+    metadata = {"general.sampling.temp": -1.0, "general.sampling.top_p": 0.9, "general.sampling.mirostat": 1}
+    assert refused_keys(metadata | {"general.sampling.top_k": "many"}) == [
+        "general.sampling.temp",
+        "general.sampling.top_k",
+    ]
+    assert refused_keys({"general.name": "llama"}) == []

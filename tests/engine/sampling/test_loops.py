@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -97,6 +98,33 @@ def test_sound_text_is_never_ended() -> None:
     sources = [one.read_text(encoding="utf-8") for one in sorted((ROOT / "engine").rglob("*.py"))[:40]]
     for text in tables + sources:
         assert first_stop(words_of(text)) is None, text[:60]
+
+
+@pytest.mark.parametrize("item", ["{}. a sunny day\n", "{}) a sunny day at the beach, with ice\n\n", "  {}. sunny\n"])
+def test_a_list_that_only_counts_is_ended(item: str) -> None:
+    before = words_of("Here is a list:\n\n")
+    items = [words_of(item.format(n)) for n in range(1, 200)]
+    ended = first_stop(before + [word for one in items for word in one])
+    assert ended is not None
+    at, copied = ended
+    kept = at - copied - len(before)
+    assert len(items[0]) - 2 <= kept <= len(items[0])
+    assert at < len(before) + (COPIES + 1) * (len(items[0]) + 2) + MORE_TOKENS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda n: f"{n}. {'sunny' if n % 12 else 'rainy'} day",  # a list that says another thing in time
+        lambda n: f"{2 * n}. a sunny day",
+        lambda n: f"{n},a sunny day,true",
+        lambda n: f"({n}, 'a sunny day'),",
+        lambda n: f"{n}. ____",
+        lambda n: f"{n}. a sunny day\n   {n * 7919 % 1009}",
+    ],
+)
+def test_other_lines_that_count_are_let_go_on(line: Callable[[int], str]) -> None:
+    assert first_stop(words_of("\n".join(line(n) for n in range(1, 100)))) is None
 
 
 def test_a_text_made_to_be_dear_costs_as_little_for_each_token() -> None:

@@ -1,0 +1,66 @@
+"""Sampling that a model's file recommends, or else its makers do (``config/makers_sampling.toml``), value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
+
+from app.program.settings import Source
+from app.program.small_file import bundled_table
+from app.text.record import record
+from engine.prompt.thinking_mode import ThinkingMode
+
+Advice = Mapping[str, tuple[float, Source]]
+"""Fields of ``engine.Sampling``: the value of each, and whose it is."""
+_MOST_NAME_CHARS = 100
+"""Of a file; a longer name is no family's."""
+
+
+@record
+class Family:
+    """Models that are sampled alike; as in the file."""
+
+    name: str
+    architectures: tuple[str, ...]
+    names: tuple[str, ...]
+    sampling: Mapping[str, float]
+    thinking: Mapping[str, float] | None = None
+    thinks: bool = False
+
+    def values(self, mode: ThinkingMode) -> Mapping[str, float]:
+        """Return what holds for a reply in a mode of thinking."""
+        has_thought = self.thinks if mode.is_on is None else mode.is_on
+        return self.thinking if has_thought and self.thinking is not None else self.sampling
+
+
+def advice_of(metadata: Mapping[str, Any], mode: ThinkingMode) -> Advice:
+    """Return what is recommended for a GGUF file of this metadata, which may hold anything."""
+    from engine.sampling.advice import sampling_advice  # imports numpy
+
+    family = family_of(metadata)
+    advice = {name: (value, Source.MAKER) for name, value in family.values(mode).items()} if family else {}
+    return advice | {name: (value, Source.MODEL) for name, value in sampling_advice(metadata).items()}
+
+
+def family_of(metadata: Mapping[str, Any]) -> Family | None:
+    """Return the known family of a model; None where there is none."""
+    architecture = metadata.get("general.architecture")
+    names = [_plain(metadata.get(f"general.{key}")) for key in ("basename", "name")]
+    for family in known_families():
+        fits = any(fnmatchcase(name, pattern) for name in names for pattern in family.names)
+        if fits and architecture in family.architectures:
+            return family
+    return None
+
+
+@cache
+def known_families() -> tuple[Family, ...]:
+    """Return the families; the first that fits a model is its."""
+    return tuple(Family(**row) for row in bundled_table("makers_sampling.toml")["family"])
+
+
+def _plain(name: object) -> str:
+    is_usable = isinstance(name, str) and len(name) <= _MOST_NAME_CHARS
+    return "-".join(str(name).lower().split()) if is_usable else ""
