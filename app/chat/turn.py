@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from app.chat.context_room import EarlierPart, TurnPrompt
 from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, reason_of
+from app.chat.fence import fence_of
 from app.chat.options import ChatOptions
 from app.chat.reply import Reply, guard_of, limit_of
 from app.chat.reply_text import ReplyText
@@ -49,11 +50,13 @@ class EngineTurn:
         ids = prompt.all_ids
         self._n_unread = len(ids) - session.reusable(ids)
         form, tokenizer = options.form, session.model.tokenizer
-        self._constraint = form.constraint(tokenizer, self._earlier.ids, self._refuse_stopped) if form else None
+        model = cast("Model", session.model)  # a session knows less of it than who opened it
+        chosen = form.constraint(tokenizer, self._earlier.ids, self._refuse_stopped) if form else None
+        self._constraint = chosen or fence_of(model, prompt.chat, self._earlier.ids)
         self.reply = Reply(
             session,
             ids,
-            options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
+            options.sampling(model),
             max_tokens=(options.generation or options.settings.sampling).max_tokens,
             stop=prompt.chat.stops if prompt.chat is not None else (),
             after=self._earlier.ids,
