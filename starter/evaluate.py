@@ -1,7 +1,8 @@
 """Ask a model the written test and count: ``python -m starter.evaluate FILE``.
 
 Runs on Jalopy's own engine, greedily unless ``--temperature`` says otherwise, and prints the share of right answers by
-category. ``--wrong`` shows the wrong ones. Ends with 1 where a category is below what it needs.
+category. ``--wrong`` shows the wrong ones. Ends with 1 where a category is below what it needs. ``--fenced`` asks the
+bundled model as the program does (``app/chat/fence.py``), and tells apart where it says that it does not know.
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="ask only every N-th question")
     parser.add_argument("--wrong", action="store_true", help="show wrong answers")
+    parser.add_argument("--fenced", action="store_true", help="as the program holds the bundled model")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    ask = engine_asker(options.file, options.temperature, options.seed)
+    ask = engine_asker(options.file, options.temperature, options.seed, options.fenced)
     report = {}
     for name, category in read_categories().items():
         if options.only and name not in options.only:
@@ -74,12 +76,14 @@ def main() -> int:
             "share": round(right / total, 4),
             "needed": category["needed"],
             "endless": endless,
+            "declined": sum(is_declined(answer) for _, answer in wrong),
         }
         if not options.json:
             verdict = "ok" if right / total >= category["needed"] else "BELOW"
             print(
                 f"{name:16} {right:4} of {total:4}  {right / total:6.1%}  needs {category['needed']:4.0%}  {verdict}"
-                + (f"  {endless} without end" if endless else ""),
+                + (f"  {endless} without end" if endless else "")
+                + (f"  {report[name]['declined']} declined" if options.fenced else ""),
                 flush=True,
             )
             for case, answer in wrong if options.wrong else ():
@@ -195,8 +199,14 @@ def last_number(answer: str) -> str:
     return words[-1] if words else ""
 
 
-def engine_asker(file: Path, temperature: float, seed: int) -> Ask:
+def is_declined(answer: str) -> bool:
+    """Whether an answer says that the model does not know, or cannot."""
+    return answer.startswith(("I don't know", "I cannot", "I do not understand", "I am sorry. I am only"))
+
+
+def engine_asker(file: Path, temperature: float, seed: int, is_fenced: bool = False) -> Ask:
     """Open a model; the function returned holds a conversation with it."""
+    from app.chat.fence import fence_of
     from engine import Model, Sampling
 
     model = Model.open(file, threads=1)  # a model this small gains nothing from more
@@ -208,7 +218,8 @@ def engine_asker(file: Path, temperature: float, seed: int) -> Ask:
         text = ""
         for message in messages:
             session.prefill(chat.add_user(message))
-            pieces = list(session.generate(sampling, LONGEST_ANSWER))
+            fence = fence_of(model, chat) if is_fenced else None
+            pieces = list(session.generate(sampling, LONGEST_ANSWER, constraint=fence))
             text = "".join(piece.text for piece in pieces)
             chat.add_reply([piece.token_id for piece in pieces], text)
         return text, session.finish_reason == "stop"

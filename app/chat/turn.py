@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from app.chat.context_room import EarlierPart, TurnPrompt
 from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, reason_of
+from app.chat.fence import fence_of
 from app.chat.options import ChatOptions
 from app.chat.reply import Reply, guard_of, limit_of
 from app.chat.reply_text import ReplyText
@@ -63,7 +64,8 @@ class EngineTurn:
         self._n_unread = len(ids) - session.reusable(ids)
         model = cast("Model", session.model)  # a session knows less of it than who opened it
         form, tokenizer = options.form, model.tokenizer
-        self._constraint = form.constraint(tokenizer, self._earlier.ids, self._refuse_stopped) if form else None
+        chosen = form.constraint(tokenizer, self._earlier.ids, self._refuse_stopped) if form else None
+        self._constraint = chosen or fence_of(model, prompt.chat, self._earlier.ids)
         sampling = options.sampling(model, prompt.chat.thinking if prompt.chat is not None else ThinkingMode())
         self.reply = Reply(
             session,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from app.chat import opening
+from app.chat.fence import OneOf, fence_of
 from app.chat.form_constraint import FormConstraint, Forms
 from app.chat.reply import REPEATS, Reply, guard_of, limit_of
 from app.chat.saved_states import SavedStates
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.tokenizer import Tokenizer
 
+_Constraint = FormConstraint | OneOf
 _REASONS = {"stop": "stop", REPEATS: "stop", "length": "length", "context": "length"}
 
 
@@ -155,7 +157,7 @@ class Answering:
             return self._written(job, ids, begun, how, constraint)
 
     def _written(
-        self, job: Job, ids: list[int], begun: list[int], how: CallFormat | None, constraint: FormConstraint | None
+        self, job: Job, ids: list[int], begun: list[int], how: CallFormat | None, constraint: _Constraint | None
     ) -> Ended:
         """Write the reply to a prompt."""
         order = job.order
@@ -200,11 +202,11 @@ class Answering:
         return Ended(reason, *counts, *times, n_repeated_chars=reply.n_cut_chars, call_doubt=doubt)
 
     @contextmanager
-    def _following(self, job: Job, begun: Sequence[int], how: CallFormat | None) -> Iterator[FormConstraint | None]:
-        """Follow the form of the reply, behind what a continued one has of it; ends with a client that leaves."""
+    def _following(self, job: Job, begun: Sequence[int], how: CallFormat | None) -> Iterator[_Constraint | None]:
+        """Follow the reply's form or fence, after what a continued one has of it; ends with a client that leaves."""
         form = reply_form(self.model.tokenizer, job.order.form, job.order.tools, how)
         if form is None:
-            yield None
+            yield fence_of(self.model, self.conversation.chat if job.order.is_chat else None, begun)
             return
 
         def waiting() -> None:

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import chain
 
 from engine.errors import TokenizerError, shown
+from engine.tokenizer.newer_characters import as_older, holds_newer
 
 
 @dataclass(frozen=True)
@@ -247,12 +248,21 @@ def splitter(name: str) -> Callable[[str], Iterator[str]]:
     steps = [cut(expression) for expression in PRE_TOKENIZERS[name].expressions]
 
     def split(text: str) -> Iterator[str]:
-        pieces = iter([text])
+        has_newer = holds_newer(text)
+        pieces = iter([as_older(text) if has_newer else text])
         for step in steps:
             pieces = filter(None, chain.from_iterable(map(step, pieces)))
-        return pieces
+        return _in_place(text, pieces) if has_newer else pieces
 
     return split
+
+
+def _in_place(text: str, pieces: Iterable[str]) -> Iterator[str]:
+    """Yield what of a text stands where the pieces of one of the same length stand."""
+    at = 0
+    for piece in pieces:
+        yield text[at : at + len(piece)]
+        at += len(piece)
 
 
 def _threes(digits: str) -> list[str]:

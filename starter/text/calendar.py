@@ -38,7 +38,7 @@ _SEASONS = [
     "autumn",
     "winter",
 ]
-_PLACES = [
+PLACES = [
     "first",
     "second",
     "third",
@@ -52,7 +52,7 @@ _PLACES = [
     "eleventh",
     "twelfth",
 ]
-_ORDINALS = ("1st", "2nd", "3rd", *(f"{n}th" for n in range(4, 13)))
+ORDINALS = ("1st", "2nd", "3rd", *(f"{n}th" for n in range(4, 13)))
 
 ASK = wordings_of("calendar")
 _WEIGHTS = {
@@ -96,11 +96,11 @@ def _turn(rng: Writer) -> Turn:
     )
     values = {
         "n": rng.choice((str(n), spelled(n))),
-        "p": _PLACES[p] if rng.random() < 0.7 else _ORDINALS[p],
+        "p": PLACES[p] if rng.random() < 0.7 else ORDINALS[p],
         "c": rng.choice((str(p + 1), spelled(p + 1))),
         "x": MONTHS[month] if kind in ("number", "length", "season") else DAYS[day],
     }
-    return expand(rng.wording(*ASK[kind]), rng, values), _answer(kind, n, day, month, p)
+    return expand(rng.wording(*ASK[kind]), rng, values), answer(kind, n, day, month, p)
 
 
 def _neighbour(kind: str, rng: Writer) -> Turn:
@@ -111,16 +111,17 @@ def _neighbour(kind: str, rng: Writer) -> Turn:
     return expand(template, rng, {"x": names[at]}), f"{other} comes {kind} {names[at]}."
 
 
-def _answer(kind: str, n: int, day: int, month: int, p: int) -> str:
+def answer(kind: str, n: int, day: int, month: int, p: int) -> str:
+    """Return the answer to a kind of question: ``n`` days from a ``day``, a ``month``, or place ``p``."""
     name = MONTHS[month]
     answers: dict[str, Callable[[], str]] = {
         "tomorrow": lambda: f"Tomorrow is {DAYS[(day + 1) % 7]}.",
         "yesterday": lambda: f"Yesterday was {DAYS[(day - 1) % 7]}.",
         "steps after": lambda: f"{spelled(n).capitalize()} days after {DAYS[day]} is {DAYS[(day + n) % 7]}.",
         "steps before": lambda: f"{spelled(n).capitalize()} days before {DAYS[day]} is {DAYS[(day - n) % 7]}.",
-        "place": lambda: f"The {_PLACES[p]} month of the year is {MONTHS[p]}.",
-        "day place": lambda: f"The {_PLACES[p]} day of the week is {DAYS[p % 7]}.",
-        "number": lambda: f"{name} is the {_PLACES[month]} month of the year.",
+        "place": lambda: f"The {PLACES[p]} month of the year is {MONTHS[p]}.",
+        "day place": lambda: f"The {PLACES[p]} day of the week is {DAYS[p % 7]}.",
+        "number": lambda: f"{name} is the {PLACES[month]} month of the year.",
         "length": lambda: f"{name} has {_LENGTHS[month]} days" + (", and 29 in a leap year." if month == 1 else "."),
         "season": lambda: f"{name} is in {_SEASONS[month]}, in the north of the world.",
         "weekend": lambda: f"{DAYS[day]} is on the weekend." if day > 4 else f"{DAYS[day]} is a weekday.",

@@ -35,10 +35,10 @@ def turns(rng: Writer) -> list[Turn]:
     while rng.random() < 0.35:
         if kind in _REPEATABLE and rng.random() < 0.5:
             country = rng.choice(_ALL)
-            conversation.append((_ask("same", country, rng), _answer(kind, country, rng)))
+            conversation.append((_ask("same", country, rng), answer(kind, country, rng)))
         elif kind in (*_REPEATABLE, "about", "a neighbour", "its"):
             asked = rng.choice(("capital", "continent", "neighbours"))
-            conversation.append((_ask(f"its {asked}", country, rng), _answer(asked, country, rng)))
+            conversation.append((_ask(f"its {asked}", country, rng), answer(asked, country, rng)))
             kind = asked
         else:
             break
@@ -54,7 +54,7 @@ def _turn(kind: str, country: Country, rng: Writer) -> Turn:
         return _borders(country, rng)
     if kind in ("in continent", "some in continent"):
         return _in_continent(kind, rng)
-    return _ask(kind, country, rng), _answer(kind, country, rng)
+    return _ask(kind, country, rng), answer(kind, country, rng)
 
 
 def _ask(kind: str, country: Country, rng: Writer, **values: str) -> str:
@@ -70,7 +70,8 @@ def _called(country: Country, rng: Writer) -> str:
     return country.bare if rng.random() < 0.25 else country.name
 
 
-def _answer(kind: str, country: Country, rng: Writer) -> str:
+def answer(kind: str, country: Country, rng: Writer) -> str:
+    """Return the answer to a kind of question about a country."""
     name, neighbours = country.name, country.neighbours
     if kind == "capital":
         return f"The capital of {name} is {_sentence_end(country.capital)} {country.note}".strip()
