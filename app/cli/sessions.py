@@ -11,7 +11,7 @@ from typing import Any
 from app.conversations import rows
 from app.conversations.foreign import Foreign, foreign_conversations
 from app.conversations.journal import Journal
-from app.conversations.look import Look
+from app.conversations.locks import StoreError
 from app.conversations.store import Entry, Store, now_text
 from app.documents.text_file import bounded, open_file
 from app.program import exit_codes
@@ -31,7 +31,10 @@ def sessions(words: Sequence[str], as_json: bool) -> int:
     """
     if len(words) > 1 and words[0] == "import":
         return import_files(words[1:])
-    hits = Look(Store(), " ".join(words)).run().hits
+    try:
+        hits = Store().search(" ".join(words))
+    except StoreError as error:
+        raise Refusal(f"jalopy sessions: {error}", exit_codes.IO_ERROR) from None
     if as_json:
         print(json_line({"conversations": [_values(hit) for hit in hits]}, indent=1), flush=True)
     else:
@@ -48,16 +51,15 @@ def _lines(hits: Sequence[Entry], is_search: bool) -> list[str]:
         lines.append(f"{int(hit.id):>6}  {rows.row(hit, columns - 8)}")
         if hit.snippet:
             lines.append(f"        ... {hit.snippet[: max(20, columns - 16)]} ...")
-    log_bytes = sum(hit.log_bytes for hit in hits)
+    text_bytes = sum(hit.text_bytes for hit in hits)
     state_bytes = Store().state_bytes(hit.id for hit in hits)
     shown = figures.counted(len(hits), "conversation")
-    lines += ["", f"{shown}: text {figures.size(log_bytes)}, saved states {figures.size(state_bytes)}"]
+    lines += ["", f"{shown}: text {figures.size(text_bytes)}, saved states {figures.size(state_bytes)}"]
     return lines
 
 
 def _values(entry: Entry) -> dict[str, Any]:
-    sizes = {"log_bytes": entry.log_bytes, "state_bytes": entry.state_bytes}
-    return {"id": entry.id, **asdict(entry.summary), **sizes, "snippet": entry.snippet, "trouble": entry.trouble}
+    return asdict(entry)
 
 
 MOST_FILE_BYTES = 128 << 20
