@@ -119,7 +119,8 @@ def connect(root: Path | None) -> sqlite3.Connection:
             with suppress(FileExistsError):  # never opened where it exists: closing it would let go of SQLite's locks
                 os.close(os.open(path, safe_flags(os.O_RDWR | os.O_CREAT | os.O_EXCL), 0o600))
             sync_directory(root)
-        db = open_file(path, "" if has_locks(root) else "&vfs=unix-dotfile")
+        is_alone = os.access(root, os.W_OK) and not has_locks(root)
+        db = open_file(path, "&vfs=unix-dotfile" if is_alone else "")
     except OSError as error:
         raise StoreError(cause_of(error)) from None
     try:

@@ -310,17 +310,20 @@ class Store:
 
     def last_used(self, model_path: str) -> str | None:
         """Return the conversation that was used last with a model; None if none exists."""
-        fitting = (one for one in self.entries() if one.n_messages and one.model_path == model_path)
-        return next((one.id for one in fitting), None)
+        sql = (
+            "SELECT id FROM conversation c WHERE id>0 AND model_path=? AND (length(waiting)>2 OR EXISTS"
+            " (SELECT 1 FROM message m WHERE m.conversation=c.id)) ORDER BY used DESC, id DESC LIMIT 1"
+        )
+        return next((id_of(number) for (number,) in self._rows(sql, model_path)), None)
 
     def find(self, name: str) -> str | None:
         """Return the conversation with this title, the last one used; failing that, with this number."""
         name = " ".join(name.split())  # as titles are kept
-        wanted, entries = clean_line(name, MOST_TITLE_CHARS).casefold(), self.entries()
-        if named := next((one.id for one in entries if one.title.casefold() == wanted), None):
-            return named
-        number = id_of(int(name)) if name.isdecimal() and len(name) <= 12 else ""
-        return number if number in {one.id for one in entries} else None
+        wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
+        rows = self._rows("SELECT id, title FROM conversation WHERE id>0 ORDER BY used DESC, id DESC")
+        number = int(name) if name.isdecimal() and len(name) <= 12 else 0
+        found = [one for one, title in rows if _line(title).casefold() == wanted] or [number]
+        return id_of(found[0]) if found[0] in {one for one, _ in rows} else None
 
     def alone(self) -> AbstractContextManager[None]:
         """Keep other programs out, where files can be locked, while a title is looked for and taken."""
@@ -404,12 +407,13 @@ class Store:
         return sum(map(size_of, set().union(*of_each.values())))
 
     def _segments(self, numbers: Sequence[int], only_own: bool = False) -> dict[int, set[Path]]:
-        from engine.saved_state.segments import Segment  # NumPy, which no first frame waits for
-
         other = "SELECT 1 FROM segment o WHERE o.kind=s.kind AND o.name=s.name AND o.conversation<>s.conversation"
         sql = "SELECT conversation, kind, name FROM segment s" + (f" WHERE NOT EXISTS ({other})" if only_own else "")
         wanted, found = set(numbers), dict[int, set[Path]]()
-        for number, kind, name in self._rows(sql) if wanted else []:
+        rows = self._rows(sql) if wanted else []
+        if rows:
+            from engine.saved_state.segments import Segment  # NumPy, which no first frame waits for
+        for number, kind, name in rows:
             is_kind = isinstance(kind, str) and kind == os.path.basename(kind) and kind.strip(".")
             if number in wanted and is_kind and self._states is not None and Segment.of_name(str(name)) is not None:
                 found.setdefault(number, set()).add(self._states / kind / name)
@@ -560,9 +564,10 @@ def snippet_of(text: str, word: str) -> str:
 
 
 def _delete(db: sqlite3.Connection, number: int) -> None:
+    had_words = db.execute("SELECT 1 FROM message WHERE conversation=?", (number,)).fetchone()
     keep(0)(db, number)
     db.execute("DELETE FROM conversation WHERE id=?", (number,))
-    if can_search(db):  # or its words would stay in parts of the index
+    if had_words and can_search(db):  # or they would stay in parts of the index
         db.execute("INSERT INTO search(search) VALUES('optimize')")
 
 

@@ -27,7 +27,7 @@ from app.conversations.database import (
     open_file,
     transact,
 )
-from app.conversations.locks import InUseError, StoreError, take
+from app.conversations.locks import NAMES, InUseError, StoreError, take
 from app.program.small_file import safe_flags
 from app.text.figures import counted
 from engine.machine.directories import sync_directory
@@ -74,8 +74,8 @@ def look_after(root: Path | None, now_s: float) -> None:
         if abs(now_s - (root / BACKUPS[0]).lstat().st_mtime) < COPY_PERIOD_S:
             return
     try:
-        with closing(connect(root)) as db:
-            if transact(db, _is_sound, writes=False):
+        with closing(take(root, NAMES)), closing(connect(root)) as db:  # no two copies at once
+            if _is_sound(db):
                 _copy(db, root)
             else:
                 os.close(os.open(root / MARK_NAME, safe_flags(os.O_WRONLY | os.O_CREAT), 0o600))
@@ -84,7 +84,10 @@ def look_after(root: Path | None, now_s: float) -> None:
 
 
 def _is_sound(db: sqlite3.Connection) -> bool:
-    return [one for (one,) in db.execute("PRAGMA integrity_check(1)")] == ["ok"]
+    try:
+        return transact(db, lambda db: db.execute("PRAGMA integrity_check(1)").fetchall(), writes=False) == [("ok",)]
+    except DamagedError:
+        return False
 
 
 def _copy(db: sqlite3.Connection, root: Path) -> None:
@@ -93,7 +96,7 @@ def _copy(db: sqlite3.Connection, root: Path) -> None:
     new = _empty_file(root / "backup-new.db")
     with closing(open_file(new)) as other:
         try:
-            db.backup(other, pages=1000)
+            db.backup(other)
             other.execute("PRAGMA journal_mode=DELETE")
             other.execute("DROP TABLE IF EXISTS search")  # mending makes it again
         except sqlite3.Error as error:
@@ -128,7 +131,7 @@ def mend(root: Path) -> None:
             (root / MARK_NAME).unlink(missing_ok=True)
             sync_directory(root)
     except InUseError:
-        raise StoreError(f"{NAME} is damaged: close the other jalopy, and it is mended at the next start") from None
+        raise StoreError(f"{NAME} is damaged, and in use: leave every jalopy, and the next start mends it") from None
     except OSError as error:
         raise StoreError(f"{NAME} is damaged, and cannot be mended: {cause_of(error)}") from None
     kept = f"; the damaged file is kept as {aside.name}" if aside is not None else ""
@@ -139,7 +142,7 @@ def mend(root: Path) -> None:
 def _is_damaged(root: Path) -> bool:
     try:
         with closing(connect(root)) as db:
-            return not transact(db, _is_sound, writes=False)
+            return not _is_sound(db)
     except DamagedError:
         return True
 

@@ -181,9 +181,8 @@ def test_thinking_is_saved_apart(script, capsys):
 def test_states_beyond_the_quota_go_when_the_shell_ends(script, monkeypatch, capsys):
     monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
     ask(script, "first", "one")
-    earlier = max(Store().segments("000001"))
-    with earlier.open("r+b") as file:
-        file.truncate(11 << 20)
+    earlier = kinds()[0] / f"{0:032}-9-{1:032}.kv"
+    earlier.write_bytes(b"x" * (11 << 20))
     os.utime(earlier, (1e9, 1e9))
     ask(script, "second", "two", kv_states_quota_gb=0.01)
     assert not earlier.exists()

@@ -168,7 +168,7 @@ def test_two_copies_are_kept_and_one_made_a_day(root, said):
 def test_what_is_open_elsewhere_is_not_mended(root, said):
     opened = Store(root).open(ID)
     (root / MARK_NAME).touch()
-    with pytest.raises(StoreError, match="is damaged: close the other jalopy"):
+    with pytest.raises(StoreError, match="is damaged, and in use"):
         Store(root).ids()
     opened.held.close()
     assert len(Store(root).ids()) == 10
