@@ -221,9 +221,10 @@ class Held:
             raise
 
     def _change(self, db: sqlite3.Connection, changes: Sequence[Change], is_durable: bool) -> int:
-        number = self.number
-        if not number:
-            number = int(db.execute("INSERT INTO conversation(title, n_dropped) VALUES('', 0)").lastrowid or 0)
+        # Its row may be lost in a database that was mended.
+        row = (self.number or None,)
+        begun = db.execute("INSERT OR IGNORE INTO conversation(id, title, n_dropped) VALUES(?, '', 0)", row)
+        number = self.number or int(begun.lastrowid or 0)
         if self._lock is None and self._root is not None:
             try:
                 self._lock = take(self._root, number)

@@ -116,17 +116,17 @@ def _empty_file(path: Path) -> Path:
 
 
 def mend(root: Path) -> None:
-    """Put the damaged database aside and make a new one of what is left. Raises StoreError: that cannot be done."""
+    """Make a new database of what is left, and put the damaged one aside. Raises StoreError: all is as it was."""
     try:
         with closing(take(root, 1, 0)):
             if not _is_damaged(root):  # another program has mended it
                 return
-            aside = _put_aside(root)
-            new = _empty_file(root / "mended.db")
+            new, is_there = _empty_file(root / "mended.db"), os.path.lexists(root / NAME)
             with closing(open_file(new)) as db:
                 make_tables(db)
-                n_read = transact(db, lambda db: _take_rows(db, aside), writes=True) if aside is not None else 0
+                n_read = transact(db, lambda db: _take_rows(db, root / NAME), writes=True) if is_there else 0
                 n_copied = sum(_take_missing(db, root / name) for name in BACKUPS)
+            aside = _put_aside(root) if is_there else ""
             os.replace(new, root / NAME)
             (root / MARK_NAME).unlink(missing_ok=True)
             sync_directory(root)
@@ -134,8 +134,8 @@ def mend(root: Path) -> None:
         raise StoreError(f"{NAME} is damaged, and in use: leave every jalopy, and the next start mends it") from None
     except OSError as error:
         raise StoreError(f"{NAME} is damaged, and cannot be mended: {cause_of(error)}") from None
-    kept = f"; the damaged file is kept as {aside.name}" if aside is not None else ""
     copied = f", and {n_copied:,} from a copy" if n_copied else ""
+    kept = f"; the damaged file is kept as {aside}" if aside else ""
     notices[root] = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
 
 
@@ -147,29 +147,27 @@ def _is_damaged(root: Path) -> bool:
         return True
 
 
-def _put_aside(root: Path) -> Path | None:
-    """Give the database another name, with its log of pages; None where it is gone."""
-    if not os.path.lexists(root / NAME):
-        return None
-    free = (root / f"damaged-{n}.db" for n in range(1, _MOST_ASIDE + 1))
-    aside = next((one for one in free if not os.path.lexists(one)), None)
-    if aside is None:
+def _put_aside(root: Path) -> str:
+    """Give the database another name besides its own, and its log of pages that name; returns it."""
+    names = (f"damaged-{n}.db" for n in range(1, _MOST_ASIDE + 1))
+    name = next((one for one in names if not os.path.lexists(root / one)), "")
+    if not name:
         raise StoreError(f"{NAME} is damaged again, and {_MOST_ASIDE} damaged ones lie there (remove some)")
+    os.link(root / NAME, root / name)
     if os.path.lexists(root / f"{NAME}-wal"):
-        os.replace(root / f"{NAME}-wal", f"{aside}-wal")
-    os.replace(root / NAME, aside)
+        os.replace(root / f"{NAME}-wal", root / f"{name}-wal")
     (root / f"{NAME}-shm").unlink(missing_ok=True)
-    return aside
+    return name
 
 
-def _take_rows(db: sqlite3.Connection, aside: Path) -> int:
+def _take_rows(db: sqlite3.Connection, damaged: Path) -> int:
     """Take every row that can be read; returns the number of messages."""
-    n_taken = _take_rows_of(db, aside)
+    n_taken = _take_rows_of(db, damaged)
     if n_taken is not None:
         return n_taken
     # All tables begin where those of a new database do: its first page tells where.
-    patched = _empty_file(aside.with_name("patched.db"))
-    shutil.copyfile(aside, patched)
+    patched = _empty_file(damaged.with_name("patched.db"))
+    shutil.copyfile(damaged, patched)
     first = _first_page(patched)
     with patched.open("r+b") as file:
         file.write(first)
@@ -195,16 +193,21 @@ def _take_rows_of(db: sqlite3.Connection, source: Path) -> int | None:
     import sqlite3
 
     try:
-        with closing(open_file(source)) as other:
-            if not {"conversation", "message"} <= {name for (name,) in other.execute("SELECT name FROM sqlite_master")}:
-                return None
-            n_messages = 0
-            for table, columns in (("conversation", _CONVERSATION), ("message", _MESSAGE), ("piece", _PIECE)):
-                n = sum(_insert(db, table, columns, row) for row in _readable(other, table, columns))
-                n_messages += n if table == "message" else 0
-            return n_messages
-    except (sqlite3.DatabaseError, StoreError):
+        other = open_file(source)
+    except StoreError:
         return None
+    with closing(other):
+        names: set[str] = set()
+        with suppress(sqlite3.DatabaseError):
+            names |= {name for (name,) in other.execute("SELECT name FROM sqlite_master")}
+        if not {"conversation", "message"} <= names:
+            return None
+        tables = (("conversation", _CONVERSATION), ("message", _MESSAGE), ("piece", _PIECE))
+        return [_take_table(db, other, *one) for one in tables][1]
+
+
+def _take_table(db: sqlite3.Connection, other: sqlite3.Connection, table: str, columns: str) -> int:
+    return sum(_insert(db, table, columns, row) for row in _readable(other, table, columns))
 
 
 def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
@@ -225,7 +228,8 @@ def _insert(db: sqlite3.Connection, table: str, columns: str, row: tuple[Any, ..
     """Add a row, where none is in its place; returns how many were added. A lost conversation gets an empty row."""
     import sqlite3
 
-    with suppress(sqlite3.Error, OverflowError):  # hostile values
+    # Of hostile values; a full disk is another matter.
+    with suppress(sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError):
         if table != "conversation":
             db.execute("INSERT OR IGNORE INTO conversation(id) VALUES(?)", row[:1])
         marks = ", ".join("?" * len(row))
@@ -240,7 +244,7 @@ def _take_missing(db: sqlite3.Connection, backup: Path) -> int:
     """Take what a copy has besides; returns the number of messages."""
     if not os.path.lexists(backup):
         return 0
-    with suppress(StoreError), closing(open_file(backup)) as other:
+    with suppress(DamagedError), closing(open_file(backup)) as other:
         return transact(db, lambda db: _fill(db, other), writes=True)
     return 0
 

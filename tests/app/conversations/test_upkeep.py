@@ -185,6 +185,36 @@ def test_damage_while_it_is_open_is_mended_by_the_next_change(root, said):
     assert Store(root).take_notice()
 
 
+def test_a_conversation_that_is_lost_while_it_is_open_is_written_again(root, said):
+    made, opened = journal(root), Store(root).open(ID)
+    made.adopt(opened)
+    with closing(sqlite3.connect(root / NAME)) as db, db:
+        db.execute("DELETE FROM conversation WHERE id=1")
+        db.execute("DELETE FROM message WHERE conversation=1 AND place>3")
+    ask(made, opened.saved.conversation, "and now?")
+    assert made.close(PATIENCE_S) == ""
+    found = Store(root).read(ID).conversation.messages
+    assert [m.text for m in found] == [*said[ID][:4], *[""] * 16, "and now?"]
+
+
+def test_a_full_disk_while_it_is_mended_leaves_everything_as_it_was(root, said, monkeypatch):
+    (root / MARK_NAME).touch()
+    content, real = (root / NAME).read_bytes(), upkeep.open_file
+
+    def small(path, *given):
+        db = real(path, *given)
+        if path.name == "mended.db":
+            db.execute("PRAGMA max_page_count=15")
+        return db
+
+    monkeypatch.setattr(upkeep, "open_file", small)
+    with pytest.raises(StoreError, match="the disk is full"):
+        Store(root).ids()
+    assert (root / NAME).read_bytes() == content
+    monkeypatch.undo()
+    assert found(root) == said
+
+
 def test_the_index_of_words_is_made_again(root, said):
     mended(root)
     assert len(Store(root).search("question 7")) == 10
