@@ -64,8 +64,8 @@ def read(settings: Settings, model: str, files: Sequence[str], clock: Clock = ti
 
 def _begun_before(store: Store, text: str, system: str | None) -> Opened | None:
     """Open the conversation that was begun for the same documents, if nothing was asked in it."""
-    with suppress(StoreError):
-        for entry in (one for one in store.entries() if one.n_messages == 1):
+    for entry in (one for one in store.entries() if one.n_messages == 1):
+        with suppress(StoreError):
             said = store.read(entry.id).conversation
             if said.awaits_reply and said.messages[0].text == text and said.system == system:
                 opened = store.open(entry.id)

@@ -11,7 +11,6 @@ from typing import Any
 from app.conversations import rows
 from app.conversations.foreign import Foreign, foreign_conversations
 from app.conversations.journal import Journal
-from app.conversations.locks import StoreError
 from app.conversations.store import Entry, Store, now_text
 from app.documents.text_file import bounded, open_file
 from app.program import exit_codes
@@ -28,13 +27,11 @@ def sessions(words: Sequence[str], as_json: bool) -> int:
 
     Raises:
         Refusal: a file that is to be imported cannot be used.
+        StoreError: the conversations cannot be read.
     """
     if len(words) > 1 and words[0] == "import":
         return import_files(words[1:])
-    try:
-        hits = Store().search(" ".join(words))
-    except StoreError as error:
-        raise Refusal(f"jalopy sessions: {error}", exit_codes.IO_ERROR) from None
+    hits = Store().search(" ".join(words))
     if as_json:
         print(json_line({"conversations": [_values(hit) for hit in hits]}, indent=1), flush=True)
     else:

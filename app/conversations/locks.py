@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from app.program import paths
+from app.program import exit_codes, paths
 from app.program.small_file import safe_flags
 
 LOCK_NAME = "in-use.lock"
@@ -32,6 +32,8 @@ _PERIOD_S = 0.02
 
 class StoreError(Exception):
     """The conversations, or one of them, cannot be used as they are; the message is a line that says why."""
+
+    exit_code = exit_codes.IO_ERROR
 
 
 class InUseError(StoreError):
