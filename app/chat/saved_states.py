@@ -3,40 +3,32 @@
 All conversations had with one model and type of cache share one directory, a tree of prefixes (``engine.saved_state``):
 what was read once, in whichever conversation, is not read again. A state is a disposable cache: whatever is wrong with
 it costs the reading of what it held. It is compared with the conversation token by token, as the cache itself always
-is. Which segments a conversation left there is noted beside it, so that they go when it is deleted. Files that earlier
-versions kept of single conversations still serve until the first one that needs them has them in the tree.
+is. Which segments a conversation left there is noted with it, so that they go when it is deleted.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.wire import FLUSH_S
-from app.conversations.quota import earlier_states
 from app.conversations.segment_notes import SegmentNotes, note_model_name
-from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
 from app.text.record import record
-from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine import Session
     from engine.saved_state import StateWriter
 
-ASIDE_SUFFIX = ".refused"
 LEAST_PREFIX_TOKENS = 32
 """A shorter system prompt is read sooner than files are opened."""
 LEAST_TAKEN_TOKENS = 64
 """Fewer tokens than that are read sooner than saved ones are looked for."""
-MOST_LOOKED_THROUGH = 64
-"""Files of earlier versions that are looked through, those changed last: about 2 ms each."""
 NEW_PREFIX_FLUSH_S = 5.0
 
 
@@ -95,8 +87,6 @@ class SavedStates:
         self._writer: StateWriter | None = None
         self._path: Path | None = None
         """The place's, whose state the writer keeps."""
-        self._replaced: Path | None = None
-        """A file of an earlier version that is not needed once the writer has written all."""
 
     def close(self, patience_s: float = FLUSH_S) -> None:
         """The session goes: what it holds is kept as far as that takes no longer."""
@@ -108,9 +98,7 @@ class SavedStates:
         """Another conversation comes next: what the cache holds of this one is kept as far as that takes no time."""
         if self._writer is not None:
             with suppress(Exception):
-                if self._writer.flush(patience_s) and self._replaced is not None:
-                    self._replaced.unlink()
-        self._replaced = None
+                self._writer.flush(patience_s)
         self._drop_writer()
 
     def note_progress(self) -> None:
@@ -153,35 +141,20 @@ class SavedStates:
         try:
             restored = files.restore(session, place, ids)
         except Exception as error:
-            return BroughtBack(trouble=_put_aside(place, error))
-        if path is not None and place == path.with_name(f"{path.name}.{self._kind}"):
-            self._replaced = place
+            return BroughtBack(trouble=f"the saved state is not used: {reason_in_a_line(error)}")
         return BroughtBack(restored.tokens, restored.seconds)
 
     def _most_saved(self, ids: Sequence[int], least: int) -> tuple[Path | None, int, str]:
-        """Return where most of a prompt is saved, how much, and what was wrong; None and 0 for less than ``least``."""
+        """Return where a prompt is saved, how much of it, and what was wrong; None and 0 for less than ``least``."""
         files = self._files
-        best: Path | None = None
-        most, trouble = 0, ""
         if files is None or len(ids) < least:
             return None, 0, ""
         try:
-            for place in self._places():
-                try:
-                    n = files.restorable(self._session, place, ids)
-                except EngineError as error:
-                    trouble = _put_aside(place, error)
-                    continue
-                if n > most:
-                    best, most = place, n
+            place = self._directory()
+            n = files.restorable(self._session, place, ids) if place is not None else 0
         except Exception as error:
-            trouble = f"the saved state is not used: {reason_in_a_line(error)}"
-        return (best, most, trouble) if most >= least else (None, 0, trouble)
-
-    def _places(self) -> list[Path]:
-        """The directory, and files of earlier versions, those changed last first."""
-        directory, earlier = self._directory(), earlier_states(Store(), self._kind)
-        return [*([directory] if directory is not None else []), *earlier[:MOST_LOOKED_THROUGH]]
+            return None, 0, f"the saved state is not used: {reason_in_a_line(error)}"
+        return (place, n, "") if n >= least else (None, 0, "")
 
     def begin_with(self, ids: Sequence[int]) -> None:
         """A conversation begins with these tokens: bring them back, or read and keep them while nothing is asked."""
@@ -243,14 +216,6 @@ class SavedStates:
         if writer is not None:
             with suppress(Exception):
                 writer.close()
-
-
-def _put_aside(place: Path, error: Exception) -> str:
-    """Say what is wrong; a file of an earlier version that is refused is not looked at again."""
-    if place.is_file() and getattr(error, "is_newer", None) is False:
-        with suppress(OSError):
-            os.replace(place, place.with_name(place.name + ASIDE_SUFFIX))
-    return f"the saved state is not used: {reason_in_a_line(error)}"
 
 
 def reason_in_a_line(error: Exception) -> str:

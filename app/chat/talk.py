@@ -17,7 +17,6 @@ from app.chat.status import EngineStatus
 from app.chat.tools import MOST_ROUNDS, TOO_MANY_ROUNDS, folded
 from app.chat.turns import Admission, Turns
 from app.conversations.journal import AtHand
-from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Opened
 from app.program.remote_model import ModelPlace
 from app.tuning.threads_in_use import ThreadsInUse
@@ -199,8 +198,8 @@ class Talk:
             self._settle()
             self.bridge.close(patience_s, patience_s)
         trouble = self.turns.journal.close(patience_s)
-        if self.store is not None and self._at_hand.quota_bytes and not is_hurried:
-            drop_oldest_states(self.store, self._at_hand.quota_bytes)
+        if not is_hurried:
+            self._at_hand.tidy()
         return trouble
 
     # ---- events
@@ -308,7 +307,7 @@ class Talk:
             self._n_stored += 1
         self._saved_s = time.monotonic()
         self.turns.save_partial()
-        self.turns.journal.wait_written(WRITING_PATIENCE_S)
+        self.turns.journal.settle(WRITING_PATIENCE_S, waits_for_room=False)
 
     def _take_in(self, event: events.Event) -> None:
         """Keep the conversation true to what has happened; whoever shows the event shows what is saved."""

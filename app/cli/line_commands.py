@@ -17,9 +17,9 @@ from app.chat.tools import HOW_TO
 from app.cli.line_dialogue import Dialogue
 from app.conversations.conversation import Conversation, Role
 from app.conversations.export import save_as
-from app.conversations.look import Look
-from app.conversations.replay import MOST_TITLE_CHARS
+from app.conversations.locks import StoreError
 from app.conversations.rows import moment_text
+from app.conversations.store import MOST_TITLE_CHARS
 from app.documents.passages import announcement, fit, for_message
 from app.documents.read import Document, described, read_documents, referred, split_wanted
 from app.library.report_card import as_text, report_of_chat, write_card
@@ -154,7 +154,7 @@ class LineCommands:
         """Give the conversation a title."""
         title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)
         turns = self._talk.turns
-        if turns.journal.rename(turns.conversation, title):
+        if turns.journal.rename(title):
             say(f"title: {title}")
         else:
             say("the conversation gets a title when it has begun: nothing is saved yet")
@@ -164,11 +164,14 @@ class LineCommands:
         store = self._talk.store
         if store is None:
             raise Refusal("conversations are not saved: save_conversations in your settings is off")
-        hits = Look(store, "").run().hits
+        try:
+            hits = store.entries()
+        except StoreError as error:
+            raise Refusal(f"the saved conversations cannot be used: {error}") from None
         for hit in hits[:MOST_LISTED]:
             mark = "*" if hit.id == self._talk.turns.journal.id else " "
-            title = hit.summary.title or "(empty)"
-            say(f"{mark}{int(hit.id):>5}  {moment_text(hit.summary.changed):<16}  {title}")
+            title = hit.title or "(empty)"
+            say(f"{mark}{int(hit.id):>5}  {moment_text(hit.changed):<16}  {title}")
         say(f"{len(hits)} saved; jalopy sessions searches in them, jalopy run --session NUMBER goes on with one")
 
     def save(self, wanted: str = "") -> None:

@@ -17,7 +17,7 @@ from app.cli.interrupts import interrupt_stops
 from app.cli.output import AnswerOutput, ProgressLine, write_answer
 from app.conversations.conversation import Ending
 from app.conversations.lines import AGAINST_LOOPS, sources_line, whole_footer
-from app.conversations.log_file import NO_LOCKS
+from app.conversations.locks import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
 from app.program.refusals import say
@@ -75,7 +75,7 @@ class Dialogue:
         conversation, last = saved.conversation, saved.conversation.last_reply
         self._told_id = self.talk.turns.journal.id
         n, day = len(conversation.messages), moment_text(saved.changed) or "an unknown day"
-        which = f"conversation {int(opened.id)}: {saved.shown_title}"
+        which = f"conversation {int(opened.id)}: {saved.title}"
         say(f"{which} · {figures.counted(n, 'message')}, from {day} · /new starts another, jalopy sessions lists all")
         if opened.notice:
             say(f"jalopy: {opened.notice}")
@@ -203,6 +203,8 @@ class Dialogue:
         self._tell_trouble()
 
     def _tell_trouble(self) -> None:
+        if self.talk.store is not None and (line := self.talk.store.take_notice()):
+            say(f"jalopy: {line}")
         trouble = self.talk.turns.journal.trouble
         if trouble and trouble != self._told_trouble:
             say(f"jalopy: conversation not saved: {trouble}. It goes on here, and saving is tried again.")

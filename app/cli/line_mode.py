@@ -19,8 +19,7 @@ from app.cli.line_commands import LineCommands
 from app.cli.line_dialogue import Dialogue, model_line
 from app.cli.output import ProgressLine, follow_opening
 from app.conversations.journal import conversations_at_hand
-from app.conversations.keeper import cause_of
-from app.conversations.log_file import LogRefusedError
+from app.conversations.locks import StoreError
 from app.conversations.store import Opened, Store, model_key
 from app.library.choose_model import remember_opened
 from app.program import exit_codes
@@ -86,13 +85,13 @@ def _close(talk: Talk, is_hurried: bool) -> bool:
 def _last_conversation(store: Store | None, place: ModelPlace) -> Opened | None:
     """Open the conversation that was used last with a model; None if none can be opened."""
     is_resumed = store is not None and not is_starter(str(place))  # its context is for one try
-    conversation_id = store.last_used(model_key(place)) if store is not None and is_resumed else None
-    if store is None or conversation_id is None:
+    if store is None or not is_resumed:
         return None
     try:
-        return store.open(conversation_id)
-    except (LogRefusedError, OSError) as error:
-        say(f"jalopy: conversation {conversation_id} cannot be opened: {cause_of(error)}")
+        conversation_id = store.last_used(model_key(place))
+        return store.open(conversation_id) if conversation_id is not None else None
+    except StoreError as error:
+        say(f"jalopy: the last conversation cannot be opened: {error}")
         return None
 
 

@@ -13,9 +13,8 @@ from app.chat.talk import Talk
 from app.cli.interrupts import interrupt_stops
 from app.cli.output import ProgressLine, follow_opening
 from app.conversations.journal import conversations_at_hand
-from app.conversations.log_file import LogRefusedError
-from app.conversations.replay import MOST_TITLE_CHARS
-from app.conversations.store import Opened, Store
+from app.conversations.locks import StoreError
+from app.conversations.store import MOST_TITLE_CHARS, Opened, Store
 from app.documents.passages import announcement, fit, n_tokens, whole
 from app.documents.read import Document, read_documents
 from app.program import exit_codes
@@ -53,7 +52,7 @@ def read(settings: Settings, model: str, files: Sequence[str], clock: Clock = ti
         begun_id = talk.turns.journal.id if before is None else ""
         talk.close(is_hurried=not isinstance(error, Exception))
         if begun_id and isinstance(error, Refusal):  # nobody can ask about what was not read
-            with suppress(LogRefusedError, OSError):
+            with suppress(StoreError):
                 store.delete(begun_id)
         raise
     progress.clear()
@@ -65,14 +64,12 @@ def read(settings: Settings, model: str, files: Sequence[str], clock: Clock = ti
 
 def _begun_before(store: Store, text: str, system: str | None) -> Opened | None:
     """Open the conversation that was begun for the same documents, if nothing was asked in it."""
-    for entry in store.entries():
-        if entry.trouble or entry.summary.n_messages != 1:
-            continue
-        with suppress(LogRefusedError, OSError):
+    for entry in (one for one in store.entries() if one.n_messages == 1):
+        with suppress(StoreError):
             said = store.read(entry.id).conversation
             if said.awaits_reply and said.messages[0].text == text and said.system == system:
                 opened = store.open(entry.id)
-                if opened.log is not None:  # else another program has it open
+                if opened.held is not None:  # else another program has it open
                     return opened
     return None
 

@@ -26,12 +26,9 @@ from app.cli.line_dialogue import results_of
 from app.cli.output import AnswerOutput, ProgressLine, follow_opening, write_answer
 from app.conversations.conversation import Ending
 from app.conversations.journal import AtHand, conversations_at_hand
-from app.conversations.keeper import cause_of
 from app.conversations.lines import whole_footer
-from app.conversations.log_file import IN_USE, NO_LOCKS, LogRefusedError
-from app.conversations.replay import MOST_TITLE_CHARS
-from app.conversations.store import Opened, Store
-from app.conversations.summary import remembered_title
+from app.conversations.locks import IN_USE, NO_LOCKS, StoreError
+from app.conversations.store import MOST_TITLE_CHARS, Opened, Store
 from app.program import exit_codes, garbage
 from app.program.refusals import Refusal, say
 from app.program.remote_model import RemoteModel
@@ -139,7 +136,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     except BaseException as error:
         saving.end(talk.close(is_hurried=not isinstance(error, Exception)))
         if this_run.begun_id and talk.store is not None and talk.turns.conversation.is_empty:
-            with suppress(LogRefusedError, OSError):  # it stays, empty, and the next call goes on with it
+            with suppress(StoreError):  # it stays, empty, and the next call goes on with it
                 talk.store.delete(this_run.begun_id)
         raise
     return exit_codes.IO_ERROR if saving.end(talk.close()) else code
@@ -306,13 +303,12 @@ def go_on_with(name: str, talk: Talk) -> Opened | None:
         with store.alone():  # of programs that start at once, one begins the conversation
             found = store.find(name)
             if found is None:
-                _tell_unreadable(store)
                 turns = talk.turns  # the title is taken before anything is said
                 turns.journal.begin(title=clean_line(" ".join(name.split()), MOST_TITLE_CHARS))
                 turns.journal.claim(turns.conversation, SAVING_PATIENCE_S)
                 return None
-    except (LogRefusedError, OSError) as error:
-        raise Refusal(f"jalopy run: {cause_of(error)}", exit_codes.IO_ERROR) from None
+    except StoreError as error:
+        raise Refusal(f"jalopy run: {error}", exit_codes.IO_ERROR) from None
     opened = _open_saved(store, found, name)
     system = talk.turns.conversation.system
     if system and system != opened.saved.conversation.system:
@@ -320,25 +316,13 @@ def go_on_with(name: str, talk: Talk) -> Opened | None:
     return opened
 
 
-def _tell_unreadable(store: Store) -> None:
-    """Say that a conversation that cannot be read might have been the one that is wanted."""
-    unknown = [str(int(one)) for one, title in store.unreadable() if not title]
-    if unknown:
-        which = f"conversation {unknown[0]}" + (f" and {len(unknown) - 1} more" if unknown[1:] else "")
-        say(f"jalopy run: begins a new conversation; {which} cannot be read, nor what it was called")
-
-
 def _open_saved(store: Store, conversation_id: str, name: str) -> Opened:
     shown = clean_line(name, 40)
     try:
         opened = store.open(conversation_id)
-    except (LogRefusedError, OSError) as error:
-        raise Refusal(f"jalopy run: conversation {shown}: {cause_of(error)}", exit_codes.IO_ERROR) from None
-    if opened.log is not None and not opened.log.size and remembered_title(opened.log.path.parent):
-        opened.log.close()
-        cure = "delete it in the chat's list, or choose another name"
-        raise Refusal(f"jalopy run: conversation {shown}: its file is empty ({cure})", exit_codes.IO_ERROR)
-    if opened.log is None:
+    except StoreError as error:
+        raise Refusal(f"jalopy run: conversation {shown}: {error}", exit_codes.IO_ERROR) from None
+    if opened.held is None:
         is_elsewhere = opened.obstacle.startswith(IN_USE)
         cure = "close it there first" if is_elsewhere else "leave --session out, or see to that"
         raise Refusal(f"jalopy run: conversation {shown}: {opened.obstacle} ({cure})", exit_codes.IO_ERROR)

@@ -11,7 +11,6 @@ from typing import Any
 from app.conversations import rows
 from app.conversations.foreign import Foreign, foreign_conversations
 from app.conversations.journal import Journal
-from app.conversations.look import Look
 from app.conversations.store import Entry, Store, now_text
 from app.documents.text_file import bounded, open_file
 from app.program import exit_codes
@@ -28,10 +27,11 @@ def sessions(words: Sequence[str], as_json: bool) -> int:
 
     Raises:
         Refusal: a file that is to be imported cannot be used.
+        StoreError: the conversations cannot be read.
     """
     if len(words) > 1 and words[0] == "import":
         return import_files(words[1:])
-    hits = Look(Store(), " ".join(words)).run().hits
+    hits = Store().search(" ".join(words))
     if as_json:
         print(json_line({"conversations": [_values(hit) for hit in hits]}, indent=1), flush=True)
     else:
@@ -48,16 +48,15 @@ def _lines(hits: Sequence[Entry], is_search: bool) -> list[str]:
         lines.append(f"{int(hit.id):>6}  {rows.row(hit, columns - 8)}")
         if hit.snippet:
             lines.append(f"        ... {hit.snippet[: max(20, columns - 16)]} ...")
-    log_bytes = sum(hit.log_bytes for hit in hits)
+    text_bytes = sum(hit.text_bytes for hit in hits)
     state_bytes = Store().state_bytes(hit.id for hit in hits)
     shown = figures.counted(len(hits), "conversation")
-    lines += ["", f"{shown}: text {figures.size(log_bytes)}, saved states {figures.size(state_bytes)}"]
+    lines += ["", f"{shown}: text {figures.size(text_bytes)}, saved states {figures.size(state_bytes)}"]
     return lines
 
 
 def _values(entry: Entry) -> dict[str, Any]:
-    sizes = {"log_bytes": entry.log_bytes, "state_bytes": entry.state_bytes}
-    return {"id": entry.id, **asdict(entry.summary), **sizes, "snippet": entry.snippet, "trouble": entry.trouble}
+    return asdict(entry)
 
 
 MOST_FILE_BYTES = 128 << 20

@@ -37,7 +37,7 @@ def states(
 ) -> int:
     """List or prune: what was used longer ago than ``older`` days, down to a size in bytes, or everything."""
     store, quota_bytes = Store(), settings.kv_states_quota_bytes
-    files = saved_files(store)
+    files = saved_files()
     n_bytes = sum(file.n_bytes for file in files)
     if action:
         wanted_bytes = quota_bytes if to is None else to
@@ -64,7 +64,7 @@ def _rows(store: Store) -> list[dict[str, Any]]:
     from engine.saved_state import prefixes_in  # NumPy
 
     titles = {
-        path: entry.summary.title for entry in store.entries() for path in store.segments(entry.id)
+        path: entry.title for entry in store.entries() for path in store.segments(entry.id)
     }  # of shared ones any will do: the end belongs to one
     found: list[tuple[str, Prefix]] = [(model_name(place), one) for place in kinds() for one in prefixes_in(place)]
     found.sort(key=lambda pair: -pair[1].used_s)

@@ -14,8 +14,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
-from app.conversations.records import fits
-from app.conversations.replay import MOST_TITLE_CHARS, UnsoundRecordError, reply_of
+from app.conversations.message_row import UnsoundError, fits, reply_of
+from app.conversations.store import MOST_TITLE_CHARS
 from app.conversations.thinking import Thinking
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
@@ -223,7 +223,7 @@ def _add_reply(conversation: Conversation, one: _Said, text: str, left_out: Coun
                 {**one.values, "ids": None, "raw": None, "calls": [], "edited": one.values.get("is_edited")}
             )
             reply.text, reply.raw = text, ""
-        except UnsoundRecordError:
+        except UnsoundError:
             left_out["reply's figures"] += 1
     elif isinstance(one.thought, str) and fits(one.thought):
         reply.thinking = Thinking(clean_text(one.thought), is_closed=True)

@@ -21,22 +21,18 @@ def heading(columns: int) -> str:
 
 def row(entry: Entry, columns: int) -> str:
     """Write one conversation in ``columns`` columns."""
-    summary = entry.summary
-    size = figures.size(entry.log_bytes + entry.state_bytes)
+    size = figures.size(entry.text_bytes + entry.state_bytes)
     return _line(
-        summary.title or "(empty)", moment_text(summary.changed), str(summary.n_messages), size, summary.model, columns
+        entry.title or "(empty)", moment_text(entry.changed), str(entry.n_messages), size, entry.model, columns
     )
 
 
 def details(entry: Entry) -> str:
     """Say more about one conversation: where the words are, or what it is made of."""
-    summary = entry.summary
-    if entry.trouble:
-        return f"cannot be opened: {entry.trouble}"
     if entry.snippet:
         return f"... {entry.snippet} ..."
-    parts = [f"begun {moment_text(summary.began)}", f"{figures.count(summary.tokens)} tokens written"]
-    parts.append(f"text {figures.size(entry.log_bytes)}")
+    parts = [f"begun {moment_text(entry.began)}", f"{figures.count(entry.tokens)} tokens written"]
+    parts.append(f"text {figures.size(entry.text_bytes)}")
     if entry.state_bytes:
         parts.append(f"saved state {figures.size(entry.state_bytes)}")
     return " · ".join([*parts, f"number {int(entry.id)}"])

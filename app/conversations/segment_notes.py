@@ -1,4 +1,4 @@
-"""Notes on saved states: which segments a conversation left, beside its log; a model's name, beside its segments.
+"""Notes on saved states: which segments a conversation left, in the database; a model's name, beside its segments.
 
 So what a deleted conversation alone needed goes with it, and the list of states says whose they are.
 """
@@ -8,36 +8,27 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from app.program.small_file import append_file, read_bounded, replace_file
+from app.conversations.locks import StoreError
+from app.conversations.store import Store
+from app.program.small_file import read_bounded, replace_file
 from app.text.clean_text import clean_line
-
-SUFFIX = ".segments"
-"""Behind what a state's file of an earlier version would be called."""
-_MOST_BYTES = 64 << 20
 
 
 class SegmentNotes:
-    """A conversation's segments of a ``kind``, their directory; ``path``: what files about its states begin with."""
+    """A conversation's segments of a ``kind``, their directory; ``path``: its id below the store's directory."""
 
     def __init__(self, path: Path, kind: str) -> None:
-        self._path = path.with_name(f"{path.name}.{kind}{SUFFIX}")
-        self._known = noted_in(self._path)
+        self._store, self._id, self._kind = Store(path.parent), path.name, kind
+        self._known: set[str] = set()
 
     def note(self, name: str) -> None:
         """Write a name down, once. Raises OSError: it could not be written."""
         if name not in self._known:
-            append_file(self._path, f"{name}\n".encode())
+            try:
+                self._store.note_segment(self._id, self._kind, name)
+            except StoreError as error:
+                raise OSError(0, str(error)) from None
             self._known.add(name)
-
-
-def noted_in(path: Path) -> set[str]:
-    """Return the names in a file; what is no segment's name is left out, and a file that cannot be read holds none."""
-    from engine.saved_state.segments import Segment  # NumPy, which no first frame waits for
-
-    with suppress(OSError):
-        lines = (read_bounded(path, _MOST_BYTES) or b"").decode("ascii", "replace").split("\n")
-        return {line for line in lines if Segment.of_name(line) is not None}
-    return set()
 
 
 FILE_NAME = "model.txt"

@@ -1,69 +1,114 @@
-"""The directory of conversations: which there are, opening, beginning, renaming and deleting one.
+"""All conversations in one database: listing, searching, opening, renaming and deleting them.
 
-Each has a directory of its own, named by a number that grows: ``transcript.log`` is the conversation, everything else
-in it can be made again. Directories are the user's alone and never reached through a symbolic link.
+``Store`` finds and reads. ``Held`` is a conversation that is open here and nowhere else: ``apply`` carries out what
+``put``, ``keep``, ``piece`` and ``note`` return, in one transaction. A message is a row, a running reply a row for each
+piece. All is read as if a stranger had written it: sizes are bounded, texts cleaned, and a row that makes no sense is a
+missing message. A conversation's id is its number, with six figures at least.
 """
 
 from __future__ import annotations
 
-import errno
+import json
 import os
 import re
-import shutil
-import stat
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, closing, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from app.conversations.keeper import cause_of
-from app.conversations.log_file import HOLDER_NAME, Held, LogFile, LogRefusedError, ReadLog, let_go, lock, read_only
-from app.conversations.records import write_record
-from app.conversations.replay import MOST_TITLE_CHARS, Saved, head_record
-from app.conversations.segment_notes import SUFFIX, noted_in
-from app.conversations.summary import SUMMARY_NAME, Summary, read_summary, remembered_title, summary_of, write_summary
+from app.conversations import locks
+from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
+from app.conversations.database import BACKUPS, NAME, DamagedError, can_search, cause_of, connect, open_file, transact
+from app.conversations.locks import InUseError, Lock, StoreError, take
+from app.conversations.message_row import UnsoundError, message_of, row_of
+from app.conversations.thinking import Thinking
+from app.conversations.upkeep import look_after, mend, notices, use
 from app.program import paths
 from app.program.remote_model import ModelPlace, is_remote
-from app.program.small_file import JsonFile, safe_flags
-from app.text.clean_text import clean_line
+from app.text.chips import CHIP
+from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 
-LOG_NAME = "transcript.log"
-STATE_NAME = "kv.state"
-LOCK_NAME = "names.lock"
-RECENT_NAME, _RECENT_VERSION, _MOST_RECENT_BYTES = "recent.json", 1, 1 << 20
-_MOST_MODELS = 200
-_LARGEST_ORDER = 1 << 53
-_MOST_TRIES = 5
-_SWEPT_AFTER_S = 3600.0
-_LOCK_PATIENCE_S = 20.0
-_LOCK_PERIOD_S = 0.02
+if TYPE_CHECKING:
+    import sqlite3
+
+T = TypeVar("T")
+
+MOST_TITLE_CHARS = 120
+MOST_CONVERSATION_BYTES = 64 << 20
+"""A larger one is neither written nor read: weeks of writing do not fill it."""
+MOST_MESSAGES = 100_000
+_MOST_PATH_CHARS = 4096
+_MOST_WAITING = 64
+_LARGEST = 1 << 53
+_SNIPPET_CHARS = 160
+_INDEXED_CHARS, _MOST_PARTS = 3, 50
+"""The index knows so many characters in a row; shorter words are looked for in all texts."""
 _ID = re.compile(r"[0-9]{6,12}")
-_MOST_CONVERSATIONS = 100_000
-_DISPOSABLE = {HOLDER_NAME, SUMMARY_NAME}
-_LARGEST_NUMBER = 10**9
-"""No store counts so far: where a directory has a larger number, the next conversation does not follow it."""
+_OPENING_CHIPS = re.compile(rf"^(?:{CHIP.pattern}\s*)+")
+
+Change = Callable[["sqlite3.Connection", int], object]
+"""What is to be done with the conversation of a number."""
 
 
 @record
 class Entry:
-    """One conversation of the list."""
+    """One conversation of the list. All text is clean and of one line, but for ``model_path``, which is a path."""
 
     id: str
-    summary: Summary
-    log_bytes: int = 0
+    title: str = ""
+    began: str = ""
+    changed: str = ""
+    """Wall time, ISO, only for display."""
+    model: str = ""
+    model_path: str = ""
+    """Who answered last."""
+    order: int = 0
+    """Which was used later has the larger one, whatever the clock did."""
+    n_messages: int = 0
+    """With those that wait for their turn."""
+    tokens: int = 0
+    """Generated in all replies."""
+    text_bytes: int = 0
     state_bytes: int = 0
     """Sizes of the conversation and of the saved states of its cache, shared ones included."""
-    trouble: str = ""
-    """Why it cannot be opened; "" if it can."""
     snippet: str = ""
     """Words that were searched, in their place in the text, clean and of one line; "" where the title has them."""
 
+
+@dataclass
+class Saved:
+    """A conversation with what is known of it."""
+
+    conversation: Conversation = field(default_factory=Conversation)
+    title: str = ""
+    began: str = ""
+    changed: str = ""
+    model: str = ""
+    model_path: str = ""
+    unsent: str = ""
+    """What the user had sent in place of something, and that had not begun to be answered."""
+    forked_from: str = ""
+    """Id of another one."""
+    waiting: list[str] = field(default_factory=list)
+    """What the user had sent while the engine was busy, oldest first."""
+    has_pieces: bool = False
+    """Whether the last message is a reply that was interrupted, and known by its pieces."""
+
     @property
-    def last_use(self) -> tuple[int, str]:
-        """Sort key: later use is larger."""
-        return self.summary.order, self.id
+    def not_sent(self) -> str:
+        """Everything that was sent and is not in the conversation, for the user to send again; "" where all is."""
+        return "\n\n".join(filter(None, (self.unsent, *self.waiting)))
+
+    @property
+    def damage(self) -> str:
+        """How much of it is missing, and what that means for the model; "" where all is well."""
+        n = sum(message.is_missing for message in self.conversation.messages)
+        counted = "1 message is" if n == 1 else f"{n} messages are"
+        return f"{counted} missing, which cannot be read; the model goes on after the last one" if n else ""
 
 
 @record
@@ -72,279 +117,489 @@ class Opened:
 
     id: str
     saved: Saved
-    log: LogFile | None
-    """Open and locked; None for one that can only be copied."""
+    held: Held | None
+    """None for one that can only be copied."""
     notice: str = ""
     """A line about what was found; "" for nothing."""
     obstacle: str = ""
-    """Why it can only be copied; "" if it has a log."""
+    """Why it can only be copied; "" if it can be gone on with."""
+
+
+# ---- changes
+
+
+def put(place: int, message: ChatMessage, at: str) -> Change:
+    """Write a message at its place, from 0 on, instead of all from there on; ``at``: the wall time."""
+    role, tokens, n_bytes, text, more = row_of(message)
+
+    def change(db: sqlite3.Connection, number: int) -> None:
+        keep(place)(db, number)
+        row = (number, place, role, tokens, n_bytes, text, more)
+        columns = "conversation, place, role, tokens, n_bytes, text, more"
+        done = db.execute(f"INSERT INTO message({columns}) VALUES(?, ?, ?, ?, ?, ?, ?)", row)
+        if can_search(db):
+            db.execute("INSERT INTO search(rowid, text) VALUES(?, ?)", (done.lastrowid, text))
+        db.execute("UPDATE conversation SET changed=? WHERE id=?", (at, number))
+
+    return change
+
+
+def keep(n_messages: int) -> Change:
+    """Keep the first messages only, and nothing of a reply that was being written or of an edit that was tried."""
+
+    def change(db: sqlite3.Connection, number: int) -> None:
+        rest = (number, n_messages)
+        if can_search(db):
+            old = "SELECT 'delete', id, text FROM message WHERE conversation=? AND place>=?"
+            db.execute(f"INSERT INTO search(search, rowid, text) {old}", rest)
+        db.execute("DELETE FROM message WHERE conversation=? AND place>=?", rest)
+        db.execute("DELETE FROM piece WHERE conversation=?", (number,))
+        db.execute("UPDATE conversation SET unsent='' WHERE id=? AND unsent<>''", (number,))
+
+    return change
+
+
+def piece(text: str, thought: str, ids: Sequence[int], raw: str, is_edited: bool) -> Change:
+    """Write more of the reply that is being written."""
+    more = json.dumps([text, thought, list(ids), raw, is_edited], separators=(",", ":"))
+    return lambda db, number: db.execute("INSERT INTO piece(conversation, more) VALUES(?, ?)", (number, more))
+
+
+def note(**values: object) -> Change:
+    """Write columns of the conversation's row."""
+    columns = ", ".join(f"{name}=?" for name in values)  # names are the program's own
+    row = [one.encode("utf-8", "replace").decode() if isinstance(one, str) else one for one in values.values()]
+    return lambda db, number: db.execute(f"UPDATE conversation SET {columns} WHERE id=?", (*row, number))
+
+
+def note_use(db: sqlite3.Connection, number: int) -> None:
+    """Make the conversation the one that was used last."""
+    db.execute("UPDATE conversation SET used=(SELECT max(coalesce(used, 0))+1 FROM conversation) WHERE id=?", (number,))
+
+
+def touch(db: sqlite3.Connection, number: int) -> None:
+    """Change nothing, but write: with this the disk is told to keep all that was written before."""
+    db.execute("UPDATE conversation SET changed=changed WHERE id=?", (number,))
+
+
+class Held:
+    """A conversation that is open here alone, until it is closed; without a number it begins with its first change."""
+
+    def __init__(self, root: Path | None, number: int = 0, lock: Lock | None = None) -> None:
+        self._root, self.number, self._lock = root, number, lock
+        self._db: sqlite3.Connection | None = None
+
+    @property
+    def id(self) -> str:
+        """The conversation's id; "" before it is on disk."""
+        return id_of(self.number) if self.number else ""
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether other programs find it in use."""
+        return self._lock is None or self._lock.is_known
+
+    def apply(self, changes: Sequence[Change], is_durable: bool) -> None:
+        """Make all changes or none: a kill takes none away, nor, if ``is_durable``, a power cut. Raises StoreError."""
+        try:
+            self._apply(changes, is_durable)
+        except DamagedError:
+            self.close()
+            if self._root is not None:
+                mend(self._root)
+            self._apply(changes, is_durable)
+
+    def _apply(self, changes: Sequence[Change], is_durable: bool) -> None:
+        if self._db is None:
+            self._db = connect(self._root)
+        try:
+            self.number = transact(self._db, lambda db: self._change(db, changes, is_durable), True, is_durable)
+        except BaseException:
+            if not self.number and self._lock is not None:  # the next try may begin another one
+                self._lock.close()
+                self._lock = None
+            raise
+
+    def _change(self, db: sqlite3.Connection, changes: Sequence[Change], is_durable: bool) -> int:
+        # Its row may be lost in a database that was mended.
+        row = (self.number or None,)
+        begun = db.execute("INSERT OR IGNORE INTO conversation(id, title, n_dropped) VALUES(?, '', 0)", row)
+        number = self.number or int(begun.lastrowid or 0)
+        if self._lock is None and self._root is not None:
+            try:
+                self._lock = take(self._root, number)
+            except OSError as error:
+                raise StoreError(cause_of(error)) from None
+        for change in changes:
+            change(db, number)
+        if is_durable:
+            size = db.execute("SELECT total(n_bytes) FROM message WHERE conversation=?", (number,)).fetchone()[0]
+            if size > MOST_CONVERSATION_BYTES:
+                raise StoreError(
+                    f"the conversation is full, at {MOST_CONVERSATION_BYTES >> 20} MiB (go on in a new one)"
+                )
+        return number
+
+    def close(self) -> None:
+        """Let go of it."""
+        db, self._db, lock, self._lock = self._db, None, self._lock, None
+        if db is not None:
+            with suppress(Exception):  # all that was said to be written is
+                db.close()
+        if lock is not None:
+            lock.close()
 
 
 class Store:
-    """All conversations below one directory, by default in the platform's place; ``root`` None: there is none."""
+    """The conversations below one directory, by default in the platform's place. Methods raise StoreError."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or paths.conversations_dir()
         self._states = paths.states_dir()
-        file = self.root / RECENT_NAME if self.root is not None else None
-        self._recent = JsonFile(file, _RECENT_VERSION, _MOST_RECENT_BYTES)
-        """The conversation used last with each model, so that a start need not read all; losing it costs a look."""
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Read; None where nothing was ever saved, and nothing is created."""
+        is_there = self.root is not None and any(os.path.lexists(self.root / one) for one in (NAME, *BACKUPS))
+        return use(self.root, work) if is_there else None
+
+    def _rows(self, sql: str, *values: object) -> list[Any]:
+        return self._read(lambda db: db.execute(sql, values).fetchall()) or []
+
+    def take_notice(self) -> str:
+        """Return a line about a damaged database that was mended, once; "" for nothing."""
+        return notices.pop(self.root, "") if self.root is not None else ""
+
+    def look_after(self, now_s: float) -> None:
+        """Check the database and copy it, if that was not done for a day; takes a second for 100 MB."""
+        look_after(self.root, now_s)
 
     # ---- finding
 
     def ids(self) -> list[str]:
         """Return the ids of all conversations, oldest first."""
-        try:
-            names = os.listdir(self.root) if self.root is not None else []
-        except OSError:
-            return []
-        return sorted((name for name in names if _ID.fullmatch(name)), key=int)
+        return [id_of(number) for (number,) in self._rows("SELECT id FROM conversation WHERE id>0 ORDER BY id")]
 
-    def entries(self) -> Iterator[Entry]:
-        """Return every conversation, the newest id first; reads no log whose summary holds."""
-        return filter(None, map(self.entry, reversed(self.ids())))
+    def entries(self, number: int = 0) -> list[Entry]:
+        """Return all conversations, or one, the last one used first."""
+        sql = (
+            "SELECT c.id, c.title, c.began, c.changed, c.model, c.model_path, c.used, c.waiting, count(m.id)"
+            " + EXISTS(SELECT 1 FROM piece p WHERE p.conversation=c.id), total(m.tokens), total(m.n_bytes)"
+            " FROM conversation c LEFT JOIN message m ON m.conversation=c.id"
+            " WHERE c.id>0 AND ? IN (c.id, 0) GROUP BY c.id ORDER BY c.used DESC, c.id DESC"
+        )
+        rows = self._rows(sql, number)
+        of_each = self._segments([row[0] for row in rows])
+        return [replace(_entry(row), state_bytes=sum(map(size_of, of_each.get(row[0], ())))) for row in rows]
 
     def entry(self, conversation_id: str) -> Entry | None:
         """Return one row; None where there is no conversation."""
-        try:
-            directory = self._directory(conversation_id)
-            found = os.lstat(directory / LOG_NAME)
-        except (OSError, LogRefusedError):
-            return None
-        known = read_summary(directory, found.st_size)
-        summary, trouble = (known, "") if known is not None else self._summarize(directory, found.st_size)
-        return Entry(conversation_id, summary, found.st_size, self.state_bytes([conversation_id]), trouble)
+        return next(iter(self.entries(_number(conversation_id))), None)
 
-    def newest(self, model_path: str) -> str | None:
-        """Return the conversation of a model that was used last, as the list says; None if none exists."""
-        fitting = [
-            entry
-            for entry in self.entries()
-            if not entry.trouble and entry.summary.n_messages and entry.summary.model_path == model_path
-        ]
-        return max(fitting, key=lambda entry: entry.last_use).id if fitting else None
-
-    def note_use(self, conversation_id: str, model_path: str) -> int:
-        """Count one more use, of "" before it is on disk, and return its order: a clock that jumps changes nothing."""
-        recent = self._read_recent()
-        before, last = recent or (max((entry.summary.order for entry in self.entries()), default=0) + 1, {})
-        others = [(path, one) for path, one in last.items() if path != model_path]
-        newest = [(model_path, conversation_id)] if conversation_id else []
-        self._recent.write(order=before + 1, last=dict([*others, *newest][-_MOST_MODELS:]))
-        return before + 1
+    def search(self, typed: str) -> list[Entry]:
+        """Return the conversations that have all words in title, model, day or text, the last one used first."""
+        entries, words = self.entries(), typed.casefold().split()
+        for word in words:
+            texts, found = self._read(partial(_texts_with, word)) or {}, []
+            for one in entries:
+                text = texts.get(int(one.id))
+                if word in f"{one.id} {one.title} {one.model} {one.changed}".casefold():
+                    found.append(one)
+                elif text is not None:
+                    found.append(one if one.snippet else replace(one, snippet=snippet_of(text, word)))
+            entries = found
+        return entries
 
     def last_used(self, model_path: str) -> str | None:
         """Return the conversation that was used last with a model; None if none exists."""
-        _, last = self._read_recent() or (0, {})
-        entry = self.entry(last[model_path]) if last.get(model_path) else None
-        if entry is not None and not entry.trouble and entry.summary.n_messages:
-            return entry.id
-        return self.newest(model_path)
-
-    def _read_recent(self) -> tuple[int, dict[str, str]] | None:
-        """Return the order of the last use, and the last conversation by model; None where nobody can say."""
-        values = self._recent.read()
-        order, last = values.get("order"), values.get("last")
-        if type(order) is not int or not 0 <= order <= _LARGEST_ORDER or not isinstance(last, dict):
-            return None
-        return (order, last) if all(isinstance(one, str) for one in last.values()) else None
+        sql = (
+            "SELECT id FROM conversation c WHERE id>0 AND model_path=? AND (length(waiting)>2 OR EXISTS"
+            " (SELECT 1 FROM message m WHERE m.conversation=c.id)) ORDER BY used DESC, id DESC LIMIT 1"
+        )
+        return next((id_of(number) for (number,) in self._rows(sql, model_path)), None)
 
     def find(self, name: str) -> str | None:
-        """Return the conversation with this title, also one that is unreadable now; failing that, with this number."""
+        """Return the conversation with this title, the last one used; failing that, with this number."""
         name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
-        named = [entry for entry in self.entries() if entry.summary.title.casefold() == wanted]
-        if named:
-            return max(named, key=lambda entry: entry.last_use).id
-        lost = [one for one, title in self.unreadable() if title.casefold() == wanted]
-        if lost:
-            return lost[-1]
-        number = f"{int(name):06d}" if name.isdecimal() and len(name) <= 12 else ""
-        return number if number in self.ids() else None
+        rows = self._rows("SELECT id, title FROM conversation WHERE id>0 ORDER BY used DESC, id DESC")
+        number = int(name) if name.isdecimal() and len(name) <= 12 else 0
+        found = [one for one, title in rows if _line(title).casefold() == wanted] or [number]
+        return id_of(found[0]) if found[0] in {one for one, _ in rows} else None
 
-    def unreadable(self) -> Iterator[tuple[str, str]]:
-        """Yield conversations that cannot be read, or were emptied, with the titles they had; "" where unknown."""
-        for conversation_id in self.ids():
-            path = self._path(conversation_id)
-            entry = self.entry(conversation_id)
-            is_there = os.path.lexists(path / LOG_NAME) or not path.is_dir() or path.is_symlink()
-            title = remembered_title(path)
-            if is_there and (entry is None or entry.trouble or (title and not entry.log_bytes)):
-                yield conversation_id, title
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep other programs out, where files can be locked. Raises LogRefusedError: one is here for too long."""
-        handle = self._open_lock()
-        try:
-            give_up_s = time.monotonic() + _LOCK_PATIENCE_S
-            while handle is not None and lock(handle) is Held.ELSEWHERE:
-                if time.monotonic() > give_up_s:
-                    raise LogRefusedError("another jalopy keeps the saved conversations busy")
-                time.sleep(_LOCK_PERIOD_S)
-            yield
-        finally:
-            if handle is not None:
-                let_go(handle)
-
-    def _open_lock(self) -> int | None:
-        """Open the file whose lock is meant; None where nothing can be written either."""
-        try:
-            root = paths.private_directory(self.root)
-            return os.open(root / LOCK_NAME, safe_flags(os.O_RDWR | os.O_CREAT), 0o600) if root is not None else None
-        except OSError:
-            return None
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep other programs out, where files can be locked, while a title is looked for and taken."""
+        return locks.alone(self.root)
 
     # ---- one of them
 
-    def state_files(self, conversation_id: str) -> list[Path]:
-        """Return the files about a conversation's states: notes of its segments, and what earlier versions kept."""
-        directory = self._path(conversation_id)
-        try:
-            names = sorted(os.listdir(directory))
-        except OSError:
-            return []
-        return [directory / name for name in names if name.lstrip(".").startswith(STATE_NAME)]
-
-    def states_of_kind(self, kind: str) -> list[Path]:
-        """Return where the states are that conversations had with one model and type of cache; not all have one."""
-        return [self._path(one) / f"{STATE_NAME}.{kind}" for one in self.ids()]
-
     def read(self, conversation_id: str) -> Saved:
-        """Read a conversation, changing nothing. Raises LogRefusedError: it cannot be used; OSError: nor be read."""
-        return read_only(self._directory(conversation_id) / LOG_NAME).saved
+        """Read a conversation, changing nothing."""
+        number = _number(conversation_id)
+        saved = self._read(lambda db: _saved(db, number))
+        if saved is None:
+            raise StoreError("there is no such conversation")
+        return saved
 
     def open(self, conversation_id: str) -> Opened:
-        """Open a conversation; one in use, or beyond mending, comes as a copy. Raises LogRefusedError, OSError."""
-        path = self._directory(conversation_id) / LOG_NAME
+        """Open a conversation; one that is in use, or cannot be written, comes as a copy."""
+        number, saved = _number(conversation_id), self.read(conversation_id)
+        obstacle, held = "", None
         try:
-            log = LogFile.open(path)
-        except (LogRefusedError, OSError) as error:
-            found = read_only(path)  # what is not even readable raises here
-            obstacle = cause_of(error)
-            notice = "; ".join(filter(None, (f"{obstacle}: you go on with a copy", found.damage)))
-            return Opened(conversation_id, found.saved, None, notice, obstacle)
-        try:
-            found, notice = log.load()
-        except LogRefusedError:
-            log.close()
-            raise
+            assert self.root is not None
+            held = Held(self.root, number, take(self.root, number))
+            saved = self.read(conversation_id)
+        except InUseError as error:
+            obstacle = str(error)
         except OSError as error:
-            log.close()
-            saved = read_only(path).saved
-            obstacle = f"damaged, not mended ({cause_of(error)})"
-            return Opened(conversation_id, saved, None, f"{obstacle}: this is a copy", obstacle)
-        if found.n_damaged_lines and not found.saved.title:
-            _bring_title_back(log, found)
-        return Opened(conversation_id, found.saved, log, notice)
+            obstacle = cause_of(error)
+        except BaseException:
+            if held is not None:
+                held.close()
+            raise
+        lines = (self.take_notice(), f"{obstacle}: you go on with a copy" if obstacle else "", saved.damage)
+        return Opened(conversation_id, saved, held, "; ".join(filter(None, lines)), obstacle)
 
-    def create(self) -> LogFile:
-        """Begin a conversation: a new directory with an empty log. Raises OSError: that failed; nothing is left."""
-        if self.root is None or paths.private_directory(self.root) is None:
-            raise PermissionError(errno.EACCES, "the state directory is not writable", str(self.root))
-        number = max((n for n in map(int, self.ids()) if n <= _LARGEST_NUMBER), default=0)
-        for _ in range(_MOST_CONVERSATIONS):
-            number += 1
-            directory = self.root / f"{number:06d}"
-            try:
-                directory.mkdir(mode=0o700)
-            except FileExistsError:
-                continue
-            try:
-                return LogFile.create(directory / LOG_NAME)
-            except BaseException:
-                with suppress(OSError):
-                    (directory / LOG_NAME).unlink(missing_ok=True)
-                    directory.rmdir()
-                raise
-        raise FileExistsError(errno.EEXIST, "there are too many conversations")
+    def create(self) -> Held:
+        """Begin a conversation, with its first change."""
+        return Held(self.root)
 
     def rename(self, conversation_id: str, title: str) -> None:
-        """Give one that is not open another title. Raises LogRefusedError: it is in use, or unusable; OSError."""
-        with closing(LogFile.open(self._directory(conversation_id) / LOG_NAME)) as log:
-            found, _ = log.load()
-            head = [] if found.saved.has_head else [head_record(None, now_text())]
-            records = [*head, {"k": "title", "text": clean_line(title, MOST_TITLE_CHARS)}]
-            log.append([write_record(one) for one in records])
-            log.sync()
-            write_summary(log.path.parent, summary_of(log.load()[0].saved), log.size)
+        """Give one that is not open another title."""
+        with closing(self._take(conversation_id)) as held:
+            held.apply([note(title=clean_line(title, MOST_TITLE_CHARS))], is_durable=True)
 
     def delete(self, conversation_id: str) -> None:
-        """Delete a conversation and all that belongs to it. Raises LogRefusedError: in use, or another's; OSError."""
-        directory = self._directory(conversation_id)
-        with closing(LogFile.open(directory / LOG_NAME)) as log:
-            self._drop_segments(conversation_id)
-            if os.name == "nt":  # what is open cannot be deleted there
-                log.close()
-            _empty(directory, but=LOG_NAME)  # the log goes last: a conversation that is half deleted is still listed
-            for _ in range(_MOST_TRIES - 1):
-                with suppress(OSError):  # the state of its cache may still be written, a moment longer
-                    shutil.rmtree(directory)
-                    return
-            shutil.rmtree(directory)
+        """Delete a conversation for good: in the database, its log of pages and its copies, with its states."""
+        with closing(self._take(conversation_id)) as held:
+            assert self.root is not None
+            for path in self.segments(conversation_id, only_own=True):
+                with suppress(OSError):
+                    path.unlink()
+            with closing(connect(self.root)) as db:
+                transact(db, lambda db: _delete(db, held.number), writes=True)
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            for backup in BACKUPS:
+                if os.path.lexists(self.root / backup):
+                    with closing(open_file(self.root / backup)) as db:
+                        transact(db, lambda db: _delete(db, held.number), writes=True)
 
-    def sweep(self, now_s: float) -> None:
-        """Delete what a deletion left: directories without a log or anything of the user's, not of the last hour."""
-        for conversation_id in self.ids():
-            with suppress(LogRefusedError, OSError):
-                directory = self._directory(conversation_id)
-                is_old = now_s - directory.stat().st_mtime > _SWEPT_AFTER_S
-                names = os.listdir(directory)
-                if is_old and all(name in _DISPOSABLE or name.lstrip(".").startswith(STATE_NAME) for name in names):
-                    for name in names:
-                        (directory / name).unlink()
-                    directory.rmdir()
+    def _take(self, conversation_id: str) -> Held:
+        opened = self.open(conversation_id)
+        if opened.held is None:
+            raise StoreError(opened.obstacle)
+        return opened.held
 
-    def segments(self, conversation_id: str) -> set[Path]:
-        """Return where the segments of a conversation's states are; some may not exist."""
-        found: set[Path] = set()
-        for file in self.state_files(conversation_id):
-            kind = file.name[len(STATE_NAME) + 1 : -len(SUFFIX)]
-            if self._states is not None and file.name.endswith(SUFFIX) and kind.strip("."):
-                found |= {self._states / kind / name for name in noted_in(file)}
-        return found
+    # ---- the states of the cache
 
-    def _drop_segments(self, conversation_id: str) -> None:
-        """Delete the segments that no other conversation has."""
-        own = self.segments(conversation_id)
-        for other in self.ids() if own else []:
-            if other != conversation_id:
-                own -= self.segments(other)
-        for path in own:
-            with suppress(OSError):
-                path.unlink()
+    def note_segment(self, conversation_id: str, kind: str, name: str) -> None:
+        """Note that a conversation needs a file of the saved states; ``kind``: its model and type of cache."""
+        row = (kind, name, _number(conversation_id))
+        sql = "INSERT OR IGNORE INTO segment SELECT id, ?, ? FROM conversation WHERE id=?"  # it may be deleted by now
+        use(self.root, lambda db: db.execute(sql, row), writes=True)
+
+    def segments(self, conversation_id: str, only_own: bool = False) -> set[Path]:
+        """Return where the segments of a conversation's states are, or those that no other has; some may not exist."""
+        number = _number(conversation_id)
+        return self._segments([number], only_own).get(number, set())
 
     def state_bytes(self, ids: Iterable[str]) -> int:
         """Return what the saved states of some conversations take, what they share counted once."""
-        files: set[Path] = set()
-        for one in ids:
-            files |= {file for file in self.state_files(one) if not file.name.endswith(SUFFIX)} | self.segments(one)
-        return sum(map(size_of, files))
+        of_each = self._segments([_number(one) for one in ids])
+        return sum(map(size_of, set().union(*of_each.values())))
 
-    def _path(self, conversation_id: str) -> Path:
-        if self.root is None or not _ID.fullmatch(conversation_id):
-            raise LogRefusedError("there is no such conversation")
-        return self.root / conversation_id
+    def _segments(self, numbers: Sequence[int], only_own: bool = False) -> dict[int, set[Path]]:
+        other = "SELECT 1 FROM segment o WHERE o.kind=s.kind AND o.name=s.name AND o.conversation<>s.conversation"
+        sql = "SELECT conversation, kind, name FROM segment s" + (f" WHERE NOT EXISTS ({other})" if only_own else "")
+        wanted, found = set(numbers), dict[int, set[Path]]()
+        rows = self._rows(sql) if wanted else []
+        if rows:
+            from engine.saved_state.segments import Segment  # NumPy, which no first frame waits for
+        for number, kind, name in rows:
+            is_kind = isinstance(kind, str) and kind == os.path.basename(kind) and kind.strip(".")
+            if number in wanted and is_kind and self._states is not None and Segment.of_name(str(name)) is not None:
+                found.setdefault(number, set()).add(self._states / kind / name)
+        return found
 
-    def _directory(self, conversation_id: str) -> Path:
-        directory = self._path(conversation_id)
-        found = os.lstat(directory)
-        if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
-            raise LogRefusedError("not a directory of yours")
-        return directory
 
-    def _summarize(self, directory: Path, log_bytes: int) -> tuple[Summary, str]:
-        """Read the whole log, once."""
+# ---- rows
+
+
+def id_of(number: int) -> str:
+    """Return the id of the conversation with a number."""
+    return f"{number:06d}"
+
+
+def _number(conversation_id: str) -> int:
+    if not _ID.fullmatch(conversation_id):
+        raise StoreError("there is no such conversation")
+    return int(conversation_id)
+
+
+def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
+    columns = "title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped"
+    row = db.execute(f"SELECT {columns} FROM conversation WHERE id=?", (number,)).fetchone()
+    if row is None:
+        return None
+    title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped = row
+    conversation = Conversation(clean_text(system) if isinstance(system, str) else None)
+    messages = conversation.messages = _messages(db, number)
+    interrupted = _interrupted(db, number) if conversation.awaits_reply else None
+    if interrupted is not None:
+        messages.append(interrupted)
+    conversation.n_dropped = min(_count(n_dropped), len(messages))
+    conversation.drop_gaps()
+    conversation.note_sources()
+    conversation.is_cut_off = conversation.awaits_reply
+    return Saved(
+        conversation,
+        _title(title, conversation, _waiting(waiting)),
+        _line(began),
+        _line(changed),
+        _line(model),
+        _text(model_path)[:_MOST_PATH_CHARS],
+        clean_text(_text(unsent)),
+        id_of(forked_from) if _count(forked_from) else "",
+        _waiting(waiting),
+        interrupted is not None,
+    )
+
+
+def _title(title: object, conversation: Conversation, waiting: Sequence[str]) -> str:
+    said = (one.folded or one.text for one in conversation.messages if one.role is Role.USER and one.text)
+    return _line(title) or title_of(next(said, "") or next(iter(waiting), ""))
+
+
+def _messages(db: sqlite3.Connection, number: int) -> list[ChatMessage]:
+    """Return the messages; what is missing between two of them, or makes no sense, is a message that says so."""
+    messages: list[ChatMessage] = []
+    n_chars = 0
+    sql = "SELECT place, role, text, more FROM message WHERE conversation=? AND place>=0 ORDER BY place"
+    for place, role, text, more in db.execute(sql, (number,)):
+        n_chars += len(_text(text)) + len(_text(more))
+        if type(place) is not int or place > MOST_MESSAGES or n_chars > 2 * MOST_CONVERSATION_BYTES:
+            raise StoreError(f"the conversation is larger than {MOST_CONVERSATION_BYTES >> 20} MiB")
+        messages += [_missing(at) for at in range(len(messages), place)]
         try:
-            found = read_only(directory / LOG_NAME)
-        except (LogRefusedError, OSError) as error:
-            return Summary(title=f"({cause_of(error)})"), cause_of(error)
-        if found.n_damaged_lines:
-            found.saved.title = found.saved.title or remembered_title(directory)
-        summary = summary_of(found.saved)
-        if log_bytes:  # the title that an emptied one had is not known otherwise
-            write_summary(directory, summary, log_bytes)
-        return summary, ""
+            message = message_of(role, text, more)
+        except UnsoundError:
+            message = _missing(place)
+        messages.append(message if message.role is _side(place) else _missing(place))
+    if messages and messages[-1].is_missing and messages[-1].role is Role.USER:  # nobody can answer that
+        messages.pop()
+    return messages
+
+
+def _side(place: int) -> Role:
+    return Role.ASSISTANT if place % 2 else Role.USER
+
+
+def _missing(place: int) -> ChatMessage:
+    return ChatMessage(_side(place), "", is_missing=True)
+
+
+def _interrupted(db: sqlite3.Connection, number: int) -> ChatMessage | None:
+    """Return the reply that was being written when the program ended, as far as its pieces make sense."""
+    message, thought, n_chars = ChatMessage(Role.ASSISTANT, "", Ending.INTERRUPTED), "", 0
+    texts, thoughts, ids, raws = [], [], [], []
+    for (more,) in db.execute("SELECT more FROM piece WHERE conversation=? ORDER BY id", (number,)):
+        n_chars += len(_text(more))
+        try:
+            text, thought, new, raw, is_edited = json.loads(_text(more))
+        except (ValueError, TypeError, RecursionError):
+            break
+        is_sound = all(isinstance(one, str) for one in (text, thought, raw)) and isinstance(new, list)
+        if not is_sound or n_chars > MOST_CONVERSATION_BYTES or not all(type(one) is int and one >= 0 for one in new):
+            break
+        texts.append(clean_text(text))
+        thoughts.append(clean_text(thought))
+        ids += new
+        raws.append(raw)
+        message.is_edited = is_edited is True
+    message.text, thought = "".join(texts), "".join(thoughts)
+    message.ids, message.raw = tuple(ids), "".join(raws)
+    message.thinking = Thinking(thought, is_closed=bool(message.text)) if thought.strip() else None
+    return message if message.text or thought or ids else None
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    number, title, began, changed, model, model_path, used, waiting, n_messages, tokens, n_bytes = row
+    return Entry(
+        id_of(number),
+        _line(title),
+        _line(began),
+        _line(changed),
+        _line(model),
+        _text(model_path)[:_MOST_PATH_CHARS],
+        _count(used),
+        n_messages + len(_waiting(waiting)),
+        int(max(0, min(tokens, _LARGEST))),
+        int(max(0, min(n_bytes, _LARGEST))),
+    )
+
+
+def _texts_with(word: str, db: sqlite3.Connection) -> dict[int, str]:
+    """Return the first text with a word of each conversation, by its number."""
+    db.create_function("has", 2, lambda text, word: word in _text(text).casefold(), deterministic=True)
+    which, values = "has(text, ?)", [word]
+    if len(word) >= _INDEXED_CHARS and can_search(db):
+        which, parts = f"id IN (SELECT rowid FROM search WHERE search MATCH ?) AND {which}", _parts(word)
+        values.insert(0, " AND ".join('"' + one.replace('"', '""') + '"' for one in parts))
+    sql = f"SELECT conversation, text, min(place) FROM message WHERE {which} GROUP BY conversation"
+    found = db.execute(sql, values)
+    texts = {number: _text(text) for number, text, _ in found}
+    for number, system in db.execute("SELECT id, system FROM conversation WHERE system<>''"):
+        if word in _text(system).casefold():
+            texts.setdefault(number, _text(system))
+    return texts
+
+
+def _parts(word: str) -> list[str]:
+    n_parts = min(len(word) - _INDEXED_CHARS + 1, _MOST_PARTS)
+    return [word[at : at + _INDEXED_CHARS] for at in range(n_parts)]
+
+
+def snippet_of(text: str, word: str) -> str:
+    """Return the place of a word in a text, clean and of one line."""
+    at = max(0, text.casefold().find(word) - _SNIPPET_CHARS // 3)
+    return clean_line(" ".join(text[at : at + _SNIPPET_CHARS].split()), _SNIPPET_CHARS) or word
+
+
+def _delete(db: sqlite3.Connection, number: int) -> None:
+    had_words = db.execute("SELECT 1 FROM message WHERE conversation=?", (number,)).fetchone()
+    keep(0)(db, number)
+    db.execute("DELETE FROM conversation WHERE id=?", (number,))
+    if had_words and can_search(db):  # or they would stay in parts of the index
+        db.execute("INSERT INTO search(search) VALUES('optimize')")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _line(value: object) -> str:
+    return clean_line(_text(value), MOST_TITLE_CHARS)
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and 0 <= value <= _LARGEST else 0
+
+
+def _waiting(value: object) -> list[str]:
+    try:
+        found = json.loads(_text(value) or "[]")
+    except (ValueError, RecursionError):
+        return []
+    texts = found[:_MOST_WAITING] if isinstance(found, list) else []
+    return [clean_text(one) for one in texts if isinstance(one, str) and one]
+
+
+def title_of(text: str) -> str:
+    """Return a title for a conversation that begins with this message."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # What was typed says more than the chips of files and pastes before it.
+    typed = (_OPENING_CHIPS.sub("", line).strip() for line in lines)
+    first = next(filter(None, typed), next(iter(lines), ""))
+    return clean_line(" ".join(first.split()), MOST_TITLE_CHARS)
 
 
 def model_key(path: ModelPlace | str) -> str:
@@ -355,24 +610,6 @@ def model_key(path: ModelPlace | str) -> str:
 def now_text() -> str:
     """Return the wall time, for display only."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
-
-
-def _bring_title_back(log: LogFile, found: ReadLog) -> None:
-    """A damaged line may have been the title: write the one down that was known."""
-    title = remembered_title(log.path.parent)
-    if title not in ("", found.saved.shown_title):
-        found.saved.title = title
-        with suppress(LogRefusedError, OSError):
-            log.append([write_record({"k": "title", "text": found.saved.title})])
-
-
-def _empty(directory: Path, but: str) -> None:
-    with os.scandir(directory) as found:
-        for one in list(found):
-            if one.is_dir(follow_symlinks=False):
-                shutil.rmtree(one.path)
-            elif one.name != but:
-                os.unlink(one.path)
 
 
 def size_of(path: Path) -> int:

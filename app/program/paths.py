@@ -57,8 +57,6 @@ cache_dir = _place("cache")
 headers_file = _place("cache", "models.json")
 states_dir = _place("cache", "states")
 """The KV cache's saved states, one directory below it for each model and type of cache."""
-prefixes_dir = _place("cache", "prefixes")
-"""Where earlier versions kept the KV cache's state of system prompts."""
 data_dir = _place("data")
 """What the user gets with the program, such as models."""
 

@@ -17,7 +17,6 @@ from app.chat import opening
 from app.chat.answer_form import FormError
 from app.chat.saved_states import SavedStates
 from app.conversations.quota import drop_oldest_states
-from app.conversations.store import Store
 from app.program import garbage, paths
 from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of, line_of
@@ -233,7 +232,7 @@ class EngineThread:
         quota_bytes, now_s = self._settings.kv_states_quota_bytes, time.monotonic()
         if quota_bytes and now_s - self._dropped_states_s >= DROP_STATES_PERIOD_S:
             self._dropped_states_s = now_s
-            in_background(partial(drop_oldest_states, Store(), quota_bytes), "quota")
+            in_background(partial(drop_oldest_states, quota_bytes), "quota")
 
     def _do_asides(self) -> None:
         until_s = time.monotonic() + SLICE_S

@@ -10,7 +10,7 @@ from tests.fuzz.target import Target
 TARGETS = {
     "gguf": "gguf_files",
     "template": "chat_templates",
-    "log": "logs",
+    "database": "databases",
     "state": "states",
     "keys": "keys",
     "server": "servers",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,9 +12,8 @@ import pytest
 from textual import events
 
 from app.chat.form_constraint import FormConstraint
-from app.conversations import log_file, replay
-from app.conversations.journal import Journal
-from app.conversations.store import Opened
+from app.conversations import journal, message_row, store
+from app.conversations.conversation import Conversation
 from app.downloads.part_file import PartFile
 from app.tui import external_editor
 from app.tui.widgets.prompt import Prompt
@@ -25,17 +22,9 @@ from engine.saved_state import restore, segments, state_file
 from tests.fuzz import __main__ as command
 from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, planted, servers
 from tests.fuzz.campaign import Campaign
-from tests.fuzz.log_corpus import sound_logs
 from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
 from tests.fuzz.worker import Result, Worker, execute, mutated
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _made_by_sound_code() -> None:
-    """The logs are made once: no planted fault may stand in their way, whatever the order of the tests."""
-    sound_logs()
-
 
 KEPT = [(name, path) for name in TARGETS for path in kept.kept(name)]
 
@@ -56,7 +45,7 @@ def test_changed_inputs_can_be_made_and_are_the_same_for_the_same_seed(name: str
     assert made() == made()
 
 
-@pytest.mark.parametrize("name", ["form", "log", "state", "template"])
+@pytest.mark.parametrize("name", ["form", "database", "state", "template"])
 def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
     target, rng = load(name), Random(11)
     corpus = target.seeds()[:6]
@@ -91,79 +80,20 @@ def test_keys_and_values_that_nobody_checked_are_found(monkeypatch: pytest.Monke
     assert "keys and values of other tokens" in found_in("state").fault
 
 
-def test_a_word_that_nobody_said_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = log_file.read_record
-
-    def unchecked(line: bytes) -> Any:
-        checksum, _, body = line.partition(b" ")
-        return sound(b"%08x %s" % (zlib.crc32(body), body)) if len(checksum) == 8 else None
-
-    monkeypatch.setattr(log_file, "read_record", unchecked)
-    assert "never said" in found_in("log").fault
+def test_a_message_that_nobody_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_row, "clean_text", str)
+    assert "control characters" in found_in("database").fault
 
 
-def test_a_reply_joined_over_a_damaged_part_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = log_file.read_record
-    monkeypatch.setattr(log_file, "read_record", lambda line: sound(line) or {"k": "title", "text": "passed over"})
-    assert "does not belong together" in _joined_over_damage()
+def test_a_gap_that_the_model_is_told_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Conversation, "drop_gaps", lambda self: None)
+    assert "told of what is missing" in found_in("database").fault
 
 
-def _joined_over_damage() -> str:
-    """Damage the first part of an interrupted reply, with a reader that passes over what is damaged."""
-    for lines in (log.lines for log in sound_logs()):
-        for at, line in enumerate(lines[:-1]):
-            if b'"part"' in line and b'"part"' in lines[at + 1]:
-                data = b"".join([*lines[:at], b"00000000 damaged\n", *lines[at + 1 :]])
-                result = execute(load("log"), data, enforces=False)
-                if result.fault:
-                    return result.fault
-    return ""
-
-
-@pytest.mark.parametrize(("lost", "told"), [(b'"part"', "does not belong together"), (b'"say"', "side by side")])
-def test_lines_that_vanish_unnoticed_are_found(monkeypatch: pytest.MonkeyPatch, lost: bytes, told: str) -> None:
-    sound = replay.link_in
-    monkeypatch.setattr(replay, "link_in", lambda value: sound(value) and None)
-    faults = [execute(load("log"), data, enforces=False).fault for data in _with_a_hole(lost)]
-    assert any(told in fault for fault in faults)
-
-
-def _with_a_hole(kind: bytes) -> list[bytes]:
-    """Logs that have links, each without what stands from one line of a kind to the next of them."""
-    made = []
-    for lines in (log.lines for log in sound_logs() if log.has_links):
-        places = [at for at, line in enumerate(lines) if kind in line]
-        made += [b"".join([*lines[:at], *lines[end:]]) for at, end in pairwise(places)]
-    return made
-
-
-def test_a_lost_message_that_is_written_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay.Replay, "_keep", lambda self, record, checksum: self._messages.reverse())
-    assert "out of their order" in found_in("log").fault
-
-
-def test_damage_that_nobody_tells_of_any_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = Journal.adopt
-
-    def forgetting(self: Journal, opened: Opened) -> None:
-        opened.saved.is_end_lost = False
-        sound(self, opened)
-
-    monkeypatch.setattr(Journal, "adopt", forgetting)
-    data = b"".join([*sound_logs()[0].lines, b"damaged\n"])
-    assert "nobody says any more" in execute(load("log"), data, enforces=False).fault
-
-
-def test_messages_that_come_and_go_when_a_log_is_gone_on_with_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = Journal.adopt
-
-    def mislinked(self: Journal, opened: Opened) -> None:
-        opened.saved.links[-1] ^= 1
-        sound(self, opened)
-
-    monkeypatch.setattr(Journal, "adopt", mislinked)
-    data = b"".join(sound_logs()[0].lines)
-    assert "after going on there is" in execute(load("log"), data, enforces=False).fault
+def test_what_is_not_written_when_it_goes_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "put", lambda *_: lambda db, number: None)
+    monkeypatch.setattr(journal, "put", store.put)
+    assert "something else" in found_in("database").fault
 
 
 def test_text_that_becomes_a_control_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,8 @@ from enum import Enum
 from pathlib import Path
 
 from app.conversations.conversation import ChatMessage, Role
-from app.conversations.log_file import LogRefusedError
-from app.conversations.records import read_record
-from app.conversations.replay import Saved
-from app.conversations.store import LOG_NAME, Store
+from app.conversations.locks import StoreError
+from app.conversations.store import Saved, Store
 from tests.soak.view import is_seen_in
 
 
@@ -23,11 +21,11 @@ class Fate(Enum):
     WAITS = "waits"
     """It was seen to wait for its turn: nothing is promised of it."""
     SENT = "sent"
-    """It was seen as sent: a record of its log has it. A next message may have taken its place."""
+    """It was seen as sent: if it is the last one, it is saved. A next message may have taken its place."""
     ANSWERED = "answered"
     """A reply was seen to be finished: the conversation has both."""
     REPLACED = "replaced"
-    """An edit took its place, or may have: a record of its log has it."""
+    """An edit took its place, or may have: nothing is promised of it."""
     GONE = "gone"
     """Its conversation was deleted, or the chat said that it is not saved, or a known fault may have taken it."""
 
@@ -55,7 +53,7 @@ class Said:
 
 @dataclass
 class Found:
-    """Contents of the disk: every conversation as it is read, and every message that any log ever took."""
+    """Contents of the disk: every conversation as it is read, and every message that it has or keeps for later."""
 
     saved: dict[str, Saved] = field(default_factory=dict)
     recorded: dict[str, set[str]] = field(default_factory=dict)
@@ -68,15 +66,12 @@ def read_all(store: Store) -> Found:
     for conversation_id in store.ids():
         try:
             found.saved[conversation_id] = store.read(conversation_id)
-        except (LogRefusedError, OSError) as error:
-            if store.root is not None and (store.root / conversation_id / LOG_NAME).exists():
-                found.unreadable.append(f"conversation {conversation_id} cannot be read: {error}")
+        except StoreError as error:
+            found.unreadable.append(f"conversation {conversation_id} cannot be read: {error}")
             continue
-        assert store.root is not None
-        content = (store.root / conversation_id / LOG_NAME).read_bytes()
-        records = (read_record(line) for line in content.split(b"\n") if line)
-        said = (r for r in records if r is not None and r.get("k") in ("say", "try", "wait"))
-        found.recorded[conversation_id] = {str(record.get("text", "")) for record in said}
+        saved = found.saved[conversation_id]
+        said = {message.text for message in saved.conversation.messages if message.role is Role.USER}
+        found.recorded[conversation_id] = {*said, saved.unsent, *saved.waiting}
     return found
 
 
@@ -138,7 +133,8 @@ class Ledger:
                     for text in _parts_of(message.text):
                         replies.setdefault(text, []).append(reply)
         for said in self.said.values():
-            if said.fate in (Fate.WAITS, Fate.GONE):
+            is_replaced = said.fate is Fate.SENT and said.marker != next(reversed(self.said))
+            if is_replaced or said.fate in (Fate.WAITS, Fate.GONE, Fate.REPLACED):
                 continue
             if not _among(recorded, said.text):
                 yield f"lost: {said.marker} ({said.fate.value}): {said.text[:80]!r}"

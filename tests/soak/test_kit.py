@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -12,9 +14,9 @@ from random import Random
 import pytest
 
 from app.conversations.conversation import Ending
+from app.conversations.database import NAME
 from app.conversations.journal import Journal
-from app.conversations.log_file import MOST_LOG_BYTES
-from app.conversations.store import LOG_NAME, Store
+from app.conversations.store import Store
 from tests.soak import texts
 from tests.soak.__main__ import STEPS
 from tests.soak.chat import Chat
@@ -79,16 +81,21 @@ def test_what_was_seen_is_found(store: Store, ledger: Ledger):
     assert ledger.check(read_all(store)) == []
 
 
+def change(store: Store, sql: str) -> None:
+    assert store.root is not None
+    with closing(sqlite3.connect(store.root / NAME)) as db, db:
+        db.execute(sql)
+
+
 def test_a_lost_message_is_found(store: Store, ledger: Ledger):
-    log = store.root / "000001" / LOG_NAME
-    lines = log.read_bytes().splitlines(keepends=True)
-    log.write_bytes(b"".join(line for line in lines if b"mk2" not in line and b"reply 2" not in line))
+    change(store, "DELETE FROM message WHERE place>=2")
     assert ["lost: mk2" in trouble for trouble in ledger.check(read_all(store))] == [True]
+    ledger.replace(["mk2"])
+    assert ledger.check(read_all(store)) == []
 
 
 def test_a_lost_reply_is_found(store: Store, ledger: Ledger):
-    log = store.root / "000001" / LOG_NAME
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    change(store, "DELETE FROM message WHERE place=3")
     assert ["the reply to mk2 is lost" in trouble for trouble in ledger.check(read_all(store))] == [True]
 
 
@@ -97,29 +104,17 @@ def test_a_reply_that_says_something_else_is_found(store: Store, ledger: Ledger)
     assert ["was seen as" in trouble for trouble in ledger.check(read_all(store))] == [True]
 
 
-def test_a_message_that_nothing_replaced_must_be_in_a_conversation(store: Store, ledger: Ledger):
-    log = store.open("000001").log
-    assert log is not None
-    from app.conversations.records import write_record
-
-    log.append([write_record({"k": "keep", "n": 2})])
-    log.close()
-    assert ["no conversation has mk2" in trouble for trouble in ledger.check(read_all(store))] == [True]
-    ledger.replace(["mk2"])
-    assert ledger.check(read_all(store)) == []
-
-
 def test_what_is_said_twice_is_found(store: Store, ledger: Ledger):
-    (store.root / "000002").mkdir(mode=0o700)
-    (store.root / "000002" / LOG_NAME).write_bytes((store.root / "000001" / LOG_NAME).read_bytes())
+    change(store, "INSERT INTO conversation(id) VALUES(2)")
+    columns = "place, role, tokens, n_bytes, text, more"
+    change(store, f"INSERT INTO message(conversation, {columns}) SELECT 2, {columns} FROM message")
     troubles = ledger.check(read_all(store))
     assert len(troubles) == 2
     assert all("said in 2 conversations" in trouble for trouble in troubles)
 
 
-def test_a_log_that_cannot_be_read_is_found(store: Store, ledger: Ledger):
-    with (store.root / "000001" / LOG_NAME).open("r+b") as log:
-        log.truncate(MOST_LOG_BYTES + 1)
+def test_a_conversation_that_cannot_be_read_is_found(store: Store, ledger: Ledger):
+    change(store, "UPDATE message SET place=1000000 WHERE place=3")
     assert any("cannot be read" in trouble for trouble in ledger.check(read_all(store)))
 
 

@@ -241,7 +241,7 @@ def _event_handlers(chat: ChatScreen) -> dict[type, tuple[Callable[[Any], Awaita
         events.ThinkingFinished: (replies.show_growth,),
         events.ReplyReopened: (replies.show_growth,),
         events.GenerationFinished: (
-            talks.drop_old_states,
+            talks.tidy,
             talks.announce_full_context,
             replies.finish_reply,
             replies.ask_about_calls,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import wrap_future
 from functools import partial
 
 from app.chat.commands import WriteTitle
@@ -10,12 +11,9 @@ from app.chat.events import ConversationTakenUp, GenerationFinished, TitleWritte
 from app.chat.generation import choose_persona, listed_personas, save_preset
 from app.conversations.conversation import Ending
 from app.conversations.export import save_as
-from app.conversations.keeper import cause_of
-from app.conversations.log_file import NO_LOCKS, LogRefusedError
-from app.conversations.quota import drop_oldest_states
-from app.conversations.replay import MOST_TITLE_CHARS, Saved
+from app.conversations.locks import NO_LOCKS, StoreError
 from app.conversations.rows import day_text
-from app.conversations.store import Opened, model_key
+from app.conversations.store import MOST_TITLE_CHARS, Opened, Saved, model_key
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
@@ -30,8 +28,8 @@ from app.tui.widgets.message_view import MessageView, Note
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"
 _TITLE_CHARS = 40
-DROP_STATES_PERIOD_S = 60.0
-"""Seconds between two checks of the saved states against their quota."""
+TIDY_PERIOD_S = 60.0
+"""Seconds between two checks of what is saved."""
 TITLE_PAUSE_S = 3.0
 """After a reply that nothing follows for so long, the model writes a title."""
 MOST_TITLED_MESSAGES = 6
@@ -50,7 +48,7 @@ class ConversationFlow(ChatHelper):
         self._is_announced = self._has_told_no_locks = False
         self._continuing: tuple[str, Note] | None = None
         """Name and line of the conversation that is shown, until the engine has taken it up."""
-        self._dropped_states_s = -DROP_STATES_PERIOD_S
+        self._tidied_s = -TIDY_PERIOD_S
 
     # ---- saving
 
@@ -60,6 +58,8 @@ class ConversationFlow(ChatHelper):
         if (lost := self._bridge.state_trouble) and lost != self._told_state_trouble:
             self._told_state_trouble = lost
             self._note(f"the KV cache is not kept for the next start: {lost}")
+        if (store := self._at_hand.store) is not None and (line := store.take_notice()):
+            self._note(line, is_error=True)
         if self._turns.journal.is_unlocked and not self._has_told_no_locks:
             self._has_told_no_locks = True
             self._note(NO_LOCKS)
@@ -72,12 +72,12 @@ class ConversationFlow(ChatHelper):
             self._note(f"conversation not saved: {trouble}. It goes on here, and saving is tried again.", is_error=True)
         self._told_trouble = trouble
 
-    def drop_old_states(self, _: GenerationFinished) -> None:
-        """Delete the states used longest ago, where all together take more than they may."""
+    def tidy(self, _: GenerationFinished) -> None:
+        """Delete states that have no room, and look after the database."""
         at_hand, now_s = self._at_hand, self._bridge.now_s()
-        if at_hand.store is not None and now_s - self._dropped_states_s >= DROP_STATES_PERIOD_S:
-            self._dropped_states_s = now_s
-            in_background(partial(drop_oldest_states, at_hand.store, at_hand.quota_bytes), "quota")
+        if at_hand.store is not None and now_s - self._tidied_s >= TIDY_PERIOD_S:
+            self._tidied_s = now_s
+            in_background(at_hand.tidy, "quota")
 
     # ---- the title
 
@@ -102,7 +102,7 @@ class ConversationFlow(ChatHelper):
         """Give the conversation the title, unless it has another by now."""
         journal, conversation = self._turns.journal, self._turns.conversation
         if event.conversation_id == journal.id and journal.wants_title(conversation):
-            journal.rename(conversation, event.title)
+            journal.rename(event.title)
 
     # ---- going on with one
 
@@ -111,7 +111,11 @@ class ConversationFlow(ChatHelper):
         at_hand = self._at_hand
         if not at_hand.resumes or at_hand.store is None or is_starter(str(model_path)):  # its context is for one try
             return False
-        last = at_hand.store.last_used(model_key(model_path))
+        try:
+            last = at_hand.store.last_used(model_key(model_path))
+        except StoreError as error:
+            self._note(f"the saved conversations cannot be used: {error}", is_error=True)
+            return False
         opened = self._open(last) if last is not None else None
         if opened is not None:
             self._screen.call_later(self._show_saved, opened)
@@ -135,9 +139,10 @@ class ConversationFlow(ChatHelper):
             return busy_line(self._keymap, "in the chat ")
         await self.clear_transcript()
         try:
-            self._at_hand.store.delete(conversation_id)
-        except (LogRefusedError, OSError) as error:
-            return cause_of(error)
+            if conversation_id:
+                await wrap_future(in_background(partial(self._at_hand.store.delete, conversation_id), "delete"))
+        except StoreError as error:
+            return str(error)
         self._note("A new conversation; the one before is deleted.")
         return ""
 
@@ -146,8 +151,8 @@ class ConversationFlow(ChatHelper):
         assert self._at_hand.store is not None
         try:
             opened = self._at_hand.store.open(conversation_id)
-        except (LogRefusedError, OSError) as error:
-            self._note(f"conversation {conversation_id} cannot be opened: {cause_of(error)}", is_error=True)
+        except StoreError as error:
+            self._note(f"conversation {conversation_id} cannot be opened: {error}", is_error=True)
             return None
         self._turns.open_saved(opened)
         return opened
@@ -155,7 +160,7 @@ class ConversationFlow(ChatHelper):
     async def _show_saved(self, opened: Opened) -> None:
         await self._fill_transcript()
         day = day_text(opened.saved.changed, self._turns.journal.clock_text())
-        which = f'continuing "{clean_line(opened.saved.shown_title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'
+        which = f'continuing "{clean_line(opened.saved.title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'
         self._continuing = which, self._note(f"{which} · /new")
         if opened.notice:
             self._note(opened.notice, is_error=True)
@@ -268,7 +273,7 @@ class ConversationFlow(ChatHelper):
     def rename(self, title: str) -> None:
         """Give the conversation a title."""
         title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)
-        if self._turns.journal.rename(self._turns.conversation, title):
+        if self._turns.journal.rename(title):
             self._note(f"title: {title}")
         else:
             self._note("the conversation gets a title when it has begun: nothing is saved yet")

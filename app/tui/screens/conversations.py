@@ -1,6 +1,6 @@
 """The saved conversations: found by what is typed, opened, renamed, deleted, saved as files.
 
-Reading happens in a thread (``app.conversations.look``), whose record the screen looks at until it is done.
+Reading happens in a thread (``app.conversations.look``), whose result the screen looks at until it is done.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from textwrap import wrap
 from textual import events
 
 from app.conversations import export, rows
-from app.conversations.keeper import cause_of
-from app.conversations.log_file import LogRefusedError
-from app.conversations.look import Found, Look, Texts
-from app.conversations.replay import MOST_TITLE_CHARS
-from app.conversations.store import Entry
+from app.conversations.database import cause_of
+from app.conversations.locks import StoreError
+from app.conversations.look import Found, Look
+from app.conversations.store import MOST_TITLE_CHARS, Entry
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
@@ -42,28 +41,25 @@ class ConversationList(Listing[Entry]):
         self.store = around.at_hand.store
         self._turns = around.turns
         self._glyphs = choose_glyphs()
-        self.typed = self.said = ""
+        self.typed = self.said = self.deleted = ""
         self.doomed: Entry | None = None
-        self._texts = Texts()
         self._look: Look | None = None
         self._found = Found()
 
     def begin(self) -> None:
         """Look again, for what is typed."""
-        self._look = Look(self.store, self.typed, self._texts).start(self._look)
+        self._look, self.deleted = Look(self.store, self.typed, self.deleted), ""
 
     def end(self) -> None:
-        """End the search, and remember no text."""
-        if self._look is not None:
-            self._look.cancel()
-        self._texts, self._look = Texts(), None
+        """Wait for no search any more."""
+        self._look = None
 
     def look(self) -> bool:
         """Take what was found; rows stay while they are looked for again."""
         if self._look is None:
             return False
         found = self._look.found
-        if found.is_done or found.hits:
+        if found.is_done:
             self._found = found
         return not found.is_done
 
@@ -91,7 +87,7 @@ class ConversationList(Listing[Entry]):
     def details(self, item: Entry, columns: int) -> tuple[str, list[Line]]:
         """Write the whole title, and where the words are or what it is made of."""
         found: list[Line] = [(Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)]
-        return clean_line(item.summary.title, MOST_TITLE_CHARS), found
+        return clean_line(item.title, MOST_TITLE_CHARS), found
 
     def context_line(self) -> str:
         """Write the new title, or the filter."""
@@ -101,20 +97,20 @@ class ConversationList(Listing[Entry]):
 
     def state_line(self) -> str:
         """Write what all of it takes on the disk."""
-        kept = sum(hit.log_bytes + hit.state_bytes for hit in self._found.hits)
+        kept = sum(hit.text_bytes + hit.state_bytes for hit in self._found.hits)
         return f"{len(self._found.hits)}, {figures.size(kept)}"
 
     def foot_line(self) -> str:
         """Ask, or say what goes on."""
         found = self._found
         if self.doomed is not None:
-            title = clean_line(self.doomed.summary.title, _MOST_ASKED_CHARS)
+            title = clean_line(self.doomed.title, _MOST_ASKED_CHARS)
             live = " It is open in the chat, where a new one begins." if self.is_live(self.doomed) else ""
             return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
         if self.said or found.trouble:
             return self.said or found.trouble
         if self._look is not None and not self._look.found.is_done:
-            return f"searching: {found.n_searched} of {found.n_all}" if self.typed else "looking ..."
+            return "searching ..." if self.typed else "looking ..."
         if not self._found.hits:
             return "no conversation has all these words" if self.typed else "No conversation is saved yet."
         return ""
@@ -171,8 +167,6 @@ class ConversationsScreen(ListScreen[Entry]):
             self._rename(self._list.edited)
         elif (hit := self.highlighted()) is None:
             return
-        elif hit.trouble:
-            self.say(f"cannot be opened: {hit.trouble}")
         else:
             self._list.typed = ""
             self.app.switch_mode(CHAT)
@@ -182,14 +176,14 @@ class ConversationsScreen(ListScreen[Entry]):
         """Write another title."""
         hit = self.highlighted()
         if hit is not None:
-            self._list.edited, self._list.doomed, self._list.new_text = hit, None, hit.summary.title
+            self._list.edited, self._list.doomed, self._list.new_text = hit, None, hit.title
             self.say("")
 
     def _rename(self, hit: Entry) -> None:
         self._list.edited = None
         title, turns = clean_line(" ".join(self._list.new_text.split()), MOST_TITLE_CHARS), self._turns
         if title and self._list.is_live(hit):
-            turns.journal.rename(turns.conversation, title)
+            turns.journal.rename(title)
             turns.journal.settle(1.0)
         elif title:
             self._try(lambda: self._list.store.rename(hit.id, title), "not renamed")
@@ -206,7 +200,7 @@ class ConversationsScreen(ListScreen[Entry]):
         if self._list.is_live(hit):
             self.call_later(self._delete_shown_in_chat)
             return
-        self._try(lambda: self._list.store.delete(hit.id), "not deleted")
+        self._list.deleted = hit.id
         self.begin()
 
     async def _delete_shown_in_chat(self) -> None:
@@ -239,7 +233,9 @@ class ConversationsScreen(ListScreen[Entry]):
             work()
         except FileExistsError as error:
             self._list.said = f"{failed}: {clean_line(str(error.filename), 120)} exists already"
-        except (LogRefusedError, OSError) as error:
+        except StoreError as error:
+            self._list.said = f"{failed}: {error}"
+        except OSError as error:
             self._list.said = f"{failed}: {cause_of(error)}"
 
     def action_leave(self) -> None:

@@ -13,7 +13,7 @@ from textual.worker import Worker
 
 from app.chat.turns import MAX_QUEUED, Admission
 from app.conversations.conversation import Conversation
-from app.conversations.records import fits
+from app.conversations.message_row import fits
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
 from app.documents.read import Document, Reading, read_documents, split_wanted
 from app.program.background import in_background

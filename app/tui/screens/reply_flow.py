@@ -45,6 +45,7 @@ class ReplyFlow(ChatHelper):
             self._views.growing_reply().think(event.text)
         elif isinstance(event, events.ThinkingFinished):
             self._views.growing_reply().finish_thinking(self._turns.growing.thinking)
+        self._turns.save_partial()  # written by the keeper before the screen is drawn
 
     def finish_reply(self, event: events.GenerationFinished) -> None:
         """Freeze the reply with its figures."""

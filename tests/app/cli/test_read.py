@@ -39,7 +39,7 @@ def test_documents_are_read_in_their_order_and_the_next_question_goes_with_them(
     session = script.opened[-1].sessions[0]
     assert sum(session.fed_counts) == session.length > 0
     saved = Store().read("000001")
-    assert saved.shown_title == "read: a.md, b.md"
+    assert saved.title == "read: a.md, b.md"
     [message] = saved.conversation.messages
     assert message.text.startswith("a.md:\n```\nthe words of a.md\n```\n b.md:\n```")
     assert message.folded.replace("\u00a0", " ").startswith("[file 1: a.md, ")

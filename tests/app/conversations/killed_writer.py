@@ -1,87 +1,100 @@
-"""A process that saves a conversation until it is killed, and says what it has saved.
+"""``python -m tests.app.conversations.killed_writer 1000``: kill -9 a process that saves a conversation, 1,000 times.
 
-``python -m tests.app.conversations.killed_writer 200`` kills 200 of them at random moments and checks each.
+Each goes on where the one before was killed. It says what it has saved: every message, and every piece of a reply.
+After each kill all of that must be on the disk. The exit code is 0 only if nothing was lost.
 """
 
 from __future__ import annotations
 
+import os
 import random
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from app.conversations.conversation import Conversation
+from app.conversations.conversation import Conversation, Ending
+from app.conversations.journal import Partial
 from app.conversations.store import Store
-from tests.app.conversations.talk import FIGURES, ask, journal
+from tests.app.conversations.talk import FIGURES, PATIENCE_S, ask, journal
+
+LONGEST_CONVERSATION = 200
 
 
-def write(root: Path) -> None:
-    """Ask and answer for ever; a line on stdout for each message that must survive."""
-    from app.conversations.conversation import Ending
-    from app.conversations.journal import Partial
-
-    last = max(Store(root).ids(), default=None)
+def write(root: Path, told: int) -> None:
+    """Ask and answer for ever; a line for each message and piece that must survive: where it is, then its text."""
+    store = Store(root)
+    last = max(store.ids(), default=None)
     made, conversation = journal(root), Conversation("Be brief.")
-    if last is not None:
-        opened = Store(root).open(last)
+    if last is not None and len(store.read(last).conversation.messages) < LONGEST_CONVERSATION:
+        opened = store.open(last)
+        assert opened.held is not None, opened.obstacle
+        assert opened.notice == "", opened.notice
         made.adopt(opened)
         conversation = opened.saved.conversation
-    n = len(conversation.messages)
+
+    def tell(place: int, text: str) -> None:
+        assert made.settle(PATIENCE_S), made.trouble
+        os.write(told, f"{made.id} {place} {text}\n".encode())
+
     while True:
-        n += 1
+        n = 2 * (len(conversation.messages) // 2)  # in place of a question that a kill left unanswered
         ask(made, conversation, f"question {n}")
-        made.settle(60)
-        print(f"question {n}", flush=True)
+        tell(n, f"question {n}")
         text = ""
-        for part in range(3):
+        for part in range(5):
             text += f"answer {n}.{part} "
             made.flush(conversation, Partial(text, "", (n, part), text))
+            tell(n + 1, text)
         conversation.add_reply(text, Ending.COMPLETE, FIGURES)
         made.note_settled(conversation)
-        made.settle(60)
-        print(text, flush=True)
+        tell(n + 1, text)
 
 
-def kill_one(root: Path, wait_s: float) -> tuple[list[str], list[str]]:
-    """Let a process write for ``wait_s`` and kill it; returns the lines it reported as saved, and the lines on disk."""
-    process = subprocess.Popen([sys.executable, "-m", __spec__.name, str(root)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    first = process.stdout.readline()
+def kill_one(root: Path, wait_s: float) -> tuple[int, list[str]]:
+    """Let a process write for a while and kill it; returns how much it said to have saved, and what of it is lost."""
+    reads, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reads)
+            write(root, told)
+        finally:
+            os._exit(1)
+    os.close(told)
+    said = os.read(reads, 1 << 16)  # it has begun
     time.sleep(wait_s)
-    process.kill()
-    said = [line.rstrip("\n") for line in [first, *process.stdout]]
-    process.stdout.close()
-    process.wait()
-    # A line that was cut off by the kill was saved before it was said.
-    opened = Store(root).open(max(Store(root).ids()))
-    assert opened.log is not None, "the lock died with its process"
-    opened.log.close()
-    assert opened.notice == "", opened.notice
-    return said, [message.text for message in opened.saved.conversation.messages]
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), "it ended by itself"
+    while more := os.read(reads, 1 << 16):
+        said += more
+    os.close(reads)
+    lines = said.decode().split("\n")[:-1]  # a line that was cut off was not said
+    found: dict[str, list[str]] = {}
+    lost = []
+    for line in lines:
+        conversation_id, place, text = line.split(" ", 2)
+        if conversation_id not in found:
+            messages = Store(root).read(conversation_id).conversation.messages
+            found[conversation_id] = [message.text for message in messages]
+        there = found[conversation_id][int(place) :][:1]
+        if not there or not there[0].startswith(text):
+            lost.append(line)
+    return len(lines), lost
 
 
-def lost(said: list[str], found: list[str]) -> list[str]:
-    """Return what was said to be saved and is not there; the kill may have cut off the last that was said."""
-    *whole, last = said
-    is_last_there = any(one.startswith(last) for one in found)
-    return [*(text for text in whole if text not in found), *([] if is_last_there else [last])]
-
-
-def main(n_kills: int) -> None:
-    """Kill many, each going on where the last one was killed."""
+def main(n_kills: int) -> int:
+    """Kill many; returns the exit code."""
     with tempfile.TemporaryDirectory() as directory:
-        root, n_lost, n_said = Path(directory) / "conversations", 0, 0
+        root, n_said, lost = Path(directory) / "conversations", 0, []
         for _ in range(n_kills):
-            said, found = kill_one(root, random.uniform(0, 0.1))
-            n_said += len(said)
-            n_lost += len(lost(said, found))
-        print(f"{n_kills} kills, {n_said} messages said to be saved, {n_lost} lost")
+            n, missing = kill_one(root, random.uniform(0, 0.05))
+            n_said += n
+            lost += missing
+        print(f"{n_kills} kills, {n_said} messages and pieces said to be saved, {len(lost)} lost {lost[:5]}")
+    return int(bool(lost))
 
 
 if __name__ == "__main__":
-    if sys.argv[1].isdecimal():
-        main(int(sys.argv[1]))
-    else:
-        write(Path(sys.argv[1]))
+    sys.exit(main(int(sys.argv[1])))

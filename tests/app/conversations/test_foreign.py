@@ -162,7 +162,7 @@ def test_each_becomes_a_conversation_of_its_own_and_none_takes_anothers_place(
     store = Store()
     assert store.ids() == ["000001", "000002"]
     saved = store.read("000002")
-    assert (saved.shown_title, [message.text for message in saved.conversation.messages]) == (
+    assert (saved.title, [message.text for message in saved.conversation.messages]) == (
         "Fans",
         ["What hums?", "A fan."],
     )

@@ -1,6 +1,7 @@
 """Conversations without a screen: ``jalopy run --session`` and the line mode save and resume as the chat does."""
 
 import errno
+import fcntl
 import io
 import os
 import random
@@ -16,13 +17,12 @@ from app.chat import opening as engine_access
 from app.chat import talk as talks
 from app.cli import line_mode as plain
 from app.cli.run import RunOptions, run
-from app.conversations import log_file
 from app.conversations.conversation import Conversation, Ending, Role
 from app.conversations.journal import Journal
 from app.conversations.keeper import Keeper
-from app.conversations.log_file import LogFile
+from app.conversations.locks import StoreError
 from app.conversations.quota import kinds
-from app.conversations.store import Store
+from app.conversations.store import Held, Store
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
@@ -161,7 +161,7 @@ def test_files_that_cannot_be_locked_are_told_once(script, monkeypatch, capsys):
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(log_file.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
     talk(script, monkeypatch, "first", "second", "/new", "third")
     assert capsys.readouterr().err.count("where files cannot be locked") == 1
     assert (texts("000001")[0], texts("000002")[0]) == ("first", "third")
@@ -181,12 +181,10 @@ def test_thinking_is_saved_apart(script, capsys):
 def test_states_beyond_the_quota_go_when_the_shell_ends(script, monkeypatch, capsys):
     monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
     ask(script, "first", "one")
-    ask(script, "second", "two", kv_states_quota_gb=0.01)
-    assert Store().segments("000001")
-    earlier = Store().root.joinpath("000001", "kv.state.x-f16")
+    earlier = kinds()[0] / f"{0:032}-9-{1:032}.kv"
     earlier.write_bytes(b"x" * (11 << 20))
     os.utime(earlier, (1e9, 1e9))
-    ask(script, "third", "two", kv_states_quota_gb=0.01)
+    ask(script, "second", "two", kv_states_quota_gb=0.01)
     assert not earlier.exists()
     assert all(path.exists() for path in Store().segments("000002"))
 
@@ -303,8 +301,8 @@ def test_a_second_line_mode_goes_on_with_a_copy_and_names_the_first(script, monk
     talk(script, monkeypatch, "first")
     held = Store().open("000001")
     talk(script, monkeypatch, "mine")
-    assert held.log is not None
-    held.log.close()
+    assert held.held is not None
+    held.held.close()
     err = capsys.readouterr().err
     assert f"in use by another jalopy (process {os.getpid()}, since " in err
     assert "saved as conversation 2" in err
@@ -313,9 +311,9 @@ def test_a_second_line_mode_goes_on_with_a_copy_and_names_the_first(script, monk
 
 def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, capsys):
     def full(*_):
-        raise OSError(28, "No space left on device")
+        raise StoreError("the disk is full")
 
-    monkeypatch.setattr(LogFile, "append", full)
+    monkeypatch.setattr(Held, "apply", full)
     assert talk(script, monkeypatch, "first", "second") == exit_codes.IO_ERROR
     out, err = capsys.readouterr()
     assert out == "one.\ntwo.\n"
@@ -341,16 +339,16 @@ class _Listener(io.StringIO):
 @pytest.mark.parametrize("is_emptied", [True, False])
 def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypatch, is_emptied):
     ask(script, "first")
-    append, script.token_gate = LogFile.append, Gate()
+    apply, script.token_gate = Held.apply, Gate()
     told = "conversation not saved: the disk is full. The answer goes on"
     err = _Listener(told, script.token_gate)
 
-    def full(log, lines):
+    def full(held, *changes, **how):
         if is_emptied and err.has_heard:
-            return append(log, lines)
-        raise OSError(28, "No space left on device")
+            return apply(held, *changes, **how)
+        raise StoreError("the disk is full")
 
-    monkeypatch.setattr(LogFile, "append", full)
+    monkeypatch.setattr(Held, "apply", full)
     monkeypatch.setattr(sys, "stderr", err)
     assert ask(script, "second") == (exit_codes.OK if is_emptied else exit_codes.IO_ERROR)
     assert err.getvalue().count(told) == 1
@@ -361,9 +359,9 @@ def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypat
 
 def test_a_full_disk_is_not_waited_for_at_every_message(script, monkeypatch, capsys):
     def full(*_):
-        raise OSError(28, "No space left on device")
+        raise StoreError("the disk is full")
 
-    monkeypatch.setattr(LogFile, "append", full)
+    monkeypatch.setattr(Held, "apply", full)
     monkeypatch.setattr(Keeper, "close", lambda keeper, _: not keeper.has_unsaved)
     monkeypatch.setattr(talks, "SAVING_PATIENCE_S", 3600.0)
     talk(script, monkeypatch, "first", "second")
@@ -468,7 +466,7 @@ def killed():
     process.stdin.write(b"why?\n")
     process.stdin.flush()
     give_up_s = time.monotonic() + 60
-    while not any(entry.summary.n_messages for entry in Store().entries()):
+    while not any(entry.n_messages for entry in Store().entries()):
         assert time.monotonic() < give_up_s
         time.sleep(0.01)
     assert end(process, signal.SIGKILL)[1] == -signal.SIGKILL

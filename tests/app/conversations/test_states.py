@@ -2,26 +2,23 @@
 
 import dataclasses
 import errno
-import json
 import os
 import re
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from app.chat import saved_states
 from app.chat.commands import Prepare
 from app.chat.opening import state_files
 from app.chat.read_ahead import ReadAhead
 from app.chat.saved_states import BroughtBack, SavedStates, StateFiles
 from app.cli.run import RunOptions, run
+from app.conversations import store
 from app.conversations.conversation import Conversation
 from app.conversations.journal import Journal
-from app.conversations.log_file import LogFile
 from app.conversations.quota import drop_oldest_states, kinds
 from app.conversations.segment_notes import SegmentNotes
 from app.conversations.store import Store
@@ -33,7 +30,7 @@ from engine.errors import EngineError
 from tests.app import chat_driver
 from tests.app.chat_driver import chatting
 from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
-from tests.app.conversations.talk import saved_talk, texts_in
+from tests.app.conversations.talk import saved_talk
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
 from tests.engine.architectures.test_gemma3 import tiny as sliding
@@ -92,42 +89,6 @@ async def test_a_restart_reads_nothing_again():
         assert reply.message is not None
         assert reply.message.figures is not None
         assert reply.message.figures.reused_tokens >= len(tokens)
-
-
-@pytest.mark.usefixtures("_kept")
-@pytest.mark.parametrize(("content", "trouble"), [('"other"', "another model"), ("\0garbage", "internal error")])
-async def test_what_an_earlier_version_left_and_cannot_be_used_costs_a_line(content, trouble):
-    async with chatting() as driver:
-        await driver.ask("hello")
-    place, _ = kept_states()
-    for path in place.glob("*.kv"):
-        path.unlink()
-    earlier = Store().root.joinpath("000001", f"kv.state.{place.name}")
-    earlier.write_text(content)
-    async with chatting() as driver:
-        note = await driver.note("the saved state is not used")
-        assert trouble in note
-        assert earlier.exists() == (trouble == "internal error")
-        await driver.ask("again")
-        assert len(driver.chat.turns.conversation.messages) == 4
-
-
-@pytest.mark.usefixtures("_kept")
-async def test_a_state_of_an_earlier_version_comes_back_and_moves_into_the_tree():
-    script = with_one_vocabulary()
-    async with chatting(script) as driver:
-        await driver.ask("hello")
-        tokens = list(script.opened[0].sessions[0].tokens)
-    place, _ = kept_states()
-    for path in place.glob("*.kv"):
-        path.unlink()
-    earlier = Store().root.joinpath("000001", f"kv.state.{place.name}")
-    earlier.write_text(json.dumps(tokens))
-    async with chatting(script) as driver:
-        await driver.note("tokens back in")
-        await driver.ask("again")
-    assert not earlier.exists()
-    assert kept_states()[1][0][: len(tokens)] == tokens
 
 
 @pytest.mark.usefixtures("_kept")
@@ -202,27 +163,15 @@ def test_without_files_nothing_is_kept(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_state_used_longest_ago_goes_first_and_texts_stay(tmp_path):
-    root = tmp_path / "conversations"
-    for _ in range(3):
-        saved_talk(root, 1)
-    store = Store(root)
-    files = [store.root.joinpath(one, "kv.state.m-f16") for one in store.ids()]
-    for directory, name in ((paths.prefixes_dir(), "a.state"), (paths.states_dir() / "m-f16", f"{0:032}-9-{1:032}.kv")):
-        directory.mkdir(parents=True)
-        files.append(directory / name)
+def test_the_states_used_longest_ago_go_first(tmp_path):
+    (place := paths.states_dir() / "m-f16").mkdir(parents=True)
+    files = [place / f"{0:032}-9-{n:032}.kv" for n in range(3)]
     for number, file in enumerate(files):
         file.write_bytes(b"x" * 1000)
         os.utime(file, (1e9 + number, 1e9 + number))
-    opened = Store(root).open("000001")  # an earlier version may go on with this one's
-    assert opened.log is not None
-    assert drop_oldest_states(store, 10_000) == 0
-    assert drop_oldest_states(store, 3_500) == 2000
-    assert [file.exists() for file in files] == [True, False, False, True, True]
-    opened.log.close()
-    assert drop_oldest_states(store, 0) == 3000
-    assert not any(file.exists() for file in files)
-    assert [len(store.read(one).conversation.messages) for one in store.ids()] == [2, 2, 2]
+    assert drop_oldest_states(3_000) == 0
+    assert drop_oldest_states(1_500) == 2000
+    assert [file.exists() for file in files] == [False, False, True]
 
 
 def test_a_deleted_conversation_takes_along_what_it_alone_needed(tmp_path):
@@ -234,31 +183,14 @@ def test_a_deleted_conversation_takes_along_what_it_alone_needed(tmp_path):
         (place / name).write_bytes(b"x")
     for own in (names[:2], names[1:]):
         saved_talk(root, 1)
-        notes = SegmentNotes(Store(root).root.joinpath(Store(root).ids()[-1], "kv.state"), "m-f16")
+        notes = SegmentNotes(root / Store(root).ids()[-1], "m-f16")
         for name in own * 2:
             notes.note(name)
     assert [entry.state_bytes for entry in Store(root).entries()] == [2, 2]
     assert Store(root).state_bytes(Store(root).ids()) == 3
     Store(root).delete("000001")
     assert [(place / name).exists() for name in names] == [False, True, True]
-    assert SegmentNotes(Store(root).root.joinpath("000002", "kv.state"), "m-f16")._known == set(names[1:])
-
-
-def test_what_a_deletion_left_goes_and_nothing_else(tmp_path):
-    root = tmp_path / "conversations"
-    texts = saved_talk(root)
-    for number, name in ((2, "kv.state.m-f16"), (3, "mine.txt"), (4, "kv.state.m-f16")):
-        (root / f"{number:06d}").mkdir()
-        (root / f"{number:06d}" / name).write_text("x")
-    (root / "000002" / "summary.json").write_text("{}")
-    (root / "000005").symlink_to(root / "000002")
-    long_ago_s = time.time() - 7200
-    for number in (1, 2, 3):
-        os.utime(root / f"{number:06d}", (long_ago_s, long_ago_s))
-    drop_oldest_states(Store(root), 1 << 30)
-    assert Store(root).ids() == ["000001", "000003", "000004", "000005"]
-    assert (root / "000003" / "mine.txt").exists()
-    assert texts_in(root) == texts
+    assert Store(root).segments("000002") == {place / name for name in names[1:]}
 
 
 def begun(name):
@@ -284,16 +216,16 @@ def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
             go_on(monkeypatch, name)
     finally:
         journal.close(60)
-    assert Store().root.joinpath("000001").is_dir()
+    assert Store().ids() == ["000001"]
 
 
 def test_a_session_that_cannot_be_written_is_refused_without_naming_another_program(monkeypatch):
     assert begun("notes").close(60) == ""
 
-    def refuse(path):
+    def refuse(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(LogFile, "open", refuse)
+    monkeypatch.setattr(store, "take", refuse)
     with pytest.raises(Refusal, match=r"the disk is read-only \(leave --session out, or see to that\)"):
         go_on(monkeypatch, "notes")
 
@@ -332,28 +264,11 @@ async def test_a_model_that_comes_back_because_the_next_failed_finds_its_state()
         assert note.startswith(f"resumed {n_before} of ")
 
 
-def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path, monkeypatch):
-    class NewerError(EngineError):
-        is_newer = True
-
-    def refuse(*_):
-        raise NewerError("kv.state: was saved by another version")
-
-    model = Script().open_model()
-    place = SimpleNamespace(state_path=None, state_trouble="")
-    newer = tmp_path / "kv.state.newer"
-    newer.write_text("x")
-    monkeypatch.setattr(saved_states, "earlier_states", lambda store, kind: [newer])
-    states = SavedStates(place, dataclasses.replace(files(), restorable=refuse), model, model.session())
-    assert "another version" in states.bring_back([1], tmp_path / "kv.state").trouble
-    assert newer.exists()
-
-
 def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_path):
     model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
     session, fresh = (model.session(n_ctx=2048) for _ in range(2))
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, state_files(built_in_settings()), model, session)
+    states = SavedStates(place, state_files(built_in_settings()), model, session, notes=False)
     ids = list(range(3, 203)) * 6
     for at in range(0, len(ids), 100):
         session.feed(ids[at : at + 100])

@@ -17,7 +17,7 @@ from app.chat.options import ChatOptions
 from app.chat.wire import Wire
 from app.chat.worker_tools import EngineTools
 from app.conversations.conversation import ChatMessage, Conversation, Ending
-from app.conversations.replay import Replay, UnsoundRecordError, head_record, message_record
+from app.conversations.message_row import UnsoundError, message_of, row_of
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.template_process import TemplateProcess
@@ -56,12 +56,9 @@ def ids_of(text: str) -> tuple[int, ...]:
     return tuple(one for char in text for one in BYTES.encode_text(char, after_special=False))
 
 
-def replayed(messages: list[ChatMessage], system: str | None = "Be brief.") -> Conversation:
-    replay = Replay()
-    replay.take(head_record(system, ""), 1)
-    for n, message in enumerate(messages, start=2):
-        replay.take(json.loads(json.dumps(message_record(message, 0, ""))), n)
-    return replay.finish().conversation
+def read_again(messages: list[ChatMessage], system: str | None = "Be brief.") -> Conversation:
+    rows = map(row_of, messages)
+    return Conversation(system, [message_of(role, text, more) for role, _, _, text, more in rows])
 
 
 def prompt_of(conversation: Conversation, process: TemplateProcess) -> tuple[ChatPrompt, list[int]]:
@@ -85,7 +82,7 @@ def test_a_resumed_conversation_has_the_same_prompt(process: TemplateProcess) ->
     live.prompt_ids()
     live.add_reply(list(said.messages[3].ids), "Mild.")
     expected = live.add_user("And Rome?")
-    again = replayed(said.messages)
+    again = read_again(said.messages)
     assert again.messages == said.messages
     chat, ids = prompt_of(again, process)
     assert ids == expected
@@ -182,20 +179,6 @@ def earlier(question: str, answer: str) -> list[ChatMessage]:
     return conversation.messages
 
 
-def test_logs_from_before_tools_read_as_ever() -> None:
-    replay = Replay()
-    replay.take(head_record(None, ""), 1)
-    replay.take({"k": "say", "text": "hi"}, 2)
-    replay.take({"k": "reply", "text": "Hello.", "ending": "complete", "ids": [1], "raw": None}, 3)
-    message = replay.finish().conversation.messages[1]
-    assert (message.calls, message.calls_at) == ((), 0)
-
-
-def test_a_conversation_without_tools_is_written_as_before() -> None:
-    records = [message_record(message, 0, "") for message in earlier("hi", "Hello.")]
-    assert not {"calls", "calls_at", "results"} & {name for record in records for name in record}
-
-
 @pytest.mark.parametrize(
     ("message", "fields"),
     [
@@ -210,14 +193,10 @@ def test_a_conversation_without_tools_is_written_as_before() -> None:
         (2, {"results": [{"name": "f", "text": 5}]}),
     ],
 )
-def test_a_record_with_unsound_calls_is_refused(message: int, fields: dict[str, Any]) -> None:
-    said = asked_and_answered()
-    replay = Replay()
-    replay.take(head_record(None, ""), 1)
-    for n in range(message):
-        replay.take(message_record(said.messages[n], 0, ""), n + 2)
-    with pytest.raises(UnsoundRecordError):
-        replay.take({**message_record(said.messages[message], 0, ""), **fields}, 99)
+def test_a_row_with_unsound_calls_is_refused(message: int, fields: dict[str, Any]) -> None:
+    role, _, _, text, more = row_of(asked_and_answered().messages[message])
+    with pytest.raises(UnsoundError):
+        message_of(role, text, json.dumps({**json.loads(more), **fields}))
 
 
 def test_results_need_their_calls() -> None:

@@ -1,0 +1,265 @@
+"""The file that holds all conversations: an SQLite database, opened safely.
+
+``conversations.db`` is its owner's alone, with a write-ahead log where the file system can share memory, else with a
+rollback journal. Whoever edited it is a stranger: another schema than ours is refused, and so are triggers and views.
+What is done about damage is in ``upkeep``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+from app.conversations.locks import NAMES, InUseError, StoreError, take
+from app.program import paths
+from app.program.small_file import read_bounded, replace_file, safe_flags
+from app.text.clean_text import clean_line
+from engine.machine.directories import sync_directory
+
+if TYPE_CHECKING:
+    import sqlite3
+
+T = TypeVar("T")
+
+NAME = "conversations.db"
+BACKUPS = ("backup-1.db", "backup-2.db")
+"""The newest first."""
+MARK_NAME = "damaged"
+"""A file that says that a check has found damage: the next one who opens the database mends it."""
+ONLY_NAME = "only-process"
+VERSION = 1
+BUSY_S = 5.0
+LEAST_PAGE_BYTES = 512
+MOST_ROW_BYTES = 64 << 20
+"""SQLite reads and writes no longer text (Python 3.11 and later)."""
+_CAUSES = {
+    "database or disk is full": "the disk is full",
+    "attempt to write a readonly database": "the disk is read-only",
+    "unable to open database file": "its directory is not writable",
+    "database is locked": "another jalopy keeps the saved conversations busy",
+    "disk I/O error": "the disk fails (input/output error)",
+}
+_SYSTEM_CAUSES = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file would be too large",
+    errno.EROFS: "the disk is read-only",
+}
+_DAMAGE = ("malformed", "not a database", "invalid rootpage")
+_TABLES = (
+    "CREATE TABLE conversation(id INTEGER PRIMARY KEY, title TEXT, system TEXT, began TEXT, changed TEXT, model TEXT, "
+    "model_path TEXT, used INTEGER, n_dropped INTEGER, forked_from INTEGER, unsent TEXT, waiting TEXT)",
+    "CREATE TABLE message(id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL REFERENCES conversation "
+    "ON DELETE CASCADE, place INTEGER NOT NULL, role TEXT, tokens INTEGER, n_bytes INTEGER, text TEXT, more TEXT, "
+    "UNIQUE(conversation, place))",
+    "CREATE TABLE piece(id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL REFERENCES conversation "
+    "ON DELETE CASCADE, more TEXT)",
+    "CREATE TABLE segment(conversation INTEGER NOT NULL REFERENCES conversation ON DELETE CASCADE, kind TEXT NOT NULL, "
+    "name TEXT NOT NULL, UNIQUE(conversation, kind, name))",
+)
+_SEARCH = (
+    "CREATE VIRTUAL TABLE search USING fts5(text, content='message', content_rowid='id', tokenize='trigram', "
+    "detail='none')"
+)
+"""Which messages have which three characters. Left out where SQLite has no FTS5."""
+
+
+class DamagedError(StoreError):
+    """The database, or a part of it, cannot be read."""
+
+
+def transact(
+    db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], writes: bool, is_durable: bool = True
+) -> T:
+    """Do work and commit it: it survives a kill, and if ``is_durable``, with all before it, a power cut.
+
+    Raises StoreError: nothing is done.
+    """
+    import sqlite3
+
+    try:
+        if writes:
+            db.execute(f"PRAGMA synchronous={'FULL' if is_durable else 'NORMAL'}")
+        db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        try:
+            done = work(db)
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+    except sqlite3.Error as error:
+        raise as_said(error, db) from error
+    return done
+
+
+def connect(root: Path | None) -> sqlite3.Connection:
+    """Open the database, and create it where none is. Raises StoreError: it cannot be used as it is."""
+    try:
+        import sqlite3
+    except ImportError:
+        raise StoreError("this Python has no sqlite3 (install the package of your system that has it)") from None
+    try:
+        if root is None or (paths.private_directory(root) is None and not os.path.lexists(root / NAME)):
+            raise StoreError("the state directory is not writable")
+        path = root / NAME
+        is_new = not _require_own_file(path)
+        size = 0 if is_new else path.stat().st_size
+        has_copies = any(os.path.lexists(root / one) for one in BACKUPS)
+        # SQLite takes what is shorter than a page for a new database.
+        if os.path.lexists(root / MARK_NAME) or (has_copies and not size) or 0 < size < LEAST_PAGE_BYTES:
+            raise DamagedError(f"{NAME} is damaged")
+        if is_new:
+            with suppress(FileExistsError):  # never opened where it exists: closing it would let go of SQLite's locks
+                os.close(os.open(path, safe_flags(os.O_RDWR | os.O_CREAT | os.O_EXCL), 0o600))
+            sync_directory(root)
+        is_alone = os.access(root, os.W_OK) and not has_locks(root)
+        db = open_file(path, "&vfs=unix-dotfile" if is_alone else "")
+    except OSError as error:
+        raise StoreError(cause_of(error)) from None
+    try:
+        make_tables(db)
+    except sqlite3.Error as error:
+        said = as_said(error, db)
+        db.close()
+        raise said from error
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def open_file(path: Path, options: str = "") -> sqlite3.Connection:
+    """Open an SQLite file that exists, and trust nothing in it. Raises StoreError."""
+    import sqlite3
+
+    mode = "mode=rw" if os.access(path.parent, os.W_OK) else "immutable=1"
+    address = f"file:{quote(os.fspath(path))}?{mode}{options}"
+    db: sqlite3.Connection | None = None
+    try:
+        db = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        # Not in Python 3.10, and the second not before 3.12.
+        for method, name, value in (
+            ("setlimit", "SQLITE_LIMIT_LENGTH", MOST_ROW_BYTES),
+            ("setconfig", "SQLITE_DBCONFIG_DEFENSIVE", True),
+        ):
+            if hasattr(db, method):
+                getattr(db, method)(getattr(sqlite3, name), value)
+        for setting in ("trusted_schema=OFF", "cell_size_check=ON", "foreign_keys=ON", "secure_delete=ON"):
+            db.execute(f"PRAGMA {setting}")
+    except sqlite3.Error as error:
+        said = as_said(error, db)
+        if db is not None:
+            db.close()
+        raise said from error
+    return db
+
+
+def make_tables(db: sqlite3.Connection) -> None:
+    """Create the tables of a new database, and refuse one that is not ours. Raises StoreError, sqlite3.Error."""
+    import sqlite3
+
+    found = {(kind, name): sql for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master")}
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > VERSION:
+        raise StoreError(f"{NAME} was written by a newer version of the program: left as it is")
+    if not found and version == 0:
+        with suppress(sqlite3.OperationalError):  # stays as it is where that cannot be
+            db.execute("PRAGMA journal_mode=WAL")
+        db.execute("BEGIN IMMEDIATE")
+        if not db.execute("SELECT 1 FROM sqlite_master").fetchone():  # nobody was faster
+            for sql in _TABLES:
+                db.execute(sql)
+            with suppress(sqlite3.OperationalError):  # without FTS5
+                db.execute(_SEARCH)
+            db.execute(f"PRAGMA user_version={VERSION}")
+        db.execute("COMMIT")
+        return
+    texts = {sql for (_, name), sql in found.items() if sql and not name.startswith("search_")}
+    is_ours = set(_TABLES) <= texts <= {*_TABLES, _SEARCH} and {kind for kind, _ in found} <= {"table", "index"}
+    if not is_ours or version != VERSION:
+        raise StoreError(f"{NAME} is no database of conversations (move it away, and a new one begins)")
+
+
+def can_search(db: sqlite3.Connection) -> bool:
+    """Whether the index of words can be used."""
+    import sqlite3
+
+    try:
+        db.execute("SELECT 1 FROM search LIMIT 0")
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
+def as_said(error: sqlite3.Error, db: sqlite3.Connection | None = None) -> StoreError:
+    """Say what SQLite reports in the program's words."""
+    text = str(error)
+    if any(word in text for word in _DAMAGE):
+        return DamagedError(f"{NAME} is damaged")
+    if "I/O error" in text and db is not None:  # said also where there is no room for the index of the log of pages
+        with suppress(Exception):
+            if not os.statvfs(os.path.dirname(db.execute("PRAGMA database_list").fetchone()[2])).f_bavail:
+                return StoreError("the disk is full")
+    return StoreError(_CAUSES.get(text, text))
+
+
+def cause_of(error: OSError) -> str:
+    """Say in a few words what the system refuses."""
+    return _SYSTEM_CAUSES.get(error.errno or 0) or clean_line(error.strerror or os.strerror(errno.EIO), 80)
+
+
+def _require_own_file(path: Path) -> bool:
+    """Return whether there is a file, closed to others. Raises StoreError: it is none of the user's; OSError."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path.name} is no plain file")
+    if found.st_uid != os.geteuid():
+        raise StoreError(f"{path.name} belongs to another user")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        with suppress(OSError):
+            path.chmod(0o600)
+    return True
+
+
+# ---- where files cannot be locked
+
+
+def has_locks(root: Path) -> bool:
+    """Whether files can be locked here. If not, one process alone may use the database.
+
+    SQLite then locks with a file, which stays after a kill: whoever becomes the one process removes it.
+    Raises InUseError: another one is; OSError.
+    """
+    try:
+        lock = take(root, NAMES)
+    except (InUseError, PermissionError):
+        return True
+    lock.close()
+    if not lock.is_known:
+        _become_the_only_one(root)
+    return lock.is_known
+
+
+def _become_the_only_one(root: Path) -> None:
+    host, path = os.uname().nodename, root / ONLY_NAME
+    with suppress(FileNotFoundError):
+        found = clean_line((read_bounded(path, 1000) or b"").decode("utf-8", "replace"), 100)
+        pid, _, other = found.partition(" ")
+        if found == f"{os.getpid()} {host}":
+            return
+        if other != host or (pid.isdecimal() and Path("/proc", pid).exists()):
+            raise InUseError(f"files cannot be locked here, and process {found} saves there (or remove {path})")
+    replace_file(path, f"{os.getpid()} {host}".encode(), durable=False)
+    with suppress(OSError):
+        (root / f"{NAME}.lock").rmdir()

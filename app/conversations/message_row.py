@@ -1,0 +1,181 @@
+"""A message as a row of the database, and back: its text, and everything else as JSON. Hostile until checked."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from app.conversations.conversation import ChatMessage, Ending, ReplyFigures, Role
+from app.conversations.thinking import Thinking
+from app.text.clean_text import clean_line, clean_text
+from engine.prompt.tools.calls import MOST_CALLS, NAME, CallResult, ToolCall, call
+
+MOST_MESSAGE_BYTES = 16 << 20
+MOST_TEXT_BYTES = MOST_MESSAGE_BYTES // 4
+"""Limit on a sent text, which may be saved with its folded form, or with the text that a reply began with."""
+MOST_CUT_CHARS = 100_000
+"""Length to which a text is cut that is too long to be saved."""
+CUT_MARK = " [cut off: too long to be saved]"
+_MOST_NAME_CHARS = 80
+_LARGEST = 1 << 53
+
+Values = Mapping[str, Any]
+
+
+class UnsoundError(Exception):
+    """What was read is no message."""
+
+
+def fits(text: str) -> bool:
+    """Whether a text that is sent may be saved whole; a character takes up to 12 bytes in JSON."""
+    return 12 * len(text) <= MOST_TEXT_BYTES or len(json.dumps(text)) <= MOST_TEXT_BYTES
+
+
+def row_of(message: ChatMessage) -> tuple[str, int, int, str, str]:
+    """Return role, tokens, size in bytes, text and everything else; shorter texts where it would be too large."""
+    text, more = message.text, _more(message)
+    written = json.dumps(more, separators=(",", ":"))
+    if len(text.encode("utf-8", "replace")) + len(written) > MOST_MESSAGE_BYTES:
+        text, written = _shorter(text), json.dumps(_shorter(more), separators=(",", ":"))
+    text = text.encode("utf-8", "replace").decode()
+    tokens = message.figures.tokens if message.figures is not None else len(message.ids)
+    return message.role.value, tokens, len(text.encode()) + len(written), text, written
+
+
+def message_of(role: object, text: object, more: object) -> ChatMessage:
+    """Return the message of a row. Raises UnsoundError: it is none."""
+    try:
+        values = json.loads(more) if isinstance(more, str) else None
+    except (ValueError, RecursionError):
+        values = None
+    _require(isinstance(values, dict) and isinstance(text, str) and role in list(Role))
+    assert isinstance(values, dict)
+    if role == Role.ASSISTANT:
+        return reply_of({**values, "text": text})
+    folded = clean_text(_text(values, "folded"))
+    return ChatMessage(Role.USER, clean_text(str(text)), folded=folded, results=_results(values))
+
+
+def _more(message: ChatMessage) -> dict[str, Any]:
+    if message.role is Role.USER:
+        results = [{"id": one.call_id, "name": one.name, "text": one.text} for one in message.results]
+        return {"folded": message.folded, **({"results": results} if results else {})}
+    calls = [{"id": one.call_id, "name": one.name, "arguments": one.arguments} for one in message.calls]
+    return {
+        "ending": message.ending.value,
+        "figures": asdict(message.figures) if message.figures is not None else None,
+        "thinking": asdict(message.thinking) if message.thinking is not None else None,
+        "edited": message.is_edited,
+        "ids": list(message.ids),
+        "raw": message.raw if message.raw != message.text else None,
+        **({"calls": calls, "calls_at": message.calls_at} if calls else {}),
+    }
+
+
+def _shorter(value: Any) -> Any:
+    """The same with every text cut, and without lists: those of tokens speak of the whole text."""
+    if isinstance(value, dict):
+        return {name: _shorter(one) for name, one in value.items() if not isinstance(one, list)}
+    is_long = isinstance(value, str) and len(value) > MOST_CUT_CHARS
+    return value[:MOST_CUT_CHARS] + CUT_MARK if is_long else value
+
+
+def reply_of(values: Values) -> ChatMessage:
+    """Return the reply that these values describe. Raises UnsoundError: they describe none."""
+    try:
+        ending = Ending(values.get("ending"))
+    except ValueError:
+        raise UnsoundError from None
+    text, raw = _text(values, "text"), values.get("raw")
+    message = ChatMessage(Role.ASSISTANT, clean_text(text), ending, _figures(values.get("figures")))
+    message.thinking = _thinking(values.get("thinking"))
+    message.is_edited = values.get("edited") is True
+    message.ids = _ids(values)
+    message.raw = raw if isinstance(raw, str) else text
+    message.calls, message.calls_at = _calls(values), min(_count(values, "calls_at"), len(message.raw))
+    return message
+
+
+def _calls(values: Values) -> tuple[ToolCall, ...]:
+    found = []
+    for one in _objects(values, "calls"):
+        sound = call(one.get("name"), _text(one, "arguments"))
+        if sound is None:
+            raise UnsoundError
+        found.append(ToolCall(sound.name, sound.arguments, _line(one, "id")))
+    return tuple(found)
+
+
+def _results(values: Values) -> tuple[CallResult, ...]:
+    items = _objects(values, "results")
+    _require(all(NAME.fullmatch(_text(one, "name")) for one in items))
+    return tuple(CallResult(_text(one, "name"), clean_text(_text(one, "text")), _line(one, "id")) for one in items)
+
+
+def _objects(values: Values, name: str) -> list[Values]:
+    items: list[Values] = values.get(name, [])
+    _require(isinstance(items, list) and len(items) <= MOST_CALLS and all(isinstance(one, dict) for one in items))
+    return items
+
+
+def _figures(values: Any) -> ReplyFigures | None:
+    if values is None:
+        return None
+    _require(isinstance(values, dict))
+    span: Any = values.get("range_tps")
+    has_range = isinstance(span, list) and len(span) == 2 and all(_is_number(one) for one in span)
+    checked: dict[str, Any] = {name: _number(values, name) for name in ("first_token_s", "decode_tps")}
+    for name in ("tokens", "prompt_tokens", "reused_tokens", "guessed_tokens"):
+        checked[name] = _count(values, name)
+    return ReplyFigures(**checked, range_tps=(float(span[0]), float(span[1])) if has_range else None)
+
+
+def _thinking(values: Any) -> Thinking | None:
+    if values is None:
+        return None
+    _require(isinstance(values, dict))
+    duration_s = _number(values, "duration_s") or 0.0
+    is_closed = values.get("is_closed") is True
+    return Thinking(clean_text(_text(values, "text")), _count(values, "tokens"), duration_s, is_closed)
+
+
+def _require(is_sound: bool) -> None:
+    if not is_sound:
+        raise UnsoundError
+
+
+def _text(values: Values, name: str) -> str:
+    value: str | None = values.get(name)
+    _require(value is None or isinstance(value, str))
+    return value or ""
+
+
+def _line(values: Values, name: str) -> str:
+    return clean_line(_text(values, name), _MOST_NAME_CHARS)
+
+
+def _count(values: Values, name: str) -> int:
+    value: int = values.get(name, 0)
+    _require(type(value) is int and 0 <= value <= _LARGEST)
+    return value
+
+
+def _number(values: Values, name: str) -> float | None:
+    value = values.get(name)
+    _require(value is None or _is_number(value))
+    return None if value is None else float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < _LARGEST and math.isfinite(value) and value >= 0
+
+
+def _ids(values: Values) -> tuple[int, ...]:
+    ids = values.get("ids")
+    if ids is None:
+        return ()
+    _require(isinstance(ids, list) and all(type(one) is int and 0 <= one < _LARGEST for one in ids))
+    return tuple(ids)

@@ -1,0 +1,265 @@
+"""Damage to the database costs as little as it can: a check and a copy every day, and mending from what is left.
+
+``backup-1.db`` is the newest copy, ``backup-2.db`` the one before. A damaged database is put aside as ``damaged-1.db``,
+and a new one is made: of all rows that can still be read in it, and of what the copies have besides, in conversations
+that say the same wherever both can be read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from app.conversations.database import (
+    BACKUPS,
+    MARK_NAME,
+    NAME,
+    DamagedError,
+    as_said,
+    can_search,
+    cause_of,
+    connect,
+    make_tables,
+    open_file,
+    transact,
+)
+from app.conversations.locks import NAMES, InUseError, StoreError, take
+from app.program.small_file import safe_flags
+from app.text.figures import counted
+from engine.machine.directories import sync_directory
+
+if TYPE_CHECKING:
+    import sqlite3
+
+T = TypeVar("T")
+
+COPY_PERIOD_S = 86400.0
+_MOST_ASIDE = 100
+_MOST_UNREADABLE, _SINGLE_STEPS = 5000, 200
+"""Row numbers that are tried in vain before a damaged table is given up: all of a page, then ever fewer."""
+_PAGE_BYTES = 4096
+_CONVERSATION = "id, title, system, began, changed, model, model_path, used, n_dropped, forked_from, unsent, waiting"
+_MESSAGE = "conversation, place, role, tokens, n_bytes, text, more"
+_PIECE = "conversation, more"
+
+notices: dict[Path, str] = {}
+"""What became of a damaged database, by its directory, until somebody says it."""
+
+
+def use(root: Path | None, work: Callable[[sqlite3.Connection], T], writes: bool = False) -> T:
+    """Do work in one transaction, in a database that is mended if it must be. Raises StoreError: nothing is done."""
+    try:
+        with closing(connect(root)) as db:
+            return transact(db, work, writes)
+    except DamagedError:
+        if root is None:
+            raise
+    mend(root)
+    with closing(connect(root)) as db:
+        return transact(db, work, writes)
+
+
+def look_after(root: Path | None, now_s: float) -> None:
+    """Check and copy the database, where that was not done for a day; what is damaged is mended at the next use.
+
+    Raises StoreError: it cannot be read or copied.
+    """
+    if root is None or not os.path.lexists(root / NAME):
+        return
+    with suppress(OSError):
+        if abs(now_s - (root / BACKUPS[0]).lstat().st_mtime) < COPY_PERIOD_S:
+            return
+    try:
+        with closing(take(root, NAMES)), closing(connect(root)) as db:  # no two copies at once
+            if _is_sound(db):
+                _copy(db, root)
+            else:
+                os.close(os.open(root / MARK_NAME, safe_flags(os.O_WRONLY | os.O_CREAT), 0o600))
+    except OSError as error:
+        raise StoreError(cause_of(error)) from None
+
+
+def _is_sound(db: sqlite3.Connection) -> bool:
+    try:
+        return transact(db, lambda db: db.execute("PRAGMA integrity_check(1)").fetchall(), writes=False) == [("ok",)]
+    except DamagedError:
+        return False
+
+
+def _copy(db: sqlite3.Connection, root: Path) -> None:
+    import sqlite3
+
+    new = _empty_file(root / "backup-new.db")
+    with closing(open_file(new)) as other:
+        try:
+            db.backup(other)
+            other.execute("PRAGMA journal_mode=DELETE")
+            other.execute("DROP TABLE IF EXISTS search")  # mending makes it again
+        except sqlite3.Error as error:
+            new.unlink()
+            raise as_said(error, other) from error
+    if os.path.lexists(root / BACKUPS[0]):
+        os.replace(root / BACKUPS[0], root / BACKUPS[1])
+    os.replace(new, root / BACKUPS[0])
+    sync_directory(root)
+
+
+def _empty_file(path: Path) -> Path:
+    for name in (path.name, *(f"{path.name}{suffix}" for suffix in ("-journal", "-wal", "-shm"))):
+        path.with_name(name).unlink(missing_ok=True)
+    os.close(os.open(path, safe_flags(os.O_RDWR | os.O_CREAT | os.O_EXCL), 0o600))
+    return path
+
+
+def mend(root: Path) -> None:
+    """Make a new database of what is left, and put the damaged one aside. Raises StoreError: all is as it was."""
+    try:
+        with closing(take(root, 1, 0)):
+            if not _is_damaged(root):  # another program has mended it
+                return
+            new, is_there = _empty_file(root / "mended.db"), os.path.lexists(root / NAME)
+            with closing(open_file(new)) as db:
+                make_tables(db)
+                n_read = transact(db, lambda db: _take_rows(db, root / NAME), writes=True) if is_there else 0
+                n_copied = sum(_take_missing(db, root / name) for name in BACKUPS)
+            aside = _put_aside(root) if is_there else ""
+            os.replace(new, root / NAME)
+            (root / MARK_NAME).unlink(missing_ok=True)
+            sync_directory(root)
+    except InUseError:
+        raise StoreError(f"{NAME} is damaged, and in use: leave every jalopy, and the next start mends it") from None
+    except OSError as error:
+        raise StoreError(f"{NAME} is damaged, and cannot be mended: {cause_of(error)}") from None
+    copied = f", and {n_copied:,} from a copy" if n_copied else ""
+    kept = f"; the damaged file is kept as {aside}" if aside else ""
+    notices[root] = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
+
+
+def _is_damaged(root: Path) -> bool:
+    try:
+        with closing(connect(root)) as db:
+            return not _is_sound(db)
+    except DamagedError:
+        return True
+
+
+def _put_aside(root: Path) -> str:
+    """Give the database another name besides its own, and its log of pages that name; returns it."""
+    names = (f"damaged-{n}.db" for n in range(1, _MOST_ASIDE + 1))
+    name = next((one for one in names if not os.path.lexists(root / one)), "")
+    if not name:
+        raise StoreError(f"{NAME} is damaged again, and {_MOST_ASIDE} damaged ones lie there (remove some)")
+    os.link(root / NAME, root / name)
+    if os.path.lexists(root / f"{NAME}-wal"):
+        os.replace(root / f"{NAME}-wal", root / f"{name}-wal")
+    (root / f"{NAME}-shm").unlink(missing_ok=True)
+    return name
+
+
+def _take_rows(db: sqlite3.Connection, damaged: Path) -> int:
+    """Take every row that can be read; returns the number of messages."""
+    n_taken = _take_rows_of(db, damaged)
+    if n_taken is not None:
+        return n_taken
+    # All tables begin where those of a new database do: its first page tells where.
+    patched = _empty_file(damaged.with_name("patched.db"))
+    shutil.copyfile(damaged, patched)
+    first = _first_page(patched)
+    with patched.open("r+b") as file:
+        file.write(first)
+    try:
+        return _take_rows_of(db, patched) or 0
+    finally:
+        patched.unlink()
+
+
+def _first_page(like: Path) -> bytes:
+    fresh = _empty_file(like.with_name("fresh.db"))
+    with closing(open_file(fresh)) as db:
+        make_tables(db)
+        db.execute("PRAGMA journal_mode=DELETE")
+    page = fresh.read_bytes()[:_PAGE_BYTES]
+    fresh.unlink()
+    n_pages = (like.stat().st_size // _PAGE_BYTES).to_bytes(4, "big")
+    return page[:28] + n_pages + page[32:]
+
+
+def _take_rows_of(db: sqlite3.Connection, source: Path) -> int | None:
+    """Take the rows of a database; None where not even its tables are known."""
+    import sqlite3
+
+    try:
+        other = open_file(source)
+    except StoreError:
+        return None
+    with closing(other):
+        names: set[str] = set()
+        with suppress(sqlite3.DatabaseError):
+            names |= {name for (name,) in other.execute("SELECT name FROM sqlite_master")}
+        if not {"conversation", "message"} <= names:
+            return None
+        tables = (("conversation", _CONVERSATION), ("message", _MESSAGE), ("piece", _PIECE))
+        return [_take_table(db, other, *one) for one in tables][1]
+
+
+def _take_table(db: sqlite3.Connection, other: sqlite3.Connection, table: str, columns: str) -> int:
+    return sum(_insert(db, table, columns, row) for row in _readable(other, table, columns))
+
+
+def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
+    import sqlite3
+
+    last = n_failed = 0
+    while n_failed < _MOST_UNREADABLE:
+        try:
+            for row in db.execute(f"SELECT rowid, {columns} FROM {table} WHERE rowid > ? ORDER BY rowid", (last,)):
+                last, n_failed = row[0], 0
+                yield row[1:]
+            return
+        except sqlite3.DatabaseError:
+            last, n_failed = last + 1 + n_failed // _SINGLE_STEPS, n_failed + 1
+
+
+def _insert(db: sqlite3.Connection, table: str, columns: str, row: tuple[Any, ...]) -> int:
+    """Add a row, where none is in its place; returns how many were added. A lost conversation gets an empty row."""
+    import sqlite3
+
+    # Of hostile values; a full disk is another matter.
+    with suppress(sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError):
+        if table != "conversation":
+            db.execute("INSERT OR IGNORE INTO conversation(id) VALUES(?)", row[:1])
+        marks = ", ".join("?" * len(row))
+        done = db.execute(f"INSERT OR IGNORE INTO {table}({columns}) VALUES({marks})", row)
+        if table == "message" and done.rowcount and can_search(db):
+            db.execute("INSERT INTO search(rowid, text) VALUES(?, ?)", (done.lastrowid, row[5]))
+        return done.rowcount
+    return 0
+
+
+def _take_missing(db: sqlite3.Connection, backup: Path) -> int:
+    """Take what a copy has besides; returns the number of messages."""
+    if not os.path.lexists(backup):
+        return 0
+    with suppress(DamagedError), closing(open_file(backup)) as other:
+        return transact(db, lambda db: _fill(db, other), writes=True)
+    return 0
+
+
+def _fill(db: sqlite3.Connection, other: sqlite3.Connection) -> int:
+    n_taken = 0
+    for one in _readable(other, "conversation", _CONVERSATION):
+        has_row = db.execute("SELECT began FROM conversation WHERE id=?", one[:1]).fetchone()
+        ours = dict(db.execute("SELECT place, text FROM message WHERE conversation=?", one[:1]))
+        theirs = list(other.execute(f"SELECT {_MESSAGE} FROM message WHERE conversation=?", one[:1]))
+        if has_row and any(row[5] != ours.get(row[1], row[5]) for row in theirs):
+            continue  # it went on in another way
+        _insert(db, "conversation", _CONVERSATION, one)
+        if has_row and has_row[0] is None:  # its messages were there, and it was not
+            marks = ", ".join("?" * len(one))
+            db.execute(f"UPDATE conversation SET ({_CONVERSATION}) = ({marks}) WHERE id=?", (*one, one[0]))
+        n_taken += sum(_insert(db, "message", _MESSAGE, row) for row in theirs)
+    return n_taken

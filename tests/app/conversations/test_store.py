@@ -1,0 +1,444 @@
+"""The database of conversations: what is saved comes back whole, and no stranger's file is trusted."""
+
+import json
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from app.conversations import database, locks, message_row, store
+from app.conversations.conversation import Conversation, Ending
+from app.conversations.database import BACKUPS, NAME, connect
+from app.conversations.journal import Partial
+from app.conversations.locks import LOCK_NAME, StoreError
+from app.conversations.store import Store, title_of
+from app.conversations.thinking import Thinking
+from app.tui import draft as drafts
+from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal, saved_talk, texts_in
+
+ID = "000001"
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "state" / "conversations"
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory):
+    made = tmp_path_factory.mktemp("talk") / "conversations"
+    return made, saved_talk(made)
+
+
+@pytest.fixture
+def said(root, talk):
+    made, texts = talk
+    shutil.copytree(made, root)
+    return list(texts)
+
+
+def change(root, sql, *values):
+    """What somebody who edits the file does."""
+    with closing(sqlite3.connect(root / NAME)) as db, db:
+        db.execute(sql, values)
+
+
+def test_a_conversation_comes_back_whole(root, said):
+    saved = Store(root).read(ID)
+    conversation = saved.conversation
+    assert conversation.system == "Be brief."
+    assert [m.text for m in conversation.messages] == said
+    reply = conversation.messages[1]
+    assert (reply.ids, reply.raw) == ((7, 8, 9), "<think>hm</think>answer 0, at some length")
+    assert reply.figures.range_tps == (1.9, 2.1)
+    assert (reply.thinking.text, reply.thinking.is_closed) == ("hm", True)
+    assert (saved.model, saved.model_path, saved.title) == ("tiny Q4_K_M", "/models/tiny.gguf", "question 0 ☃")
+    [entry] = Store(root).entries()
+    assert (entry.n_messages, entry.tokens, entry.order, entry.title) == (6, 9, 3, saved.title)
+
+
+def test_files_are_for_their_owner_alone(root, said):
+    made, opened = journal(root), Store(root).open(ID)
+    made.adopt(opened)
+    ask(made, opened.saved.conversation, "more")
+    assert made.settle(PATIENCE_S)
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in root.iterdir()}
+    assert found == dict.fromkeys((NAME, f"{NAME}-wal", f"{NAME}-shm", LOCK_NAME), 0o600)
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+    assert made.close(PATIENCE_S) == ""
+    (root / NAME).chmod(0o644)
+    assert texts_in(root)[:-1] == said
+    assert stat.S_IMODE((root / NAME).stat().st_mode) == 0o600
+
+
+def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
+    made, conversation = journal(root), Conversation()
+    ask(made, conversation, "why?")
+    for text, ids in (("Be", (1,)), ("Because", (1, 2))):
+        made.flush(conversation, Partial(text, "hm", ids, text))
+    assert made.close(PATIENCE_S) == ""
+    for _ in range(2):  # read, and taken up
+        reply = Store(root).read(ID).conversation.messages[-1]
+        assert (reply.text, reply.ids, reply.raw, reply.ending) == ("Because", (1, 2), "Because", Ending.INTERRUPTED)
+        assert reply.thinking.text == "hm"
+        made, opened = journal(root), Store(root).open(ID)
+        made.adopt(opened)
+        assert made.close(PATIENCE_S) == ""
+    made, opened = journal(root), Store(root).open(ID)
+    made.adopt(opened)
+    ask(made, opened.saved.conversation, "and?")
+    assert made.close(PATIENCE_S) == ""
+    assert texts_in(root) == ["why?", "Because", "and?"]
+
+
+def test_a_piece_is_read_by_others_before_the_message_ends(root):
+    made, conversation = journal(root), Conversation()
+    ask(made, conversation, "why?")
+    made.flush(conversation, Partial("Bec", "", (1,), "Bec"))
+    assert made.settle(PATIENCE_S)
+    assert texts_in(root) == ["why?", "Bec"]
+    assert made.close(PATIENCE_S) == ""
+
+
+def test_an_edit_takes_the_place_of_all_after_it(root):
+    made, conversation = journal(root), Conversation()
+    for n in range(3):
+        ask(made, conversation, f"question {n}")
+        answer(made, conversation, f"dance-{n}")
+    conversation.cut(2)
+    ask(made, conversation, "instead")
+    assert made.settle(PATIENCE_S)
+    assert texts_in(root) == ["question 0", "dance-0", "instead"]
+    assert [one.id for one in Store(root).search("instead")] == [ID]
+    assert Store(root).search("dance-2") == []
+    assert made.close(PATIENCE_S) == ""
+
+
+@pytest.mark.parametrize("fts", [True, False])
+def test_words_are_found_in_titles_and_texts(root, monkeypatch, fts):
+    if not fts:
+        monkeypatch.setattr(database, "_SEARCH", "CREATE VIRTUAL TABLE search USING no_such_module()")
+    texts = ["Ein Zebra säuft Wasser", "斑马有条纹", 'say "hello world" AND NEAR(x)', "one two"]
+    for text in texts:
+        made, conversation = journal(root), Conversation("A secret of the system." if text == "one two" else None)
+        ask(made, conversation, f"about {texts.index(text)}")
+        answer(made, conversation, f"first line\n\x1b[2J{text}")
+        assert made.close(PATIENCE_S) == ""
+    with closing(connect(root)) as db:
+        assert database.can_search(db) == fts
+
+    def found(typed):
+        return [int(one.id) - 1 for one in Store(root).search(typed)]
+
+    for typed, hits in {
+        "ebra": [0], "ZEBRA wasser": [0], "SÄUFT": [0], "有条": [1], "斑马有": [1], '"hello world"': [2], '"hello': [2],
+        "NEAR(x)": [2], "wo": [3, 2], "absent": [], "zebra absent": [], "about zebra": [0], "secret": [3],
+        "": [3, 2, 1, 0], "tiny first": [3, 2, 1, 0], "2026-11 'or'1'": [],
+    }.items():  # fmt: skip
+        assert found(typed) == hits, typed
+    [hit] = Store(root).search("zebra")
+    assert "Ein Zebra säuft" in hit.snippet
+    assert hit.snippet.isprintable()
+    assert Store(root).search("about")[0].snippet == ""
+
+
+def test_a_deleted_conversation_leaves_no_word_of_it(root):
+    for word in ("krokodil", "elefant"):
+        made, conversation = journal(root), Conversation()
+        ask(made, conversation, f"ein {word}")
+        answer(made, conversation, f"{word} " * 3000)
+        assert made.close(PATIENCE_S) == ""
+        Store(root).look_after(2e9 if word == "krokodil" else 3e9)
+    assert all((root / name).exists() for name in BACKUPS)
+    held = Store(root).open("000002").held  # the log of pages stays in use
+    Store(root).delete(ID)
+    held.close()
+    for path in root.iterdir():
+        content = path.read_bytes().lower()
+        assert b"krokodil" not in content, path
+        assert b"rokodi" not in content, path
+    assert [one.id for one in Store(root).search("elefant")] == ["000002"]
+
+
+def test_a_second_one_gets_a_copy_until_the_first_is_closed(root, said):
+    first, second = Store(root).open(ID), Store(root).open(ID)
+    assert second.held is None
+    assert f"in use by another jalopy (process {os.getpid()}, since " in second.notice
+    assert second.notice.endswith("): you go on with a copy")
+    assert [m.text for m in second.saved.conversation.messages] == said
+    for forbidden in (lambda: Store(root).delete(ID), lambda: Store(root).rename(ID, "x")):
+        with pytest.raises(StoreError, match="in use"):
+            forbidden()
+    first.held.close()
+    third = Store(root).open(ID)
+    assert third.held is not None
+    third.held.close()
+
+
+def test_the_lock_of_a_killed_process_is_gone(root, said):
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom app.conversations.store import Store\n"
+        "o = Store(Path(sys.argv[1])).open('000001')\nprint(bool(o.held), flush=True)\ntime.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "True\n"
+    assert f"(process {holder.pid}, since " in Store(root).open(ID).obstacle
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    again = Store(root).open(ID)
+    assert again.held is not None
+    again.held.close()
+
+
+@pytest.mark.parametrize("written", [b"\0" * 64, b"-1 x".ljust(64), b"\xff" * 64, b"99999999999 2026-11-21".ljust(64)])
+def test_a_holder_that_is_not_known_is_not_named(root, said, written):
+    first = Store(root).open(ID)
+    with (root / LOCK_NAME).open("r+b") as file:
+        file.seek(64)
+        file.write(written)
+    assert Store(root).open(ID).obstacle == locks.IN_USE
+    first.held.close()
+
+
+def test_two_conversations_are_written_at_once(root):
+    made = [journal(root) for _ in range(4)]
+    conversations = [Conversation() for _ in made]
+    for n in range(5):
+        for one, conversation in zip(made, conversations, strict=True):
+            ask(one, conversation, f"question {n}")
+            answer(one, conversation, f"answer {n}")
+    assert [one.close(PATIENCE_S) for one in made] == [""] * 4
+    assert [len(texts_in(root, one)) for one in Store(root).ids()] == [10] * 4
+
+
+def test_an_unfinished_edit_and_what_waits_come_back(root):
+    made, conversation = journal(root), Conversation()
+    ask(made, conversation, "question")
+    answer(made, conversation, "answer")
+    made.note_waiting(conversation, ["later", "last"])
+    conversation.cut(0)
+    conversation.add_user("tried")
+    made.note_asked(conversation, is_replacing=True)
+    assert made.settle(PATIENCE_S)
+    saved = Store(root).read(ID)
+    assert (saved.unsent, saved.waiting, len(saved.conversation.messages)) == ("tried", ["later", "last"], 2)
+    assert saved.not_sent == "tried\n\nlater\n\nlast"
+    made.close(PATIENCE_S)
+
+
+# ---- a stranger's file
+
+
+def test_hostile_text_is_harmless_when_it_comes_back(root):
+    made, conversation = journal(root), Conversation("\x1b]0;pwned\x07")
+    ask(made, conversation, "\x1b[2J\u202e\ud800 text")
+    assert made.close(PATIENCE_S) == ""
+    saved = Store(root).read(ID)
+    shown = saved.conversation.messages[0].text + saved.title + saved.conversation.system
+    assert not any(ord(c) < 0x20 or c in "\u202e\ud800\x9b" for c in shown)
+    assert "text" in saved.conversation.messages[0].text
+    assert "pwned" in saved.conversation.system
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("more", value) for value in (None, 5, "", "[", "[]", "[" * 100_000, '{"figures": 5}', '{"ids": ["1"]}')),
+        *(("more", json.dumps(value)) for value in ({"ending": "sideways"}, {"ending": "stopped", "thinking": []})),
+        *(("more", json.dumps({"ending": "complete", "calls": value})) for value in (5, [5], [{"name": "a b"}])),
+        ("text", None), ("text", b"\xff"), ("role", "robot"), ("role", "user"), ("role", 1 << 60),
+    ],
+)  # fmt: skip
+def test_a_row_that_makes_no_sense_is_a_missing_message(root, said, column, value):
+    change(root, f"UPDATE message SET {column}=? WHERE place=1", value)
+    opened = Store(root).open(ID)
+    messages = opened.saved.conversation.messages
+    assert [m.text for m in messages] == [said[0], "", *said[2:]]
+    assert [m.is_missing for m in messages] == [n == 1 for n in range(6)]
+    assert opened.saved.conversation.n_dropped == 2
+    assert opened.notice == "1 message is missing, which cannot be read; the model goes on after the last one"
+    made = journal(root)
+    made.adopt(opened)
+    ask(made, opened.saved.conversation, "go on")
+    assert made.close(PATIENCE_S) == ""
+    assert texts_in(root) == [said[0], "", *said[2:], "go on"]
+
+
+def test_missing_rows_are_missing_messages(root, said):
+    change(root, "DELETE FROM message WHERE place IN (0, 3)")
+    messages = Store(root).read(ID).conversation.messages
+    assert [m.text for m in messages] == ["", *said[1:3], "", *said[4:]]
+    assert [m.role.value for m in messages] == ["user", "assistant"] * 3
+    change(root, "DELETE FROM message WHERE place>0")
+    change(root, "UPDATE message SET text=NULL")
+    assert Store(root).read(ID).conversation.is_empty
+
+
+@pytest.mark.parametrize("value", [None, b"\xff\xfe", 5, -1, 1e300, "\x1b[2J", "[", "[5]", "x" * 10_000, 1 << 62])
+def test_odd_values_of_a_conversation_are_nothing(root, said, value):
+    for column in (
+        "title",
+        "system",
+        "began",
+        "changed",
+        "model",
+        "model_path",
+        "used",
+        "n_dropped",
+        "unsent",
+        "waiting",
+    ):
+        change(root, f"UPDATE conversation SET {column}=?", value)
+    saved, [entry] = Store(root).read(ID), Store(root).entries()
+    assert [m.text for m in saved.conversation.messages] == said
+    assert 0 <= saved.conversation.n_dropped <= 6
+    for line in (saved.title, saved.began, saved.changed, saved.model, entry.title, entry.changed, entry.model):
+        assert line.isprintable()
+        assert len(line) <= 120
+    assert 0 <= entry.order <= 1 << 53
+    Store(root).search("question x")
+
+
+@pytest.mark.parametrize("value", [1e300, -5, "x", b"\xff", 1 << 62])
+def test_odd_counts_are_bounded(root, said, value):
+    change(root, "UPDATE message SET tokens=?, n_bytes=?", value, value)
+    [entry] = Store(root).entries()
+    assert 0 <= entry.tokens <= 1 << 53
+    assert 0 <= entry.text_bytes <= 1 << 53
+
+
+@pytest.mark.parametrize("place", [200_000, 1 << 60])
+def test_a_message_far_away_makes_no_room_for_itself(root, said, place):
+    change(root, "UPDATE message SET place=? WHERE place=5", place)
+    with pytest.raises(StoreError, match="larger than 64 MiB"):
+        Store(root).read(ID)
+    assert len(Store(root).entries()) == 1
+
+
+def test_a_conversation_beyond_all_bounds_is_not_read(root, said, monkeypatch):
+    monkeypatch.setattr(store, "MOST_CONVERSATION_BYTES", 100)
+    with pytest.raises(StoreError, match="larger than"):
+        Store(root).read(ID)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no such limit")
+def test_a_row_beyond_all_bounds_is_not_read(root, said, monkeypatch):
+    monkeypatch.setattr(database, "MOST_ROW_BYTES", 100_000)
+    change(root, "UPDATE message SET text=zeroblob(?)", database.MOST_ROW_BYTES + 1)
+    with pytest.raises(StoreError, match="too big"):
+        Store(root).read(ID)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON message BEGIN DELETE FROM conversation; END",
+        "CREATE VIEW v AS SELECT 1",
+        "CREATE TABLE other(x)",
+        "ALTER TABLE message ADD COLUMN x",
+        "DROP TABLE piece",
+        "PRAGMA user_version=0",
+    ],
+)
+def test_another_schema_is_refused_and_left_as_it_is(root, said, sql):
+    change(root, sql)
+    content = (root / NAME).read_bytes()
+    for work in (lambda: Store(root).ids(), lambda: Store(root).read(ID), lambda: Store(root).open(ID)):
+        with pytest.raises(StoreError, match="no database of conversations"):
+            work()
+    made = journal(root)
+    ask(made, Conversation(), "hello")
+    assert "no database of conversations" in made.close(PATIENCE_S)
+    assert (root / NAME).read_bytes() == content
+
+
+def test_a_newer_version_is_left_as_it_is(root, said):
+    change(root, f"PRAGMA user_version={database.VERSION + 1}")
+    content = (root / NAME).read_bytes()
+    with pytest.raises(StoreError, match="newer version"):
+        Store(root).open(ID)
+    assert (root / NAME).read_bytes() == content
+
+
+@pytest.mark.parametrize("spoil", ["link", "pipe", "directory", "another user"])
+def test_what_is_no_file_of_the_users_is_refused(root, said, spoil, tmp_path, monkeypatch):
+    path = root / NAME
+    path.rename(tmp_path / "elsewhere")
+    if spoil == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    elif spoil == "pipe":
+        os.mkfifo(path)
+    elif spoil == "directory":
+        path.mkdir()
+    else:
+        (tmp_path / "elsewhere").rename(path)
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(StoreError, match=r"no plain file|another user"):
+        Store(root).read(ID)
+
+
+@pytest.mark.parametrize("name", ["", "1", "../000001", "000001/..", "x" * 6, "0" * 13])
+def test_what_is_no_id_reaches_no_file(root, said, name):
+    for work in (Store(root).read, Store(root).open, Store(root).delete, Store(root).segments):
+        with pytest.raises(StoreError, match="no such conversation"):
+            work(name)
+
+
+def test_hostile_segments_lead_to_no_other_file(root, said):
+    good = f"{0:032}-1-{1:032}.kv"
+    for kind, name in (("..", good), ("a/b", good), ("", good), ("k", "../x"), ("k", "x.kv"), ("k", good)):
+        change(root, "INSERT INTO segment VALUES(1, ?, ?)", kind, name)
+    assert [path.parts[-2:] for path in Store(root).segments(ID)] == [("k", good)]
+
+
+# ---- sizes
+
+
+def test_what_is_too_long_is_written_shorter_and_the_rest_goes_on(root, monkeypatch):
+    monkeypatch.setattr(message_row, "MOST_MESSAGE_BYTES", 1 << 20)
+    text = "\N{PISTOL}" * (message_row.MOST_MESSAGE_BYTES // 4 + 1)
+    made, conversation = journal(root), Conversation()
+    ask(made, conversation, text)
+    reply = conversation.add_reply(text, Ending.STOPPED, None, Thinking(text))
+    reply.ids, reply.raw = (7,) * (message_row.MOST_MESSAGE_BYTES // 2), text
+    made.note_settled(conversation)
+    ask(made, conversation, "and then?")
+    assert made.close(PATIENCE_S) == ""
+    question, reply, last = texts_in(root)
+    for shortened in (question, reply):
+        beginning = shortened.removesuffix(message_row.CUT_MARK)
+        assert beginning != shortened
+        assert len(beginning) >= 10_000
+        assert text.startswith(beginning)
+    assert last == "and then?"
+    assert Store(root).read(ID).conversation.messages[1].ids == ()
+
+
+def test_a_conversation_never_gets_too_large_to_be_read_again(root, monkeypatch):
+    monkeypatch.setattr(store, "MOST_CONVERSATION_BYTES", 8 << 10)
+    made, conversation = journal(root), Conversation()
+    while not made.trouble:
+        assert len(conversation.messages) < 200
+        ask(made, conversation, "question")
+        answer(made, conversation, "answer")
+        made.settle(PATIENCE_S, waits_for_room=False)
+    assert made.trouble.startswith("the conversation is full")
+    assert made.close(PATIENCE_S) == made.trouble
+    found = texts_in(root)
+    assert len(found) > 10
+    assert found == ["question", "answer"] * (len(found) // 2) + ["question"] * (len(found) % 2)
+
+
+def test_a_title_is_what_was_typed_after_the_chips() -> None:
+    file, paste = drafts.write_chip(1, "a fan", "notes.md"), drafts.write_chip(2, "x\n" * 20)
+    assert title_of(f"{file} {paste} what is it?\nSay.") == "what is it?"
+    assert title_of(f"{file}\nwhat is it?") == "what is it?"
+    assert title_of(f"Is {file} sound?").startswith("Is [file 1: notes.md")
+    assert title_of(file).startswith("[file 1: notes.md")
+    assert title_of("[file 1: no chip] x") == "[file 1: no chip] x"
