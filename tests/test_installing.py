@@ -133,7 +133,7 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
     assert {path.name for path in Path(own).iterdir()} == {"jalopy", "dependencies.pth", f"{wheel.stem[:12]}.dist-info"}
     for folder, kinds in {
         "app": ("py", "tcss", "txt"),
-        "engine": ("py",),
+        "engine": ("py", "pack"),
         "themes": ("toml",),
         "config": ("toml",),
     }.items():

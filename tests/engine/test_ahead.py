@@ -62,7 +62,7 @@ def imported(file: Path) -> set[Path]:
     return {file for name in names if name.startswith("engine") and (file := ahead._file_of(name)) is not None}
 
 
-def test_a_hash_covers_every_compiled_source_that_a_kernel_imports() -> None:
+def test_a_hash_covers_every_source_that_a_kernel_imports() -> None:
     modules = {place.partition(":")[0] for place in build_ahead.places()}
     assert len(modules) > 50
     for module in modules:
@@ -147,7 +147,7 @@ def test_what_is_stale_or_cannot_be_linked_is_compiled(packs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_linked_and_compiled_kernels_do_the_same_to_the_bit(packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_linked_and_compiled_kernels_agree_to_the_bit(packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from engine.quants import q8_0
     from engine.quants.base import QUANT_TYPES
     from tests.engine.kernel_call import embed, random_weights
