@@ -28,9 +28,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240.0
 SPREAD = 0.008
-"""Of perplexities. Both engines round activations to eight bits, each in its own way: over this short text SmolLM2
-comes out 0.7 % (ours) and 0.8 % above what its weights compute exactly, Qwen 0.5B 0.4 % above and 0.3 % below
-(``exactness.py``). Two builds of llama.cpp differ by as much."""
+"""Of perplexities. Both engines round activations to eight bits, each in its own way, and are equally far from what the
+weights compute exactly (PERFORMANCE.md, "How right"), on either side of it. Two builds of llama.cpp differ by as much.
+"""
 BLOCK = 64
 SCHEMA = {
     "type": "object",
