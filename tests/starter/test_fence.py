@@ -59,8 +59,8 @@ def test_the_lists_hold_usual_questions_that_it_answers() -> None:
         (["subtract seventeen from forty-two"], "42 - 17 = 25."),
         (["Which day comes before Saturday?"], "Friday comes before Saturday."),
         (["what comes after saturday"], "Sunday comes after Saturday."),
-        (["neigbours of germny"], "Germany borders Austria, Belgium, the Czech Republic, Denmark, France, Luxembourg, "
-         "the Netherlands, Poland and Switzerland."),
+        (["neigbours of germny"], "Germany borders Austria, Belgium, Czechia, Denmark, France, Luxembourg, the "
+         "Netherlands, Poland and Switzerland."),
     ],
 )  # fmt: skip
 def test_known_questions_have_one_answer(said: list[str], answer: str) -> None:
