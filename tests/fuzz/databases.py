@@ -62,7 +62,7 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
         with suppress(sqlite3.Error, OverflowError), closing(sqlite3.connect(path)) as db, db:
             db.execute("PRAGMA writable_schema=ON")
             table = rng.choice(_TABLES)
-            columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")] or ["rowid"]
             value = rng.choice(
                 (None, -1, 0.5, 1e308, edge(rng), "", "x" * 5000, "\x1b]0;x\x07\u202e", "[]", "{}", b"\xff")
             )
