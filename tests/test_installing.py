@@ -136,6 +136,7 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
         "engine": ("py", "pack"),
         "themes": ("toml",),
         "config": ("toml",),
+        "starter": ("gguf", "json"),
     }.items():
         for kind in kinds:
             files = {path.relative_to(ROOT) for path in (ROOT / folder).rglob(f"*.{kind}")}
