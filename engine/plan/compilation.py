@@ -79,7 +79,7 @@ def find_kernel(name: str) -> Kernel:
         return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
     operation, _, kind = name.rpartition(" ")
     if operation in CACHE_KERNELS:
-        module, attribute = f"engine.kernels.kv_{kind}", CACHE_KERNELS[operation]
+        module, attribute = f"engine.kernels.kv_{kind.replace('/', '_')}", CACHE_KERNELS[operation]
         return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
     return getattr(load_quant(kind), operation)  # type: ignore[no-any-return]
 
