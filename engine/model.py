@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.cache.kv_cache import kv_type_of, memory_needs
+from engine.cache.kv_cache import AUTO, AUTO_TYPES, kv_type_of, memory_needs
 from engine.cache.kv_types import KVType
+from engine.cache.rotation import stretched, unstretchable
 from engine.cache.states import CHECKPOINT_BYTES
 from engine.errors import EngineError, MemoryPlanError, ModelChangedError, UnsupportedCPUError
 from engine.loader import validate
@@ -34,6 +36,7 @@ DEFAULT_CONTEXT = 8192
 """Limit on the context chosen by default, in tokens: a larger one costs memory that few conversations use."""
 CHECKPOINT_SHARE = 4
 """Copies of recurrent states take at most one byte in this many of the memory available."""
+ROPE_SCALINGS = "file", "yarn"
 MOST_THREADS = 128
 """Limit on the threads of a model."""
 
@@ -55,6 +58,8 @@ class Model:
         weights_mode: the mode in use, one of ``WEIGHT_MODES``.
         weights_bytes: bytes of all tensors that are brought into memory.
         bytes_per_token: bytes of weights that one decode step reads.
+        rope_scaling: one of ``ROPE_SCALINGS``: how a later session's positions beyond the trained context are told
+            apart: as the file says, or stretched by YaRN.
         checkpoint_bytes: limit on the copies of recurrent layers' states that a later session keeps to go back to.
     """
 
@@ -71,6 +76,7 @@ class Model:
         self.threads, self.prefill_threads = threads, prefill_threads
         self.weights_mode = MMAP
         self.checkpoint_bytes = CHECKPOINT_BYTES
+        self.rope_scaling = ROPE_SCALINGS[0]
         self._progress = progress
         self._sessions: list[Session] = []
         self._crew: Any = None
@@ -176,6 +182,7 @@ class Model:
         found = [*self.tokenizer.notices, *filter(None, [template.notice if template is not None else None])]
         if refused := refused_keys(self.metadata):
             found.append(f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is allowed)")
+        found += dict.fromkeys(line for session in self._sessions for line in session.notices)
         jit = sys.modules.get("engine.jit")  # where nothing was compiled, nothing need be kept
         if jit is not None and jit.CACHE_DIRECTORY is None:
             found.append(
@@ -205,21 +212,24 @@ class Model:
         Args:
             n_ctx: size of the context in tokens, at least 1. None takes the trained context, limited by
                 ``DEFAULT_CONTEXT`` and by half of what fits into memory.
-            kv: type of the KV cache, a key of ``engine.KV_TYPES``.
+            kv: type of the KV cache, a key of ``engine.KV_TYPES``; or "auto": f16, or a smaller one where memory is
+                short for the context.
             progress: called during slow work instead of the model's own callback; its exceptions pass through.
 
         Raises:
             MemoryPlanError: the cache does not fit (the message names the largest context that does), ``kv`` is
                 unknown, or the model's heads do not suit it.
+            EngineError: the context is longer than the trained one, and ``rope_scaling`` is not for this model.
             ModelChangedError: the model file was changed on disk.
             UnsupportedCPUError: the kernels cannot be compiled for this processor.
         """
-        kv_type = kv_type_of(kv, self.config)
+        kv_type = self._roomy_type(n_ctx) if kv == AUTO else kv_type_of(kv, self.config)
         n_ctx = self._context(n_ctx, kv_type)
+        self._refuse_stretching(n_ctx)
         self.bring_weights_in(self._needs(kv_type, host.available_memory_bytes()).bytes_for(n_ctx))
         pipeline = self._pipeline(kv_type, n_ctx)
         pipeline.compile(progress or self._progress)
-        session = Session(self, pipeline, n_ctx)
+        session = Session(self, pipeline, n_ctx, self._notices_of(n_ctx, kv_type if kv == AUTO else None))
         self._sessions.append(session)
         return session
 
@@ -381,7 +391,8 @@ class Model:
             from engine.pipeline import Pipeline
 
             budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
-            return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, budget_bytes)
+            config = stretched(self.config, n_ctx) if self.rope_scaling == "yarn" else self.config
+            return Pipeline(config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, budget_bytes)
         except ImportError as error:
             if address_space.limit_bytes() is not None:
                 raise  # the limit on memory is the likelier cause than the processor
@@ -394,13 +405,54 @@ class Model:
         """Bytes for copies of states: the limit, or less where memory is short."""
         return min(self.checkpoint_bytes, max(0, available_bytes - RESERVE_BYTES) // CHECKPOINT_SHARE)
 
+    def _roomy_type(self, n_ctx: int | None) -> KVType:
+        """Return the most exact type of the cache with which memory has room for a context, or for the usual one."""
+        wanted = 2 * self._usual_context if n_ctx is None else n_ctx
+        found = kv_type_of(AUTO_TYPES[0], self.config)
+        for name in AUTO_TYPES[:-1] if n_ctx is None else AUTO_TYPES:
+            with suppress(MemoryPlanError):  # heads that do not suit it
+                found = kv_type_of(name, self.config)
+                available = host.available_memory_bytes()
+                if wanted <= self._needs(found, available).largest_context(available - RESERVE_BYTES):
+                    break
+        return found
+
+    @property
+    def _usual_context(self) -> int:
+        return min(self.config.context_length, DEFAULT_CONTEXT)
+
+    def _refuse_stretching(self, n_ctx: int) -> None:
+        trained = self.config.context_length
+        if self.rope_scaling == "yarn" and n_ctx > trained and (why := unstretchable(self.config, self._weights)):
+            raise EngineError(
+                f"{self.shown_name}: its context of {trained:,} tokens cannot be stretched by YaRN: {why} "
+                "(choose a smaller context, or rope_scaling file)"
+            )
+
+    def _notices_of(self, n_ctx: int, chosen: KVType | None) -> list[str]:
+        """Return warnings about a session; ``chosen``: the type of its cache, where that was left to us."""
+        found, trained = [], self.config.context_length
+        if chosen is not None and not chosen.is_exact:
+            found.append(
+                f"keys and values are kept in {chosen.name}, which is less exact: memory is short for {n_ctx:,} tokens "
+                "in f16 (a smaller context stays exact)"
+            )
+        if n_ctx > trained and self.rope_scaling != "yarn":
+            may_stretch = not unstretchable(self.config, self._weights)
+            way = "rope_scaling yarn helps" if may_stretch else "a smaller context is better"
+            found.append(
+                f"the context of {n_ctx:,} tokens is longer than the {trained:,} that the model was trained for: "
+                f"beyond these it may write nonsense ({way})"
+            )
+        return found
+
     def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
         """Check the requested context against available memory, or choose one."""
         available = host.available_memory_bytes()
         needs = self._needs(kv_type, available)
         most = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:
-            n_ctx = min(self.config.context_length, DEFAULT_CONTEXT, max(256, most // 2))
+            n_ctx = min(self._usual_context, max(256, most // 2))
         if n_ctx < 1:
             raise MemoryPlanError(f"a context of {n_ctx} tokens is not possible: must be at least 1")
         n_ctx = min(n_ctx, self.config.learned_positions or n_ctx)  # a model knows no positions after those
@@ -415,11 +467,12 @@ class Model:
                 f"{shown_bytes(available)} of memory are available (end other programs, or raise a container's limit)"
             )
         if n_ctx > most:
-            wanted = shown_bytes(needs.bytes_for(n_ctx))
+            wanted, trained = shown_bytes(needs.bytes_for(n_ctx)), self.config.context_length
             raise MemoryPlanError(
                 f"a context of {n_ctx:,} tokens needs {wanted} for its KV cache ({kv_type.name}); "
                 f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of them for the program: "
                 f"the largest that fits is {most:,}"
+                + (f" (the model was trained for {trained:,})" if trained < most else "")
             )
         return n_ctx
 

@@ -101,6 +101,7 @@ class Pipeline:
         checkpoint_bytes: limit on the copies of recurrent states.
 
     Attributes:
+        config: the model's shape, with the ropes of this context.
         columns: tokens of the widest prefill block.
         logits: (vocab_size,) float32, overwritten by every ``last``, ``head`` and ``decode``.
         every_logits: (``FEW_COLUMNS``, vocab_size) float32, overwritten by every ``verify``.
@@ -121,7 +122,7 @@ class Pipeline:
     ) -> None:
         self._crew = crew
         self._room = n_threads
-        self._config = config
+        self.config = config
         self._weights = weights
         self.columns = block_columns(config, max_seq_len)
         self.rotations = rotations_of(config, weights, max_seq_len)
@@ -160,10 +161,10 @@ class Pipeline:
         plan = Plan(step.address, kind.columns or self.columns, scratch, self._room)
         plan.products = kind.products
         d = decoder.Decoder(
-            plan, self._config, weights, self._cache, self._states, self._buffers, self.rotations, kind.n_logits,
+            plan, self.config, weights, self._cache, self._states, self._buffers, self.rotations, kind.n_logits,
             kind.part or Part.ALL,
         )  # fmt: skip
-        architecture = load_architecture(self._config.architecture)
+        architecture = load_architecture(self.config.architecture)
         if kind.part is not None:
             architecture.compose(d)
         if kind.n_logits == 1:
@@ -291,7 +292,7 @@ class Pipeline:
     def columns_at(self, pos: int) -> int:
         """Tokens of a block at a position: fewer the more each must attend to, so that a cancel is seen soon."""
         seen, fewest = pos + self.columns, self.columns
-        for one in self._config.attentions.values():
+        for one in self.config.attentions.values():
             each = 2 * one.n_heads // one.n_kv_heads * one.key_dim * min(seen, one.window or seen)
             fewest = min(fewest, ATTENTION_PRODUCTS // each // 8 * 8)
         return max(NARROWEST_BLOCK, fewest)

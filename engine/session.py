@@ -117,11 +117,13 @@ class Session:
         finish_reason: how the last ``generate`` ended: ``"stop"``, ``"length"``, ``"context"`` or ``"cancelled"``.
         n_guessed: tokens of the last ``generate`` that were guessed and chosen.
         model: the model that computes.
+        notices: warnings about the context and the cache, one line each.
         cached: the tokens in the cache, for a state writer.
     """
 
-    def __init__(self, model: Host, pipeline: Pipeline, n_ctx: int) -> None:
+    def __init__(self, model: Host, pipeline: Pipeline, n_ctx: int, notices: Sequence[str] = ()) -> None:
         self.model = model
+        self.notices = tuple(notices)
         self._pipeline = pipeline
         self.n_ctx = n_ctx
         self.finish_reason = ""
@@ -169,6 +171,11 @@ class Session:
     def memory(self) -> LayerMemory:
         """The layers' memory of the tokens."""
         return self._pipeline.memory
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's shape, with the ropes of this context."""
+        return self._pipeline.config
 
     @property
     def rotations(self) -> Mapping[Rope, Rotation]:

@@ -144,7 +144,7 @@ def test_each_architecture_and_cache_type_has_its_tests() -> None:
     assert files & {name.replace("-", "_") for name in ROWS} == set()
     assert files | {name.replace("-", "_") for name in ROWS} == names
     kernels = {file.stem.removeprefix("kv_") for file in (ROOT / "engine/kernels").glob("kv_*.py")}
-    assert kernels == set(KV_TYPES)
+    assert kernels == {name.replace("/", "_") for name in KV_TYPES}
     assert {name: kv_type.name for name, kv_type in KV_TYPES.items()} == {name: name for name in KV_TYPES}
 
 
@@ -172,7 +172,8 @@ def test_no_architecture_is_both_built_and_not() -> None:
 def test_registered_names_lead_to_what_they_name() -> None:
     assert list(QUANT_TYPES) == list(QUANTS)
     quants = [f"{module}:{operation}" for module in QUANTS.values() for operation in OPERATIONS]
-    cache = [f"engine.kernels.kv_{kind}:{operation}" for kind in KV_TYPES for operation in CACHE_KERNELS.values()]
+    kinds = [kind.replace("/", "_") for kind in KV_TYPES]
+    cache = [f"engine.kernels.kv_{kind}:{operation}" for kind in kinds for operation in CACHE_KERNELS.values()]
     for place in [*KERNELS.values(), *ENTRIES.values(), *quants, *cache]:
         module, attribute = place.split(":")
         source = (ROOT / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8")

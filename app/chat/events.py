@@ -37,6 +37,8 @@ class ModelLoaded(Event):
     """Host and port of who computes it; "" where that is this program, which knows its sizes."""
     tokens_ratio: float = 1.0
     """Tokens that documents have for one that is estimated: more than 1 where the vocabulary is small."""
+    context_may_grow: bool = False
+    """Whether the model was trained for a longer context than it has."""
 
     @property
     def title(self) -> str:

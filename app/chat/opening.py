@@ -70,6 +70,7 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
         progress=progress,
     )
     model.checkpoint_bytes = settings.checkpoints_mb * 1_000_000
+    model.rope_scaling = settings.rope_scaling
     try:
         choice = recall_tuned(model).choice
         if choice is not None:
@@ -95,7 +96,7 @@ def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: R
 
 
 def kv_type_of(settings: Settings, model: Model) -> str:
-    """Return the format of the KV cache: that of the settings, or the one remembered for this machine and model."""
+    """Return the format of the KV cache: of the settings, or remembered for this machine and model; AUTO otherwise."""
     return tuned.kv_type_of(settings.kv_type, recall_tuned(model).choice)
 
 

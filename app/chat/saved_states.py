@@ -189,7 +189,7 @@ class SavedStates:
     @property
     def _kind(self) -> str:
         """Name of the model and the type of its cache: states of another kind cannot be restored."""
-        return f"{self._model.fingerprint[:16]}-{self._session.kv_type}"
+        return f"{self._model.fingerprint[:16]}-{self._session.kv_type.replace('/', '-')}"
 
     def _directory(self) -> Path | None:
         """The directory of this model and type of cache; None where it cannot be created."""

@@ -196,6 +196,7 @@ class EngineWorker:
                 notices=tuple(model.notices),
                 full_name=model.name,
                 thinking=self._wire.thinking,
+                context_may_grow=opened.session.n_ctx < model.config.context_length,
                 tokens_ratio=tokens_ratio(partial(model.tokenizer.encode, bos=False), model.tokenizer.vocab_size),
             )
         )

@@ -74,7 +74,8 @@ _SETTING_OPTIONS = {
     "prefill_threads": _arg("--prefill-threads N", "threads that read the prompt", type=int),
     "pin_threads": _arg("--pin WHEN", "bind threads to CPUs: auto (as tuned), on or off"),
     "context_size": _arg("--ctx N", "context in tokens; 0 = automatic", type=int),
-    "kv_type": _arg("--kv TYPE", f"KV cache: {', '.join(KV_TYPES)} or auto (as tuned)"),
+    "rope_scaling": _arg("--rope-scaling HOW", "beyond the trained context: file (as it is) or yarn"),
+    "kv_type": _arg("--kv TYPE", f"KV cache: {', '.join(KV_TYPES)} or auto (f16 if it fits)"),
     "weights": _arg("--weights MODE", "weights in memory: mmap, huge or auto (as tuned)"),
     "system_prompt": _arg("--system TEXT", "system prompt"),
     "thinking": _arg("--think HOW", "auto, on, off, low, medium, high, or a number of tokens"),
@@ -96,7 +97,7 @@ _SETTING_OPTIONS = {
     "low_power": _arg("--low-power WHEN", "fewer redraws: auto, on or off"),
 }
 _SYSTEM_WAYS = {"--system": "system_prompt", "--persona": "persona", "--system-file": "system_file"}
-_ENGINE_KEYS = ("prefill_threads", "pin_threads", "context_size", "kv_type", "weights")
+_ENGINE_KEYS = ("prefill_threads", "pin_threads", "context_size", "rope_scaling", "kv_type", "weights")
 _SAMPLING_KEYS = ("system_prompt", "thinking", *(key for key in _SETTING_OPTIONS if key.startswith("sampling.")))
 
 

@@ -157,13 +157,16 @@ def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) 
 
 
 def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings, clock: Clock) -> dict[str, Any]:
-    kv_type = engine_access.kv_type_of(settings, model)
+    wanted = engine_access.kv_type_of(settings, model)
     model.set_threads(threads, threads)
     engine_access.check_kernels(model)
     verdict = gate(model, clock)
-    with closing(model.session(options.n_prompt + options.n_gen, kv_type)) as session:
+    with closing(model.session(options.n_prompt + options.n_gen, wanted)) as session:
         measured = measure(session, options, model.config.vocab_size, clock)
         profile = profiled(session, options, model.config.vocab_size) if options.profile else {}
+        kv_type = session.kv_type
+        for line in session.notices:
+            say(f"jalopy bench: {line}")
     written = text_speed(model, options, kv_type, clock) if options.text else {}
     prefill_tps, decode_tps = (statistics.median(rates) for rates in measured.values())
     identity = bench_identity(model.name, model.quantization, model.weights_bytes)

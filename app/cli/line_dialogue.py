@@ -215,6 +215,7 @@ class Dialogue:
 
     def _announce_full_context(self) -> None:
         used, n_ctx = self.talk.bridge.status.context_used, self.talk.bridge.status.n_ctx
+        model = self.talk.turns.model
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
             self._is_announced = True
-            say(figures.context_nearly_full(used, n_ctx))
+            say(figures.context_nearly_full(used, n_ctx, model is not None and model.context_may_grow))

@@ -80,6 +80,9 @@ def _memory_finding(fit: Fit, found: str) -> Finding:
 
 def _context_finding(needs: ModelNeeds, fit: Fit) -> Finding:
     trained = f"trained for {count(needs.context_length)}"
+    if fit.n_ctx > needs.context_length:
+        meaning = "beyond these it may write nonsense"
+        return Finding(WEAK, "context", f"{count(fit.n_ctx)} tokens, {trained}", meaning, "a smaller --ctx")
     if fit.largest_ctx:
         return Finding(OK, "context", f"up to {count(fit.largest_ctx)} tokens have room now ({trained})")
     return Finding(BAD, "context", f"none has room beside the weights now ({trained})")

@@ -151,8 +151,10 @@ class Settings:
     """Directories that are searched for models, besides those of other programs; downloads go into the first."""
     context_size: int = _setting(least=0, most=_MAX_COUNT)
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
+    rope_scaling: str = _setting(choices=("file", "yarn"))
+    """Positions beyond the trained context: as the model's file has them, or stretched by YaRN."""
     kv_type: str = _setting(choices=(AUTO, *KV_TYPES))
-    """Number format of the KV cache; "auto" = as tuning has found it faster, else f16."""
+    """Number format of the KV cache, or of keys/values; "auto" = f16, a smaller one only where memory is short."""
     checkpoints_mb: int = _setting(least=0, most=_MAX_COUNT)
     """Megabytes for places to go back to in a conversation, with models that have recurrent layers; 0 = none."""
     threads: int = _setting(least=0, most=MOST_THREADS)

@@ -91,9 +91,10 @@ def dropped_turns(n_turns: int, n_tokens: int, read_tokens: int, read_s: float |
     return f"The context was full: {went}. {again}{how_long}"
 
 
-def context_nearly_full(used: int, n_ctx: int) -> str:
-    """Write how full the context is, and what will happen when it is full."""
+def context_nearly_full(used: int, n_ctx: int, may_grow: bool) -> str:
+    """Write how full the context is, and what happens when it is full; ``may_grow``: the model knows a larger one."""
+    more = ", a larger context_size holds more" if may_grow else ""
     return (
         f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. Then the oldest turns are "
-        "dropped from it, never the system prompt; /new starts anew, a larger context_size holds more."
+        f"dropped from it, never the system prompt; /new starts anew{more}."
     )

@@ -14,6 +14,7 @@ from app.machine.tuning_conditions import Conditions
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import Measured, ProgramState, TunedChoice
 from app.text.record import record
+from engine import KV_TYPES
 
 if TYPE_CHECKING:
     from engine.tuning.report import Curve, TuningReport
@@ -51,10 +52,11 @@ class Recalled:
 
 
 def kv_type_of(wanted: str, choice: TunedChoice | None) -> str:
-    """Return the format of the KV cache: the one wished for, or the one remembered, or the usual one."""
-    if wanted != AUTO:
+    """Return the format of the KV cache: the one wished for, or the one remembered if it is as exact, or AUTO."""
+    faster = choice.kv_type if choice is not None else ""
+    if wanted != AUTO or faster in ("", DEFAULT_KV_TYPE) or not KV_TYPES[faster].is_exact:
         return wanted
-    return (choice.kv_type if choice is not None else "") or DEFAULT_KV_TYPE
+    return faster
 
 
 def recall(kept: ProgramState, place: Place) -> Recalled:

@@ -28,8 +28,16 @@ if TYPE_CHECKING:
     from engine.config import Attention, ModelConfig, Rope
 
 _GLANCE_PAGES = 16 << 10
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Version of the memory layout and its meaning; incremented with every change, checked when a state is restored."""
+
+
+AUTO = "auto"
+AUTO_TYPES = "f16", "q8_0", "q8_0/q4_0"
+"""What ``AUTO`` may become: the first with which a context has room; the last only for a context that was asked for.
+
+Keys of q4_0 are left out: with some models (Qwen2.5 0.5B) they make nonsense of a text, here and in llama.cpp.
+"""
 
 
 def kv_type_of(name: str, config: ModelConfig) -> KVType:
@@ -41,12 +49,13 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
     kv_type = KV_TYPES.get(name)
     if kv_type is None:
         raise MemoryPlanError(f"KV cache type '{name}' is unknown; supported: {', '.join(KV_TYPES)}")
-    for width in (width for one in config.attentions.values() for width in (one.key_dim, one.value_dim)):
-        if kv_type.group and width % kv_type.group:
-            raise MemoryPlanError(
-                f"KV cache type '{name}' needs heads of a multiple of {kv_type.group} elements; "
-                f"this model's have {width} (use f16)"
-            )
+    for one in config.attentions.values():
+        for element, width in ((kv_type.keys, one.key_dim), (kv_type.values, one.value_dim)):
+            if element.group and width % element.group:
+                raise MemoryPlanError(
+                    f"KV cache type '{name}' needs heads of a multiple of {element.group} elements; "
+                    f"this model's have {width} (use f16)"
+                )
     return kv_type
 
 
@@ -72,7 +81,8 @@ def kv_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
 
 
 def _position_bytes(attention: Attention, kv_type: KVType) -> int:
-    return attention.n_kv_heads * (kv_type.bytes_of(attention.key_dim) + kv_type.bytes_of(attention.value_dim))
+    keys, values = kv_type.keys.bytes_of(attention.key_dim), kv_type.values.bytes_of(attention.value_dim)
+    return attention.n_kv_heads * (keys + values)
 
 
 class KVCache:

@@ -17,42 +17,73 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KVType:
-    """One storage type of keys and values.
+class ElementType:
+    """How elements of keys or values are kept.
 
     Attributes:
-        name: in settings, and suffix of the module in ``engine.kernels``.
-        dtype: NumPy type of one element.
-        item_bytes: bytes of one element.
-        pack: (..., n) float32 -> elements (..., n) and scales (..., n / group) or None, as the kernels write them.
+        name: as in a type's name.
+        dtype: NumPy type of an item: an element, or two of four bits.
+        bits: of one element.
+        pack: (..., n) float32 -> items (..., n * bits / bits of an item) and scales (..., n / group) or None, as the
+            kernels write them.
         group: number of elements that share a float32 scale; 0 for types without scales.
+        unpack_items: items -> elements, both as of ``pack``; None where items are elements.
     """
 
     name: str
     dtype: str
-    item_bytes: int
+    bits: int
     pack: Callable[[Floats], tuple[Array, Array | None]]
     group: int = 0
+    unpack_items: Callable[[Array], Array] | None = None
 
     def n_scales(self, width: int) -> int:
         """Number of scales of one position of a head of ``width`` elements."""
         return width // self.group if self.group else 0
 
+    def elements_bytes(self, width: int) -> int:
+        """Bytes of one position of a head of ``width`` elements, without scales."""
+        return width * self.bits // 8
+
     def bytes_of(self, width: int) -> int:
         """Bytes of one position of a head of ``width`` elements, scales included."""
-        return width * self.item_bytes + 4 * self.n_scales(width)
+        return self.elements_bytes(width) + 4 * self.n_scales(width)
 
-    @property
-    def bytes_per_element(self) -> float:
-        """Bytes per element, its share of a scale included."""
-        return self.item_bytes + (4 / self.group if self.group else 0)
-
-    def unpack(self, elements: Array, scales: Array | None) -> Floats:
-        """Convert the result of ``pack`` back to float32, same shape as ``elements``."""
+    def unpack(self, items: Array, scales: Array | None) -> Floats:
+        """Convert the result of ``pack`` back to (..., n) float32."""
+        elements = items if self.unpack_items is None else self.unpack_items(items)
         floats: Floats = elements.astype("f4")
         if scales is not None:
             floats *= scales.repeat(self.group, axis=-1)
         return floats
+
+
+@dataclass(frozen=True)
+class KVType:
+    """One type of the KV cache: how keys are kept, and how values are."""
+
+    keys: ElementType
+    values: ElementType
+
+    @property
+    def name(self) -> str:
+        """In settings, as "f16" or, of two kinds, "q8_0/q4_0"; with _ for / the end of the kernels' file."""
+        return self.keys.name if self.keys is self.values else f"{self.keys.name}/{self.values.name}"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no element shares a scale with others."""
+        return not (self.keys.group or self.values.group)
+
+    @property
+    def is_rotated(self) -> bool:
+        """Whether heads are multiplied by a Hadamard matrix before they are kept (``engine.cache.hadamard``)."""
+        return not self.is_exact
+
+    @property
+    def bytes_per_element(self) -> float:
+        """Bytes per element of keys and values, its share of a scale included."""
+        return sum(one.bits / 8 + (4 / one.group if one.group else 0) for one in (self.keys, self.values)) / 2
 
 
 def _pack_f16(x: Floats) -> tuple[Array, None]:
@@ -66,15 +97,55 @@ def _pack_f32(x: Floats) -> tuple[Array, None]:
 def _pack_q8_0(x: Floats) -> tuple[Array, Array]:
     import numpy as np
 
-    groups = x.reshape(*x.shape[:-1], x.shape[-1] // 32, 32)
+    groups = _in_groups(x)
+    elements, scales = _scaled(groups, 127.0, np.abs(groups).max(-1))
+    return elements.astype(np.int8).reshape(x.shape), scales
+
+
+def _pack_q4_0(x: Floats) -> tuple[Array, Array]:
+    import numpy as np
+
+    groups = _in_groups(x)
     top = np.abs(groups).max(-1)
-    inverse = np.divide(127.0, top, out=np.zeros_like(top), where=top > 0)
-    elements = np.rint(groups * inverse[..., None]).astype(np.int8).reshape(x.shape)
-    return elements, (top / np.float32(127)).astype(np.float16).astype(np.float32)
+    elements, scales = _scaled(groups, -8.0, np.where(groups.max(-1) == top, top, -top))
+    halves = np.minimum(elements, 7).astype(np.uint8).reshape(*x.shape[:-1], x.shape[-1] // 16, 2, 8) & 15
+    items = halves[..., 0, :] | halves[..., 1, :] << 4
+    return items.reshape(*x.shape[:-1], x.shape[-1] // 2), scales
 
 
+def _unpack_q4_0(items: Array) -> Array:
+    import numpy as np
+
+    eights = items.reshape(*items.shape[:-1], items.shape[-1] // 8, 1, 8)
+    halves = np.concatenate([eights & 15, eights >> 4], axis=-2).astype(np.int8)
+    return (halves ^ 8).reshape(*items.shape[:-1], 2 * items.shape[-1]) - 8
+
+
+def _in_groups(x: Floats) -> Floats:
+    return x.reshape(*x.shape[:-1], x.shape[-1] // 32, 32)
+
+
+def _scaled(groups: Floats, most: float, top: Floats) -> tuple[Array, Array]:
+    """Whole numbers of (..., n, 32), among which ``top`` (..., n) becomes ``most``; and the scales."""
+    import numpy as np
+
+    inverse = np.divide(most, top, out=np.zeros(top.shape), where=top != 0, dtype=np.float64)
+    return np.rint(groups * inverse[..., None]), (top / np.float64(most)).astype(np.float32)
+
+
+F16, F32 = ElementType("f16", "f2", 16, _pack_f16), ElementType("f32", "f4", 32, _pack_f32)
+Q8_0 = ElementType("q8_0", "i1", 8, _pack_q8_0, group=32)
+Q4_0 = ElementType("q4_0", "u1", 4, _pack_q4_0, 32, _unpack_q4_0)
 KV_TYPES: dict[str, KVType] = {
-    "f16": KVType("f16", "f2", 2, _pack_f16),
-    "f32": KVType("f32", "f4", 4, _pack_f32),
-    "q8_0": KVType("q8_0", "i1", 1, _pack_q8_0, group=32),
+    one.name: one
+    for one in (
+        KVType(F16, F16),
+        KVType(F32, F32),
+        KVType(Q8_0, Q8_0),
+        KVType(Q4_0, Q4_0),
+        KVType(F16, Q8_0),
+        KVType(F16, Q4_0),
+        KVType(Q8_0, Q4_0),
+    )
 }
+"""Where the two differ, keys are the more exact: they lose more."""

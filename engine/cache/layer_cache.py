@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.cache import hadamard
+
 if TYPE_CHECKING:
-    from engine.cache.kv_types import KVType
+    from engine.cache.kv_types import ElementType, KVType
     from engine.cache.rotation import Rotation
     from engine.config import Attention
     from engine.machine.memory import Memory
@@ -35,12 +37,12 @@ class Heads:
     """
 
     def __init__(
-        self, kv_type: KVType, n_heads: int, width: int, n_slots: int, memory: Memory, at: tuple[int, int]
+        self, element_type: ElementType, n_heads: int, width: int, n_slots: int, memory: Memory, at: tuple[int, int]
     ) -> None:
-        self._type, self._n_heads, self.width = kv_type, n_heads, width
+        self._type, self._n_heads, self.width = element_type, n_heads, width
         self.n_slots = n_slots
-        self.head_bytes = n_slots * width * kv_type.item_bytes
-        self.scale_bytes = 4 * n_slots * kv_type.n_scales(width)
+        self.head_bytes = n_slots * element_type.elements_bytes(width)
+        self.scale_bytes = 4 * n_slots * element_type.n_scales(width)
         self.address, self.scales_address = memory.address + at[0], memory.address + at[1]
         self.elements = memory.array(np.uint8, (n_heads, self.head_bytes), at[0])
         self.scales = memory.array(np.uint8, (n_heads, self.scale_bytes), at[1])
@@ -57,8 +59,8 @@ class Heads:
         """Keys of some positions: (n_heads, last - first, width) float32."""
         from_tile, upto_tile = first // POSITIONS, -(-last // POSITIONS)
         tile = np.arange(from_tile, upto_tile) % (self.n_slots // POSITIONS)
-        elements, scales = (_rows(tiles[:, tile]) for tiles in self._tiles())
-        found = self._type.unpack(elements, scales if self.scale_bytes else None)
+        items, scales = (_rows(tiles[:, tile]) for tiles in self._tiles())
+        found = self._type.unpack(items, scales if self.scale_bytes else None)
         part: Floats = found[:, first - from_tile * POSITIONS : last - from_tile * POSITIONS].copy()
         return part
 
@@ -70,13 +72,10 @@ class Heads:
                 tiles[:, slot // POSITIONS, :, slot % POSITIONS] = rows.swapaxes(0, 1)
 
     def _tiles(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Elements as (n_heads, n_tiles, width, 8), scales as (n_heads, n_tiles, n_scales, 8)."""
-        n_tiles = self.n_slots // POSITIONS
-        shape = self._n_heads, n_tiles, self.width, POSITIONS
-        return (
-            self.elements.view(self._type.dtype).reshape(shape),
-            self.scales.view(np.float32).reshape(*shape[:2], self._type.n_scales(self.width), POSITIONS),
-        )
+        """Items as (n_heads, n_tiles, n_items, 8), scales as (n_heads, n_tiles, n_scales, 8)."""
+        shape, n_scales = (self._n_heads, self.n_slots // POSITIONS), self._type.n_scales(self.width)
+        items, scales = self.elements.view(self._type.dtype), self.scales.view(np.float32)
+        return items.reshape(*shape, -1, POSITIONS), scales.reshape(*shape, n_scales, POSITIONS)
 
 
 def _rows(tiles: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -93,6 +92,7 @@ class LayerCache:
         window: positions that a query of the layer sees; None for all.
         n_slots: positions that are held.
         rotation: how keys are turned by their positions; None where they are not.
+        is_rotated: whether keys are multiplied by a Hadamard matrix at last, and values are.
         key_weight: (key_dim,) float32 that keys were multiplied by after they were turned; None for nothing.
     """
 
@@ -107,25 +107,29 @@ class LayerCache:
         key_weight: Floats | None = None,
     ) -> None:
         self.window, self.n_slots = attention.window, n_slots
-        self.rotation, self.key_weight = rotation, key_weight
+        self.rotation, self.key_weight, self.is_rotated = rotation, key_weight, kv_type.is_rotated
         n_heads = attention.n_kv_heads
-        widths = attention.key_dim, attention.value_dim
-        elements = [n_heads * n_slots * width * kv_type.item_bytes for width in widths]
-        scales = [n_heads * n_slots * 4 * kv_type.n_scales(width) for width in widths]
+        types = (kv_type.keys, attention.key_dim), (kv_type.values, attention.value_dim)
+        elements = [n_heads * n_slots * one.elements_bytes(width) for one, width in types]
+        scales = [n_heads * n_slots * 4 * one.n_scales(width) for one, width in types]
         starts = np.cumsum([at, *elements, *scales]).tolist()
-        self.keys = Heads(kv_type, n_heads, widths[0], n_slots, memory, (starts[0], starts[2]))
-        self.values = Heads(kv_type, n_heads, widths[1], n_slots, memory, (starts[1], starts[3]))
+        self.keys, self.values = (
+            Heads(one, n_heads, width, n_slots, memory, (starts[number], starts[2 + number]))
+            for number, (one, width) in enumerate(types)
+        )
 
     def turn(self, keys: Floats, positions: int) -> None:
         """Turn (n_heads, n, key_dim) keys by a number of positions, in place."""
         if self.rotation is None:
             return
-        if self.key_weight is None:
-            self.rotation.turn(keys, positions)
-            return
-        keys /= np.where(self.key_weight == 0, 1, self.key_weight)
+        weight = 1.0 if self.key_weight is None else self.key_weight
+        if self.is_rotated:
+            keys[...] = hadamard.rotated(keys)
+        keys /= np.where(weight == 0, 1, weight)
         self.rotation.turn(keys, positions)
-        keys *= self.key_weight
+        keys *= weight
+        if self.is_rotated:
+            keys[...] = hadamard.rotated(keys)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.config import Attention, Yarn
+
 if TYPE_CHECKING:
-    from engine.config import ModelConfig, Rope
+    from engine.config import Layer, ModelConfig, Rope
     from engine.weights.weights import Weights
 
 
@@ -80,3 +82,38 @@ def key_weights_of(config: ModelConfig, weights: Weights) -> dict[int, np.ndarra
 def rotations_of(config: ModelConfig, weights: Weights | None = None, n_ctx: int = 0) -> dict[Rope, Rotation]:
     """The rotation of every rope that a model's layers have, in a context of ``n_ctx`` positions."""
     return {rope: rotation_of(rope, weights, n_ctx) for rope in config.ropes}
+
+
+def unstretchable(config: ModelConfig, weights: Weights) -> str:
+    """Return why ``stretched`` is not for a model; "" where it is."""
+    ropes = {one.rope for one in config.attentions.values() if one.rope is not None and one.window is None}
+    if not ropes:
+        return "it has no rope"
+    if any(one.scaling_factor != 1 or one.yarn or one.long_factors or weights.get(one.factors) for one in ropes):
+        return "its file stretches its rope already"
+    return "" if min(one.theta for one in ropes) > 1 else "the base of its rope is not above 1"
+
+
+def stretched(config: ModelConfig, n_ctx: int) -> ModelConfig:
+    """Return a model whose ropes YaRN stretches from the trained context to a longer one, as llama.cpp does it.
+
+    Layers with a window keep theirs, since none of their queries sees further than that.
+    """
+    factor = n_ctx / config.context_length
+    if factor <= 1:
+        return config
+
+    def longer(layer: Layer) -> Layer:
+        mixer = layer.mixer
+        if not isinstance(mixer, Attention) or mixer.rope is None or mixer.window is not None:
+            return layer
+        rope = replace(
+            mixer.rope,
+            scaling_factor=factor,
+            original_context=config.context_length,
+            yarn=Yarn(),
+            magnitude=mixer.rope.magnitude * (1 + 0.1 * math.log(factor)),
+        )
+        return replace(layer, mixer=replace(mixer, rope=rope))
+
+    return replace(config, layers=tuple(map(longer, config.layers)))

@@ -20,6 +20,7 @@ KERNELS: dict[str, str] = {
     "angles": "engine.kernels.rope:angles",
     "scaled angles": "engine.kernels.rope:scaled_angles",
     "rope": "engine.kernels.rope:rope",
+    "hadamard": "engine.kernels.hadamard:hadamard",
     "swiglu": "engine.kernels.swiglu:swiglu",
     "geglu": "engine.kernels.geglu:geglu",
     "squared relu": "engine.kernels.activate:squared_relu",
@@ -56,4 +57,5 @@ KERNELS: dict[str, str] = {
 }
 """Operations on unquantised data; ``embed``, ``matvec`` and ``matmul`` are followed by a type of ``QUANTS``."""
 CACHE_KERNELS = {"store": "store", "attention": "attention", "attention parts": "attention_parts"}
-"""Operations on the cache, followed by a type of ``KV_TYPES`` -> their names in ``engine.kernels.kv_TYPE``."""
+"""Operations on the cache, followed by a type of ``KV_TYPES`` -> their names in ``engine.kernels.kv_TYPE``; of two
+types, keys' and values', the file's name has both."""

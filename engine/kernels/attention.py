@@ -4,11 +4,11 @@ Positions are worked off in fixed chunks; a chunk leaves its maximum, its sum an
 joined in order. So a result depends neither on the number of threads nor on how many tokens were fed at once. Decode
 deals (head, chunk) pairs to the threads, prefill (token, head) pairs.
 
-A cache type (``kv_f16.py`` and its like) supplies three functions and two numbers:
-    load_k(at) -> f32x8: one element of eight neighbouring positions;
+A cache type (``kv_f16.py`` and its like) supplies three functions and two numbers each for keys and values:
+    load_k(tile, i) -> f32x8: element i of the tile's eight positions;
     scale_k(acc, at) -> f32x8: acc times the eight positions' scales, or acc where the type has none;
-    load_v(at, scale_at) -> f32x8: eight elements of one position, scaled;
-    item_bytes: of one element; block: elements that share a scale (``UNSCALED`` where there is none).
+    load_v(row, i, scale_at) -> f32x8: eight elements of one position from i on, a multiple of 8, scaled;
+    k_bits, v_bits: of one element; k_block, v_block: elements that share a scale (``UNSCALED`` where there is none).
 """
 
 from engine.jit import inner
@@ -43,7 +43,7 @@ KEYS_AHEAD_BYTES = 8192
 
 
 @inner
-def four_scores(load_k, scale_k, item_bytes, block, head_dim, q, k_tile, k_scales, factor, scores):
+def four_scores(load_k, scale_k, block, head_dim, q, k_tile, k_scales, factor, scores):
     """Four queries against a tile of eight cached keys."""
     h1, h2, h3 = q + 4 * head_dim, q + 8 * head_dim, q + 12 * head_dim
     s0, s1, s2, s3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
@@ -51,12 +51,12 @@ def four_scores(load_k, scale_k, item_bytes, block, head_dim, q, k_tile, k_scale
         t0, t1, t2, t3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
         u0, u1, u2, u3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
         for i in range(start, min(start + block, head_dim), 2):
-            k = load_k(k_tile + 8 * i * item_bytes)
+            k = load_k(k_tile, i)
             t0 = fma(splat_f32x8(load_f32(q + 4 * i)), k, t0)
             t1 = fma(splat_f32x8(load_f32(h1 + 4 * i)), k, t1)
             t2 = fma(splat_f32x8(load_f32(h2 + 4 * i)), k, t2)
             t3 = fma(splat_f32x8(load_f32(h3 + 4 * i)), k, t3)
-            k = load_k(k_tile + 8 * (i + 1) * item_bytes)
+            k = load_k(k_tile, i + 1)
             u0 = fma(splat_f32x8(load_f32(q + 4 * i + 4)), k, u0)
             u1 = fma(splat_f32x8(load_f32(h1 + 4 * i + 4)), k, u1)
             u2 = fma(splat_f32x8(load_f32(h2 + 4 * i + 4)), k, u2)
@@ -74,14 +74,14 @@ def four_scores(load_k, scale_k, item_bytes, block, head_dim, q, k_tile, k_scale
 
 
 @inner
-def one_score(load_k, scale_k, item_bytes, block, head_dim, q, k_tile, k_scales, factor, scores):
+def one_score(load_k, scale_k, block, head_dim, q, k_tile, k_scales, factor, scores):
     """One query against a tile of eight cached keys, in the order of ``four_scores``."""
     s = splat_f32x8(0.0)
     for start in range(0, head_dim, block):
         t, u = splat_f32x8(0.0), splat_f32x8(0.0)
         for i in range(start, min(start + block, head_dim), 2):
-            t = fma(splat_f32x8(load_f32(q + 4 * i)), load_k(k_tile + 8 * i * item_bytes), t)
-            u = fma(splat_f32x8(load_f32(q + 4 * i + 4)), load_k(k_tile + 8 * (i + 1) * item_bytes), u)
+            t = fma(splat_f32x8(load_f32(q + 4 * i)), load_k(k_tile, i), t)
+            u = fma(splat_f32x8(load_f32(q + 4 * i + 4)), load_k(k_tile, i + 1), u)
         s = fadd(s, scale_k(fadd(t, u), k_scales + 32 * (start // block)))
     store_scores(scores, s, splat_f32x8(factor))
 
@@ -136,16 +136,16 @@ def softmax_chunk(scores, n, hidden, partial):
 
 
 @inner
-def four_values(load_v, item_bytes, block, head_dim, n, weights, values, v_scales, scale_row, partial, partial_step):
-    """Sixteen elements of the results of four heads: sum over n positions of weight times value.
+def four_values(load_v, row_bytes, first, n, weights, values, v_scales, scale_row, partial, partial_step):
+    """Sixteen elements from ``first`` on of the results of four heads: sum over n positions of weight times value.
 
-    ``values`` and ``v_scales`` are the addresses at the first position and element.
+    ``values`` is the address of the first position, ``v_scales`` that of its scale of these elements.
     """
     a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     b0, b1, b2, b3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     for i in range(n):
-        at, scale_at = values + i * head_dim * item_bytes, v_scales + i * scale_row
-        low, high = load_v(at, scale_at), load_v(at + 8 * item_bytes, scale_at)
+        at, scale_at = values + i * row_bytes, v_scales + i * scale_row
+        low, high = load_v(at, first, scale_at), load_v(at, first + 8, scale_at)
         w = splat_f32x8(load_f32(weights + 4 * i))
         a0, b0 = fma(w, low, a0), fma(w, high, b0)
         w = splat_f32x8(load_f32(weights + 4 * (CHUNK + i)))
@@ -168,11 +168,11 @@ def store_pair(at, low, high):
 
 
 @inner
-def one_value(load_v, item_bytes, head_dim, n, weights, values, v_scales, scale_row, partial):
-    """Eight elements of one head's result, in the order of ``four_values``."""
+def one_value(load_v, row_bytes, first, n, weights, values, v_scales, scale_row, partial):
+    """Eight elements from ``first`` on of one head's result, in the order of ``four_values``."""
     acc = splat_f32x8(0.0)
     for i in range(n):
-        v = load_v(values + i * head_dim * item_bytes, v_scales + i * scale_row)
+        v = load_v(values + i * row_bytes, first, v_scales + i * scale_row)
         acc = fma(splat_f32x8(load_f32(weights + 4 * i)), v, acc)
     store_f32x8(partial, acc)
 
@@ -196,36 +196,34 @@ def attend_chunk(cache, asks, op, group, q, kv_head, pos, seen, end, scores, par
     """Attend to positions seen <= p < end, which lie in one chunk, with all queries of one KV head.
 
     Args:
-        cache: (load_k, scale_k, load_v, item_bytes, block).
+        cache: (k_bits, k_block, load_k, scale_k, v_bits, v_block, load_v); numba warns where functions come first.
         asks: to ask memory for the values while the keys are read, and for the keys ahead.
         q: address of the group's first query.
         pos: position of the queries.
         partial: where the first head's partial result goes; the others' lie ``partial_step`` bytes apart.
     """
-    load_k, scale_k, load_v, item_bytes, block = cache
+    k_bits, k_block, load_k, scale_k, v_bits, v_block, load_v = cache
     head_dim, factor = load_i64(op + F.head_dim), load_f64(op + F.scale)
-    offset, scale_offset = kv_head * load_i64(op + F.head_bytes), kv_head * load_i64(op + F.scale_bytes)
-    keys, values = load_i64(op + F.k_cache) + offset, load_i64(op + F.v_cache) + offset
-    k_scales, v_scales = load_i64(op + F.k_scales) + scale_offset, load_i64(op + F.v_scales) + scale_offset
-    scale_row = 4 * ((head_dim + block - 1) // block)
-    start = seen - seen % 8
-    n, quads, slot = end - start, group - group % 4, start % load_i64(op + F.n_slots)
+    k_row, v_row = head_dim * k_bits >> 3, head_dim * v_bits >> 3
+    k_scale_row, v_scale_row = 4 * ((head_dim + k_block - 1) // k_block), 4 * ((head_dim + v_block - 1) // v_block)
+    start, n_slots = seen - seen % 8, load_i64(op + F.n_slots)
+    n, quads, slot = end - start, group - group % 4, kv_head * n_slots + start % n_slots
+    keys, k_scales = load_i64(op + F.k_cache) + slot * k_row, load_i64(op + F.k_scales) + slot * k_scale_row
+    values, v_scales = load_i64(op + F.v_cache) + slot * v_row, load_i64(op + F.v_scales) + slot * v_scale_row
     for p in range(0, n, 8):
-        tile, tile_scales = keys + (slot + p) * head_dim * item_bytes, k_scales + (slot + p) * scale_row
+        tile, tile_scales = keys + p * k_row, k_scales + p * k_scale_row
         at = scores + 4 * p
         if asks:
-            ask_lines(tile + KEYS_AHEAD_BYTES, 8 * head_dim * item_bytes)
-            ask_lines(values + (slot + p) * head_dim * item_bytes, 8 * head_dim * item_bytes)
+            ask_lines(tile + KEYS_AHEAD_BYTES, 8 * k_row)
+            ask_lines(values + p * v_row, 8 * v_row)
         for h in range(0, quads, 4):
             four_scores(
-                load_k, scale_k, item_bytes, block, head_dim, q + 4 * h * head_dim, tile, tile_scales, factor,
-                at + 4 * CHUNK * h,
-            )  # fmt: skip
+                load_k, scale_k, k_block, head_dim, q + 4 * h * head_dim, tile, tile_scales, factor, at + 4 * CHUNK * h
+            )
         for h in range(quads, group):
             one_score(
-                load_k, scale_k, item_bytes, block, head_dim, q + 4 * h * head_dim, tile, tile_scales, factor,
-                at + 4 * CHUNK * h,
-            )  # fmt: skip
+                load_k, scale_k, k_block, head_dim, q + 4 * h * head_dim, tile, tile_scales, factor, at + 4 * CHUNK * h
+            )
     cap, slopes = load_f64(op + F.soft_cap), load_i64(op + F.slopes)
     for h in range(group):
         if cap != 0.0:
@@ -234,18 +232,17 @@ def attend_chunk(cache, asks, op, group, q, kv_head, pos, seen, end, scores, par
             slant_scores(scores + 4 * CHUNK * h, n, load_f32(slopes + 4 * (kv_head * group + h)), start - pos)
         softmax_chunk(scores + 4 * CHUNK * h, n, seen - start, partial + h * partial_step)
     whole = head_dim - head_dim % 16
-    values, v_scales = values + slot * head_dim * item_bytes, v_scales + slot * scale_row
     for h in range(0, quads, 4):
         for i in range(0, whole, 16):
             four_values(
-                load_v, item_bytes, block, head_dim, n, scores + 4 * CHUNK * h, values + i * item_bytes,
-                v_scales + 4 * (i // block), scale_row, partial + h * partial_step + 4 * (HEADER + i), partial_step,
+                load_v, v_row, i, n, scores + 4 * CHUNK * h, values, v_scales + 4 * (i // v_block), v_scale_row,
+                partial + h * partial_step + 4 * (HEADER + i), partial_step,
             )  # fmt: skip
     for h in range(group):
         for i in range(0 if h >= quads else whole, head_dim, 8):
             one_value(
-                load_v, item_bytes, head_dim, n, scores + 4 * CHUNK * h, values + i * item_bytes,
-                v_scales + 4 * (i // block), scale_row, partial + h * partial_step + 4 * (HEADER + i),
+                load_v, v_row, i, n, scores + 4 * CHUNK * h, values, v_scales + 4 * (i // v_block), v_scale_row,
+                partial + h * partial_step + 4 * (HEADER + i),
             )  # fmt: skip
 
 

@@ -5,7 +5,13 @@ from engine.kernels.attention import UNSCALED, attend_parts, attend_tokens
 from engine.kernels.store_kv import store_heads
 from engine.simd import load_f16x8, load_f32, store_f16
 
-ITEM_BYTES = 2
+BITS = 16
+
+
+@inner
+def load_k(tile, i):
+    """Element i of eight positions."""
+    return load_f16x8(tile + 16 * i)
 
 
 @inner
@@ -15,32 +21,31 @@ def scale_k(acc, scale_at):
 
 
 @inner
-def load_v(at, scale_at):
-    """Eight elements of one position."""
-    return load_f16x8(at)
+def load_v(row, i, scale_at):
+    """Eight elements of one position, from i on."""
+    return load_f16x8(row + 2 * i)
 
 
 @inner
-def store_head(k, v, head_dim, k_at, v_at, k_scales, v_scales):
-    """Write one position of one head; its K elements lie eight apart."""
+def store_head(x, head_dim, at, step, scales, scale_step):
+    """Write one position of one head."""
     for i in range(head_dim):
-        store_f16(k_at + 8 * ITEM_BYTES * i, load_f32(k + 4 * i))
-        store_f16(v_at + ITEM_BYTES * i, load_f32(v + 4 * i))
+        store_f16(at + 2 * step * i, load_f32(x + 4 * i))
 
 
 @kernel
 def store(op, thread, n_threads):
     """Write k and v of the step's tokens."""
-    store_heads(store_head, ITEM_BYTES, UNSCALED, op, thread, n_threads)
+    store_heads(store_head, BITS, UNSCALED, store_head, BITS, UNSCALED, op, thread, n_threads)
 
 
 @kernel
 def attention_parts(op, thread, n_threads):
     """Attention of one token, up to partial results."""
-    attend_parts((load_f16x8, scale_k, load_v, ITEM_BYTES, UNSCALED), op, thread, n_threads)
+    attend_parts((BITS, UNSCALED, load_k, scale_k, BITS, UNSCALED, load_v), op, thread, n_threads)
 
 
 @kernel
 def attention(op, thread, n_threads):
     """Attention of a block of tokens."""
-    attend_tokens((load_f16x8, scale_k, load_v, ITEM_BYTES, UNSCALED), op, thread, n_threads)
+    attend_tokens((BITS, UNSCALED, load_k, scale_k, BITS, UNSCALED, load_v), op, thread, n_threads)

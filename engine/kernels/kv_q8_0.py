@@ -1,7 +1,8 @@
 """The cache as int8 in groups of 32 elements, scales apart so that loads stay aligned.
 
 K bytes in tiles ``[position/8][head_dim][8]`` with scales ``[position/8][head_dim/32][8]`` f32; V bytes in rows
-``[position][head_dim]`` with scales ``[position][head_dim/32]`` f32. The arithmetic is Q8_0's, the layout is ours.
+``[position][head_dim]`` with scales ``[position][head_dim/32]`` f32. The arithmetic is Q8_0's without the rounding of
+scales, the layout is ours. Heads come here rotated (``hadamard.py``).
 """
 
 from engine.jit import inner, kernel
@@ -13,13 +14,18 @@ from engine.simd import (
     load_f32,
     load_f32x8,
     load_i8x8_as_f32,
-    round_to_f16,
     splat_f32x8,
     store_f32,
     store_i8,
 )
 
-ITEM_BYTES, BLOCK = 1, 32
+BITS, BLOCK = 8, 32
+
+
+@inner
+def load_k(tile, i):
+    """Element i of eight positions."""
+    return load_i8x8_as_f32(tile + 8 * i)
 
 
 @inner
@@ -29,43 +35,36 @@ def scale_k(acc, scale_at):
 
 
 @inner
-def load_v(at, scale_at):
-    """Eight elements of one position, scaled."""
-    return fmul(load_i8x8_as_f32(at), splat_f32x8(load_f32(scale_at)))
+def load_v(row, i, scale_at):
+    """Eight elements of one position from i on, scaled."""
+    return fmul(load_i8x8_as_f32(row + i), splat_f32x8(load_f32(scale_at)))
 
 
 @inner
-def store_group(x, at, step, scale_at):
-    """Quantise 32 elements; neighbours are written ``step`` bytes apart."""
-    top = largest(x, BLOCK)
-    store_f32(scale_at, round_to_f16(top / 127.0))
-    inverse = 127.0 / top if top > 0.0 else 0.0
-    for i in range(BLOCK):
-        store_i8(at + step * i, round(load_f32(x + 4 * i) * inverse))
-
-
-@inner
-def store_head(k, v, head_dim, k_at, v_at, k_scales, v_scales):
+def store_head(x, head_dim, at, step, scales, scale_step):
     """Write one position of one head."""
     for g in range(head_dim // BLOCK):
-        i = BLOCK * g
-        store_group(k + 4 * i, k_at + 8 * i, 8, k_scales + 32 * g)
-        store_group(v + 4 * i, v_at + i, 1, v_scales + 4 * g)
+        x_at, to = x + 4 * BLOCK * g, at + step * BLOCK * g
+        top = largest(x_at, BLOCK)
+        store_f32(scales + scale_step * g, top / 127.0)
+        inverse = 127.0 / top if top > 0.0 else 0.0
+        for i in range(BLOCK):
+            store_i8(to + step * i, round(load_f32(x_at + 4 * i) * inverse))
 
 
 @kernel
 def store(op, thread, n_threads):
     """Write k and v of the step's tokens."""
-    store_heads(store_head, ITEM_BYTES, BLOCK, op, thread, n_threads)
+    store_heads(store_head, BITS, BLOCK, store_head, BITS, BLOCK, op, thread, n_threads)
 
 
 @kernel
 def attention_parts(op, thread, n_threads):
     """Attention of one token, up to partial results."""
-    attend_parts((load_i8x8_as_f32, scale_k, load_v, ITEM_BYTES, BLOCK), op, thread, n_threads)
+    attend_parts((BITS, BLOCK, load_k, scale_k, BITS, BLOCK, load_v), op, thread, n_threads)
 
 
 @kernel
 def attention(op, thread, n_threads):
     """Attention of a block of tokens."""
-    attend_tokens((load_i8x8_as_f32, scale_k, load_v, ITEM_BYTES, BLOCK), op, thread, n_threads)
+    attend_tokens((BITS, BLOCK, load_k, scale_k, BITS, BLOCK, load_v), op, thread, n_threads)

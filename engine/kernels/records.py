@@ -148,7 +148,7 @@ class Rope(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """One layer's KV cache, wherever k, v or a query meet it. Strides are bytes from one KV head to the next.
+    """One layer's KV cache, wherever k, v or a query meet it.
 
     ``window`` is how many positions a query sees, or 0 for all; ``soft_cap`` caps scores, or is 0.0 (all bits zero).
     Position p lies in slot ``p % n_slots``: all of the context, or a ring of whole chunks of attention. ``sinks`` is 0
@@ -166,20 +166,29 @@ class Cache(NamedTuple):
     v_cache: int = 56
     k_scales: int = 64
     v_scales: int = 72
-    head_bytes: int = 80
-    scale_bytes: int = 88
-    out: int = 96
-    scratch: int = 104
-    scratch_bytes: int = 112
-    scale: int = 120
-    max_chunks: int = 128
-    first_kv_head: int = 136
-    end_kv_head: int = 144
-    window: int = 152
-    soft_cap: int = 160
-    n_slots: int = 168
-    sinks: int = 176
-    slopes: int = 184
+    out: int = 80
+    scratch: int = 88
+    scratch_bytes: int = 96
+    scale: int = 104
+    max_chunks: int = 112
+    first_kv_head: int = 120
+    end_kv_head: int = 128
+    window: int = 136
+    soft_cap: int = 144
+    n_slots: int = 152
+    sinks: int = 160
+    slopes: int = 168
+
+
+class Hadamard(NamedTuple):
+    """x[(token), n_heads, head_dim] f32, each ``block`` of it times a Hadamard matrix; ``factor`` is block ** -0.5."""
+
+    step: int = 0
+    x: int = 8
+    n_heads: int = 16
+    head_dim: int = 24
+    block: int = 32
+    factor: int = 40
 
 
 class Choose(NamedTuple):
@@ -582,5 +591,5 @@ ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(
 CLAIMS, ADD, SCALE, XIELU, COPY = Claims(), Add(), Scale(), Xielu(), Copy()
 CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Ask(), Spread(), Join()
 CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), Scan(), Rates(), GatedNorm(), Split()
-STREAM, ADD_POSITIONS = Stream(), AddPositions()
+STREAM, ADD_POSITIONS, HADAMARD = Stream(), AddPositions(), Hadamard()
 CREW, LOGITS, DRAW, PENALISE, REPEATS = Crew(), Logits(), Draw(), Penalise(), Repeats()

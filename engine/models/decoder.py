@@ -288,6 +288,8 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
         if wanted["q"]:
             plan.split_heads(both, attention.key_dim, q, gate)
     _norm_and_turn(d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]})
+    if wanted["q"]:  # the threads have the same heads in all rows from the norms on: no barrier
+        plan.rotate(d.cache, attention.key_dim, q)
     if wanted["k"]:
         plan.store_kv(d.cache, layer, k, v)
     plan.barrier()

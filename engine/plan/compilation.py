@@ -65,5 +65,5 @@ def place_of(name: str) -> str:
         return KERNELS[name]
     operation, _, kind = name.rpartition(" ")
     if operation in CACHE_KERNELS:
-        return f"engine.kernels.kv_{kind}:{CACHE_KERNELS[operation]}"
+        return f"engine.kernels.kv_{kind.replace('/', '_')}:{CACHE_KERNELS[operation]}"
     return f"{QUANTS[kind]}:{operation}"

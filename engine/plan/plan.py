@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from engine.cache.hadamard import block_of
 from engine.kernels import records
 from engine.kernels.records import ATTENTION_CHUNK, BARRIER, COUNTER_BYTES, MATMUL_SCRATCH_BYTES, PARTIAL_HEADER
 from engine.machine.memory import Memory
@@ -397,12 +398,27 @@ class Plan:
         )  # fmt: skip
 
     def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations) -> None:
-        """Write the step's keys and values behind the cache's length."""
+        """Write the step's keys and values after the cache's length; where its type wants it, rotate them first."""
         width = cache.layers[layer].keys.width
+        self.rotate(cache, width, k)
+        if v is not k:
+            self.rotate(cache, width, v)
         self._add(
             f"store {cache.kv_type.name}", records.CACHE, None, x=k.address, v=v.address,
             head_dim=width, n_kv_heads=k.n // width, **_cache_words(cache, layer),
         )  # fmt: skip
+
+    def rotate(self, cache: KVCache, width: int, x: Activations) -> None:
+        """Multiply every head of x by a Hadamard matrix, in place, where keys and values are kept so.
+
+        Heads are dealt to the threads as ``rope`` deals them.
+        """
+        if cache.kv_type.is_rotated:
+            block = block_of(width)
+            self._add(
+                "hadamard", records.HADAMARD, x=x.address, n_heads=x.n // width, head_dim=width, block=block,
+                factor=bits(block**-0.5),
+            )  # fmt: skip
 
     def attention(
         self,
@@ -414,6 +430,8 @@ class Plan:
         sinks: Tensor | None = None,
     ) -> None:
         """Softmax attention of q over a layer's cache, the step's own tokens included.
+
+        Where the cache's type wants it, q comes here rotated.
 
         Args:
             sinks: one more score for each head.
@@ -434,11 +452,13 @@ class Plan:
                     first_kv_head=head, end_kv_head=head + 1, **words,
                 )  # fmt: skip
                 self.barrier()  # nothing waits for it but a cancel
+            self.rotate(cache, head_dim, out)
             return
         parts = self._partial_results(n_heads * words["max_chunks"] * 4 * (PARTIAL_HEADER + head_dim))
         self._add(f"attention parts {cache.kv_type.name}", records.CACHE, None, x=q.address, out=parts, **words)
         self.barrier()
         self._add("join attention", records.CACHE, None, x=parts, out=out.address, **words)
+        self.rotate(cache, head_dim, out)  # the threads have the same heads: no barrier
 
     def _slopes(self, attention: Attention) -> int:
         if not attention.alibi:
@@ -644,9 +664,9 @@ def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:
     keys, values = cache.layers[layer].keys, cache.layers[layer].values
     assert keys.width == values.width, "the kernels know one width of heads"
     return {
-        "k_cache": keys.address, "v_cache": values.address, "k_scales": keys.scales_address,
-        "v_scales": values.scales_address, "head_bytes": keys.head_bytes, "scale_bytes": keys.scale_bytes,
-        "n_slots": keys.n_slots,
+        "k_cache": keys.address, "v_cache": values.address, "n_slots": keys.n_slots,
+        "k_scales": keys.scales_address if keys.scale_bytes else 0,
+        "v_scales": values.scales_address if values.scale_bytes else 0,
     }  # fmt: skip
 
 

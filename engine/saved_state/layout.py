@@ -92,7 +92,7 @@ class Header:
     @classmethod
     def of(cls, session: Session, file_id: bytes) -> Header:
         """Return the header for a session: heads and rope of the first attention layer, and the digests."""
-        model, config = session.model, session.model.config
+        model, config = session.model, session.config
         attention = next(iter(config.attentions.values()), NO_ATTENTION)
         rope = attention.rope or Rope(0.0, 0, neighbours=False)
         rotation = session.rotations.get(rope)

@@ -622,6 +622,39 @@ def load_i8x8_as_f32(typingctx, address):
     return f32x8(types.intp), emit
 
 
+@intrinsic
+def load_nibbles_as_f32(typingctx, address, shift):
+    """Four bits of each of eight bytes, the lower ones (shift 0) or the upper ones (4), as signed numbers in f32x8."""
+
+    def emit(context, builder, signature, args):
+        small = builder.load(builder.inttoptr(args[0], ir.VectorType(ir.IntType(8), 8).as_pointer()))
+        small.align = 1
+        up = builder.sub(ir.Constant(I32, 28), builder.trunc(args[1], I32))
+        placed = builder.shl(builder.zext(small, i32x8.ir), _splat_ir(builder, up, i32x8))
+        return builder.sitofp(builder.ashr(placed, i32x8.constant([28] * 8)), f32x8.ir)
+
+    return f32x8(types.intp, types.int64), emit
+
+
+def _butterfly(stride):
+    @intrinsic
+    def butterfly(typingctx, v):
+        """Sums and differences of the lanes that lie ``stride`` apart: each sum in the first of the two."""
+
+        def emit(context, builder, signature, args):
+            first = shuffle(builder, args[0], [lane & ~stride for lane in range(8)])
+            second = shuffle(builder, args[0], [lane | stride for lane in range(8)])
+            both = builder.fadd(first, second), builder.fsub(first, second)
+            return shuffle(builder, both, [lane + (8 if lane & stride else 0) for lane in range(8)])
+
+        return f32x8(f32x8), emit
+
+    return butterfly
+
+
+butterfly_1, butterfly_2, butterfly_4 = _butterfly(1), _butterfly(2), _butterfly(4)
+
+
 def _fold(builder, vector, operate):
     """Combine halves until one lane is left: the same tree at every level."""
     n = vector.type.count

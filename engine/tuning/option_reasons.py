@@ -52,8 +52,7 @@ def _kv(comparison: Comparison) -> str:
         return f"The KV cache stays {present}: {filled}, {found}."
     before, after = _own(comparison, present), best.own_bytes
     memory = f"takes {shown_bytes(after)} of memory instead of {shown_bytes(before)}"
-    exact = " and is slightly less exact" if comparison.best == "q8_0" else ""
-    return f"A KV cache of {comparison.best} {_gains(best)} {filled}; it {memory}{exact}."
+    return f"A KV cache of {comparison.best} {_gains(best)} {filled}; it {memory}."
 
 
 def _own(comparison: Comparison, name: str) -> int:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from engine.cache.kv_cache import kv_type_of, memory_needs
+from engine.cache.kv_cache import memory_needs
 from engine.cache.kv_types import KV_TYPES
 from engine.errors import MemoryPlanError
 from engine.machine import host
@@ -119,7 +119,9 @@ class WeightTrials:
 
 
 class KVTrials:
-    """Types of the KV cache, each in a session of its own with the same filled context.
+    """The present type of the KV cache and the exact ones, each in a session with the same filled context.
+
+    The others may be faster, but speed is no reason to be less exact.
 
     Args:
         model: the model of the sessions.
@@ -142,23 +144,17 @@ class KVTrials:
         self._sessions: list[Session] = []
 
     def _possible(self) -> list[str]:
-        """Return the KV types that suit the model's heads, smallest first."""
-        possible = []
-        for name in sorted(KV_TYPES, key=lambda name: KV_TYPES[name].item_bytes):
-            try:
-                kv_type_of(name, self._model.config)
-            except MemoryPlanError:
-                continue
-            possible.append(name)
-        return possible
+        """Return the present type and the exact ones, smallest first."""
+        names = [name for name, one in KV_TYPES.items() if one.is_exact or name == self.present]
+        return sorted(names, key=lambda name: KV_TYPES[name].bytes_per_element)
 
     def _choose(self) -> tuple[int, Sequence[str]]:
         """Return (tokens, KV types) that fit into memory; drops a type before it shortens the context."""
         filled = min(MOST_FILLED, self._n_ctx // 2) // 8 * 8
-        small = [name for name in self._needs if name == self.present or KV_TYPES[name].item_bytes < 4]
+        small = [name for name in self._needs if name == self.present or KV_TYPES[name].bytes_per_element < 4]
         while filled >= LEAST_FILLED:
             for names in (list(self._needs), small):
-                if self._needed_bytes(filled, names) <= self._available_bytes:
+                if len(names) > 1 and self._needed_bytes(filled, names) <= self._available_bytes:
                     return filled, names
             filled = filled // 2 // 8 * 8
         return max(8, filled), (self.present,)

@@ -154,6 +154,8 @@ class Script:
     """The same by mode of the weights."""
     kv_speeds: dict[str, float] = field(default_factory=dict)
     """The same by type of the KV cache."""
+    session_notices: tuple[str, ...] = ()
+    """What sessions warn about."""
     weights_error: EngineError | None = None
     """Error raised by copying the weights into huge pages."""
     has_room_for_both: bool = True
@@ -544,7 +546,8 @@ class FakeSession:
 
     def __init__(self, model: FakeModel, n_ctx: int, kv: str) -> None:
         self.model, self._script = model, model.script
-        self.n_ctx, self.kv_type, self.kv_bytes = n_ctx, kv, n_ctx * 256
+        self.n_ctx, self.kv_type, self.kv_bytes = n_ctx, "f16" if kv == "auto" else kv, n_ctx * 256
+        self.notices = model.script.session_notices
         self.kv_bytes_per_position, self.state_bytes = 256.0, 0
         self.tokens: list[int] = []
         self.finish_reason = ""

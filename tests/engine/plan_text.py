@@ -51,9 +51,8 @@ def _line(operation: Any, names: _Names) -> str:
     if "weights" in found:
         shown.append(f"{found['type']} {found['shape'][0]}x{found['shape'][1]} {found['bytes']} bytes")
     is_address = re.compile(rf"({'|'.join(_ADDRESSES)})\Z")
-    left_out = _LEFT_OUT if operation.arguments.get("scale_bytes") else {*_LEFT_OUT, "k_scales", "v_scales"}
     for name, value in sorted(operation.arguments.items()):
-        if value and name not in left_out:
+        if value and name not in _LEFT_OUT:
             is_count = operation.kernel.startswith("rope") and name == "d"
             shown.append(f"{name}={names.name(value) if is_address.match(name) and not is_count else value}")
     return "; ".join(shown)

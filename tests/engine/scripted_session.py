@@ -46,6 +46,7 @@ class ScriptedSession:
     ) -> None:
         self.n_ctx = n_ctx
         self.model: Any = SimpleNamespace(config=config, fingerprint=fingerprint)
+        self.config = config
         self.rotations = rotations_of(config)
         self.cache = KVCache(config, kv_type_of(kv, config), n_ctx, self.rotations)
         self.memory, self.kv_type = self.cache, kv
@@ -95,7 +96,7 @@ class ScriptedSession:
         found = []
         for layer in self.cache.layers.values():
             for keys, values, item_bytes in (
-                (layer.keys.elements, layer.values.elements, self.cache.kv_type.item_bytes),
+                (layer.keys.elements, layer.values.elements, np.dtype(self.cache.kv_type.keys.dtype).itemsize),
                 (layer.keys.scales, layer.values.scales, 4),
             ):
                 if keys.size:

@@ -41,7 +41,9 @@ def test_logits_of_float_weights_equal_the_numpy_twin(architecture: str, tmp_pat
     model.close()
 
 
-@pytest.mark.parametrize(("kv", "bound"), [("f16", 1e-6), ("q8_0", 1e-3)])
+@pytest.mark.parametrize(
+    ("kv", "bound"), [("f16", 1e-6), ("f16/q8_0", 1e-4), ("q8_0", 1e-4), ("q8_0/q4_0", 0.02), ("q4_0", 0.05)]
+)
 def test_narrow_caches_stay_close_to_float32(kv: str, bound: float, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", dim=128, n_heads=4)
     model = Model.open(path, threads=2)
@@ -51,7 +53,7 @@ def test_narrow_caches_stay_close_to_float32(kv: str, bound: float, tmp_path: Pa
 
 
 @pytest.mark.parametrize("quant", ["F32", "Q4_K", "Q8_0"])
-@pytest.mark.parametrize("kv", ["f16", "q8_0"])
+@pytest.mark.parametrize("kv", ["f16", "q8_0", "q4_0"])
 def test_the_number_of_threads_changes_no_bit(quant: str, kv: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", "llama", quant, dim=256, hidden_dim=768)
     results = []

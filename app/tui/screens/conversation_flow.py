@@ -195,11 +195,11 @@ class ConversationFlow(ChatHelper):
 
     def announce_full_context(self, _: GenerationFinished) -> None:
         """Say once, before the context is full, what will happen and what else can be done."""
-        status = self._bridge.status
+        status, model = self._bridge.status, self._turns.model
         used, n_ctx = status.context_used, status.n_ctx
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
             self._is_announced = True
-            self._note(figures.context_nearly_full(used, n_ctx))
+            self._note(figures.context_nearly_full(used, n_ctx, model is not None and model.context_may_grow))
 
     def tell_dropped(self, message: TurnsDropped) -> None:
         """Say which turns the model does not know any more, and mark where they end."""

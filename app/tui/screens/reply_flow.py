@@ -97,9 +97,11 @@ class ReplyFlow(ChatHelper):
             self._views.part()
             self._prompt.give_back(text)
         self._views.asked = None
+        model = self._turns.model
+        larger = ", or choose a larger context_size" if model is not None and model.context_may_grow else ""
         self._note(
             f"Not sent: this message alone, with the system prompt and room for a reply, needs {needed} tokens; "
-            f"the context holds {n_ctx}. Shorten it, or choose a larger context_size.",
+            f"the context holds {n_ctx}. Shorten it{larger}.",
             is_error=True,
         )
         self.ask_next()

@@ -137,21 +137,21 @@ async def test_weights_that_cannot_be_moved_are_said_and_nothing_is_remembered()
 
 async def test_k_compares_kv_types_with_the_counts_that_won_and_enter_remembers_for_the_next_opening() -> None:
     memory = Memory()
-    async with tuning(laptop_script(kv_speeds={"q8_0": 1.2}), memory, size=(100, 40)) as driver:
+    async with tuning(laptop_script(kv_speeds={"f32": 1.2}), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         await driver.pilot.press("k")
-        await shown(driver, "A KV cache of q8_0 writes 20 % faster (20 to 20)")
-        text = await shown(driver, "use the best (2, 2, q8_0)")
+        await shown(driver, "A KV cache of f32 writes 20 % faster (20 to 20)")
+        text = await shown(driver, "use the best (2, 2, f32)")
         assert "2 threads write fastest" in " ".join(text.split())  # what was found before still stands there
         sessions = model_of(driver).sessions
-        assert [session.kv_type for session in sessions[1:]] == ["q8_0", "f16", "f32"]
+        assert [session.kv_type for session in sessions[1:]] == ["f16", "f32"]  # speed makes none less exact
         assert all(session.is_closed for session in sessions[1:])
         assert not sessions[0].is_closed
         assert sessions[0].tokens == []
         await driver.pilot.press("enter")
-        await shown(driver, "its KV cache is q8_0 from the next time it is opened")
-        assert memory.remembered == TunedChoice(2, 2, False, "mmap", "q8_0")
+        await shown(driver, "its KV cache is f32 from the next time it is opened")
+        assert memory.remembered == TunedChoice(2, 2, False, "mmap", "f32")
         await driver.pilot.press("u")
         await driver.until(lambda: memory.remembered is None, "forgotten")
 
@@ -174,9 +174,9 @@ async def test_k_before_anything_was_measured_measures_the_threads_first() -> No
 
 
 async def test_a_remembered_type_is_used_when_the_model_opens_unless_the_settings_name_one() -> None:
-    memory = Memory(TunedChoice(2, 2, False, "mmap", "q8_0"))
+    memory = Memory(TunedChoice(2, 2, False, "mmap", "f32"))
     async with tuning(laptop_script(), memory) as driver:
-        assert model_of(driver).sessions[0].kv_type == "q8_0"
+        assert model_of(driver).sessions[0].kv_type == "f32"
 
 
 async def test_settings_that_name_weights_and_types_are_said_to_go_first() -> None:

@@ -57,6 +57,15 @@ def test_the_work_is_one_prompt_at_once_and_single_tokens_in_each_round_and_a_wa
     assert measured.is_closed
 
 
+def test_what_a_session_warns_about_is_said(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.session_notices = ("the context is longer than the trained one",)
+    given = BenchOptions("m.gguf", thread_counts=(1,), n_prompt=8, n_gen=3, rounds=1, as_json=True)
+    assert bench(given, built_in_settings(), script.clock) == exit_codes.OK
+    captured = capsys.readouterr()
+    assert captured.err.count("jalopy bench: the context is longer than the trained one\n") == 1
+    assert json.loads(captured.out)["kv_type"] == "f16"
+
+
 def test_both_thread_counts_of_the_model_are_set(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     reports(script, capsys, thread_counts=(3,))
     assert (script.opened[0].threads, script.opened[0].prefill_threads) == (3, 3)

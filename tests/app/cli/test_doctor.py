@@ -95,6 +95,14 @@ def test_a_context_too_large_names_the_one_that_fits(capsys: pytest.CaptureFixtu
     assert "x memory" in text or "! memory" in text
 
 
+def test_a_context_beyond_the_trained_one_is_weak(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    settings = override(built_in_settings(), "context_size", 500, "--ctx")
+    path = tiny_gguf.write(tmp_path / "m.gguf", context_length=128)
+    assert doctor(settings, model=str(path)) == exit_codes.OK
+    text = " ".join(capsys.readouterr().out.split())
+    assert "! context 500 tokens, trained for 128" in text
+
+
 def test_a_broken_model_is_a_finding_with_the_code_of_its_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -73,7 +73,7 @@ def test_json_is_one_object_with_samples_cores_and_the_best(script: Script, caps
 
 
 def test_weights_and_kv_types_are_compared_when_asked_for(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    script.weight_speeds, script.kv_speeds = {"huge": 1.1}, {"q8_0": 1.2}
+    script.weight_speeds, script.kv_speeds = {"huge": 1.1}, {"f32": 1.2}
     assert run(script, budget_s=None, try_weights=True, try_kv=True) == exit_codes.OK
     captured = capsys.readouterr()
     assert "jalopy: huge pages: a copy of 1 MB" in captured.err
@@ -81,11 +81,11 @@ def test_weights_and_kv_types_are_compared_when_asked_for(script: Script, capsys
     lines = captured.out.splitlines()
     assert any(line.startswith("▶ mmap") for line in lines)
     assert any(line.split()[:1] == ["huge"] and line.endswith("best") for line in lines)
-    assert any(line.split()[:1] == ["q8_0"] and line.endswith("best") for line in lines)
+    assert any(line.split()[:1] == ["f32"] and line.endswith("best") for line in lines)
     assert "With its weights in huge pages this model writes 10 % faster (10 to 10)" in captured.out
-    options = "--threads 2 --prefill-threads 2 --weights huge --kv q8_0"
+    options = "--threads 2 --prefill-threads 2 --weights huge --kv f32"
     assert f"Remembered: {options} from the next start on." in captured.out
-    assert list(state.load_state()[0].tuned_threads.values()) == [TunedChoice(2, 2, False, "huge", "q8_0")]
+    assert list(state.load_state()[0].tuned_threads.values()) == [TunedChoice(2, 2, False, "huge", "f32")]
     assert [model.has_copy for model in script.opened] == [False]
 
 
@@ -294,13 +294,14 @@ def test_a_model_is_closed_where_the_copying_that_is_remembered_for_it_is_stoppe
     assert script.opened[-1].is_closed
 
 
-def test_the_type_of_the_kv_cache_is_the_settings_or_the_remembered_one_or_f16(script: Script) -> None:
+def test_the_cache_has_the_type_set_or_one_as_exact_or_auto(script: Script) -> None:
     model: Any = FakeModel()
     settings = built_in_settings()
-    assert engine_access.kv_type_of(settings, model) == "f16"
-    engine_access.remember_tuned(model, TunedChoice(2, 2, kv_type="q8_0"))
-    assert engine_access.kv_type_of(settings, model) == "q8_0"
-    assert engine_access.kv_type_of(override(settings, "kv_type", "f32", "test"), model) == "f32"
+    assert engine_access.kv_type_of(settings, model) == "auto"
+    for remembered, wanted in (("f32", "f32"), ("f16", "auto"), ("q8_0", "auto"), ("f16/q8_0", "auto")):
+        engine_access.remember_tuned(model, TunedChoice(2, 2, kv_type=remembered))
+        assert engine_access.kv_type_of(settings, model) == wanted
+    assert engine_access.kv_type_of(override(settings, "kv_type", "q8_0", "test"), model) == "q8_0"
 
 
 def test_what_is_remembered_belongs_to_one_machine_and_one_model(

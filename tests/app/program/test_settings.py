@@ -177,7 +177,7 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ("threads = 2.0", "threads is 2.0; allowed: a whole number"),
         ("threads = [2]", "threads is a list; allowed: a whole number"),
         ("threads = 1979-05-27", "threads is a date or time; allowed: a whole number"),
-        ('kv_type = "q4"', 'kv_type is "q4"; allowed: "auto", "f16", "f32", "q8_0"'),
+        ('kv_type = "q4"', 'kv_type is "q4"; allowed: "auto", "f16", "f32", "q8_0", "q4_0", "f16/q8_0"'),
         ('low_power = "ON"', 'low_power is "ON"; allowed: "auto", "on", "off"'),
         ("[sampling]\ntemperature = nan", "sampling.temperature is nan; allowed: a number from 0 to 10"),
         ("[sampling]\ntop_p = 1.5", "sampling.top_p is 1.5; allowed: a number from 0 to 1"),

@@ -74,3 +74,8 @@ def test_thinking_is_summed_up_in_one_line():
 def test_the_footer_of_one_token_claims_no_speed_and_says_that_it_was_stopped():
     measured = ReplyFigures(tokens=1, first_token_s=2.1, decode_tps=None, prompt_tokens=12, reused_tokens=0)
     assert lines.whole_footer(measured, Ending.STOPPED) == "1 token · first after 2.1 s · stopped · read 12 tokens"
+
+
+def test_a_full_context_leads_to_a_larger_one_the_model_knows():
+    assert "a larger context_size holds more." in figures.context_nearly_full(230, 256, may_grow=True)
+    assert figures.context_nearly_full(230, 256, may_grow=False).endswith("/new starts anew.")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine import EngineError, Model
+from engine.cache import hadamard
 from engine.cache.kv_cache import KVCache, kv_type_of
 from engine.cache.rotation import rotations_of
 from engine.config import Rope
@@ -43,10 +44,14 @@ GAPS = (8, 16), (5, 13), (0, 7), (1, 80), (40, 1)
 """(tokens kept, tokens dropped behind them)."""
 
 
-@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-4), ("f16", 5e-3), ("q8_0", 0.05)])
 @pytest.mark.parametrize(
-    ("architecture", "arguments"),
-    [*((name, {}) for name in WITH_ONE), ("llama", {"rope_factors": True})],
+    ("architecture", "arguments", "kv", "most"),
+    [
+        *((name, {}, *one) for name in WITH_ONE for one in (("f32", 1e-4), ("f16", 5e-3), ("q8_0", 0.05))),
+        ("llama", {"rope_factors": True}, "f32", 1e-4),
+        ("llama", {}, "q4_0", 0.3),
+        ("llama", {}, "q8_0/q4_0", 0.05),
+    ],
 )
 def test_with_one_layer_moved_tokens_are_as_if_computed_there(
     tmp_path: Path, architecture: str, arguments: dict[str, Any], kv: str, most: float
@@ -117,7 +122,7 @@ def test_what_is_not_a_gap_is_left_alone(tmp_path: Path, wanted: list[int]) -> N
     model.close()
 
 
-@pytest.mark.parametrize("kv", ["f16", "q8_0"])
+@pytest.mark.parametrize("kv", ["f16", "q8_0", "q8_0/q4_0"])
 def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", n_heads=2, n_kv_heads=1), threads=1)
     session, back = model.session(n_ctx=128, kv=kv), model.session(n_ctx=128, kv=kv)
@@ -133,7 +138,7 @@ def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
     model.close()
 
 
-@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-5), ("f16", 3e-3), ("q8_0", 0.03)])
+@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-5), ("f16", 3e-3), ("q8_0", 0.03), ("q4_0", 0.3)])
 def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float) -> None:
     """Made-up keys in a made-up model: two ropes that pair elements differently, one stretched, and a layer without."""
     ropes = Rope(10000.0, 32, neighbours=True), Rope(500.0, 16, neighbours=False, scaling_factor=4.0), None
@@ -148,7 +153,7 @@ def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float)
         rope = ropes[layer]
         if rope is not None:
             rotations[rope].turn(keys, at)
-        return keys
+        return hadamard.rotated(keys) if cache.kv_type.is_rotated else keys
 
     for layer in range(len(ropes)):
         for position in range(50):

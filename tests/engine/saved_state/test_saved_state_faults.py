@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from engine.cache.kv_cache import LAYOUT_VERSION
 from engine.saved_state import (
     StateRefusedError,
     StateWriter,
@@ -286,7 +287,7 @@ def test_numbers_that_cannot_be_are_refused_before_anything_is_allocated(tmp_pat
         ({"rope_scaling_factor": 4.0}, "rope"),
         ({"pair_distance": 16}, "rope"),
         ({"frequencies_digest": bytes(16)}, "rope"),
-        ({"layout_version": 2}, "another version of the engine"),
+        ({"layout_version": LAYOUT_VERSION + 1}, "another version of the engine"),
     ],
 )
 def test_a_state_from_other_conditions_is_refused_with_the_reason(

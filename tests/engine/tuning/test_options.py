@@ -349,8 +349,9 @@ def test_kv_types_are_compared_in_filled_sessions_of_their_own_which_are_closed(
 def test_f32_and_long_contexts_are_given_up_before_the_comparison_is(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = model.session(n_ctx=1024)
+    session = model.session(n_ctx=1024, kv="q8_0")
     roomy = KVTrials(model, session)
+    assert list(roomy.options) == ["q8_0", "f16", "f32"]
     names, filled = list(roomy.options), roomy.n_context
     base = model.weights_bytes + (300 << 20)
     without_f32 = base + roomy._needed_bytes(filled, [name for name in names if name != "f32"])
@@ -360,7 +361,7 @@ def test_f32_and_long_contexts_are_given_up_before_the_comparison_is(
     assert small.left_out.startswith("f32 is not tried")
     monkeypatch.setattr(host, "available_memory_bytes", lambda: base)
     none = KVTrials(model, session)
-    assert list(none.options) == ["f16"]
+    assert list(none.options) == ["q8_0"]
     assert "do not fit" in none.left_out
     monkeypatch.undo()
     short = KVTrials(model, model.session(n_ctx=64))
@@ -368,7 +369,7 @@ def test_f32_and_long_contexts_are_given_up_before_the_comparison_is(
     model.close()
 
 
-@pytest.mark.parametrize("kv", ["f16", "f32", "q8_0"])
+@pytest.mark.parametrize("kv", ["f16", "f32", "q8_0", "q4_0"])
 def test_a_stretched_cache_repeats_keys_and_values_and_computes_on(tmp_path: Path, kv: str) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=256, head_dim=32), threads=1)
     session = model.session(n_ctx=128, kv=kv)

@@ -1,0 +1,72 @@
+"""The cache as numbers of four bits, -8 to 7, in groups of 32 elements; layout and scales as in ``kv_q8_0.py``.
+
+A byte holds elements j and j + 8 of sixteen, the first in its lower half, so that eight neighbours come out of eight
+bytes by shifts. The scale is an eighth of what lies furthest from 0, with the sign that makes this -8 (GGML's Q4_0).
+"""
+
+from engine.jit import inner, kernel
+from engine.kernels.attention import attend_parts, attend_tokens
+from engine.kernels.kv_q8_0 import scale_k
+from engine.kernels.quantize_activations import largest
+from engine.kernels.store_kv import store_heads
+from engine.simd import fmul, load_f32, load_nibbles_as_f32, splat_f32x8, store_f32, store_i8
+
+BITS, BLOCK = 4, 32
+
+
+@inner
+def byte_of(i):
+    """Which byte of a position holds element i; its half is the lower one where i & 8 is 0."""
+    return (i >> 4 << 3) + (i & 7)
+
+
+@inner
+def load_k(tile, i):
+    """Element i of eight positions."""
+    return load_nibbles_as_f32(tile + 8 * byte_of(i), i >> 1 & 4)
+
+
+@inner
+def load_v(row, i, scale_at):
+    """Eight elements of one position from i on, scaled."""
+    return fmul(load_nibbles_as_f32(row + byte_of(i), i >> 1 & 4), splat_f32x8(load_f32(scale_at)))
+
+
+@inner
+def nibble(x, inverse):
+    """A number of 0 to 15: the lower four bits of -8 to 7."""
+    return min(7, round(x * inverse)) & 15
+
+
+@inner
+def store_head(x, head_dim, at, step, scales, scale_step):
+    """Write one position of one head."""
+    for g in range(head_dim // BLOCK):
+        x_at, to = x + 4 * BLOCK * g, at + step * BLOCK // 2 * g
+        top, highest = largest(x_at, BLOCK), load_f32(x_at)
+        for i in range(1, BLOCK):
+            highest = max(highest, load_f32(x_at + 4 * i))
+        furthest = top if highest == top else -top
+        store_f32(scales + scale_step * g, furthest / -8.0)
+        inverse = -8.0 / furthest if top > 0.0 else 0.0
+        for i in range(BLOCK // 2):
+            low, high = x_at + 4 * (i + (i & 8)), x_at + 4 * (i + (i & 8) + 8)
+            store_i8(to + step * i, nibble(load_f32(low), inverse) | nibble(load_f32(high), inverse) << 4)
+
+
+@kernel
+def store(op, thread, n_threads):
+    """Write k and v of the step's tokens."""
+    store_heads(store_head, BITS, BLOCK, store_head, BITS, BLOCK, op, thread, n_threads)
+
+
+@kernel
+def attention_parts(op, thread, n_threads):
+    """Attention of one token, up to partial results."""
+    attend_parts((BITS, BLOCK, load_k, scale_k, BITS, BLOCK, load_v), op, thread, n_threads)
+
+
+@kernel
+def attention(op, thread, n_threads):
+    """Attention of a block of tokens."""
+    attend_tokens((BITS, BLOCK, load_k, scale_k, BITS, BLOCK, load_v), op, thread, n_threads)

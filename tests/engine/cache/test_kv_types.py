@@ -1,0 +1,109 @@
+"""Types of the KV cache: what the kernels keep is what NumPy packs, and the rotation before it changes no result."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import KV_TYPES, Model, Session
+from engine.cache import hadamard
+from engine.cache.kv_types import ElementType
+from engine.cache.layer_cache import Heads
+from engine.errors import MemoryPlanError
+from tests.engine import tiny_gguf
+
+IDS = np.random.default_rng(0).integers(3, 250, 29).tolist()
+WIDTHS = 32, 96, 128
+
+
+def outliers(width: int) -> np.ndarray:
+    """Heads as trained models have them: a few elements are much larger than the others."""
+    heads = np.random.default_rng(width).standard_normal((3, 50, width)).astype(np.float32)
+    heads[..., :: width // 4] *= 30
+    return heads
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_rotation_is_its_own_inverse_and_keeps_products(width: int) -> None:
+    heads = outliers(width)
+    rotated = hadamard.rotated(heads)
+    assert np.allclose(hadamard.rotated(rotated), heads, atol=1e-4)
+    assert np.allclose(rotated @ rotated.swapaxes(1, 2), heads @ heads.swapaxes(1, 2), rtol=1e-4, atol=1e-2)
+    assert np.abs(rotated).max() < np.abs(heads).max()
+
+
+def test_the_rotation_is_a_hadamard_matrix() -> None:
+    matrix = hadamard.rotated(np.eye(16, dtype=np.float32))
+    assert (np.abs(matrix) == 0.25).all()
+    assert (matrix == matrix.T).all()
+    assert (hadamard.rotated(np.ones((1, 96), np.float32)) != 0).sum() == 3  # of each block of 32 one element
+
+
+@pytest.mark.parametrize("name", ["q8_0", "q4_0"])
+def test_packing_loses_less_of_rotated_heads(name: str) -> None:
+    kind, heads = KV_TYPES[name].keys, outliers(128)
+
+    def error(packed: np.ndarray) -> float:
+        return float(((kind.unpack(*kind.pack(packed)) - packed) ** 2).mean())
+
+    assert error(hadamard.rotated(heads)) < error(heads) / 3
+
+
+def test_four_bits_hold_what_lies_furthest_and_nothing() -> None:
+    kind, heads = KV_TYPES["q4_0"].keys, np.zeros((1, 2, 64), np.float32)
+    heads[0, 0, :32] = np.linspace(-8, 7, 32)
+    heads[0, 1, 32:] = np.linspace(-7, 8, 32)
+    found = kind.unpack(*kind.pack(heads))
+    assert found[0, 0, 0] == -8
+    assert found[0, 1, 63] == 8
+    assert np.abs(found - heads).max() <= 1  # the other end of a range has one step less
+    assert (found[heads == 0] == 0).all()
+
+
+def values_of(heads: Heads, kind: ElementType, n: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Items and scales of the first n positions, (n_heads, n, ...)."""
+    shape = len(heads.elements), heads.n_slots, -1
+    scales = heads.scales.view(np.float32).reshape(*shape)[:, :n] if heads.scale_bytes else None
+    return heads.elements.view(kind.dtype).reshape(shape)[:, :n], scales
+
+
+def filled(model: Model, kv: str) -> Session:
+    session = model.session(n_ctx=64, kv=kv)
+    session.feed(IDS)
+    return session
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kv", KV_TYPES)
+def test_kernels_keep_what_numpy_packs_to_the_bit(tmp_path: Path, kv: str) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf", n_layers=1, dim=128, n_heads=4, n_kv_heads=2, head_dim=32)
+    model, n = Model.open(path, threads=2), len(IDS)
+    exact, kept = (filled(model, name).memory.layers[0] for name in ("f32", kv))  # type: ignore[attr-defined]
+    keys, values = exact.keys.read_tiles(0, n), values_of(exact.values, KV_TYPES["f32"].values, n)[0]
+    if KV_TYPES[kv].is_rotated:
+        keys, values = hadamard.rotated(keys), hadamard.rotated(values)
+    wanted, kind = KV_TYPES[kv].keys.pack(keys), KV_TYPES[kv].values
+    assert (kept.keys.read_tiles(0, n) == KV_TYPES[kv].keys.unpack(*wanted)).all()
+    for found, packed in zip(values_of(kept.values, kind, n), kind.pack(values), strict=True):
+        assert (found is None and packed is None) or (found == packed).all()
+    model.close()
+
+
+@pytest.mark.slow
+def test_each_token_adds_what_its_type_takes(tmp_path: Path) -> None:
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", n_layers=1, n_heads=2, n_kv_heads=1, head_dim=32), threads=1
+    )
+    needed = {name: model.session(n_ctx=64, kv=name).kv_bytes / 64 for name in KV_TYPES}
+    assert needed == {
+        "f16": 128, "f32": 256, "q8_0": 72, "q4_0": 40, "f16/q8_0": 100, "f16/q4_0": 84, "q8_0/q4_0": 56,
+    }  # fmt: skip
+    model.close()
+
+
+@pytest.mark.parametrize("kv", ["q4_0", "f16/q8_0"])
+def test_heads_that_have_no_whole_groups_are_refused(tmp_path: Path, kv: str) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", head_dim=24), threads=1)
+    with pytest.raises(MemoryPlanError, match=f"'{kv}' needs heads of a multiple of 32 elements; this model's have 24"):
+        model.session(n_ctx=64, kv=kv)
+    model.close()
