@@ -266,10 +266,10 @@ class Pipeline:
         Returns:
             (n, vocab_size) float32, overwritten by the next call; None if cancelled.
         """
-        x = self._buffers.vector("x", self._config.dim).array()
+        x = self._buffers.vector("x", self.config.dim).array()
         x[:n] = x[first : first + n]
         self._words[STEP.n_tokens // 8] = n
-        logits = self._buffers.vector("logits", self._config.vocab_size, HEAD_COLUMNS).array()
+        logits = self._buffers.vector("logits", self.config.vocab_size, HEAD_COLUMNS).array()
         return logits[:n] if self._walk("heads", n_threads) else None
 
     def _walk(self, name: str, n_threads: int) -> bool:
