@@ -41,7 +41,7 @@ class EngineBridge(Wire):
         """The form that ``/schema`` chose; None where none can be chosen."""
         self.tools = options.tools
         """The tools of the user's servers; None where none are used."""
-        self._thread = threading.Thread(target=Crew(self, options).run, name="jalopy-engine", daemon=True)
+        self._thread = threading.Thread(target=Backends(self, options).run, name="jalopy-engine", daemon=True)
 
     @property
     def is_alive(self) -> bool:
@@ -104,7 +104,7 @@ class EngineBridge(Wire):
         return not self.is_alive
 
 
-class Crew:
+class Backends:
     """The thread's side: hands each command to what computes the open model, the engine here or a server elsewhere.
 
     Both answer in the same events, so that nobody else needs to know which it is; each is made when first needed.

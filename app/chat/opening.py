@@ -22,7 +22,7 @@ from app.program.settings import AUTO, Settings
 from app.program.state import Measured, TunedChoice
 from app.text.clean_text import clean_line
 from app.tuning import remembered as tuned
-from app.tuning.remembered import Place, Recalled, keys_to_remember, recall
+from app.tuning.remembered import Recalled, TuningPlace, keys_to_remember, recall
 
 if TYPE_CHECKING:
     from engine import Model, Sampling, Session
@@ -129,13 +129,13 @@ def kernels_version() -> str:
     return VERSION
 
 
-def _place(model: Model) -> Place:
+def _place(model: Model) -> TuningPlace:
     from engine.machine import host
 
     name = clean_line(model.name, 80)
     machine = f"{clean_line(host.cores().identity, 160)}, {cpu_level()}"
     model_name = f"{name}, {clean_line(model.quantization, 12)}, {model.weights_bytes} bytes"
-    return Place(machine, model_name, kernels_version(), is_on_battery())
+    return TuningPlace(machine, model_name, kernels_version(), is_on_battery())
 
 
 def try_lookahead(

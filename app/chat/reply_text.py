@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from app.chat.events import Event, ReplyReopened, TextGenerated, ThinkingFinished, ThoughtGenerated, ToolsTold
 from app.chat.reply import ReplyMeter
 from app.conversations.conversation import Ending
-from app.conversations.thinking import Split, Thinking, ThinkingSplitter
+from app.conversations.thinking import Thinking, ThinkingSplitter, ThoughtSplit
 from app.text.clean_text import TextCleaner, clean_line
 from engine.prompt.thought_markers import opened_by
 
@@ -70,7 +70,7 @@ class ReplyText:
             self._emit(ReplyReopened())
             self._show(self._splitter.push(begun))
 
-    def _show(self, split: Split, is_last: bool = False) -> None:
+    def _show(self, split: ThoughtSplit, is_last: bool = False) -> None:
         if thought := _cleaned(self._thought, split.thought, is_last):
             self._emit(ThoughtGenerated(thought))
         if self._splitter.has_block and not self._splitter.is_thinking:

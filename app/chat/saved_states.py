@@ -32,7 +32,7 @@ LEAST_TAKEN_TOKENS = 64
 NEW_PREFIX_FLUSH_S = 5.0
 
 
-class Place(Protocol):
+class StatePlace(Protocol):
     """Where the live conversation is."""
 
     state_path: Path | None
@@ -75,7 +75,7 @@ class SavedStates:
 
     def __init__(
         self,
-        place: Place,
+        place: StatePlace,
         files: StateFiles | None,
         model: Any,
         session: Session,

@@ -12,8 +12,7 @@ from typing import Any
 from app.mcp.offered import ServedTool
 from app.mcp.server import ToolServer, ToolServerError
 from app.program.refusals import Refusal
-from app.program.settings import ToolServer as ServerSetting
-from app.program.settings import ToolSettings
+from app.program.settings import ToolServerSetting, ToolSettings
 from app.text.clean_text import clean_line, clean_text
 from engine.prompt.tools.calls import CallResult, ToolCall
 
@@ -27,14 +26,14 @@ _CUT = "\n[cut: it says more]"
 _SHOWN_CHARS = 60
 _MOST_LEFT_OUT = 8
 
-MakeServer = Callable[[ServerSetting, Callable[[], bool]], ToolServer]
+MakeServer = Callable[[ToolServerSetting, Callable[[], bool]], ToolServer]
 """Makes a server that is not started; the second argument says when the user wants to wait no longer."""
 
 
 class _Served:
     """A server of the settings, and what is known of it."""
 
-    def __init__(self, setting: ServerSetting, is_on: bool) -> None:
+    def __init__(self, setting: ToolServerSetting, is_on: bool) -> None:
         self.setting, self.is_on = setting, is_on
         self.server: ToolServer | None = None
         self.tools: tuple[ServedTool, ...] = ()

@@ -25,7 +25,7 @@ class Thinking:
 
 
 @record
-class Split:
+class ThoughtSplit:
     """Parts of a piece of text that belong to the thinking and to the answer."""
 
     thought: str = ""
@@ -101,7 +101,7 @@ class ThinkingSplitter:
         """Whether the text so far ends inside a block that was not closed."""
         return self._where is _Where.THOUGHT or (self._where is _Where.START and self._opened is not None)
 
-    def push(self, text: str) -> Split:
+    def push(self, text: str) -> ThoughtSplit:
         """Take the next piece; what may be the beginning of a tag is held back until that is decided."""
         self._held += text
         thought, answer = "", ""
@@ -116,9 +116,9 @@ class ThinkingSplitter:
                 self._go_on()
             else:
                 answer += self._answer()
-        return Split(thought, answer)
+        return ThoughtSplit(thought, answer)
 
-    def flush(self) -> Split:
+    def flush(self) -> ThoughtSplit:
         """The text is complete: return what was held back."""
         held, self._held = self._held, ""
         if self._where is _Where.START and self._opened is not None:
@@ -130,11 +130,11 @@ class ThinkingSplitter:
             self._enter_answer("")
         self.part_chars += len(held)
         if self._where is _Where.THOUGHT:
-            return Split(thought=held)
+            return ThoughtSplit(thought=held)
         held = held.lstrip() if self._trims else held
         if self._frame and held.rstrip().endswith(self._frame):
             held = held.rstrip().removesuffix(self._frame).rstrip()
-        return Split(answer=held)
+        return ThoughtSplit(answer=held)
 
     def _begin(self) -> None:
         """Find out how the reply begins, unless it could still be either."""

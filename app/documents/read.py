@@ -78,7 +78,7 @@ class Document:
 
 
 @record
-class Reading:
+class ReadDocuments:
     """Documents in the order in which they stand in a message, and a line for each thing that was left out."""
 
     documents: tuple[Document, ...] = ()
@@ -142,7 +142,7 @@ def described(names: Iterable[str]) -> str:
     return ", ".join(found)
 
 
-def read_documents(wanted: Iterable[str], only_existing: bool = False) -> Reading:
+def read_documents(wanted: Iterable[str], only_existing: bool = False) -> ReadDocuments:
     """Read everything that is named; ``only_existing`` passes over words of a message that lead to nothing."""
     texts: dict[Path, str] = {}
     troubles: list[str] = []
@@ -164,7 +164,7 @@ def read_documents(wanted: Iterable[str], only_existing: bool = False) -> Readin
     more = len(troubles) - _MOST_LINES
     if more > 0:
         troubles[_MOST_LINES:] = [f"... and {more} more that cannot be read"]
-    return Reading(_named(texts), tuple(troubles))
+    return ReadDocuments(_named(texts), tuple(troubles))
 
 
 def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:

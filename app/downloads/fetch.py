@@ -45,7 +45,7 @@ class Stopped(DownloadError):
 
 
 @record
-class Progress:
+class DownloadProgress:
     """How far all files together are."""
 
     stage: str
@@ -63,7 +63,7 @@ class Progress:
         return (self.total_bytes - self.done_bytes) / self.rate_bps if self.rate_bps > 0 else None
 
 
-Report = Callable[[Progress], object]
+Report = Callable[[DownloadProgress], object]
 """Told of every piece; raises Stopped where no more is wanted."""
 
 
@@ -267,7 +267,7 @@ class _Download:
         first_s, first_bytes = self._marks[0] if self._marks else (now_s, done_bytes)
         rate_bps = (done_bytes - first_bytes) / (now_s - first_s) if now_s > first_s and stage == "download" else 0.0
         done = self._before_bytes + done_bytes
-        self._report(Progress(stage, self._remote.name, done, self._plan.total_bytes, max(0.0, rate_bps), note))
+        self._report(DownloadProgress(stage, self._remote.name, done, self._plan.total_bytes, max(0.0, rate_bps), note))
 
 
 def _strong_etag(text: str) -> str:

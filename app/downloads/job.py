@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.downloads import hub
-from app.downloads.fetch import Progress, Stopped
+from app.downloads.fetch import DownloadProgress, Stopped
 from app.downloads.pull import Prepared, carry_out, prepare
 from app.downloads.web import Web
 from app.program.background import in_background
@@ -38,7 +38,7 @@ class JobState:
 
     stage: Stage = Stage.ASKING
     prepared: Prepared | None = None
-    progress: Progress | None = None
+    progress: DownloadProgress | None = None
     path: Path | None = None
     """Of the model, once it is here."""
     trouble: str = ""
@@ -116,7 +116,7 @@ class PullJob:
         else:
             self._note(stage=Stage.DONE, path=path)
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: DownloadProgress) -> None:
         if self._stopped.is_set():
             raise Stopped(progress.name) from None
         self._note(progress=progress)

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from app.downloads import hub
-from app.downloads.fetch import DownloadPlan, Progress, Report, download, make_plan
+from app.downloads.fetch import DownloadPlan, DownloadProgress, Report, download, make_plan
 from app.downloads.hub import RemoteFile, Repository, is_safe_name
 from app.downloads.refusal import DownloadError
 from app.downloads.web import Web, split_address
@@ -183,7 +183,7 @@ def _here(choice: Choice, directories: Sequence[str]) -> Path | None:
     return next((path for path in same if stated_sha256(path) == wanted.sha256), None)
 
 
-def progress_text(now: Progress) -> str:
+def progress_text(now: DownloadProgress) -> str:
     """Write how far it is: "1.2G of 2.0G · 5.1M/s · about 2 min 40 s left"."""
     if now.stage == "wait":
         return f"waiting, then again: {now.note}"

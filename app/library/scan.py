@@ -22,7 +22,7 @@ _SHOW_PERIOD_S = 0.3
 
 
 @record
-class Found:
+class ScanResult:
     """Result so far."""
 
     entries: tuple[ModelEntry, ...] = ()
@@ -40,15 +40,15 @@ class Found:
     """Why it ended early; "" if it did not."""
 
 
-class Scan:
+class ModelScan:
     """One look at everything. ``also``: files that are listed wherever they lie, with what to call their place."""
 
     def __init__(self, settings: Settings, also: Mapping[Path, str] | None = None) -> None:
         self._settings, self._also = settings, also or {}
         self._is_wanted = True
-        self.found = Found()
+        self.found = ScanResult()
 
-    def start(self) -> Scan:
+    def start(self) -> ModelScan:
         """Begin; the result is ``found``, at any time."""
         in_background(self._run, "models")
         return self
@@ -61,7 +61,7 @@ class Scan:
         try:
             self._look()
         except Exception as error:
-            self.found = Found(self.found.entries, is_done=True, trouble=clean_line(bug_line(error), 200))
+            self.found = ScanResult(self.found.entries, is_done=True, trouble=clean_line(bug_line(error), 200))
 
     def _look(self) -> None:
         from engine.measure.fit import MachineRates  # NumPy, which no first frame waits for
@@ -78,7 +78,7 @@ class Scan:
         files = [*(file for file in elsewhere if file is not None), *files]
         here = [lister.entry(file, ModelHeader()) for file in files]
 
-        found = Found(
+        found = ScanResult(
             n_files=len(files),
             looked_in=tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in)),
             advice=advice_line(lister),

@@ -103,7 +103,7 @@ class SamplingSettings:
 
 
 @record
-class ToolServer:
+class ToolServerSetting:
     """A server that has tools for the model, by the Model Context Protocol: a program of the user's, or an address."""
 
     name: str
@@ -127,7 +127,7 @@ class ToolSettings:
     """Tell models of the tools from the first message on."""
     result_tokens: int = _setting(least=16, most=_MAX_COUNT)
     """Longest part of the results that a model gets of one round of calls."""
-    servers: tuple[ToolServer, ...] = _setting("tool servers")
+    servers: tuple[ToolServerSetting, ...] = _setting("tool servers")
     """Servers that have the tools."""
 
 
@@ -299,7 +299,7 @@ def _with_value(settings: Settings, key: str, value: Any, sources: Mapping[str, 
 def written(value: object) -> str:
     """Write a value as a user types it: text without quotation marks, a list by its elements."""
     if isinstance(value, tuple):
-        return ", ".join(one.name if isinstance(one, ToolServer) else one for one in value)
+        return ", ".join(one.name if isinstance(one, ToolServerSetting) else one for one in value)
     return str(value)
 
 
@@ -415,7 +415,7 @@ def _checked(key: str, value: object, where: str) -> Any:
     raise SettingsError(f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA)
 
 
-def _tool_servers(value: object, where: str) -> tuple[ToolServer, ...]:
+def _tool_servers(value: object, where: str) -> tuple[ToolServerSetting, ...]:
     """Return the servers of tools that a table names."""
     if not isinstance(value, Mapping):
         raise SettingsError(
@@ -424,7 +424,7 @@ def _tool_servers(value: object, where: str) -> tuple[ToolServer, ...]:
     return tuple(_tool_server(name, given, f"{where}.{name[:40]}") for name, given in value.items())
 
 
-def _tool_server(name: str, given: object, where: str) -> ToolServer:
+def _tool_server(name: str, given: object, where: str) -> ToolServerSetting:
     if not _TOOL_SERVER_NAME.fullmatch(name):
         raise _wrong_server(f"{where!a} is no name", "1 to 40 letters, digits, _ and -")
     kinds = ({"command", "environment", "always"}, {"url", "headers", "key_variable", "always"})
@@ -443,10 +443,10 @@ def _tool_server(name: str, given: object, where: str) -> ToolServer:
     environment = _texts(given, "environment", where)
     if not all(name and "=" not in name and "\0" not in name for name in environment):
         raise _wrong_server(f"{where}.environment is not sound", "names of variables, without =")
-    return ToolServer(name, tuple(command), tuple(environment.items()), always=tuple(always))
+    return ToolServerSetting(name, tuple(command), tuple(environment.items()), always=tuple(always))
 
 
-def _tool_address(name: str, given: Mapping[str, Any], where: str) -> ToolServer:
+def _tool_address(name: str, given: Mapping[str, Any], where: str) -> ToolServerSetting:
     url, variable = given["url"], given.get("key_variable", "")
     if not isinstance(url, str) or not is_address(url):
         raise _wrong_server(f"{where}.url is not sound", "an address of http or https without a password")
@@ -455,7 +455,7 @@ def _tool_address(name: str, given: Mapping[str, Any], where: str) -> ToolServer
         raise _wrong_server(f"{where}.headers is not sound", 'names and values of HTTP: { X-Team = "mine" }')
     if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
         raise _wrong_server(f"{where}.key_variable is not sound", "the name of a variable of the environment")
-    return ToolServer(name, url=url, headers=tuple(headers.items()), key_variable=variable)
+    return ToolServerSetting(name, url=url, headers=tuple(headers.items()), key_variable=variable)
 
 
 def _texts(given: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:

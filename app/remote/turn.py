@@ -30,7 +30,7 @@ _CALL_FORMAT = format_of("<tool_call>")
 
 
 @record
-class Begun:
+class ReplyBeginning:
     """The beginning of a reply that is continued."""
 
     answer: str = ""
@@ -87,12 +87,12 @@ class RemoteTurn:
         exchange: Exchange,
         path: str,
         request: Mapping[str, Any],
-        begun: Begun | None = None,
+        begun: ReplyBeginning | None = None,
         tells_pieces: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._wire, self._exchange, self._path, self._request = wire, exchange, path, request
-        self._begun, self._tells_pieces = begun or Begun(), tells_pieces
+        self._begun, self._tells_pieces = begun or ReplyBeginning(), tells_pieces
         self._pieces: list[str] = []
         self._is_in_thought = False
         """Whether the server has told a thought apart, and nothing else since."""

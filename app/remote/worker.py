@@ -25,7 +25,7 @@ from app.remote.exchange import Exchange
 from app.remote.keys import find_key
 from app.remote.listing import Listed, models_of
 from app.remote.messages import messages_of
-from app.remote.turn import Begun, RemoteTurn
+from app.remote.turn import RemoteTurn, ReplyBeginning
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.prompt.thinking_mode import ThinkingMode
@@ -58,7 +58,7 @@ class _Asked:
 
     question: str
     before: tuple[PastTurn, ...]
-    begun: Begun | None = None
+    begun: ReplyBeginning | None = None
     results: tuple[CallResult, ...] = ()
     """Of calls of the last turn before, in place of the question."""
 
@@ -239,11 +239,11 @@ class RemoteWorker:
         *before, last = turns
         begun = None
         if isinstance(command, commands.Continue):
-            begun = Begun(last.reply, command.thinking)
+            begun = ReplyBeginning(last.reply, command.thinking)
         elif isinstance(command, commands.ContinueEdited):
-            begun = Begun(command.text, command.thinking)
+            begun = ReplyBeginning(command.text, command.thinking)
             if begun.is_thought and begun.thinking is not None:  # it was the thought that was edited
-                begun = Begun("", replace(begun.thinking, text=command.text))
+                begun = ReplyBeginning("", replace(begun.thinking, text=command.text))
         return _Asked(last.question, tuple(before), begun, last.results)
 
     def _request(self, asked: _Asked) -> dict[str, Any]:

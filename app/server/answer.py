@@ -22,7 +22,7 @@ from app.program.settings import Settings
 from app.server.answer_form import reply_form
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.conversation import as_taken, n_bytes_of
-from app.server.job import Begun, Ended, Job, Piece, TokenChance
+from app.server.job import Ended, Job, PromptTaken, ReplyPiece, TokenChance
 from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.order import Order
 from app.server.sampling_fields import resolved
@@ -183,7 +183,7 @@ class Answering:
             on_prompt_progress=lambda done, total: self.between(),
         )
         job.start(reply)
-        job.tell(Begun())
+        job.tell(PromptTaken())
         for text in reply:
             telling.push(text)
             self.between()
@@ -328,7 +328,7 @@ class _Telling:
         chances = tuple(self._pending) if answer else ()
         if answer or calls:
             self._pending.clear()
-        self._job.tell(Piece(answer, thought, chances, calls))
+        self._job.tell(ReplyPiece(answer, thought, chances, calls))
 
     def _named(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         """Return the calls that are told, each with an id."""

@@ -9,12 +9,12 @@ from functools import reduce
 from typing import Any
 
 from app.server.api_error import ApiError
-from app.server.job import Begun, Ended, Happening, Piece, TokenChance
+from app.server.job import Ended, Happening, PromptTaken, ReplyPiece, TokenChance
 from app.server.order import Order
 from engine.prompt.tools.calls import ToolCall
 
 
-class ReplyBody:
+class CompletionBody:
     """Writes one reply as chat and text completions give it."""
 
     ends_with_done = True
@@ -34,9 +34,9 @@ class ReplyBody:
             self._chunk["usage"] = None
         self._n_chars = self._n_calls = 0
 
-    def whole(self, pieces: Iterable[Piece], ended: Ended) -> dict[str, Any]:
+    def whole(self, pieces: Iterable[ReplyPiece], ended: Ended) -> dict[str, Any]:
         """Return the reply in one object."""
-        piece = reduce(Piece.joined, pieces, Piece())
+        piece = reduce(ReplyPiece.joined, pieces, ReplyPiece())
         if ended.n_repeated_chars and self._order.n_logprobs is None:
             piece = piece.without_end(ended.n_repeated_chars)
         content: dict[str, Any] = {"text": piece.answer}
@@ -52,9 +52,9 @@ class ReplyBody:
     def events(self, happening: Happening) -> list[dict[str, Any]]:
         """Return what a stream tells of a happening; of the end the number of tokens, too, where that is asked for."""
         is_chat = self._order.is_chat
-        if isinstance(happening, Begun):
+        if isinstance(happening, PromptTaken):
             return [self._piece({"delta": {"role": "assistant", "content": ""}})] if is_chat else []
-        if isinstance(happening, Piece):
+        if isinstance(happening, ReplyPiece):
             content: dict[str, Any] = {"delta": self._delta(happening)} if is_chat else {"text": happening.answer}
             return [self._piece(content, happening.chances)]
         content = {"delta": {}} if is_chat else {"text": ""}
@@ -68,7 +68,7 @@ class ReplyBody:
     ) -> dict[str, Any]:
         return {**self._chunk, "choices": [self._choice(content, chances, reason)]}
 
-    def _delta(self, piece: Piece) -> dict[str, Any]:
+    def _delta(self, piece: ReplyPiece) -> dict[str, Any]:
         parts = {"content": piece.answer, "reasoning_content": piece.thought}
         delta: dict[str, Any] = {name: text for name, text in parts.items() if text}
         if piece.calls:

@@ -87,7 +87,7 @@ class _Place:
         self.state_trouble = ""
 
 
-class EngineThread:
+class ServedEngine:
     """The thread, and the line of those who wait for it.
 
     Args:

@@ -29,12 +29,12 @@ class TokenChance:
 
 
 @record
-class Begun:
+class PromptTaken:
     """The prompt was taken; an error can come no more as an HTTP status."""
 
 
 @record
-class Piece:
+class ReplyPiece:
     """More of the reply."""
 
     answer: str = ""
@@ -42,16 +42,16 @@ class Piece:
     chances: tuple[TokenChance, ...] = ()
     calls: tuple[ToolCall, ...] = ()
 
-    def joined(self, other: Piece) -> Piece:
+    def joined(self, other: ReplyPiece) -> ReplyPiece:
         """Return this and what follows it as one."""
         text = self.answer + other.answer, self.thought + other.thought
-        return Piece(*text, self.chances + other.chances, self.calls + other.calls)
+        return ReplyPiece(*text, self.chances + other.chances, self.calls + other.calls)
 
-    def without_end(self, n_chars: int) -> Piece:
+    def without_end(self, n_chars: int) -> ReplyPiece:
         """Return this without its last characters: of the answer, and of the thought where that is shorter."""
         n_answer = min(n_chars, len(self.answer))
         answer, n_thought = self.answer[: len(self.answer) - n_answer], n_chars - n_answer
-        return Piece(answer, self.thought[: max(0, len(self.thought) - n_thought)], self.chances, self.calls)
+        return ReplyPiece(answer, self.thought[: max(0, len(self.thought) - n_thought)], self.chances, self.calls)
 
 
 @record
@@ -75,7 +75,7 @@ class Ended:
     """Why what looks like a call is none; "" where nothing does."""
 
 
-Happening = Begun | Piece | Ended
+Happening = PromptTaken | ReplyPiece | Ended
 
 
 class Job:
@@ -127,7 +127,7 @@ class Job:
         came = [await self._came.get()]
         while not self._came.empty():
             came.append(self._came.get_nowait())
-        self.has_begun = self.has_begun or any(isinstance(one, Begun) for one in came)
+        self.has_begun = self.has_begun or any(isinstance(one, PromptTaken) for one in came)
         return _joined(came)
 
 
@@ -135,7 +135,7 @@ def _joined(came: list[Happening]) -> list[Happening]:
     joined: list[Happening] = []
     for one in came:
         last = joined[-1] if joined else None
-        if isinstance(one, Piece) and isinstance(last, Piece) and not (last.answer and one.thought):
+        if isinstance(one, ReplyPiece) and isinstance(last, ReplyPiece) and not (last.answer and one.thought):
             joined[-1] = last.joined(one)
         else:
             joined.append(one)

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.server.api_error import ApiError
 from app.server.bodies import remarks
-from app.server.job import Begun, Ended, Happening, Piece
+from app.server.job import Ended, Happening, PromptTaken, ReplyPiece
 from app.server.order import Order
 from engine.prompt.tools.calls import ToolCall
 
@@ -36,21 +36,21 @@ class ResponseBody:
         self._n_events = 0
         self._items: list[_Item] = []
 
-    def whole(self, pieces: Iterable[Piece], ended: Ended) -> dict[str, Any]:
+    def whole(self, pieces: Iterable[ReplyPiece], ended: Ended) -> dict[str, Any]:
         """Return the reply in one object."""
         if ended.n_repeated_chars:
-            pieces = [reduce(Piece.joined, pieces, Piece()).without_end(ended.n_repeated_chars)]
+            pieces = [reduce(ReplyPiece.joined, pieces, ReplyPiece()).without_end(ended.n_repeated_chars)]
         for piece in pieces:
             self._add(piece)
         return self._finished(ended)
 
     def events(self, happening: Happening) -> list[dict[str, Any]]:
         """Return what a stream tells of a happening."""
-        if isinstance(happening, Begun):
+        if isinstance(happening, PromptTaken):
             return [
                 self._event(f"response.{name}", response=dict(self._response)) for name in ("created", "in_progress")
             ]
-        if isinstance(happening, Piece):
+        if isinstance(happening, ReplyPiece):
             return self._add(happening)
         events = [] if self._items else self._begin(_Item("answer"))  # an empty answer is one too
         events += self._close_last()
@@ -61,7 +61,7 @@ class ResponseBody:
         """Return the event that ends a stream which broke off."""
         return self._event("error", code=error.code, message=error.message, param=error.param)
 
-    def _add(self, piece: Piece) -> list[dict[str, Any]]:
+    def _add(self, piece: ReplyPiece) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = []
         for kind, text in (("thought", piece.thought), ("answer", piece.answer)):
             if not text:

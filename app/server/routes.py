@@ -21,11 +21,11 @@ from app.program.refusals import say
 from app.program.version import installed_version
 from app.server.answer import Answering
 from app.server.api_error import ApiError, unavailable
-from app.server.bodies import ReplyBody
-from app.server.engine_thread import EngineThread
+from app.server.bodies import CompletionBody
+from app.server.engine_thread import ServedEngine
 from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, Guard, refusal
-from app.server.job import Begun, Ended, Happening, Job, Piece
+from app.server.job import Ended, Happening, Job, PromptTaken, ReplyPiece
 from app.server.order import Order, chat_order, completion_order
 from app.server.response_body import ResponseBody
 from app.server.responses import response_order
@@ -52,7 +52,7 @@ _HELP = {
 """Counters of the server, in the words of Prometheus."""
 
 ReadOrder = Callable[[Fields, str], Order]
-Body = ReplyBody | ResponseBody
+Body = CompletionBody | ResponseBody
 
 
 class Metrics:
@@ -94,7 +94,7 @@ class Metrics:
 class Routes:
     """Answers with the engine's help, or about it."""
 
-    def __init__(self, engine: EngineThread, model_id: str, metrics: Metrics) -> None:
+    def __init__(self, engine: ServedEngine, model_id: str, metrics: Metrics) -> None:
         self._engine, self._model_id, self._metrics = engine, model_id, metrics
         self._started = int(time.time())
         self._ignored: set[str] = set()
@@ -225,9 +225,9 @@ class Routes:
             return await asyncio.wrap_future(aside.future)
 
     async def _whole(self, job: Job, body: Body) -> Response:
-        pieces: list[Piece] = []
+        pieces: list[ReplyPiece] = []
         async for one in self._happenings(job):
-            if isinstance(one, Piece):
+            if isinstance(one, ReplyPiece):
                 pieces.append(one)
             elif isinstance(one, Ended):
                 return JsonBody(body.whole(pieces, one))
@@ -238,7 +238,7 @@ class Routes:
             happenings = self._happenings(job, STILL_HERE_S)
             try:
                 async for one in happenings:
-                    if one is None or isinstance(one, Begun):
+                    if one is None or isinstance(one, PromptTaken):
                         yield None
                     for event in body.events(one) if one is not None else ():
                         yield event
@@ -296,7 +296,7 @@ def log(line: str) -> None:
 
 
 def make_application(
-    engine: EngineThread, model_id: str, names: Collection[str], api_key: str, origins: Collection[str] = ()
+    engine: ServedEngine, model_id: str, names: Collection[str], api_key: str, origins: Collection[str] = ()
 ) -> Guard:
     """Return the ASGI application.
 
@@ -307,8 +307,8 @@ def make_application(
     metrics = Metrics()
     tells = Routes(engine, model_id, metrics)
     routes = [
-        Route("/v1/chat/completions", partial(tells.reply, chat_order, ReplyBody), methods=["POST"]),
-        Route("/v1/completions", partial(tells.reply, completion_order, ReplyBody), methods=["POST"]),
+        Route("/v1/chat/completions", partial(tells.reply, chat_order, CompletionBody), methods=["POST"]),
+        Route("/v1/completions", partial(tells.reply, completion_order, CompletionBody), methods=["POST"]),
         Route("/v1/responses", partial(tells.reply, response_order, ResponseBody), methods=["POST"]),
         Route("/v1/models", tells.models),
         Route("/v1/models/{model_id:path}", tells.model),

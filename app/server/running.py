@@ -24,7 +24,7 @@ from app.program import exit_codes
 from app.program.settings import Settings
 from app.server.answer import Answering
 from app.server.api_error import ApiError
-from app.server.engine_thread import EngineThread
+from app.server.engine_thread import ServedEngine
 from app.server.routes import log, make_application
 from app.server.transfer import ABORT, as_json
 from app.text.figures import count
@@ -57,7 +57,7 @@ class Running:
         most_waiting: int,
     ) -> None:
         self._listener, self._model_id = listener, model_id
-        self._engine = EngineThread(path, settings, most_waiting, self._note_opened)
+        self._engine = ServedEngine(path, settings, most_waiting, self._note_opened)
         application = make_application(self._engine, model_id, names, api_key, settings.serve.origins)
         self._server = _Server(
             uvicorn.Config(

@@ -23,8 +23,7 @@ from app.mcp.pipe import Pipe
 from app.mcp.server import ToolServer
 from app.mcp.transport import Transport
 from app.program import paths
-from app.program.settings import Settings
-from app.program.settings import ToolServer as ToolServerSetting
+from app.program.settings import Settings, ToolServerSetting
 
 
 def chat_options(settings: Settings) -> ChatOptions:

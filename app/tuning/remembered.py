@@ -26,7 +26,7 @@ _FIELDS = 5
 
 
 @record
-class Place:
+class TuningPlace:
     """Where a choice holds; machine and model as ``app.chat.opening`` names them."""
 
     machine: str
@@ -59,7 +59,7 @@ def kv_type_of(wanted: str, choice: TunedChoice | None) -> str:
     return faster
 
 
-def recall(kept: ProgramState, place: Place) -> Recalled:
+def recall(kept: ProgramState, place: TuningPlace) -> Recalled:
     """Return what holds here, and whether it is in doubt."""
     own, other = place.key(place.on_battery), place.key(not place.on_battery)
     if own in kept.tuned_threads:
@@ -75,13 +75,13 @@ def recall(kept: ProgramState, place: Place) -> Recalled:
     return Recalled(doubt=_machine_doubt(kept, place))
 
 
-def keys_to_remember(place: Place, measured: Measured | None) -> tuple[str, str]:
+def keys_to_remember(place: TuningPlace, measured: Measured | None) -> tuple[str, str]:
     """Return the name to remember a choice under, and one that must not stand in its way; "" for none."""
     on_battery = place.on_battery if measured is None else measured.on_battery
     return place.key(on_battery), place.key(place.on_battery) if on_battery != place.on_battery else ""
 
 
-def _machine_doubt(kept: ProgramState, place: Place) -> str:
+def _machine_doubt(kept: ProgramState, place: TuningPlace) -> str:
     """Find the model tuned on the same processor with other cores to use, the newest first."""
     for key in reversed(list(kept.tuned_threads)):
         machine, _, model = key.removesuffix(_ON_BATTERY).partition(" | ")

@@ -30,7 +30,7 @@ _KINDS = {"core": "physical cores", "efficiency core": "and efficiency cores", "
 TITLES = {"decode": "writing, tok/s", "prefill": "reading the prompt, tok/s"}
 
 
-class Role(Enum):
+class CurveRole(Enum):
     """Kind of a line, by which it is coloured."""
 
     HEADING = "heading"
@@ -46,7 +46,7 @@ class BarLine:
     """One line of a drawn curve."""
 
     text: str
-    role: Role
+    role: CurveRole
 
 
 def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) -> list[BarLine]:
@@ -68,7 +68,7 @@ def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) 
     lines = []
     for kind in kinds:
         if len(kinds) > 1:
-            lines.append(BarLine(f"   {_KINDS[kind]}", Role.KIND))
+            lines.append(BarLine(f"   {_KINDS[kind]}", CurveRole.KIND))
         lines += [drawn(point) for point in curve.points if point.kind == kind]
     return lines
 
@@ -82,14 +82,14 @@ def _rate(point: Point, glyphs: Glyphs) -> tuple[str, str]:
     return median, f"{glyphs.plus_minus}{point.tps.half_width:,.{decimals}f}"
 
 
-def _judged(point: Point, best: int | None, equal: frozenset[int]) -> tuple[Role, str]:
+def _judged(point: Point, best: int | None, equal: frozenset[int]) -> tuple[CurveRole, str]:
     if point.tps is None:
-        return Role.PLAIN, ""
+        return CurveRole.PLAIN, ""
     if equal and point.n_threads in equal:
-        return Role.EQUAL, "equal"
+        return CurveRole.EQUAL, "equal"
     if point.n_threads == best:
-        return Role.BEST, "best"
-    return (Role.DROPPED, "slow") if point.is_dropped else (Role.PLAIN, "")
+        return CurveRole.BEST, "best"
+    return (CurveRole.DROPPED, "slow") if point.is_dropped else (CurveRole.PLAIN, "")
 
 
 def _bar(point: Point, cells: int, most_tps: float, glyphs: Glyphs) -> str:
@@ -143,12 +143,12 @@ _CELL = 19
 def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[BarLine]:
     """Draw one comparison: heading, what it takes, and a line for each way that was measured."""
     title = "weights" if comparison.part == "weights" else "KV cache"
-    lines = [BarLine(f" {title:<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(), Role.HEADING)]
+    lines = [BarLine(f" {title:<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(), CurveRole.HEADING)]
     if not any(option.tps for option in comparison.options):
-        return [*lines, BarLine(f"   {comparison.left_out or comparison.estimate}", Role.PLAIN)]
+        return [*lines, BarLine(f"   {comparison.left_out or comparison.estimate}", CurveRole.PLAIN)]
     lines += [_option_line(option, comparison, in_use, glyphs) for option in comparison.options]
     if comparison.left_out:
-        lines.append(BarLine(f"   {comparison.left_out}", Role.PLAIN))
+        lines.append(BarLine(f"   {comparison.left_out}", CurveRole.PLAIN))
     return lines
 
 
@@ -157,7 +157,7 @@ def _option_line(option: Option, comparison: Comparison, in_use: str, glyphs: Gl
     is_best = option.name == comparison.best and comparison.is_measured
     cells = "".join(f"{_cell(option, phase, glyphs):<{_CELL}}" for phase in _PHASES)
     text = f"{mark} {option.name:<8}{cells}{'best' if is_best else ''}"
-    return BarLine(text.rstrip(), Role.BEST if is_best else Role.PLAIN)
+    return BarLine(text.rstrip(), CurveRole.BEST if is_best else CurveRole.PLAIN)
 
 
 def _cell(option: Option, phase: str, glyphs: Glyphs) -> str:

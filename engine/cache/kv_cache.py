@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from engine.cache import context_shift
 from engine.cache.kv_types import KV_TYPES, KVType
-from engine.cache.layer_cache import POSITIONS, Bytes, Floats, LayerCache, Part, parts_of
+from engine.cache.layer_cache import POSITIONS, Bytes, CachePart, Floats, LayerCache, parts_of
 from engine.cache.layer_memory import MemoryNeeds
 from engine.cache.ring import RingReach, ring_slots
 from engine.cache.states import CHECKPOINT_BYTES, state_bytes, states_bytes
@@ -290,11 +290,11 @@ class _Kept:
     reach: RingReach | None = None
 
 
-def _copied_bytes(parts: Sequence[Part], first: int, last: int) -> int:
+def _copied_bytes(parts: Sequence[CachePart], first: int, last: int) -> int:
     return sum(part.copied_bytes(_whole(last) - first) for part in parts)
 
 
-def _copy_out(parts: Sequence[Part], first: int, last: int, out: Bytes) -> int:
+def _copy_out(parts: Sequence[CachePart], first: int, last: int, out: Bytes) -> int:
     at = 0
     for part in parts:
         size = part.copied_bytes(_whole(last) - first)

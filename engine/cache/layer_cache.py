@@ -133,7 +133,7 @@ class LayerCache:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class CachePart:
     """Elements or scales of one layer's keys or values.
 
     Attributes:
@@ -177,9 +177,9 @@ class Part:
             at += n
 
 
-def parts_of(layers: Sequence[LayerCache]) -> list[Part]:
+def parts_of(layers: Sequence[LayerCache]) -> list[CachePart]:
     """Return the parts in the order in which states keep them: all elements, keys before values, then all scales."""
     heads = [one for layer in layers for one in (layer.keys, layer.values)]
-    elements = [Part(one.elements, one.head_bytes // one.n_slots, one.n_slots) for one in heads]
-    scales = [Part(one.scales, one.scale_bytes // one.n_slots, one.n_slots) for one in heads if one.scale_bytes]
+    elements = [CachePart(one.elements, one.head_bytes // one.n_slots, one.n_slots) for one in heads]
+    scales = [CachePart(one.scales, one.scale_bytes // one.n_slots, one.n_slots) for one in heads if one.scale_bytes]
     return elements + scales

@@ -131,7 +131,7 @@ class Angles(NamedTuple):
     span: int = 48
 
 
-class Rope(NamedTuple):
+class ApplyRope(NamedTuple):
     """Rotate x[(token), n_heads, head_dim] into out; ``weight`` is of a norm of each head before, or 0, in place."""
 
     step: int = 0
@@ -259,8 +259,8 @@ class Each(NamedTuple):
     room: int = 160
 
 
-class Ask(NamedTuple):
-    """Ask for the weights of the experts in use: ``slabs`` are n_slabs times (address, bytes of one expert)."""
+class AskSlabs(NamedTuple):
+    """AskSlabs for the weights of the experts in use: ``slabs`` are n_slabs times (address, bytes of one expert)."""
 
     step: int = 0
     table: int = 8
@@ -269,7 +269,7 @@ class Ask(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Ask for the pages of one matrix and drop those of another; bytes are 0 where there is none."""
+    """AskSlabs for the pages of one matrix and drop those of another; bytes are 0 where there is none."""
 
     step: int = 0
     next: int = 8
@@ -336,7 +336,7 @@ class Convolution(NamedTuple):
     eps: int = 128
 
 
-class Scan(NamedTuple):
+class ScanState(NamedTuple):
     """A matrix of n_rows x head_dim for each head that takes in keys and values and answers queries, see ``scan.py``.
 
     ``q``, ``k``, ``v`` lie in rows of ``stride`` floats, those of the key heads ``n_rows`` wide. ``decay`` and ``rate``
@@ -401,7 +401,7 @@ class GatedNorm(NamedTuple):
     gate_first: int = 72
 
 
-class Split(NamedTuple):
+class SplitProjection(NamedTuple):
     """left, right [(token), n_heads, head_dim] = the halves of every head of x[(token), n_heads, 2 head_dim]."""
 
     step: int = 0
@@ -425,7 +425,7 @@ class Gate(NamedTuple):
     up_stride: int = 32
 
 
-class Xielu(NamedTuple):
+class ApplyXielu(NamedTuple):
     """up[(token), n] = f(up), f32, in place; the rest are f's parameters, see ``engine.config.Xielu``."""
 
     step: int = 0
@@ -448,7 +448,7 @@ class Add(NamedTuple):
     eps: int = 40
 
 
-class Scale(NamedTuple):
+class ScaleAll(NamedTuple):
     """x[(token), n] *= factor, in place; as a soft cap, x = factor * tanh(x / factor); as a clamp, x within +-factor.
 
     ``by`` is 0 or the address of a float32 that a factor is multiplied by.
@@ -587,9 +587,9 @@ class Repeats(NamedTuple):
 
 
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
-ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(), TakeColumn(), Probe()
-CLAIMS, ADD, SCALE, XIELU, COPY = Claims(), Add(), Scale(), Xielu(), Copy()
-CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Ask(), Spread(), Join()
-CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), Scan(), Rates(), GatedNorm(), Split()
+ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), ApplyRope(), Cache(), Gate(), TakeColumn(), Probe()
+CLAIMS, ADD, SCALE, XIELU, COPY = Claims(), Add(), ScaleAll(), ApplyXielu(), Copy()
+CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), AskSlabs(), Spread(), Join()
+CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), ScanState(), Rates(), GatedNorm(), SplitProjection()
 STREAM, ADD_POSITIONS, HADAMARD = Stream(), AddPositions(), Hadamard()
 CREW, LOGITS, DRAW, PENALISE, REPEATS = Crew(), Logits(), Draw(), Penalise(), Repeats()

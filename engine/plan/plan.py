@@ -67,7 +67,7 @@ class HeadLengths:
 
 @dataclass(frozen=True)
 class ScanPlace:
-    """Where a scan's matrices lie, and how key heads go with them; see ``records.Scan``."""
+    """Where a scan's matrices lie, and how key heads go with them; see ``records.ScanState``."""
 
     state: int
     slot_bytes: int
@@ -536,7 +536,7 @@ class Plan:
         out: Activations,
         skip: Tensor | None = None,
     ) -> None:
-        """``"delta net"`` or ``"selective scan"``; see ``records.Scan``.
+        """``"delta net"`` or ``"selective scan"``; see ``records.ScanState``.
 
         Args:
             qkv: (vector, first element of queries, of keys, of values in it).

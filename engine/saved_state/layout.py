@@ -65,7 +65,7 @@ class StateRefusedError(EngineError):
 
 
 @dataclass(frozen=True)
-class Header:
+class StateHeader:
     """Model and memory layout of the keys and values. States with equal headers, except ``file_id``, are compatible.
 
     ``file_id`` is the key of the prefix before a segment, and a random number in files of earlier versions.
@@ -90,7 +90,7 @@ class Header:
     file_id: bytes
 
     @classmethod
-    def of(cls, session: Session, file_id: bytes) -> Header:
+    def of(cls, session: Session, file_id: bytes) -> StateHeader:
         """Return the header for a session: heads and rope of the first attention layer, and the digests."""
         model, config = session.model, session.config
         attention = next(iter(config.attentions.values()), NO_ATTENTION)
@@ -138,7 +138,7 @@ def _rotations_digest(config: ModelConfig, rotations: Mapping[Rope, Rotation]) -
     return digest.digest()[:16]
 
 
-def read_header(raw: bytes, name: str) -> Header:
+def read_header(raw: bytes, name: str) -> StateHeader:
     """Check and read the first bytes of a file of an earlier version.
 
     Args:
@@ -170,7 +170,7 @@ def read_header(raw: bytes, name: str) -> Header:
     if (record_positions, positions) != (RECORD_POSITIONS, POSITIONS):
         raise StateRefusedError(f"{name}: was saved by another version of the engine")
     kv_name = kv_type.rstrip(b"\0").decode("ascii", "replace")
-    return Header(
+    return StateHeader(
         fingerprint.hex(), kv_name, n_layers, n_kv_heads, head_dim, vocab_size, rope_theta, rope_scaling_factor,
         rope_dim, pair_step, pair_distance, frequencies_digest, layout_version, file_id,
     )  # fmt: skip
@@ -181,7 +181,7 @@ def _sound(header: bytes) -> bool:
     return hashlib.sha256(checked).digest() == digest
 
 
-def refuse_other(found: Header, wanted: Header, name: str) -> None:
+def refuse_other(found: StateHeader, wanted: StateHeader, name: str) -> None:
     """Compare a file's header with what a session would write.
 
     Raises:

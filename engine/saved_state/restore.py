@@ -15,9 +15,9 @@ import numpy as np
 
 from engine.cache.cached_tokens import common_prefix
 from engine.errors import EngineError, shown
-from engine.saved_state.layout import Header, StateRefusedError, refuse_other
+from engine.saved_state.layout import StateHeader, StateRefusedError, refuse_other
 from engine.saved_state.segments import find
-from engine.saved_state.state_file import Found, Piece, is_sound, opened, read_chain
+from engine.saved_state.state_file import SavedMatch, SavedPiece, is_sound, opened, read_chain
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -81,8 +81,8 @@ def restorable(session: Session, place: Path, wanted: Sequence[int]) -> int:
 
 
 @contextmanager
-def _found(session: Session, place: Path, wanted: Sequence[int]) -> Iterator[Found]:
-    header = Header.of(session, bytes(16))
+def _found(session: Session, place: Path, wanted: Sequence[int]) -> Iterator[SavedMatch]:
+    header = StateHeader.of(session, bytes(16))
     if place.is_dir():
         yield find(place, header, wanted, session.memory)
         return
@@ -90,20 +90,20 @@ def _found(session: Session, place: Path, wanted: Sequence[int]) -> Iterator[Fou
     with opened(place) as fd:
         size_bytes = os.fstat(fd).st_size
         if not size_bytes:
-            yield Found(0, [])
+            yield SavedMatch(0, [])
             return
         chain = read_chain(fd, name, session.memory)
         refuse_other(chain.header, header, name)
         if not chain.records and size_bytes > chain.end:
             raise StateRefusedError(f"{name}: is damaged")
         pieces = [
-            Piece(record.first, record.last, record.payload_bytes, partial(is_sound, fd, record), replaces=True)
+            SavedPiece(record.first, record.last, record.payload_bytes, partial(is_sound, fd, record), replaces=True)
             for record in chain.needed(session.memory)
         ]
-        yield Found(common_prefix(chain.token_ids, wanted), pieces)
+        yield SavedMatch(common_prefix(chain.token_ids, wanted), pieces)
 
 
-def _copy_in(session: Session, pieces: Sequence[Piece], most: int) -> tuple[int, int]:
+def _copy_in(session: Session, pieces: Sequence[SavedPiece], most: int) -> tuple[int, int]:
     """Verify pieces and copy them into the layers' memory; returns (positions without a gap, bytes read)."""
     good, n_bytes = 0, 0
     buffer = np.empty(max((piece.n_bytes for piece in pieces), default=0), np.uint8)

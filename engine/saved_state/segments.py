@@ -29,11 +29,11 @@ from engine.saved_state.layout import (
     HEADER_BYTES,
     HEADER_DIGEST_BYTES,
     RECORD_POSITIONS,
-    Header,
+    StateHeader,
     StateRefusedError,
 )
 from engine.saved_state.record import Record, head_bytes, parse_record, record_head
-from engine.saved_state.state_file import NO_FOLLOW, Found, Piece, is_sound, opened, read_at
+from engine.saved_state.state_file import NO_FOLLOW, SavedMatch, SavedPiece, is_sound, opened, read_at
 
 if TYPE_CHECKING:
     from engine.cache.layer_memory import LayerMemory
@@ -88,7 +88,7 @@ class PrefixKeys:
         header: of the session that the tokens are for.
     """
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: StateHeader) -> None:
         root = replace(header, file_id=bytes(_KEY_BYTES)).to_bytes()
         self._blocks = [hashlib.blake2b(root, digest_size=_KEY_BYTES)]
 
@@ -111,7 +111,7 @@ def _updated(block: hashlib.blake2b, ids: Sequence[int]) -> hashlib.blake2b:
     return updated
 
 
-def find(place: Path, header: Header, ids: Sequence[int], memory: LayerMemory) -> Found:
+def find(place: Path, header: StateHeader, ids: Sequence[int], memory: LayerMemory) -> SavedMatch:
     """Find the longest prefix of some tokens in a directory by its names; no keys and values are read.
 
     Args:
@@ -122,20 +122,20 @@ def find(place: Path, header: Header, ids: Sequence[int], memory: LayerMemory) -
     try:
         names = os.listdir(place)
     except OSError:
-        return Found(0, [])
+        return SavedMatch(0, [])
     children: dict[str, list[str]] = {}
     for name in names:
         children.setdefault(name[: 2 * _KEY_BYTES], []).append(name)
-    keys, pieces, n = PrefixKeys(header), list[Piece](), 0
+    keys, pieces, n = PrefixKeys(header), list[SavedPiece](), 0
     while n < len(ids):
         segments = filter(None, map(Segment.of_name, children.get(keys.at(ids, n), ())))
         block = _Block(place, header, ids, [one for one in segments if one.first == n], memory)
         agreed, found = block.longest(keys)
         pieces += found
         if agreed < n + RECORD_POSITIONS:
-            return Found(max(n, agreed), pieces)
+            return SavedMatch(max(n, agreed), pieces)
         n = agreed
-    return Found(n, pieces)
+    return SavedMatch(n, pieces)
 
 
 @dataclass(frozen=True)
@@ -143,14 +143,14 @@ class _Block:
     """The segments that continue one prefix, and the tokens that are wanted."""
 
     place: Path
-    header: Header
+    header: StateHeader
     ids: Sequence[int]
     segments: list[Segment]
     memory: LayerMemory
 
-    def longest(self, keys: PrefixKeys) -> tuple[int, list[Piece]]:
+    def longest(self, keys: PrefixKeys) -> tuple[int, list[SavedPiece]]:
         """Return up to where they agree, and the pieces: the longest one, and those with a recurrent state."""
-        ids, found, others = self.ids, list[tuple[int, Piece]](), list[Segment]()
+        ids, found, others = self.ids, list[tuple[int, SavedPiece]](), list[Segment]()
         for segment in self.segments:
             if segment.last <= len(ids) and keys.at(ids, segment.last) == segment.key:
                 found += self._piece(segment, segment.last)
@@ -174,7 +174,7 @@ class _Block:
             return 0
         return segment.first + common_prefix(token_ids, self.ids[segment.first :])
 
-    def _piece(self, segment: Segment, agreed: int) -> list[tuple[int, Piece]]:
+    def _piece(self, segment: Segment, agreed: int) -> list[tuple[int, SavedPiece]]:
         """Return the piece whose tokens are those wanted up to ``agreed``; none where the size cannot be."""
         path, wanted = self.place / segment.name, list(self.ids[segment.first : agreed])
         try:
@@ -200,7 +200,7 @@ class _Block:
                 path.unlink()  # or nobody would write it again
             return False
 
-        return [(agreed, Piece(segment.first, segment.last, n_bytes, read))]
+        return [(agreed, SavedPiece(segment.first, segment.last, n_bytes, read))]
 
 
 def note_use(path: Path) -> None:
@@ -209,7 +209,7 @@ def note_use(path: Path) -> None:
         os.utime(path)
 
 
-def read_head(fd: int, segment: Segment, header: Header) -> Record:
+def read_head(fd: int, segment: Segment, header: StateHeader) -> Record:
     """Read what stands before a segment's keys and values.
 
     Args:
@@ -228,7 +228,9 @@ def read_head(fd: int, segment: Segment, header: Header) -> Record:
     return record
 
 
-def write_segment(place: Path, segment: Segment, header: Header, token_ids: Sequence[int], payload: memoryview) -> None:
+def write_segment(
+    place: Path, segment: Segment, header: StateHeader, token_ids: Sequence[int], payload: memoryview
+) -> None:
     """Write a segment: complete under its name, or not at all.
 
     Args:

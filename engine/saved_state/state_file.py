@@ -19,7 +19,7 @@ from engine.saved_state.layout import (
     HEADER_DIGEST_BYTES,
     LONGEST_HEADER_BYTES,
     RECORD_POSITIONS,
-    Header,
+    StateHeader,
     StateRefusedError,
     read_header,
 )
@@ -33,7 +33,7 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(frozen=True)
-class Piece:
+class SavedPiece:
     """Saved positions that may be copied into a session.
 
     Attributes:
@@ -56,7 +56,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Found:
+class SavedMatch:
     """Saved part of a sequence of tokens.
 
     Attributes:
@@ -65,7 +65,7 @@ class Found:
     """
 
     n: int
-    pieces: list[Piece]
+    pieces: list[SavedPiece]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Chain:
         standing: records up to whose last position the tokens are still those of the chain.
     """
 
-    header: Header
+    header: StateHeader
     records: list[Record]
     token_ids: list[int]
     end: int
@@ -166,7 +166,7 @@ def read_chain(fd: int, name: str, memory: LayerMemory | None) -> Chain:
         end, digest = record.end, record.digest
 
 
-def _fits(record: Record, header: Header, length: int, size_bytes: int, memory: LayerMemory | None) -> bool:
+def _fits(record: Record, header: StateHeader, length: int, size_bytes: int, memory: LayerMemory | None) -> bool:
     return (
         record.first % POSITIONS == 0
         and record.first <= length

@@ -17,7 +17,7 @@ from engine.cache.layer_cache import POSITIONS
 from engine.errors import EngineError, shown
 from engine.machine.directories import make_private, sync_directory
 from engine.machine.memory import shown_bytes
-from engine.saved_state.layout import RECORD_POSITIONS, Header
+from engine.saved_state.layout import RECORD_POSITIONS, StateHeader
 from engine.saved_state.record import next_segment, saved_bytes
 from engine.saved_state.segments import PrefixKeys, Segment, note_use, write_segment
 from engine.saved_state.state_file import unsafe
@@ -37,7 +37,7 @@ MOST_ENDS = 6
 """Recurrent states that are kept of places where the conversation ended for a while, beside its turns."""
 
 
-class NoRoomError(OSError):
+class NoSpaceError(OSError):
     """Writing more would exceed the quota or leave less than ``RESERVE_BYTES`` free on the device."""
 
 
@@ -72,7 +72,7 @@ class StateWriter:
         self.quota_bytes, self.written_bytes = quota_bytes, 0
         self._session, self._place, self._on_segment = session, place, on_segment
         self._memory = session.memory  # keeps the memory alive even if the session is closed
-        self._header = Header.of(session, bytes(16))
+        self._header = StateHeader.of(session, bytes(16))
         self._keys = PrefixKeys(self._header)
         self._watch = session.cached.watch()
         self._saved = self._ended = 0
@@ -238,7 +238,7 @@ class StateWriter:
     def _write(self, segment: Segment, token_ids: list[int], payload: memoryview) -> None:
         n_bytes = segment.head_bytes + len(payload)
         if shutil.disk_usage(self._place).free < n_bytes + RESERVE_BYTES:
-            raise NoRoomError("the disk is nearly full")
+            raise NoSpaceError("the disk is nearly full")
         write_segment(self._place, segment, self._header, token_ids, payload)
         self.written_bytes += n_bytes
 
@@ -274,4 +274,4 @@ class StateWriter:
         needed_bytes = saved_bytes(self._memory, goal)
         if self.quota_bytes is not None and needed_bytes > self.quota_bytes:
             needed, most = shown_bytes(needed_bytes), shown_bytes(self.quota_bytes)
-            raise NoRoomError(f"its {needed} are more than the {most} allowed")
+            raise NoSpaceError(f"its {needed} are more than the {most} allowed")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.library.scan import Found
+from app.library.scan import ScanResult
 from app.program import paths
 from app.tui.screens.question import QuestionScreen, SendFilesScreen
 from app.tui.speed.watch import PerformanceView
@@ -77,7 +77,7 @@ class Scene:
     machine: str = "laptop"
     view: Callable[[], PerformanceView] = view
     """Input of the performance views."""
-    found: Found = scripted_models.FOUND
+    found: ScanResult = scripted_models.FOUND
     """The models that there are."""
     settings: dict[str, object] = field(default_factory=dict)
     sizes: tuple[tuple[int, int], ...] = SIZES

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.downloads.fetch import DownloadPlan, Progress
+from app.downloads.fetch import DownloadPlan, DownloadProgress
 from app.downloads.hub import RemoteFile
 from app.downloads.job import JobState, PullJob, Stage
 from app.downloads.pull import Prepared
 from app.library.listing import ModelEntry, Outlook
-from app.library.scan import Found, Scan
+from app.library.scan import ModelScan, ScanResult
 from app.tui.screens import models as models_screen
 from tests.engine import tiny_gguf
 
@@ -63,7 +63,7 @@ _KNOWN = replace(
     outlook=Outlook("yes", 3 * GIB, 14_000, 4.0, 7.5),
     repository="Qwen/Qwen3-4B-GGUF",
 )
-FOUND = Found(
+FOUND = ScanResult(
     entries=(_LLAMA, _BIG, _FOREIGN, _KNOWN),
     n_files=3,
     looked_in=("your folders", "Ollama", "LM Studio", "Hugging Face"),
@@ -72,7 +72,9 @@ FOUND = Found(
     available_bytes=5 * GIB,
     is_done=True,
 )
-NOTHING = Found(entries=(_KNOWN,), looked_in=FOUND.looked_in, advice="3B Q5_K_M", available_bytes=5 * GIB, is_done=True)
+NOTHING = ScanResult(
+    entries=(_KNOWN,), looked_in=FOUND.looked_in, advice="3B Q5_K_M", available_bytes=5 * GIB, is_done=True
+)
 
 _FILE = RemoteFile("Qwen3-4B-Q4_K_M.gguf", "https://hub.example/Qwen3-4B-Q4_K_M.gguf", _KNOWN.size_bytes, "0" * 64)
 PREPARED = Prepared(
@@ -84,13 +86,13 @@ PREPARED = Prepared(
     _KNOWN.outlook,
     "apache-2.0",
 )
-_PROGRESS = Progress("download", _FILE.name, 800_000_000, _FILE.size_bytes, 2_400_000.0)
+_PROGRESS = DownloadProgress("download", _FILE.name, 800_000_000, _FILE.size_bytes, 2_400_000.0)
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, root: Path, found: Found) -> None:
+def stand_in(monkeypatch: pytest.MonkeyPatch, root: Path, found: ScanResult) -> None:
     """Find these models, and offer this download."""
 
-    def start_scan(scan: Scan) -> Scan:
+    def start_scan(scan: ModelScan) -> ModelScan:
         scan.found = found
         return scan
 
@@ -101,7 +103,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, root: Path, found: Found) -> None:
     def proceed(job: PullJob) -> None:
         job.state = JobState(Stage.DOWNLOADING, PREPARED, _PROGRESS)
 
-    monkeypatch.setattr(Scan, "start", start_scan)
+    monkeypatch.setattr(ModelScan, "start", start_scan)
     monkeypatch.setattr(PullJob, "start", start_job)
     monkeypatch.setattr(PullJob, "proceed", proceed)
     report = models_screen.report_of_file

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from app.text.glyphs import Glyphs
 from app.text.record import record
-from app.tui.drawing.lines import Line, Role, Span, area_of, joined, level_of
+from app.tui.drawing.lines import Line, Span, SpanRole, area_of, joined, level_of
 
 LABEL_COLUMNS = 5
 _STEPS = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
@@ -39,7 +39,7 @@ class Graph:
     """Seconds to point at."""
 
 
-class Scale:
+class GraphScale:
     """The top of a graph, which only grows while a reply lasts."""
 
     def __init__(self) -> None:
@@ -76,12 +76,12 @@ def graph_lines(graph: Graph, width: int, height: int, glyphs: Glyphs, top: floa
     top = max(top, top_of(graph))
     limit_tps, each = graph.limit_tps, _dots_per_cell(glyphs)
     stretched, seconds_per_dot, first_s = _stretched(graph.rates_tps, each * columns)
-    colour = (lambda tps: level_of(tps / limit_tps)) if limit_tps > 0 else (lambda tps: Role.WRITING)
+    colour = (lambda tps: level_of(tps / limit_tps)) if limit_tps > 0 else (lambda tps: SpanRole.WRITING)
     labels = {0: f"{top:g}"} | ({rows // 2: f"{top / 2:g}"} if rows % 2 == 0 else {})
     found = []
     for row, spans in enumerate(_area(stretched, rows, top, glyphs, colour)):
         rule = _rule_of(graph, rows - 1 - row, rows, top, glyphs)
-        label = Span(f"{labels.get(row, ''):>{LABEL_COLUMNS - 1}} ", Role.MUTED)
+        label = Span(f"{labels.get(row, ''):>{LABEL_COLUMNS - 1}} ", SpanRole.MUTED)
         found.append((label, *_with_rule(spans, rule, columns)))
     return [*found, _base(graph, columns, first_s, seconds_per_dot * each, glyphs)]
 
@@ -91,7 +91,7 @@ def history_lines(values: Sequence[float], width: int, rows: int, top: float, gl
     each = _dots_per_cell(glyphs)
     shown = list(values)[-each * width :]
     before = (each * width - len(shown)) // each
-    drawn = _area(shown, rows, max(top, *shown, 1e-9), glyphs, lambda _: Role.ACCENT)
+    drawn = _area(shown, rows, max(top, *shown, 1e-9), glyphs, lambda _: SpanRole.ACCENT)
     return [joined((Span(" " * before), *spans)) for spans in drawn]
 
 
@@ -100,7 +100,7 @@ def _dots_per_cell(glyphs: Glyphs) -> int:
 
 
 def _area(
-    values: Sequence[float], rows: int, top: float, glyphs: Glyphs, colour: Callable[[float], Role]
+    values: Sequence[float], rows: int, top: float, glyphs: Glyphs, colour: Callable[[float], SpanRole]
 ) -> list[list[Span]]:
     """Return the cells of a filled curve, row by row; its edge is stronger than what lies below."""
     each = _dots_per_cell(glyphs)
@@ -161,21 +161,21 @@ def _with_rule(cells: list[Span], rule: tuple[str, str], columns: int) -> Line:
     cells = [*cells, *[Span(" ")] * (columns - len(cells))]
     empty_from = max((at + 1 for at, cell in enumerate(cells) if cell.text != " "), default=0)
     end = columns - len(name) - 2
-    spans = [Span(sign, Role.FRAME) if cell.text == " " else cell for cell in cells]
+    spans = [Span(sign, SpanRole.FRAME) if cell.text == " " else cell for cell in cells]
     if name and end >= empty_from:
-        spans[end : end + len(name)] = [Span(name, Role.MUTED)]
+        spans[end : end + len(name)] = [Span(name, SpanRole.MUTED)]
     return joined(spans)
 
 
 def _base(graph: Graph, columns: int, first_s: float, seconds_per_cell: float, glyphs: Glyphs) -> Line:
-    cells = [Span(glyphs.line, Role.FRAME)] * columns
+    cells = [Span(glyphs.line, SpanRole.FRAME)] * columns
     last_s = first_s + columns * seconds_per_cell
     begin, end = f"{first_s:.0f} s " if first_s else "", f" {last_s:.0f} s"
     if columns > 3 * (len(begin) + len(end)):
-        cells[: len(begin)] = [Span(sign, Role.MUTED) for sign in begin]
-        cells[-len(end) :] = [Span(sign, Role.MUTED) for sign in end]
+        cells[: len(begin)] = [Span(sign, SpanRole.MUTED) for sign in begin]
+        cells[-len(end) :] = [Span(sign, SpanRole.MUTED) for sign in end]
     for second in graph.marked:
         at = int((second - first_s) / seconds_per_cell)
         if 0 <= at < columns:
-            cells[at] = Span(glyphs.mark, Role.CAUTION)
-    return joined((Span(f"{0:>{LABEL_COLUMNS - 1}} ", Role.MUTED), *cells))
+            cells[at] = Span(glyphs.mark, SpanRole.CAUTION)
+    return joined((Span(f"{0:>{LABEL_COLUMNS - 1}} ", SpanRole.MUTED), *cells))

@@ -13,7 +13,7 @@ from app.text import figures
 from app.text.glyphs import Glyphs
 
 
-class Role(str, Enum):
+class SpanRole(str, Enum):
     """Kind of a span, by which it is coloured; every colour means the same on every screen."""
 
     PLAIN = "plain"
@@ -49,8 +49,10 @@ class Role(str, Enum):
     AREA_PLAIN = "area-plain"
 
 
-LEVELS = (Role.LEVEL_0, Role.LEVEL_1, Role.LEVEL_2, Role.LEVEL_3, Role.LEVEL_4)
-_AREAS = dict(zip(LEVELS, (Role.AREA_0, Role.AREA_1, Role.AREA_2, Role.AREA_3, Role.AREA_4), strict=True))
+LEVELS = (SpanRole.LEVEL_0, SpanRole.LEVEL_1, SpanRole.LEVEL_2, SpanRole.LEVEL_3, SpanRole.LEVEL_4)
+_AREAS = dict(
+    zip(LEVELS, (SpanRole.AREA_0, SpanRole.AREA_1, SpanRole.AREA_2, SpanRole.AREA_3, SpanRole.AREA_4), strict=True)
+)
 _WORST, _BEST = 0.3, 0.8
 """Shares of the machine's limit at which the colour is that of trouble, and that of good."""
 
@@ -59,27 +61,27 @@ class Span(NamedTuple):
     """A run of text in one role."""
 
     text: str
-    role: Role = Role.PLAIN
+    role: SpanRole = SpanRole.PLAIN
 
 
-muted = partial(Span, role=Role.MUTED)
-strong = partial(Span, role=Role.STRONG)
-title = partial(Span, role=Role.TITLE)
-caution = partial(Span, role=Role.CAUTION)
+muted = partial(Span, role=SpanRole.MUTED)
+strong = partial(Span, role=SpanRole.STRONG)
+title = partial(Span, role=SpanRole.TITLE)
+caution = partial(Span, role=SpanRole.CAUTION)
 
 Line = tuple[Span, ...]
 EMPTY: Line = ()
 
 
-def level_of(share: float) -> Role:
+def level_of(share: float) -> SpanRole:
     """Return the role that says how good a share of the machine's limit is."""
     step = (share - _WORST) / (_BEST - _WORST) * (len(LEVELS) - 1)
     return LEVELS[min(len(LEVELS) - 1, max(0, round(step)))]
 
 
-def area_of(role: Role) -> Role:
+def area_of(role: SpanRole) -> SpanRole:
     """Return the role of what lies under a curve."""
-    return _AREAS.get(role, Role.AREA_PLAIN)
+    return _AREAS.get(role, SpanRole.AREA_PLAIN)
 
 
 def line(*parts: str | Span) -> Line:

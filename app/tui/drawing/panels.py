@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from app.text.glyphs import Glyphs
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, clipped, fitted, joined, title, width_of
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, clipped, fitted, joined, title, width_of
 
 FRAME_COLUMNS = 4
 """Of a panel's width, those that its frame and the blanks beside it take."""
@@ -21,8 +21,8 @@ def panel(
     height: int = 0,
     note: Line = EMPTY,
     foot: Line = EMPTY,
-    frame: Role = Role.FRAME,
-    name_role: Role = Role.TITLE,
+    frame: SpanRole = SpanRole.FRAME,
+    name_role: SpanRole = SpanRole.TITLE,
 ) -> list[Line]:
     """Draw a panel, note in its upper edge and foot in its lower one, in ``height`` rows or as many as it needs."""
     inner, rows = max(0, width - FRAME_COLUMNS), max(0, height - FRAME_ROWS) if height else len(body)
@@ -38,7 +38,7 @@ def panel(
     ]
 
 
-def _edge(first: str, last: str, across: str, left: Line, right: Line, width: int, frame: Role) -> Line:
+def _edge(first: str, last: str, across: str, left: Line, right: Line, width: int, frame: SpanRole) -> Line:
     room = width - FRAME_COLUMNS
     left = clipped(left, room - 2)
     right = right if width_of(right) and width_of(left) + width_of(right) + 5 <= room else EMPTY
@@ -67,12 +67,12 @@ def divided(width: int, n: int) -> list[int]:
     return [width // n + (1 if number < width % n else 0) for number in range(n)]
 
 
-def gauge(share: float, width: int, glyphs: Glyphs, role: Role = Role.ACCENT, empty: str | None = None) -> Line:
+def gauge(share: float, width: int, glyphs: Glyphs, role: SpanRole = SpanRole.ACCENT, empty: str | None = None) -> Line:
     """Draw a share of a whole; more than nothing fills at least half a cell. ``empty`` fills the rest."""
     halves = min(2 * width, max(1 if share > 0.002 else 0, round(2 * width * share)))
     filled = glyphs.gauge_full * (halves // 2) + glyphs.gauge_half * (halves % 2)
     rest = (glyphs.gauge_empty if empty is None else empty) * (width - len(filled))
-    return joined((Span(filled, role), Span(rest, Role.UNFILLED)))
+    return joined((Span(filled, role), Span(rest, SpanRole.UNFILLED)))
 
 
 def cells_of(amounts: Sequence[float], width: int) -> list[int]:
@@ -88,7 +88,7 @@ def cells_of(amounts: Sequence[float], width: int) -> list[int]:
     return cells
 
 
-def stacked(parts: Sequence[tuple[float, Role]], width: int, glyphs: Glyphs) -> Line:
+def stacked(parts: Sequence[tuple[float, SpanRole]], width: int, glyphs: Glyphs) -> Line:
     """Draw parts of a whole in one bar; their heights tell them from each other where there is no colour."""
     cells = cells_of([amount for amount, _ in parts], width)
     return joined(
@@ -139,7 +139,7 @@ def word_mark(glyphs: Glyphs) -> list[Line]:
     """Draw the name in four rows; in one where the terminal has no half blocks."""
     if not glyphs.halves:
         return [(title(NAME),)]
-    return [(Span(row, Role.WRITING),) for row in half_blocks([_LETTERS[letter] for letter in NAME], glyphs)]
+    return [(Span(row, SpanRole.WRITING),) for row in half_blocks([_LETTERS[letter] for letter in NAME], glyphs)]
 
 
 def half_blocks(signs: Sequence[Sequence[str]], glyphs: Glyphs) -> list[str]:

@@ -23,7 +23,7 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
-from app.tui.drawing.lines import Line, Role, Span
+from app.tui.drawing.lines import Line, Span, SpanRole
 from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.surroundings import Surroundings
 
@@ -81,7 +81,7 @@ class ConversationList(Listing[Entry]):
 
     def row_line(self, item: Entry, columns: int) -> Line:
         """Mark the conversation that is in the chat."""
-        mark = Span(self._glyphs.here if self.is_live(item) else " ", Role.WRITING)
+        mark = Span(self._glyphs.here if self.is_live(item) else " ", SpanRole.WRITING)
         return (mark, Span(f" {rows.row(item, columns - 2)}"))
 
     def details(self, item: Entry, columns: int) -> tuple[str, list[Line]]:

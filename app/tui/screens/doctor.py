@@ -23,7 +23,7 @@ from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import Glyphs, choose_glyphs
 from app.tui.bindings import bindings
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, caution, joined, line, muted, strong
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, caution, joined, line, muted, strong
 from app.tui.drawing.panels import FRAME_COLUMNS, beside, divided, panel
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
@@ -34,7 +34,7 @@ from app.tui.widgets.status_line import activity_word
 _LEAST_COLUMNS, _LEAST_TEXT_COLUMNS = 30, 20
 _TOPIC_COLUMNS = 14
 TWO_COLUMNS_FROM = 100
-_ROLES = {OK: Role.GOOD, WEAK: Role.CAUTION, BAD: Role.TROUBLE}
+_ROLES = {OK: SpanRole.GOOD, WEAK: SpanRole.CAUTION, BAD: SpanRole.TROUBLE}
 
 
 class DoctorScreen(FigureScreen):
@@ -168,7 +168,7 @@ def _sign(finding: Finding, glyphs: Glyphs) -> Span:
     return Span(signs[finding.mark], _ROLES[finding.mark])
 
 
-def _wrapped(text: str, width: int, role: Role = Role.PLAIN) -> list[Line]:
+def _wrapped(text: str, width: int, role: SpanRole = SpanRole.PLAIN) -> list[Line]:
     parts = textwrap.wrap(clean_line(text, 400), max(_LEAST_TEXT_COLUMNS, width), break_on_hyphens=False)
     return [line(Span(part, role)) for part in parts]
 
@@ -176,12 +176,12 @@ def _wrapped(text: str, width: int, role: Role = Role.PLAIN) -> list[Line]:
 def _mend_card(finding: Finding, glyphs: Glyphs, width: int) -> list[Line]:
     """Draw one thing to be mended: what it is, what it means, what to do."""
     inner = width - FRAME_COLUMNS
-    body = [*_wrapped(finding.found, inner, Role.STRONG), *_wrapped(finding.meaning, inner)]
+    body = [*_wrapped(finding.found, inner, SpanRole.STRONG), *_wrapped(finding.meaning, inner)]
     if finding.mend:
         arrow = f"{glyphs.arrow} "
-        steps = _wrapped(finding.mend, inner - len(arrow), Role.ACCENT)
+        steps = _wrapped(finding.mend, inner - len(arrow), SpanRole.ACCENT)
         leads = [arrow, *[" " * len(arrow)] * (len(steps) - 1)]
-        body += [(Span(lead, Role.ACCENT), *one) for lead, one in zip(leads, steps, strict=False)]
+        body += [(Span(lead, SpanRole.ACCENT), *one) for lead, one in zip(leads, steps, strict=False)]
     role = _ROLES[finding.mark]
     name = f"{_sign(finding, glyphs).text} {finding.topic}"
     return panel(name, body, width, glyphs, frame=role, name_role=role)
@@ -192,7 +192,7 @@ def _fine_card(well: Sequence[Finding], is_unfolded: bool, unfold: str, glyphs: 
     inner = width - FRAME_COLUMNS
     count = f"{figures.counted(len(well), 'check')} {'is' if len(well) == 1 else 'are'} fine"
     if not is_unfolded:
-        body = [line(Span(f"{glyphs.good} {count}", Role.GOOD), muted(f"   {unfold}" if unfold else ""))]
+        body = [line(Span(f"{glyphs.good} {count}", SpanRole.GOOD), muted(f"   {unfold}" if unfold else ""))]
         return panel("", body, width, glyphs)
     body = [one for finding in well for one in _finding_lines(finding, inner, glyphs)]
     return panel(count, body, width, glyphs)
@@ -202,11 +202,11 @@ def _finding_lines(finding: Finding, width: int, glyphs: Glyphs) -> list[Line]:
     text = f"{finding.found}: {finding.meaning}" if finding.meaning else finding.found
     indent = _TOPIC_COLUMNS + 3
     rows = _wrapped(text, width - indent)
-    head = (_sign(finding, glyphs), Span(f" {finding.topic:<{_TOPIC_COLUMNS}} ", Role.MUTED))
+    head = (_sign(finding, glyphs), Span(f" {finding.topic:<{_TOPIC_COLUMNS}} ", SpanRole.MUTED))
     gap = Span(" " * indent)
     found = [joined((*(head if not number else (gap,)), *one)) for number, one in enumerate(rows)]
-    for one in _wrapped(finding.mend, width - indent - 3, Role.ACCENT) if finding.mend else []:
-        found.append((gap, Span(f"{glyphs.arrow} ", Role.ACCENT), *one))
+    for one in _wrapped(finding.mend, width - indent - 3, SpanRole.ACCENT) if finding.mend else []:
+        found.append((gap, Span(f"{glyphs.arrow} ", SpanRole.ACCENT), *one))
     return found
 
 
@@ -218,11 +218,11 @@ def _suits_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
         is_best = one is best
         name = f"{one.size:<6}{one.quantization:<8}"
         sizes = f"{figures.size(one.file_bytes):>6}"
-        mark = Span(f"{glyphs.here} " if is_best else "  ", Role.WRITING)
+        mark = Span(f"{glyphs.here} " if is_best else "  ", SpanRole.WRITING)
         row = (mark, strong(name) if is_best else Span(name), muted(sizes), Span("  "))
         body.append((*row, *speed_line(one.fit.decode_tps, inner - 24, glyphs)))
     for text in report.known_lines(found):
-        body += [line(muted(text[:inner]))] if len(text) <= inner else _wrapped(text, inner, Role.MUTED)
+        body += [line(muted(text[:inner]))] if len(text) <= inner else _wrapped(text, inner, SpanRole.MUTED)
     note = line(muted(f"{figures.size(found.memory.available_bytes)} free"))
     return panel("What suits this machine now", body, width, glyphs, note=note)
 
@@ -243,7 +243,7 @@ def _memory_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
     for row in advice.memory_rows():
         is_here = row is here
         text = f"{row.gib:>2} GB   {', '.join(row.best)}"
-        mark = Span(f"{glyphs.here} " if is_here else "  ", Role.WRITING)
+        mark = Span(f"{glyphs.here} " if is_here else "  ", SpanRole.WRITING)
         body.append((mark, strong(text) if is_here else muted(text)))
     note = line(muted(f"{glyphs.here} fits in {figures.size(found.memory.total_bytes)}"))
     return panel("Largest models by memory", body, width, glyphs, note=note)
@@ -254,4 +254,4 @@ def state_line(findings: Sequence[Finding], progress: str) -> Line:
     if progress:
         return line(caution(progress))
     n_bad = sum(finding.mark != OK for finding in findings)
-    return line(caution(f"{n_bad} to mend") if n_bad else Span("all is well", Role.GOOD)) if findings else EMPTY
+    return line(caution(f"{n_bad} to mend") if n_bad else Span("all is well", SpanRole.GOOD)) if findings else EMPTY

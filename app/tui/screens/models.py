@@ -22,7 +22,7 @@ from app.chat.commands import Examine
 from app.library import rows
 from app.library.inspect import report_of_file
 from app.library.listing import ModelEntry, Outlook
-from app.library.scan import Found, Scan
+from app.library.scan import ModelScan, ScanResult
 from app.program import state
 from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of, shown_line
@@ -31,7 +31,7 @@ from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
-from app.tui.drawing.lines import Line, Role, Span, muted
+from app.tui.drawing.lines import Line, Span, SpanRole, muted
 from app.tui.keymap import Keymap
 from app.tui.screens.chat_parts import busy_line
 from app.tui.screens.list_screen import Listing, ListScreen
@@ -60,8 +60,8 @@ class ModelList(Listing[ModelEntry]):
         self._turns, self._downloads = around.turns, around.downloads
         self._glyphs = choose_glyphs()
         self.typed = self.said = ""
-        self._scan: Scan | None = None
-        self._found = Found()
+        self._scan: ModelScan | None = None
+        self._found = ScanResult()
         self._measurement: Future[Any] | None = None
         self._served: Future[list[ModelEntry]] | None = None
         """The models of the server that the settings name, once it has answered."""
@@ -75,7 +75,7 @@ class ModelList(Listing[ModelEntry]):
         elsewhere = {Path(last): "last used"} if last else {}  # it may lie in none of the folders, as the open one may
         if self._turns.model is not None and not self._turns.model.server:
             elsewhere[Path(self._turns.model.path)] = "open now"
-        self._scan = Scan(self._around.settings, elsewhere).start()
+        self._scan = ModelScan(self._around.settings, elsewhere).start()
 
     def end(self) -> None:
         """End the scan."""
@@ -130,7 +130,7 @@ class ModelList(Listing[ModelEntry]):
         """Mark the model that is open, and those that are not here."""
         loaded = self._turns.model
         is_loaded = loaded is not None and item.is_here and str(item.model) in _names_of(loaded.path)
-        sign = Span(self._glyphs.here, Role.WRITING) if is_loaded else muted(" " if item.is_here else "+")
+        sign = Span(self._glyphs.here, SpanRole.WRITING) if is_loaded else muted(" " if item.is_here else "+")
         return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 
     def details(self, item: ModelEntry, columns: int) -> tuple[str, list[Line]]:

@@ -12,8 +12,8 @@ from app.program.settings import AUTO
 from app.text.figures import counted
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
-from app.tui.drawing.graph import Scale
-from app.tui.drawing.lines import Line, Role, Span, line
+from app.tui.drawing.graph import GraphScale
+from app.tui.drawing.lines import Line, Span, SpanRole, line
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.dashboard import dashboard_lines
@@ -39,7 +39,7 @@ class PerformanceScreen(FigureScreen):
         self._watch, self._keymap = around.watch, around.keymap
         self._turns, self._bridge = around.turns, around.bridge
         self._numbers = count(1)
-        self._glyphs, self._scale = choose_glyphs(), Scale()
+        self._glyphs, self._scale = choose_glyphs(), GraphScale()
 
     def compose(self) -> ComposeResult:
         """Lay out the screen, in the form for its size."""
@@ -86,5 +86,5 @@ class PerformanceScreen(FigureScreen):
 def _state(view: PerformanceView) -> Line:
     """Say what the engine does, in the colour that its speed has."""
     activity = view.status.activity
-    roles = {Activity.READING: Role.READING, Activity.WRITING: Role.WRITING}
-    return line(Span(activity.value, roles.get(activity, Role.MUTED)))
+    roles = {Activity.READING: SpanRole.READING, Activity.WRITING: SpanRole.WRITING}
+    return line(Span(activity.value, roles.get(activity, SpanRole.MUTED)))

@@ -15,7 +15,7 @@ from app.chat.turns import MAX_QUEUED, Admission
 from app.conversations.conversation import Conversation
 from app.conversations.message_row import fits
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
-from app.documents.read import Document, Reading, read_documents, split_wanted
+from app.documents.read import Document, ReadDocuments, read_documents, split_wanted
 from app.program.background import in_background
 from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
@@ -158,7 +158,7 @@ class PromptFlow(ChatHelper):
         return True
 
     async def _attach(self, names: Sequence[str]) -> None:
-        reading: Reading = await wrap_future(in_background(partial(read_documents, names), "documents"))
+        reading: ReadDocuments = await wrap_future(in_background(partial(read_documents, names), "documents"))
         documents = self._tell(reading)
         if not reading.documents:
             return
@@ -173,7 +173,7 @@ class PromptFlow(ChatHelper):
         elif message is not None:
             self._complete(message, files)
 
-    def _tell(self, reading: Reading) -> tuple[Document, ...]:
+    def _tell(self, reading: ReadDocuments) -> tuple[Document, ...]:
         """Say what was read; return it with what stays from before, in the tokens that the open model makes of it."""
         for trouble in reading.troubles:
             self._note(trouble, is_error=True)

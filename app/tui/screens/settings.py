@@ -22,7 +22,7 @@ from app.program.settings import (
 from app.text.clean_text import clean_line
 from app.text.glyphs import cut
 from app.tui.bindings import bindings
-from app.tui.drawing.lines import Line, Role, Span, line, muted, strong
+from app.tui.drawing.lines import Line, Span, SpanRole, line, muted, strong
 from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.surroundings import Surroundings
 
@@ -72,7 +72,7 @@ class SettingList(Listing[str]):
         key, width = _widths(columns)
         now, source, later = self._now_and_later(item)
         value = cut(later or now, width).ljust(width)
-        role = Role.CAUTION if later else Role.MUTED if source is Source.DEFAULT else Role.GOOD
+        role = SpanRole.CAUTION if later else SpanRole.MUTED if source is Source.DEFAULT else SpanRole.GOOD
         shown = Span(value) if source is Source.DEFAULT else strong(value)
         where = Span(f"  {'next start' if later else source.value}", role)
         return line(" ", cut(item, key).ljust(key), "  ", shown, where if columns >= _SOURCE_FROM else "")

@@ -20,7 +20,7 @@ from app.text import figures
 from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, gauge, panel
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
@@ -118,7 +118,7 @@ class ThreadsScreen(FigureScreen):
         self._fill("thread-options", options)
         self._fill("thread-reasons", told)
         self._fill_room(width, len(options) + len(told))
-        state = line(Span("measuring", Role.CAUTION)) if self._is_measuring else EMPTY
+        state = line(Span("measuring", SpanRole.CAUTION)) if self._is_measuring else EMPTY
         self.query_one(ScreenTitle).tell(self._about(), state)
         self._fill("thread-progress", self._progress_lines())
         self.query_one(KeyLine).tell(self._keys())
@@ -207,14 +207,14 @@ class ThreadsScreen(FigureScreen):
     def _progress_lines(self) -> list[Line]:
         """Say how far the measuring is; the gauge follows rounds as well as time, whichever is further."""
         report, text, width = self._bridge.tuning, self._progress(), max(_LEAST_COLUMNS, self.size.width - 2)
-        found = [line(Span(part, Role.CAUTION)) for part in textwrap.wrap(text, width)]
+        found = [line(Span(part, SpanRole.CAUTION)) for part in textwrap.wrap(text, width)]
         if not text or not self._is_measuring or report is None:
             return found
         share = report.elapsed_s / report.budget_s if report.budget_s else 0.0
         share = max(share, (report.round_number - 1) / report.n_rounds if report.n_rounds else 0.0)
         rest = "the conversation is untouched"
         cells = max(8, width - len(rest) - 2)
-        return [*found, (*gauge(share, cells, self._glyphs, Role.WRITING), muted(f"  {rest}"))]
+        return [*found, (*gauge(share, cells, self._glyphs, SpanRole.WRITING), muted(f"  {rest}"))]
 
     def _progress(self) -> str:
         report, status = self._bridge.tuning, self._bridge.status

@@ -12,8 +12,8 @@ from functools import partial
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
-from app.tui.drawing.graph import Scale, graph_lines
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, fitted, level_of, line, muted, spread_lines, strong
+from app.tui.drawing.graph import GraphScale, graph_lines
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, level_of, line, muted, spread_lines, strong
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.watch import PerformanceView
@@ -32,7 +32,7 @@ _Section = Callable[[int, int], list[Line]]
 """Draws a panel in a width, and in a number of rows: 0 for as many as it needs."""
 
 
-def dashboard_lines(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: Scale) -> list[Line]:
+def dashboard_lines(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale) -> list[Line]:
     """Draw everything in ``width`` columns; it fills ``height`` rows where it has room there, and is longer else."""
     sections = _reply_panel, _token_panel, machine_lines.memory_panel, machine_lines.cores_panel
     reply, token, memory, cores = (partial(section, view, glyphs) for section in sections)
@@ -63,7 +63,7 @@ def _stacked(sections: Sequence[_Section], width: int, height: int) -> list[Line
     return [one for section, rows in zip(sections, heights, strict=True) for one in section(width, rows)]
 
 
-def _writing(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: Scale) -> list[Line]:
+def _writing(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale) -> list[Line]:
     """Draw the speed: numbers at the left, the curve at the right."""
     inner, rows = width - FRAME_COLUMNS, height - FRAME_ROWS
     columns = min(inner, _NUMBER_COLUMNS)
@@ -94,7 +94,7 @@ def _token_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -
     return panel(name, aired(body, rows), width, glyphs, rows, line(muted(whole)))
 
 
-def strip_lines(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: Scale) -> list[Line]:
+def strip_lines(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale) -> list[Line]:
     """Draw the column: the speed takes what the others leave, which are in few words where there is little room."""
     inner = width - FRAME_COLUMNS
     numbers = [*writing_lines.number_lines(view, inner, glyphs), *writing_lines.limit_lines(view, inner, glyphs)]
@@ -123,7 +123,7 @@ def _in_short(view: PerformanceView, width: int, glyphs: Glyphs) -> tuple[list[L
     clock = machine_lines.clock_text(view.sample, " ")
     parts = machine_lines.memory_cells(view.sample, view.figures.facts, glyphs)
     bar = machine_lines.memory_lines(view, width, glyphs)[:1]
-    cores = [line(Span(signs, Role.ACCENT), muted(f"  {clock}"))]
+    cores = [line(Span(signs, SpanRole.ACCENT), muted(f"  {clock}"))]
     if view.slowed_by > 1:
         cores.append(machine_lines.screen_line(view))
     return cores, [*bar, *spread_lines([parts[0], parts[-1], *parts[1:-1]], width)]

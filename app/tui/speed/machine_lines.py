@@ -11,7 +11,7 @@ from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
 from app.tui.drawing.graph import history_lines
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, caution, line, muted, spread_lines, strong
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, caution, line, muted, spread_lines, strong
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, gauge, panel, part_glyph, stacked
 from app.tui.speed.watch import MOST_SHARE, PerformanceView
 from app.tui.widgets.status_line import context_parts
@@ -54,16 +54,16 @@ def _in_columns(cells: list[Line], width: int) -> list[Line]:
     return [tuple(span for cell in row for span in lines.fitted(cell, width // n)) for row in rows]
 
 
-def _memory_parts(sample: MachineSample, facts: ModelFacts | None) -> list[tuple[str, int | None, Role, str]]:
+def _memory_parts(sample: MachineSample, facts: ModelFacts | None) -> list[tuple[str, int | None, SpanRole, str]]:
     resident = sample.weights_resident_bytes if facts is not None else None
     of = ""
     if facts is not None and (resident is None or resident < 0.99 * facts.weights_bytes):
         of = f" of {figures.size(facts.weights_bytes)}"
     return [
-        ("model", resident, Role.WRITING, of),
-        ("KV", facts.kv_bytes if facts is not None else None, Role.READING, ""),
-        ("program", sample.own_bytes, Role.ACCENT, ""),
-        ("free", sample.available_bytes, Role.UNFILLED, ""),
+        ("model", resident, SpanRole.WRITING, of),
+        ("KV", facts.kv_bytes if facts is not None else None, SpanRole.READING, ""),
+        ("program", sample.own_bytes, SpanRole.ACCENT, ""),
+        ("free", sample.available_bytes, SpanRole.UNFILLED, ""),
     ]
 
 
@@ -86,7 +86,7 @@ def context_line(view: PerformanceView, width: int, glyphs: Glyphs) -> Line:
         return EMPTY
     used = f" {figures.count(parts.total - parts.free)} of {figures.count(parts.total)}"
     cells = max(3, width - len("context ") - len(used))
-    roles = (Role.ACCENT, Role.READING, Role.WRITING, Role.UNFILLED)
+    roles = (SpanRole.ACCENT, SpanRole.READING, SpanRole.WRITING, SpanRole.UNFILLED)
     drawn = stacked(list(zip(map(float, parts), roles, strict=True)), cells, glyphs)
     return (muted("context "), *drawn, caution(used) if parts.is_nearly_full else strong(used))
 
@@ -106,7 +106,7 @@ def core_lines(loads: Sequence[float], width: int, glyphs: Glyphs) -> list[Line]
         return spread_lines(cells, width)
     marks = "".join(lines.level(load, glyphs) for load in loads)
     rows = [marks[start : start + width] for start in range(0, len(marks), max(1, width))]
-    return [line(Span(row, Role.ACCENT)) for row in rows]
+    return [line(Span(row, SpanRole.ACCENT)) for row in rows]
 
 
 def clock_text(sample: MachineSample, between: str) -> str:

@@ -12,7 +12,7 @@ from app.text.glyphs import Glyphs
 from app.text.record import record
 from app.tui.drawing import lines
 from app.tui.drawing.graph import Graph
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, apart, caution, joined, level_of, line, muted, strong
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, apart, caution, joined, level_of, line, muted, strong
 from app.tui.drawing.panels import big_digits, cells_of, gauge, part_glyph
 from app.tui.speed.watch import PerformanceView
 
@@ -54,7 +54,7 @@ def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line
     """Return the speed in large digits, its unit and, beside it, the time of a token, in fewer words if need be."""
     tps = shown_tps(view)
     share = limit_share(view)
-    role = Role.READING if is_reading(view) else level_of(share) if share and tps > 0 else Role.WRITING
+    role = SpanRole.READING if is_reading(view) else level_of(share) if share and tps > 0 else SpanRole.WRITING
     rows = big_digits(figures.rate(tps) if tps > 0 else "-", glyphs)
     ms = f"  {lines.milliseconds(tps).strip()} ms"
     words = f"{ms} a token" if len(rows[-1]) + len(f"{ms} a token") <= width else ms
@@ -71,7 +71,7 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
     if is_reading(view) and not status.server:  # a server does not tell how far it is
         share = status.done / status.total if status.total else 0.0
         of = f"{figures.count(status.done)} of {figures.count(status.total)}"
-        return [_gauge_line("prompt", share, lines.percent(share, 4), width, glyphs, Role.READING), line(muted(of))]
+        return [_gauge_line("prompt", share, lines.percent(share, 4), width, glyphs, SpanRole.READING), line(muted(of))]
     if view.figures.facts is None:
         return [line(muted("computed elsewhere" if status.server else "no model is open"))]
     if view.ceiling is None:
@@ -84,7 +84,7 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
     return [_gauge_line("limit", share, text, width, glyphs, level_of(share)), line(muted(of))]
 
 
-def _gauge_line(name: str, share: float, text: str, width: int, glyphs: Glyphs, role: Role) -> Line:
+def _gauge_line(name: str, share: float, text: str, width: int, glyphs: Glyphs, role: SpanRole) -> Line:
     cells = max(3, width - len(name) - len(text) - 2)
     return (muted(f"{name} "), *gauge(share, cells, glyphs, role), strong(f" {text}"))
 
@@ -110,7 +110,7 @@ def _difference(ratio: float) -> Line:
     if abs(ratio) < _WORTH_A_WORD:
         return line(muted("as usual")) if ratio else EMPTY
     text = f"{100 * ratio:+.0f} %"
-    return line(Span(text, Role.GOOD) if ratio > 0 else caution(text))
+    return line(Span(text, SpanRole.GOOD) if ratio > 0 else caution(text))
 
 
 def _day(unix_s: float) -> str:
@@ -134,11 +134,11 @@ _NO_REPLY = "no complete reply yet"
 
 
 @record
-class _Part:
+class _Phase:
     """A phase of a reply, in the order of time."""
 
     seconds: float
-    role: Role
+    role: SpanRole
     glyph: int
     """Place in the bar's alphabet: the height says which phase it is."""
     name: str
@@ -157,21 +157,21 @@ def reply_lines(spent: TimeSpent | None, width: int, rows: int, glyphs: Glyphs) 
     return [timeline, *(_part_line(part, width, glyphs) for part in longest[: max(0, rows - 1)])]
 
 
-def _parts(spent: TimeSpent) -> list[_Part]:
+def _parts(spent: TimeSpent) -> list[_Phase]:
     pages = "" if spent.disk_pages is None else figures.counted(spent.disk_pages, "page")
     cached = f", {figures.count(spent.reused_tokens)} from cache" if spent.reused_tokens else ""
     read = f"{figures.count(spent.prompt_tokens)} tokens"
     return [
-        _Part(spent.waited_s, Role.MUTED, 3, "waiting"),
-        _Part(spent.disk_s, Role.CAUTION, 4, "disk", (pages,)),
-        _Part(spent.prefill_s, Role.READING, 1, "reading", (read, cached)),
-        _Part(spent.first_s, Role.ACCENT, 2, "first token"),
-        _Part(spent.decode_s, Role.WRITING, 0, "writing", (f"{figures.count(spent.tokens)} tokens",)),
-        _Part(spent.interface_s, Role.MUTED, 5, "screen"),
+        _Phase(spent.waited_s, SpanRole.MUTED, 3, "waiting"),
+        _Phase(spent.disk_s, SpanRole.CAUTION, 4, "disk", (pages,)),
+        _Phase(spent.prefill_s, SpanRole.READING, 1, "reading", (read, cached)),
+        _Phase(spent.first_s, SpanRole.ACCENT, 2, "first token"),
+        _Phase(spent.decode_s, SpanRole.WRITING, 0, "writing", (f"{figures.count(spent.tokens)} tokens",)),
+        _Phase(spent.interface_s, SpanRole.MUTED, 5, "screen"),
     ]
 
 
-def _part_line(part: _Part, width: int, glyphs: Glyphs) -> Line:
+def _part_line(part: _Phase, width: int, glyphs: Glyphs) -> Line:
     time = line(strong(f"{figures.seconds(part.seconds):>8}"))
     name = line(Span(part_glyph(part.glyph, glyphs), part.role), f" {part.name} ")
     for detail in part.details:
@@ -215,7 +215,7 @@ def _phase_line(phase: PhaseCost, most: float, width: int, glyphs: Glyphs) -> Li
         gbps = f"{phase.gbps:6.1f} GB/s" if phase.gbps is not None else ""
         figures_of.append(muted(f"{gbps:>12}"))
     cells = max(3, width - _NAME_COLUMNS - lines.width_of(tuple(figures_of)))
-    role = Role.MUTED if phase.name == INTERFACE else Role.READING if phase.gbps is None else Role.WRITING
+    role = SpanRole.MUTED if phase.name == INTERFACE else SpanRole.READING if phase.gbps is None else SpanRole.WRITING
     drawn = gauge(phase.share / most if most > 0 else 0.0, cells, glyphs, role, empty=" ")
     return (Span(f"{name:<{_NAME_COLUMNS}}"[:_NAME_COLUMNS]), *drawn, *figures_of)
 

@@ -15,29 +15,29 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from app.text.glyphs import choose_glyphs
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, apart, muted, spread_lines, title, width_of
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, apart, muted, spread_lines, title, width_of
 from app.tui.drawing.panels import word_mark
 
 _STYLES = {
-    Role.PLAIN: "",
-    Role.STRONG: "bold",
-    Role.TITLE: "bold $primary",
-    Role.GOOD: "$success",
-    Role.CAUTION: "$warning",
-    Role.TROUBLE: "$error",
+    SpanRole.PLAIN: "",
+    SpanRole.STRONG: "bold",
+    SpanRole.TITLE: "bold $primary",
+    SpanRole.GOOD: "$success",
+    SpanRole.CAUTION: "$warning",
+    SpanRole.TROUBLE: "$error",
 }
 """Those of the other roles are the colour of their name."""
-_FAINT = frozenset((Role.MUTED, Role.FRAME, Role.UNFILLED))
-_DIM = frozenset((*_FAINT, *(role for role in Role if role.value.startswith("area-"))))
+_FAINT = frozenset((SpanRole.MUTED, SpanRole.FRAME, SpanRole.UNFILLED))
+_DIM = frozenset((*_FAINT, *(role for role in SpanRole if role.value.startswith("area-"))))
 """Dim in a curve or a frame, where colours are few."""
-_COLOURED = [role for role in Role if role is not Role.PLAIN]
+_COLOURED = [role for role in SpanRole if role is not SpanRole.PLAIN]
 
 
-def _style_of(role: Role) -> str:
+def _style_of(role: SpanRole) -> str:
     return _STYLES.get(role, f"${role.value}")
 
 
-def _rule(role: Role) -> str:
+def _rule(role: SpanRole) -> str:
     words = _style_of(role).split()
     colour = "".join(f"color: {word};" for word in words if word != "bold")
     weight = "text-style: $muted-style;" if role in _DIM else "text-style: bold;" if "bold" in words else ""
@@ -95,7 +95,7 @@ class FigureLines(Widget):
             return Strip.blank(width, base)
         style_of = self.get_component_rich_style
         segments = [
-            Segment(text, base if role is Role.PLAIN else style_of(f"figures--{role.value}"))
+            Segment(text, base if role is SpanRole.PLAIN else style_of(f"figures--{role.value}"))
             for text, role in self.lines[y]
         ]
         return Strip(segments).adjust_cell_length(width, base)
@@ -158,5 +158,5 @@ class KeyLine(FigureLines):
 
     def tell(self, keys: Iterable[Key]) -> None:
         """Show these keys."""
-        parts = [(Span(key, Role.ACCENT), muted(f" {words}")) for key, words in keys if key]
+        parts = [(Span(key, SpanRole.ACCENT), muted(f" {words}")) for key, words in keys if key]
         self.follow(lambda width: spread_lines(parts, width, choose_glyphs().between) or [EMPTY])

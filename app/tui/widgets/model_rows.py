@@ -9,10 +9,10 @@ from app.library import rows
 from app.library.listing import ModelEntry, Outlook
 from app.text import figures
 from app.text.glyphs import Glyphs, cut
-from app.tui.drawing.lines import Line, Role, Span, fitted, line, muted, strong
+from app.tui.drawing.lines import Line, Span, SpanRole, fitted, line, muted, strong
 from app.tui.drawing.panels import gauge
 
-_FITS = {"yes": ("fits", Role.GOOD), "tight": ("tight", Role.CAUTION), "no": ("too large", Role.TROUBLE)}
+_FITS = {"yes": ("fits", SpanRole.GOOD), "tight": ("tight", SpanRole.CAUTION), "no": ("too large", SpanRole.TROUBLE)}
 _PACES = (
     (1.5, "far slower than you read"),
     (4.0, "slower than you read"),
@@ -21,7 +21,7 @@ _PACES = (
     (math.inf, "far faster than you read"),
 )
 """Tokens a second up to which a speed feels like this."""
-_LEVELS = (Role.LEVEL_0, Role.LEVEL_1, Role.LEVEL_3, Role.LEVEL_4, Role.LEVEL_4)
+_LEVELS = (SpanRole.LEVEL_0, SpanRole.LEVEL_1, SpanRole.LEVEL_3, SpanRole.LEVEL_4, SpanRole.LEVEL_4)
 _FASTEST_TPS = 40.0
 """Fills the bar; its scale is that of a logarithm, as the eye counts."""
 _LEAST_TITLE, _MOST_TITLE = 12, 40
@@ -70,7 +70,7 @@ def badge(outlook: Outlook | None, glyphs: Glyphs) -> Line:
     if outlook is None:
         return line(muted("-"))
     words, role = _FITS[outlook.verdict]
-    sign = {Role.GOOD: glyphs.good, Role.CAUTION: glyphs.caution, Role.TROUBLE: glyphs.trouble}[role]
+    sign = {SpanRole.GOOD: glyphs.good, SpanRole.CAUTION: glyphs.caution, SpanRole.TROUBLE: glyphs.trouble}[role]
     return line(Span(f"{sign} {words}", role))
 
 

@@ -7,7 +7,7 @@ from itertools import count
 from textual.timer import Timer
 
 from app.text.glyphs import choose_glyphs
-from app.tui.drawing.graph import Scale
+from app.tui.drawing.graph import GraphScale
 from app.tui.speed.dashboard import flat_lines, strip_lines
 from app.tui.speed.watch import PerformanceWatch
 from app.tui.widgets.figure_lines import FigureLines
@@ -24,7 +24,7 @@ class PerformanceStrip(FigureLines):
         super().__init__("strip")
         self.display = False
         self._watch, self._numbers = watch, count(1)
-        self._glyphs, self._scale = choose_glyphs(), Scale()
+        self._glyphs, self._scale = choose_glyphs(), GraphScale()
         self._timer: Timer | None = None
 
     def toggle(self) -> None:

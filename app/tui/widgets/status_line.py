@@ -83,7 +83,7 @@ _SEPARATOR = " │ "
 
 
 @record
-class Segment:
+class Figure:
     """One figure; where room is short, those of the highest ``rank`` go first."""
 
     text: str | Content
@@ -154,24 +154,24 @@ def status_segments(
     glyphs: str = BLOCKS,
     curve: str = "",
     disk_bytes_per_s: float = 0.0,
-) -> list[Segment]:
+) -> list[Figure]:
     """Return the line's figures from left to right."""
     has_rate = status.activity in (Activity.WRITING, Activity.READY)
     rate = f"{figures.rate(status.rate_tps) if status.rate_tps > 0 else '-':>4} tok/s"
     is_wide = columns >= NARROW_COLUMNS
     segments = (
-        Segment(rate, 1) if has_rate else Segment(activity_word(status), 0),
-        Segment(Content.styled(curve, "$writing") if is_wide else "", 6, before=" "),
-        Segment(figures.counted(status.threads, "thread") if status.threads and is_wide else "", 4),
-        Segment(disk_text(status, disk_bytes_per_s), 1),
-        Segment(f"mem {figures.size(rss_bytes)}" if rss_bytes and is_wide else "", 3),
-        Segment(context_segment(status, columns, glyphs) if status.n_ctx else "", 2),
-        Segment(activity_word(status) if has_rate and is_wide else "", 5),
+        Figure(rate, 1) if has_rate else Figure(activity_word(status), 0),
+        Figure(Content.styled(curve, "$writing") if is_wide else "", 6, before=" "),
+        Figure(figures.counted(status.threads, "thread") if status.threads and is_wide else "", 4),
+        Figure(disk_text(status, disk_bytes_per_s), 1),
+        Figure(f"mem {figures.size(rss_bytes)}" if rss_bytes and is_wide else "", 3),
+        Figure(context_segment(status, columns, glyphs) if status.n_ctx else "", 2),
+        Figure(activity_word(status) if has_rate and is_wide else "", 5),
     )
     return [segment for segment in segments if segment.text]
 
 
-def fit(segments: Iterable[Segment], columns: int) -> Content:
+def fit(segments: Iterable[Figure], columns: int) -> Content:
     """Join the segments, leaving out the least important until the rest has room."""
     kept = list(segments)
     while len(line := _joined(kept)) >= columns and len(kept) > 1:
@@ -179,7 +179,7 @@ def fit(segments: Iterable[Segment], columns: int) -> Content:
     return line
 
 
-def _joined(segments: Sequence[Segment]) -> Content:
+def _joined(segments: Sequence[Figure]) -> Content:
     rest = (part for segment in segments[1:] for part in (segment.before, segment.text))
     return Content.assemble(" ", segments[0].text, *rest)
 
@@ -203,9 +203,9 @@ class StatusLine(Static):
         curve = self._curve(status)
         segments = status_segments(status, rss_bytes, columns, self._glyphs, curve, disk_bytes_per_s)
         if download:
-            segments.append(Segment(download, 3))
+            segments.append(Figure(download, 3))
         if self._hint and self.app.size.height < LOW_ROWS:
-            segments.append(Segment(self._hint, 6))
+            segments.append(Figure(self._hint, 6))
         content = fit(segments, columns)
         if content.plain != self.line:
             self.line = content.plain

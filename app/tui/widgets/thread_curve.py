@@ -8,21 +8,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.text.glyphs import BLOCKS, Glyphs, choose_glyphs
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, fitted, line, muted
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
 from app.tui.speed.machine_lines import cores_panel, memory_panel
 from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.figure_lines import FigureLines
-from app.tuning.thread_bars import TITLES, BarLine, curve_lines, option_lines
-from app.tuning.thread_bars import Role as BarRole
+from app.tuning.thread_bars import TITLES, BarLine, CurveRole, curve_lines, option_lines
 
 if TYPE_CHECKING:
     from app.tuning.thread_bars import Comparison, Curve, TuningReport
 
-_ROLES = {BarRole.PLAIN: Role.PLAIN, BarRole.BEST: Role.GOOD, BarRole.EQUAL: Role.GOOD}
+_ROLES = {CurveRole.PLAIN: SpanRole.PLAIN, CurveRole.BEST: SpanRole.GOOD, CurveRole.EQUAL: SpanRole.GOOD}
 """Those of the other lines are muted."""
 _NAME_COLUMNS = 10
-_PHASE_ROLES = {"decode": Role.WRITING, "prefill": Role.READING}
+_PHASE_ROLES = {"decode": SpanRole.WRITING, "prefill": SpanRole.READING}
 LEAST_ROWS = 9
 """Fewer rows hold no panel on the search and the machine that is worth looking at."""
 _FINDING_COLUMNS = 8
@@ -53,7 +52,7 @@ class ThreadCurve(FigureLines):
             thickness: rows of a bar; above one a blank row stands between two bars.
         """
         glyphs, colour = self._glyphs, _PHASE_ROLES[self._phase]
-        name, frame = TITLES[self._phase].capitalize(), colour if chooses else Role.FRAME
+        name, frame = TITLES[self._phase].capitalize(), colour if chooses else SpanRole.FRAME
         foot = line(muted(chooses)) if chooses else EMPTY
 
         def draw(width: int) -> list[Line]:
@@ -71,7 +70,7 @@ class ThreadCurve(FigureLines):
 def n_rows(curve: Curve | None, most: int, thickness: int) -> int:
     """Return the rows that a curve takes without its frame once all of it is measured."""
     drawn = curve_lines(curve, None, 40, BLOCKS) if curve is not None else []
-    n_headings = sum(one.role is BarRole.KIND for one in drawn)
+    n_headings = sum(one.role is CurveRole.KIND for one in drawn)
     n_lines = len(drawn) or max(1, most)
     return n_lines + (n_lines - 1 + (thickness - 1) * (n_lines - n_headings) if thickness > 1 else 0)
 
@@ -91,15 +90,15 @@ def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
 
 def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:
     if count == in_use:
-        return (Span(f"{glyphs.here}{count:>3} ", Role.STRONG), Span("in use, "), muted("not measured"))
-    return (Span(f" {count:>3} ", Role.STRONG), *gauge(0.0, max(1, columns - _NAME_COLUMNS), glyphs))
+        return (Span(f"{glyphs.here}{count:>3} ", SpanRole.STRONG), Span("in use, "), muted("not measured"))
+    return (Span(f" {count:>3} ", SpanRole.STRONG), *gauge(0.0, max(1, columns - _NAME_COLUMNS), glyphs))
 
 
-def coloured(one: BarLine, bar: Role, glyphs: Glyphs) -> Line:
+def coloured(one: BarLine, bar: SpanRole, glyphs: Glyphs) -> Line:
     """Return a line of a table with its bar in the colour of the phase, fainter where it is not certain."""
-    role = _ROLES.get(one.role, Role.MUTED)
+    role = _ROLES.get(one.role, SpanRole.MUTED)
     parts = re.split(f"([{re.escape(glyphs.full)}]{{2,}}|[{re.escape(glyphs.spread)}]{{2,}})", one.text)
-    roles = {glyphs.full: role if role is Role.MUTED else bar, glyphs.spread: Role.MUTED}
+    roles = {glyphs.full: role if role is SpanRole.MUTED else bar, glyphs.spread: SpanRole.MUTED}
     return tuple(Span(part, roles.get(part[0], role) if len(part) > 1 else role) for part in parts if part)
 
 
@@ -112,7 +111,7 @@ def option_panels(comparisons: Sequence[tuple[Comparison, str]], glyphs: Glyphs,
         rows = [wrapped for one in rows for wrapped in _wrapped(one, columns)]
         columns_of = heading.text[_NAME_COLUMNS:].strip()
         body = [line(muted(" " * _NAME_COLUMNS + columns_of))] if len(rows) > 1 else []
-        body += [coloured(one, Role.PLAIN, glyphs) for one in rows]
+        body += [coloured(one, SpanRole.PLAIN, glyphs) for one in rows]
         found += panel("Weights" if comparison.part == "weights" else "KV cache", body, width, glyphs)
     return found
 
@@ -141,8 +140,8 @@ def step_lines(report: TuningReport | None, glyphs: Glyphs) -> list[Line]:
     """Return a line for each thing that is measured: whether it is known, what was found, what it is."""
     return [
         line(
-            Span(f"{glyphs.good if found else '-':<3}", Role.GOOD if found else Role.MUTED),
-            Span(f"{found or 'not yet':<{_FINDING_COLUMNS}} ", Role.STRONG if found else Role.MUTED),
+            Span(f"{glyphs.good if found else '-':<3}", SpanRole.GOOD if found else SpanRole.MUTED),
+            Span(f"{found or 'not yet':<{_FINDING_COLUMNS}} ", SpanRole.STRONG if found else SpanRole.MUTED),
             muted(what),
         )
         for what, found in zip(_STEPS, _found(report) if report is not None else [""] * len(_STEPS), strict=True)

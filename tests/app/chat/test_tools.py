@@ -31,7 +31,7 @@ from app.mcp.offered import ServedTool
 from app.mcp.server import ToolResult, ToolServerError
 from app.mcp.transport import StoppedError
 from app.program.refusals import Refusal
-from app.program.settings import ToolServer, ToolSettings
+from app.program.settings import ToolServerSetting, ToolSettings
 from engine.errors import BrokenModelError
 from engine.prompt.tools.calls import ToolCall
 from tests.app.fake_engine import Script
@@ -71,7 +71,7 @@ class Chat:
     def __init__(self, script: Script, form: FormChoice | None = None, use: str = "on", budget: int = 2000) -> None:
         self.servers: list[Server] = []
         self.prepare: Callable[[Server], object] = lambda server: None
-        settings = ToolSettings(use, budget, (ToolServer("own", ("own",)),))
+        settings = ToolSettings(use, budget, (ToolServerSetting("own", ("own",)),))
         self.box = ToolBox(settings, self._make)
         options = ChatOptions(script.open_model, sampling=lambda model, mode: None, tools=self.box, form=form)
         self.bridge = EngineBridge(options, script.clock)
@@ -88,7 +88,7 @@ class Chat:
         assert isinstance(loaded, ModelLoaded)
         self.turns.note_loaded(loaded)
 
-    def _make(self, setting: ToolServer, is_stopped: Callable[[], bool]) -> Any:
+    def _make(self, setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
         self.servers.append(Server(is_stopped))
         self.prepare(self.servers[-1])
         return self.servers[-1]
@@ -135,7 +135,7 @@ class Chat:
         return [tool["function"]["name"] for tool in self.script.opened[0].chats[0].tools]
 
 
-def no_server(setting: ToolServer, is_stopped: Callable[[], bool]) -> Any:
+def no_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
     raise AssertionError("nothing starts here")
 
 
@@ -333,7 +333,7 @@ def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -
 
 
 def test_what_tools_does_not_know_is_refused() -> None:
-    box = ToolBox(ToolSettings("off", 2000, (ToolServer("own", ("own",)),)), no_server)
+    box = ToolBox(ToolSettings("off", 2000, (ToolServerSetting("own", ("own",)),)), no_server)
     for wanted in ("maybe", "on other", "on \x1b[31m"):
         with pytest.raises(Refusal, match="means nothing here") as refused:
             box.obey(wanted)
@@ -345,11 +345,13 @@ def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
     made: dict[str, Server] = {}
     told: list[str] = []
 
-    def make(setting: ToolServer, is_stopped: Callable[[], bool]) -> Any:
+    def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
         made[setting.name] = Server(is_stopped)
         return made[setting.name]
 
-    box = ToolBox(ToolSettings("on", 2000, (ToolServer("one", ("one",)), ToolServer("two", ("two",)))), make)
+    box = ToolBox(
+        ToolSettings("on", 2000, (ToolServerSetting("one", ("one",)), ToolServerSetting("two", ("two",)))), make
+    )
     box.start(lambda: False, told.append)
     call = ToolCall("echo", '{"text": "hi"}', "1")
     assert box.owner_of("echo") == "one"
@@ -369,12 +371,12 @@ def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
 
 
 def test_what_cannot_be_offered_is_named_with_its_reason() -> None:
-    def make(setting: ToolServer, is_stopped: Callable[[], bool]) -> Any:
+    def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
         server = Server(is_stopped)
         server.left_out = ("deep: its schema is nested too deeply", *(f"t{n}: more than 64 tools" for n in range(9)))
         return server
 
-    box = ToolBox(ToolSettings("on", 2000, (ToolServer("own", ("own",)),)), make)
+    box = ToolBox(ToolSettings("on", 2000, (ToolServerSetting("own", ("own",)),)), make)
     box.start(lambda: False, lambda line: None)
     assert box.obey("").startswith("own: on, echo (left out: deep: its schema is nested too deeply; t0: more than 64")
     assert box.obey("").endswith("; 2 more)")

@@ -14,7 +14,7 @@ from app.chat.tools import MOST_ROUNDS
 from app.cli import asking, line_mode
 from app.cli.run import RunOptions, run
 from app.program import exit_codes
-from app.program.settings import Settings, ToolServer, ToolSettings, built_in_settings
+from app.program.settings import Settings, ToolServerSetting, ToolSettings, built_in_settings
 from app.tui import chat_options
 from tests.app.chat.test_tools import CALL, Server
 from tests.app.fake_engine import Script
@@ -27,7 +27,7 @@ FENCED = '```json\n{"name": "echo", "arguments": {"text": "hi"}}\n```'
 def servers(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
     made: list[Server] = []
 
-    def make(setting: ToolServer, is_stopped: Any) -> Any:
+    def make(setting: ToolServerSetting, is_stopped: Any) -> Any:
         made.append(Server(is_stopped))
         return made[-1]
 
@@ -41,7 +41,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 def with_tools(*always: str, use: str = "on") -> Settings:
-    return replace(built_in_settings(), tools=ToolSettings(use, 2000, (ToolServer("own", ("own",), always=always),)))
+    return replace(
+        built_in_settings(), tools=ToolSettings(use, 2000, (ToolServerSetting("own", ("own",), always=always),))
+    )
 
 
 def at_terminal(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:

@@ -599,10 +599,10 @@ def test_stopping_keeps_the_part_and_the_next_time_goes_on(
     assert "78K of it are here already" in capsys.readouterr().out
 
 
-def noting(seen: list[fetch.Progress], most: int) -> fetch.Report:
+def noting(seen: list[fetch.DownloadProgress], most: int) -> fetch.Report:
     """Want no more of a download after so many reports."""
 
-    def note(progress: fetch.Progress) -> None:
+    def note(progress: fetch.DownloadProgress) -> None:
         seen.append(progress)
         if len(seen) == most:
             raise fetch.Stopped(progress.name)
@@ -613,7 +613,7 @@ def noting(seen: list[fetch.Progress], most: int) -> fetch.Report:
 def test_a_screen_can_stop_it_between_two_pieces(server: LocalHub, target: Path) -> None:
     settings = dataclasses.replace(built_in_settings(), model_directories=(str(target),))
     prepared = pull.prepare(REPOSITORY, settings, client())
-    seen: list[fetch.Progress] = []
+    seen: list[fetch.DownloadProgress] = []
     with pytest.raises(fetch.Stopped):
         pull.carry_out(prepared, client(), noting(seen, 1))
     assert (target / f"{NAME}.part").stat().st_size > 0
@@ -634,7 +634,7 @@ def test_a_look_at_what_is_here_can_be_stopped(
     (target / f"{NAME}.part.json").write_text(json.dumps(note))
     monkeypatch.setattr("app.library.sha256._CHUNK_BYTES", 1000)
     monkeypatch.setattr("app.downloads.part_file._READ_BYTES", 1000)
-    seen: list[fetch.Progress] = []
+    seen: list[fetch.DownloadProgress] = []
     with pytest.raises(fetch.Stopped):
         fetch.download(fetch.make_plan((remote,), target), client(), noting(seen, 2))
     assert [one.done_bytes for one in seen] == [1000, 2000]

@@ -18,7 +18,7 @@ from app.chat.wire import Wire
 from app.conversations.conversation import PastTurn
 from app.mcp.server import ServedTool
 from app.program.remote_model import RemoteModel
-from app.program.settings import ToolServer, ToolSettings
+from app.program.settings import ToolServerSetting, ToolSettings
 from app.remote.messages import messages_of
 from app.remote.worker import RemoteWorker
 from engine.prompt.tools.calls import CallResult, ToolCall
@@ -26,7 +26,7 @@ from tests.app.fake_engine import Script
 from tests.app.remote.raw_api import RawApi, answering, event, http, stream
 
 TOOLS = tuple(ServedTool(name, "says it", {"type": "object"}) for name in ("echo", "do"))
-SETTINGS = ToolSettings("on", 20, (ToolServer("own", ("none",)),))
+SETTINGS = ToolSettings("on", 20, (ToolServerSetting("own", ("none",)),))
 END = event(finish="tool_calls") + b"data: [DONE]\n\n"
 
 

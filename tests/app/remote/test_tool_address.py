@@ -12,7 +12,7 @@ import pytest
 
 from app.mcp.server import PROTOCOL, ServerLimits, ToolServer, ToolServerError
 from app.mcp.transport import StoppedError
-from app.program.settings import ToolServer as ToolServerSetting
+from app.program.settings import ToolServerSetting
 from app.remote.tool_address import ToolAddress, at_address
 from tests.app.server.serving import PATIENCE_S, until
 

@@ -6,8 +6,8 @@ from textual.geometry import Region
 from app.chat.status import Activity, EngineStatus
 from app.machine.records import Ceiling, EngineFigures
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
-from app.tui.drawing.graph import Graph, Scale, graph_lines, history_lines, next_round
-from app.tui.drawing.lines import LEVELS, Role, Span, apart, level_of, line, muted, text_of, width_of
+from app.tui.drawing.graph import Graph, GraphScale, graph_lines, history_lines, next_round
+from app.tui.drawing.lines import LEVELS, Span, SpanRole, apart, level_of, line, muted, text_of, width_of
 from app.tui.drawing.panels import beside, big_digits, cells_of, gauge, panel, stacked, word_mark
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
@@ -22,11 +22,11 @@ def texts(lines) -> list[str]:
 
 
 def dashboard(shown, width=120, height=38, glyphs=BLOCKS) -> str:
-    return "\n".join(texts(dashboard_lines(shown, width, height, glyphs, Scale())))
+    return "\n".join(texts(dashboard_lines(shown, width, height, glyphs, GraphScale())))
 
 
 def strip(shown, height=40, glyphs=BLOCKS) -> str:
-    return "\n".join(texts(strip_lines(shown, 30, height, glyphs, Scale())))
+    return "\n".join(texts(strip_lines(shown, 30, height, glyphs, GraphScale())))
 
 
 # ---- panels, gauges, digits
@@ -76,7 +76,7 @@ def test_a_gauge_fills_by_halves_and_more_than_nothing_is_seen():
 
 
 def test_parts_of_a_whole_fill_the_bar_and_are_told_apart_without_colour():
-    parts = [(70.0, Role.WRITING), (20.0, Role.READING), (0.1, Role.ACCENT), (10.0, Role.UNFILLED)]
+    parts = [(70.0, SpanRole.WRITING), (20.0, SpanRole.READING), (0.1, SpanRole.ACCENT), (10.0, SpanRole.UNFILLED)]
     assert text_of(stacked(parts, 20, BLOCKS)) == "▆" * 13 + "▄" * 4 + "▂" + "▁" * 2
     assert text_of(stacked(parts, 20, ASCII)) == "#" * 13 + "=" * 4 + "+" + "." * 2
     assert cells_of([0, 0], 9) == [0, 0]
@@ -232,14 +232,14 @@ def test_stutters_are_counted_and_the_newest_is_explained():
 def test_the_disk_light_and_the_held_back_interface_are_words():
     busy = view(sample=dataclasses.replace(SAMPLE, disk_bytes_per_s=212 << 20), slowed_by=2, interface_cost=0.13)
     assert "from disk 212M/s reading!" in dashboard(busy)
-    assert machine_lines.screen_line(busy) == (Span("screen 13 %, slowed 2x", Role.CAUTION),)
+    assert machine_lines.screen_line(busy) == (Span("screen 13 %, slowed 2x", SpanRole.CAUTION),)
 
 
 @pytest.mark.parametrize("cost", [None, 0.01])
 def test_an_interface_that_costs_little_is_no_reason_to_worry(cost):
     (span,) = machine_lines.screen_line(view(slowed_by=4, interface_cost=cost))
     assert span.text.endswith("slowed 4x")
-    assert span.role is Role.MUTED
+    assert span.role is SpanRole.MUTED
 
 
 def test_weights_that_are_not_all_in_memory_are_said_to_be_so():
@@ -254,11 +254,11 @@ def test_weights_that_are_not_all_in_memory_are_said_to_be_so():
 def test_no_line_is_wider_than_its_place_and_the_screen_is_filled(width, height, glyphs):
     many_cores = dataclasses.replace(SAMPLE, core_loads=tuple(n / 64 for n in range(64)))
     for shown in (view(loads=(1.0, 2.0)), bare(), view(sample=many_cores), view(sample=None), view(ceiling=None)):
-        drawn = dashboard_lines(shown, width, height, glyphs, Scale())
+        drawn = dashboard_lines(shown, width, height, glyphs, GraphScale())
         assert {width_of(one) for one in drawn} == {width}
         assert len(drawn) == height or height < 22 or width < 76
-        assert all(width_of(one) <= 30 for one in strip_lines(shown, 30, height, glyphs, Scale()))
-        assert len(strip_lines(shown, 30, height, glyphs, Scale())) <= height
+        assert all(width_of(one) <= 30 for one in strip_lines(shown, 30, height, glyphs, GraphScale()))
+        assert len(strip_lines(shown, 30, height, glyphs, GraphScale())) <= height
         assert all(width_of(one) <= width for one in flat_lines(shown, width, glyphs))
 
 
@@ -312,7 +312,7 @@ def test_limit_and_median_cross_the_empty_cells_with_their_names_and_stutters_ar
 def test_the_edge_of_the_curve_is_stronger_than_what_lies_below_it():
     drawn = graph_lines(Graph((4.0, 4.0), limit_tps=5.0), 30, 6, BLOCKS)
     roles = [span.role for one in drawn[:5] for span in one if "⣿" in span.text or "⣀" in span.text]
-    assert roles == [Role.LEVEL_4, *[Role.AREA_4] * 3]
+    assert roles == [SpanRole.LEVEL_4, *[SpanRole.AREA_4] * 3]
 
 
 def test_a_limit_far_above_would_flatten_the_curve_and_is_left_out():
@@ -348,7 +348,7 @@ def test_round_numbers():
 
 
 def test_the_scale_of_the_graph_only_grows_while_a_reply_lasts():
-    scale = Scale()
+    scale = GraphScale()
     tops = [scale.follow(Graph(rates)) for rates in ((5.0,), (5.0, 30.0), (5.0, 30.0, 2.0), (2.0,))]
     assert tops == [6.0, 40.0, 40.0, 3.0]
 

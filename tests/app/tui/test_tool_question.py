@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.chat.tools import whole_arguments
-from app.program.settings import ToolServer, ToolSettings
+from app.program.settings import ToolServerSetting, ToolSettings
 from app.tui.screens.question import CALM_S, QuestionScreen
 from app.tui.widgets.message_view import ToolView
 from engine.prompt.tools.calls import ToolCall
@@ -18,7 +18,7 @@ from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
 
 SERVER = Path(__file__).parents[1] / "mcp" / "hostile_server.py"
-TOOLS = ToolSettings("on", 2000, (ToolServer("own", (sys.executable, "-I", "-S", str(SERVER))),))
+TOOLS = ToolSettings("on", 2000, (ToolServerSetting("own", (sys.executable, "-I", "-S", str(SERVER))),))
 
 
 def call(text: str, name: str = "echo") -> str:

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from app.program.state import Measured, ProgramState, TunedChoice
-from app.tuning.remembered import Place, Recalled, keys_to_remember, recall
+from app.tuning.remembered import Recalled, TuningPlace, keys_to_remember, recall
 from engine.machine.topology import Cores, read_cores
 from tests.engine import sysfs_trees
 
 CHOICE, OTHER = TunedChoice(2, 4), TunedChoice(1, 1)
 
 
-def place(cores: Cores, level: str = "avx2", **changes: object) -> Place:
-    return Place(f"{cores.identity}, {level}", "m, Q4_K_M, 1000 bytes", **{"kernels": "k1", **changes})
+def place(cores: Cores, level: str = "avx2", **changes: object) -> TuningPlace:
+    return TuningPlace(f"{cores.identity}, {level}", "m, Q4_K_M, 1000 bytes", **{"kernels": "k1", **changes})
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_efficiency_cores_are_named_apart(tmp_path: Path) -> None:
 def test_another_machine_and_another_model_say_nothing(tmp_path: Path, laptop: Cores) -> None:
     server = read_cores(range(24), sysfs_trees.two_sockets(tmp_path / "server"))
     assert recall(kept((place(server).key(False), CHOICE, None)), place(laptop)) == Recalled()
-    other_model = Place(place(laptop).machine, "another, Q8_0, 5 bytes")
+    other_model = TuningPlace(place(laptop).machine, "another, Q8_0, 5 bytes")
     part = read_cores([0, 1], sysfs_trees.two_cores_four_threads(tmp_path / "part"))
     assert recall(kept((other_model.key(False), CHOICE, None)), place(part)) == Recalled()
 

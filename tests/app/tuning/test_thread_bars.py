@@ -1,7 +1,7 @@
 """Thread counts as bars: what is drawn, in what glyphs, in how many columns."""
 
 from app.text.glyphs import ASCII, BLOCKS
-from app.tuning.thread_bars import Role, curve_lines, pinning_line, progress_text
+from app.tuning.thread_bars import CurveRole, curve_lines, pinning_line, progress_text
 from engine.machine.topology import Cores
 from engine.tuning.report import Curve, Point, TuningReport
 from engine.tuning.statistics import Interval
@@ -45,12 +45,12 @@ def test_length_is_speed_and_the_shaded_end_its_spread() -> None:
         "   4                 -",
     ]
     assert [line.role for line in lines] == [
-        Role.KIND,
-        Role.DROPPED,
-        Role.BEST,
-        Role.KIND,
-        Role.PLAIN,
-        Role.PLAIN,
+        CurveRole.KIND,
+        CurveRole.DROPPED,
+        CurveRole.BEST,
+        CurveRole.KIND,
+        CurveRole.PLAIN,
+        CurveRole.PLAIN,
     ]
 
 
@@ -95,4 +95,4 @@ def test_counts_whose_spreads_overlap_are_equal_and_none_is_the_best() -> None:
     points = (Point(1, "core", rate(3.0, 0.1), False), *(Point(n, "core", rate(5.0, 0.5), False) for n in (2, 3)))
     lines = curve_lines(Curve("decode", points, 3, 3, None, False, 4), 2, 40, BLOCKS)
     assert [line.text.split()[-1] for line in lines] == ["±0.1", "equal", "equal"]
-    assert [line.role for line in lines] == [Role.PLAIN, Role.EQUAL, Role.EQUAL]
+    assert [line.role for line in lines] == [CurveRole.PLAIN, CurveRole.EQUAL, CurveRole.EQUAL]

@@ -13,7 +13,7 @@ from engine.cache.kv_cache import KVCache, kv_type_of
 from engine.cache.rotation import rotations_of
 from engine.config import Rope
 from engine.saved_state import StateWriter, restore_state
-from engine.saved_state.layout import FILE_VERSION, Header, read_header
+from engine.saved_state.layout import FILE_VERSION, StateHeader, read_header
 from tests.engine import tiny_gguf
 from tests.engine.architectures import DISTINCT
 from tests.engine.scripted_session import ScriptedSession, config_with
@@ -168,7 +168,7 @@ def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float)
 def test_a_states_header_tells_models_with_several_ropes_apart() -> None:
     a, b = Rope(10000.0, 32, neighbours=True), Rope(500.0, 32, neighbours=True)
     models = [(a, a), (a, b), (b, a), (a, None), (None, None), (a, replace(b, scaling_factor=2.0))]
-    headers = {Header.of(ScriptedSession(config=config_with(*ropes)), bytes(16)) for ropes in models}  # type: ignore[arg-type]
+    headers = {StateHeader.of(ScriptedSession(config=config_with(*ropes)), bytes(16)) for ropes in models}  # type: ignore[arg-type]
     assert len({(one.frequencies_digest, one.rope_theta) for one in headers}) == len(models)
     for header in headers:
         assert read_header(header.to_bytes(FILE_VERSION), "kv.state") == header

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.saved_state.layout import FILE_VERSION, RECORD_POSITIONS, Header
+from engine.saved_state.layout import FILE_VERSION, RECORD_POSITIONS, StateHeader
 from engine.saved_state.record import record_head
 
 STEPS = ((0, 70), (70, 13), (40, 20), (60, 90))
@@ -18,7 +18,7 @@ def write_earlier(
     path: Path, session: Any, steps: Sequence[tuple[int, int]] = STEPS, number: int = 0
 ) -> list[list[int]]:
     """Have the session go through the steps; returns its tokens after each."""
-    raw = Header.of(session, bytes([number]) * 16).to_bytes(FILE_VERSION)
+    raw = StateHeader.of(session, bytes([number]) * 16).to_bytes(FILE_VERSION)
     digest, histories = raw[-32:], []
     for cut, n in steps:
         session.truncate(cut)

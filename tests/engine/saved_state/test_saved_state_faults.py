@@ -24,7 +24,7 @@ from engine.saved_state import (
     stored_in,
     writer,
 )
-from engine.saved_state.layout import FILE_VERSION, HEADER_BYTES, Header
+from engine.saved_state.layout import FILE_VERSION, HEADER_BYTES, StateHeader
 from engine.saved_state.state_file import opened, read_chain
 from tests.engine.saved_state.earlier_file import write_earlier
 from tests.engine.scripted_session import ROPE, ScriptedSession, config_with
@@ -234,7 +234,7 @@ def test_a_damaged_record_of_an_earlier_version_costs_what_stands_behind_it(stat
     assert done.lost == 150 - done.tokens
 
 
-def forged(header: Header, *heads: tuple[int, int, int, list[int]]) -> bytes:
+def forged(header: StateHeader, *heads: tuple[int, int, int, list[int]]) -> bytes:
     """A file with records whose fields say (first, count, payload bytes, token ids), chained and checksummed."""
     raw = header.to_bytes(FILE_VERSION)
     digest = raw[-32:]
@@ -265,7 +265,7 @@ def forged(header: Header, *heads: tuple[int, int, int, list[int]]) -> bytes:
 def test_numbers_that_cannot_be_are_refused_before_anything_is_allocated(tmp_path: Path, head: Any) -> None:
     path = tmp_path / "kv.state"
     session = session_of()
-    path.write_bytes(forged(Header.of(session, bytes(16)), head) + bytes(4096 * 9))
+    path.write_bytes(forged(StateHeader.of(session, bytes(16)), head) + bytes(4096 * 9))
     path.chmod(0o600)
     tracemalloc.start()
     with pytest.raises(StateRefusedError, match="damaged"):
@@ -294,7 +294,7 @@ def test_a_state_from_other_conditions_is_refused_with_the_reason(
     state: Path, changed: dict[str, Any], reason: str
 ) -> None:
     session = session_of()
-    raw = replace(Header.of(session, bytes(16)), **changed).to_bytes(FILE_VERSION)
+    raw = replace(StateHeader.of(session, bytes(16)), **changed).to_bytes(FILE_VERSION)
     state.write_bytes(raw + state.read_bytes()[HEADER_BYTES:])
     with pytest.raises(StateRefusedError, match=reason):
         restore_state(session, state, TOKENS)
