@@ -1,1 +1,1 @@
-"""Jalopy, the terminal application: screens, line mode and commands around ``engine``. See README.md beside this."""
+"""Jalopy, the terminal application: screens, line mode and commands around ``engine``. See README.md next to this."""

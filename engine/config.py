@@ -59,7 +59,7 @@ class Rope:
 
 @dataclass(frozen=True)
 class Latent:
-    """Latent attention: keys and values of all heads are made of one vector of a token, beside a part that is turned.
+    """Latent attention: keys and values of all heads are made of one vector of a token, next to a part that is turned.
 
     Attributes:
         rank: width of the vector.
@@ -98,7 +98,7 @@ class Attention:
         sinks: every head has one more score, which takes its share of the softmax and has no value.
         value_norms: every head of values is normalised, without a weight; where the file has no values, they are the
             keys before anything was done to them.
-        gated: behind each head of queries stands a gate: the head's result is multiplied by its sigmoid.
+        gated: after each head of queries stands a gate: the head's result is multiplied by its sigmoid.
         gated_apart: the same, with gates that are a projection of their own.
         bound: queries, keys and values are cut at plus and minus this number; None for none.
         alibi: scores fall with the distance of positions, the first head's by 2 ** -(alibi / heads) for each; 0 for no.
@@ -353,7 +353,7 @@ class Experts:
         hidden_dim: width of one.
         gate: as of ``Dense``.
         has_no_gate: as of ``Dense``.
-        shared: a feed-forward that every token passes beside them; None for none.
+        shared: a feed-forward that every token passes next to them; None for none.
         shared_is_gated: what it adds is multiplied by the sigmoid of a product with one row of weights.
         norms_apart: the shared feed-forward and the experts read the residual stream through a norm each and what each
             leaves is normed before their sum; the router reads the stream itself, normed by weights of its own.
@@ -388,7 +388,7 @@ class Layer:
     Attributes:
         mixer: None for a feed-forward alone.
         feed_forward: None for a mixer alone.
-        beside: a second mixer, which reads what the first one reads and is added, too.
+        next to: a second mixer, which reads what the first one reads and is added, too.
         norm_before: each branch reads a normed residual stream.
         norm_behind: what each branch adds is normed.
         side_by_side: both branches read the residual stream as it was before either was added, through one norm.
@@ -435,11 +435,11 @@ class ModelConfig:
         logit_soft_cap: logits x become logit_soft_cap * tanh(x / logit_soft_cap); None for no cap.
         layer_norm: norms of the residual stream take the mean off (LayerNorm) and may have a bias.
         bare_norms: they have no weights either.
-        norm_behind_eps: of norms behind branches; 0 for ``norm_eps``.
+        norm_behind_eps: of norms after branches; 0 for ``norm_eps``.
         learned_positions: rows of a table that is added to what tokens begin with, one for each position; 0 for none.
         embedding_norm: what tokens begin with is normed; by weights where the file has them.
         per_layer_width: of what each layer adds of the token by itself; 0 where they do not.
-        ignored_blocks: blocks of tensors behind those of the layers, which nothing reads: they predict further tokens.
+        ignored_blocks: blocks of tensors after those of the layers, which nothing reads: they predict further tokens.
     """
 
     architecture: str
@@ -478,7 +478,7 @@ class ModelConfig:
 
     @property
     def last_storing(self) -> int:
-        """Number of the last layer that remembers tokens: what lies behind, a prompt needs for its last token alone."""
+        """Number of the last layer that remembers tokens: what comes after, a prompt needs for its last token alone."""
         return max((i for i, layer in enumerate(self.layers) if layer.stores), default=0)
 
     @property

@@ -367,7 +367,7 @@ class Model:
         """Read what stays in memory once, in order, if it is not cached yet; a part where not all of it fits.
 
         Args:
-            beside_bytes: what else has to fit, beside the program.
+            beside_bytes: what else has to fit, next to the program.
         """
         is_needed = self._weights.resident_share() < residency.RESIDENT_ENOUGH
         available_bytes = host.available_memory_bytes() if is_needed else None
@@ -463,7 +463,7 @@ class Model:
             )
         if not most:
             raise MemoryPlanError(
-                f"the program needs about {shown_bytes(RESERVE_BYTES)} beside the model, but only "
+                f"the program needs about {shown_bytes(RESERVE_BYTES)} next to the model, but only "
                 f"{shown_bytes(available)} of memory are available (end other programs, or raise a container's limit)"
             )
         if n_ctx > most:

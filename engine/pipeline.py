@@ -207,7 +207,7 @@ class Pipeline:
             keep_others: hold on to those used before, so that going back to them costs nothing.
         """
         if weights is not self._weights:
-            for name in MORE_PLANS:  # written anew when they are asked for
+            for name in MORE_PLANS:  # written again when they are asked for
                 self.plans.pop(name, None)
                 self._tables.pop(name, None)
             self._kept.append(_Walkable(self._weights, self.plans, self._tables))

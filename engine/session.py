@@ -42,7 +42,7 @@ PrefillProgress = Callable[[int, int], None]
 FEW_UP_TO = 4
 """Limit on the tokens of one call that use decode's kernels: up to here they beat a prefill block (PERFORMANCE.md)."""
 FEWEST_SHIFTED = 16
-"""Least number of tokens behind a gap for which shifting is worth it; fewer are computed again."""
+"""Least number of tokens after a gap for which shifting is worth it; fewer are computed again."""
 FEWEST_BETWEEN_TURNS = 64
 """Least number of tokens between two places that recurrent layers go back to: fewer are sooner computed again, since a
 block that ends there costs a walk more."""
@@ -289,7 +289,7 @@ class Session:
         turns: Collection[int] = (),
         n_replied: int = 0,
     ) -> Prefilled:
-        """Make the cache hold exactly ``ids``, computing only the tokens behind the longest common prefix.
+        """Make the cache hold exactly ``ids``, computing only the tokens after the longest common prefix.
 
         If layers cannot go back to the end of that prefix, they go back further and more is computed. The last token
         is always computed, for its logits: to the bit as the first time, so that the same prompt has the same answer.
@@ -495,7 +495,7 @@ class Session:
         return is_free and not self._pipeline.profile
 
     def truncate(self, n: int) -> int:
-        """Drop every token behind the first n, and more if layers cannot go back to n.
+        """Drop every token after the first n, and more if layers cannot go back to n.
 
         Args:
             n: tokens to keep; n at or above ``length`` changes nothing.
@@ -524,7 +524,7 @@ class Session:
             self._logits, self._has_answered = None, False
 
     def shift(self, n_keep: int, n_drop: int) -> None:
-        """Drop tokens n_keep to n_keep + n_drop; those behind move down, their keys rotated to the new positions.
+        """Drop tokens n_keep to n_keep + n_drop; those after move down, their keys rotated to the new positions.
 
         The moved keys and values were computed with the dropped tokens in view, so results differ slightly from
         computing them again: PERFORMANCE.md has the measured difference.
@@ -534,7 +534,7 @@ class Session:
         """
         length = self.length
         if n_keep < 0 or n_drop < 1 or n_keep + n_drop > length:
-            raise EngineError(f"cannot forget {n_drop} tokens behind {n_keep}: there are {length}")
+            raise EngineError(f"cannot forget {n_drop} tokens after {n_keep}: there are {length}")
         rest = self._tokens[n_keep + n_drop :]
         if not rest:
             self.truncate(n_keep)
@@ -564,7 +564,7 @@ class Session:
     def forgetting(self) -> Iterator[None]:
         """On leaving, drop all tokens fed inside and restore the state from before, the next logits included.
 
-        Costs the conversation nothing, since positions behind the length are unused. Tokens dropped inside, by
+        Costs the conversation nothing, since positions after the length are unused. Tokens dropped inside, by
         ``truncate``, stay dropped.
         """
         length, logits = self.length, self._logits
@@ -583,7 +583,7 @@ class Session:
     def stretch(self, n: int) -> None:
         """Fill the cache to n tokens by copying its keys and values, without computing: a context for measurements.
 
-        ``length`` and n must be multiples of eight. Text generated behind it is meaningless: use it inside
+        ``length`` and n must be multiples of eight. Text generated after it is meaningless: use it inside
         ``forgetting``.
 
         Raises:
@@ -758,7 +758,7 @@ class Session:
 
     def _full(self, wanted: int) -> ContextFullError:
         return ContextFullError(
-            f"{wanted:,} tokens do not fit into the context of {self.n_ctx:,} (start anew, or open a larger context)"
+            f"{wanted:,} tokens do not fit into the context of {self.n_ctx:,} (start again, or open a larger context)"
         )
 
 

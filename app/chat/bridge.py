@@ -61,7 +61,7 @@ class EngineBridge(Wire):
             return self._send_idle_work(command)
         is_full = self.commands.qsize() >= QUEUE_LENGTH // 2
         if is_full and isinstance(command, (commands.Weigh, commands.GrantThreads)):
-            return False  # nobody waits for these; the other half is for what is asked
+            return False  # no one waits for these; the other half is for what is asked
         self.idle_work.drop()
         if isinstance(command, commands.STOPPABLE):
             self.cancelled.clear()
@@ -107,7 +107,7 @@ class EngineBridge(Wire):
 class Backends:
     """The thread's side: hands each command to what computes the open model, the engine here or a server elsewhere.
 
-    Both answer in the same events, so that nobody else needs to know which it is; each is made when first needed.
+    Both answer in the same events, so that no one else needs to know which it is; each is made when first needed.
     """
 
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
@@ -139,7 +139,7 @@ class Backends:
         """Say what went wrong with a command."""
         reason = events.reason_of(error)
         if isinstance(command, commands.UNASKED):
-            return  # nobody has asked for anything yet; what is wrong is said when the message is sent
+            return  # no one has asked for anything yet; what is wrong is said when the message is sent
         if isinstance(command, commands.Load):
             worker.unload()
             self._wire.emit(events.ModelFailed(reason, error))

@@ -188,7 +188,7 @@ STOPPABLE = (Ask, CallTools, Complete, Read, Regenerate, Continue, ContinueEdite
 IDLE_WORK = (Prepare, WriteTitle)
 """Done only while nothing is asked, one at a time, and dropped by any other command."""
 UNASKED = (*IDLE_WORK, Weigh, MeasureBandwidth)
-"""Nobody waits for these: what goes wrong with them is not reported."""
+"""No one waits for these: what goes wrong with them is not reported."""
 
 
 class Worker(Protocol):

@@ -29,7 +29,7 @@ class EngineThread:
 
         Args:
             on_interrupt: called for the first KeyboardInterrupt, to make the work end early; its result still counts.
-                Without it, or the second time, the interrupt is raised here and the work is left behind.
+                Without it, or the second time, the interrupt is raised here and the work is left.
         """
         answer: Future[T] = Future()
         while not answer.done():

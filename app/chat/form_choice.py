@@ -23,7 +23,7 @@ class FormChoice:
         self._forms: tuple[Tokenizer, Forms] | None = None
 
     def obey(self, wanted: str) -> str:
-        """Do what stands behind ``/schema``; returns the line to show. Raises Refusal: the file cannot be used."""
+        """Do what comes after ``/schema``; returns the line to show. Raises Refusal: the file cannot be used."""
         if wanted.strip().lower() == OFF:
             self.form = None
             return "answers in any form, from the next message on"

@@ -93,7 +93,7 @@ class GenerationChoice:
         return self._now.given_sampling
 
     def obey(self, wanted: str) -> str:
-        """Do what stands behind ``/set``; returns the line to show. Raises Refusal: no such parameter or value."""
+        """Do what comes after ``/set``; returns the line to show. Raises Refusal: no such parameter or value."""
         words = wanted.replace("=", " ").split()
         if not words:
             return f"{self.described() or 'as the settings and the model say'}. {USAGE}"

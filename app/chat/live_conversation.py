@@ -57,7 +57,7 @@ class LiveConversation:
         return self._tags if how is None else {*self._tags, *how.marker_ids(self._model.tokenizer)}
 
     def start(self, system: str | None, n_dropped: int = 0) -> None:
-        """Begin anew, or behind ``n_dropped`` turns that the context no longer contains."""
+        """Begin again, or after ``n_dropped`` turns that the context no longer contains."""
         self.chat.start(system)
         self.turn_starts, self.n_tokens, self._n_dropped = (), 0, n_dropped
 

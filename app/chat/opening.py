@@ -156,7 +156,7 @@ def make_sweep(
     budget_s: float | None = None,
     earlier: TuningReport | None = None,
 ) -> Sweep:
-    """Return a search for what is best behind what the session holds; ``may_pin``: pinned threads may be tried too."""
+    """Return a search for what is best after what the session holds; ``may_pin``: pinned threads may be tried too."""
     from engine.machine import host
     from engine.tuning.sweep import Sweep
     from engine.tuning.trials import SessionTrials

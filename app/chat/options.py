@@ -61,8 +61,8 @@ class ChatOptions:
     watch_conditions: Callable[[], ConditionsWatch] = lambda: ConditionsWatch(None)
     """Makes the watch on the machine during measurements; the default watches nothing."""
     try_lookahead: Callable[[Model, Session, Callable[[], bool], bool], Mapping[str, Lookahead]] = lambda *_: {}
-    """Called in the engine's thread once a reply is written and nothing is asked, and behind a search for threads
-    (anew): tunes the kernels."""
+    """Called in the engine's thread once a reply is written and nothing is asked, and after a search for threads
+    (again): tunes the kernels."""
     state_files: Callable[[], StateFiles | None] = lambda: None
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
     remote: Callable[[Wire, ChatOptions], Worker] | None = None

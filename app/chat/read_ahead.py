@@ -111,7 +111,7 @@ class ReadAhead:
         """Read what a conversation's next prompt will begin with, with progress, until done or cancelled, and keep it.
 
         Args:
-            ids: the cache or the disk may hold some of it; without room for a reply behind it, nothing is read.
+            ids: the cache or the disk may hold some of it; without room for a reply after it, nothing is read.
             state: as of ``SavedStates.bring_back``.
         """
         wire, session = self._wire, self._session

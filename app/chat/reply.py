@@ -129,7 +129,7 @@ class ReplyMeter:
 
 
 class ThoughtLimit:
-    """Follows one reply, behind what a continued one has ``earlier``, and says when its thought is to end."""
+    """Follows one reply, after what a continued one has ``earlier``, and says when its thought is to end."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class ThoughtLimit:
 def limit_of(
     chat: ChatPrompt | None, tokenizer: Tokenizer, spelled: Collection[int], begun: Iterable[int] = ()
 ) -> ThoughtLimit | None:
-    """Return the limit that a conversation's next reply has, behind what a continued one has of it; None for none."""
+    """Return the limit that a conversation's next reply has, after what a continued one has of it; None for none."""
     budget = chat.thought_budget_tokens if chat is not None else None
     if chat is None or budget is None:
         return None
@@ -321,7 +321,7 @@ class Reply:
         self.n_cut_chars = n_before - len(self.text)
 
     def _ends_thought(self, token_id: int) -> bool:
-        """Whether the limit ends the thought behind this token; never while text of it is held back."""
+        """Whether the limit ends the thought after this token; never while text of it is held back."""
         if self.limit is None:
             return False
         self.limit.note(token_id)

@@ -70,7 +70,7 @@ class SavedStates:
     Args:
         files: None keeps nothing.
         is_wanted: whether work waits.
-        notes: whether segments are noted beside the place.
+        notes: whether segments are noted next to the place.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class SavedStates:
         return paths.private_directory(root / self._kind) if root is not None else None
 
     def _kept_in(self) -> Path:
-        """The same, with the model's name beside the segments. Raises OSError: it cannot be created."""
+        """The same, with the model's name next to the segments. Raises OSError: it cannot be created."""
         directory = self._directory()
         if directory is None:
             raise PermissionError(errno.EACCES, "the directory for saved states is not writable")

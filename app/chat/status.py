@@ -1,4 +1,4 @@
-"""Activity of the engine's thread: one small immutable record, replaced as a whole; nobody waits for it."""
+"""Activity of the engine's thread: one small immutable record, replaced as a whole; no one waits for it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EngineStatus:
     turn_starts: tuple[int, ...] = ()
     """Where in the context each turn begins, oldest first; the system prompt stands before the first."""
     server: str = ""
-    """Who computes in place of this program; "" for nobody."""
+    """Who computes in place of this program; "" for no one."""
     context_used: int = 0
     n_ctx: int = 0
 

@@ -45,7 +45,7 @@ class NothingToDoError(Exception):
 class Talk:
     """One conversation with one model at a time.
 
-    Iterate over what a method returns, in one thread at a time, to its end or until it is dropped: a reply that nobody
+    Iterate over what a method returns, in one thread at a time, to its end or until it is dropped: a reply that no one
     follows is stopped. ``stop`` may be called from any thread, and from a signal's handler.
 
     Args:
@@ -67,7 +67,7 @@ class Talk:
     ) -> None:
         self._at_hand, self._watch, self._may_read_ahead = at_hand or AtHand(), watch, may_read_ahead
         self._may_run, self._has_calls = may_run, False
-        """And whether the last reply has calls about which nobody was asked yet."""
+        """And whether the last reply has calls about which no one was asked yet."""
         self.bridge = EngineBridge(options, clock)
         self.turns = Turns(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
         self.store = self._at_hand.store
@@ -188,7 +188,7 @@ class Talk:
         self._is_stop_wanted = True  # no lock is taken: a signal may come while this thread holds it
 
     def close(self, is_hurried: bool = False) -> str:
-        """Save everything and end the engine's thread, for which nobody waits in a hurry; returns why saving failed."""
+        """Save everything and end the engine's thread, for which no one waits in a hurry; returns why saving failed."""
         patience_s = HURRIED_PATIENCE_S if is_hurried else SAVING_PATIENCE_S
         with suppress(Exception):
             self.turns.save_partial()
@@ -242,7 +242,7 @@ class Talk:
                 is_refused = isinstance(self._came[0], events.PromptRefused)
                 is_joining, self._is_joining = self._is_joining, False
                 if is_joining and not is_refused:
-                    yield events.MessagesJoined()  # what has come is taken in afterwards, even if nobody goes on
+                    yield events.MessagesJoined()  # what has come is taken in afterwards, even if no one goes on
                 event = self._came.popleft()
                 if is_refused and self.turns.ask_without_joined():
                     event = events.UnansweredLeftOut()

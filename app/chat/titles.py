@@ -1,6 +1,6 @@
 """A short title for a conversation, which its model writes while nothing is asked.
 
-The request goes after the conversation that the cache holds and is forgotten again: the next turn reads nothing anew.
+The request goes after the conversation that the cache holds and is forgotten again: the next turn reads nothing again.
 Where a template would write the earlier turns in another way for it, as some do with thoughts, there is no title.
 """
 

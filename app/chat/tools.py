@@ -95,11 +95,11 @@ class ToolBox:
 
     @property
     def starts_next(self) -> bool:
-        """Whether the next message starts a server, whose tools nobody knows yet."""
+        """Whether the next message starts a server, whose tools no one knows yet."""
         return any(one.is_usable and one.server is None for one in self._served.values())
 
     def obey(self, wanted: str) -> str:
-        """Do what stands behind ``/tools``; returns what to show. Raises Refusal: it means nothing."""
+        """Do what comes after ``/tools``; returns what to show. Raises Refusal: it means nothing."""
         if not self._served:
             return HOW_TO
         word, _, name = wanted.strip().partition(" ")
@@ -120,7 +120,7 @@ class ToolBox:
         return found.setting.name if found is not None else ""
 
     def runs_always(self, tool_name: str) -> bool:
-        """Whether a tool runs without a question: its server's settings say so, or nobody has it and nothing runs."""
+        """Whether a tool runs without a question: its server's settings say so, or no one has it and nothing runs."""
         found = self._find(tool_name)
         return found is None or tool_name in found.setting.always
 

@@ -237,7 +237,7 @@ class Turns:
         return True
 
     def start_without(self) -> str | None:
-        """Begin anew because the conversation will be deleted; returns its id, or None while the engine is busy."""
+        """Begin again because the conversation will be deleted; returns its id, or None while the engine is busy."""
         if self.is_busy:
             return None
         conversation_id = self.journal.id

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class IdleWork:
-    """Work that nobody waits for, one piece at a time: begun and dropped by the screen's thread."""
+    """Work that no one waits for, one piece at a time: begun and dropped by the screen's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -132,7 +132,7 @@ class Wire:
         return self.cancelled.is_set() or self.closing.is_set()
 
     def is_wanted(self) -> bool:
-        """Whether the engine's thread has something better to do than what nobody asked for."""
+        """Whether the engine's thread has something better to do than what no one asked for."""
         return self.closing.is_set() or not self.commands.empty()
 
     def forget_model(self) -> None:

@@ -340,7 +340,7 @@ class EngineWorker:
 
     def _refuse(self, command: commands.Turn, needed_tokens: int, n_ctx: int) -> None:
         if isinstance(command, (commands.Continue, commands.ContinueEdited)):
-            reason = "the context is full: there is no room to go on (/new begins anew)"
+            reason = "the context is full: there is no room to go on (/new begins again)"
             self._wire.emit(events.GenerationFailed(reason))
         else:
             self._wire.emit(events.PromptRefused(needed_tokens, n_ctx))

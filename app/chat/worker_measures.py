@@ -1,4 +1,4 @@
-"""Measurements of the engine's thread for the performance screen, beside those of the reply's meter.
+"""Measurements of the engine's thread for the performance screen, next to those of the reply's meter.
 
 Costs a system call per token and, while someone watches, a look at the profile once a second. The timed walk adds a few
 cycles to each operation, so every reply is profiled and the screen has figures the moment it opens.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PROFILE_PERIOD_S = 1.0
 PROBE_BYTES = 256 << 20
 PROBE_ROOM = 3
-"""Times the probe's memory must be free beside the weights: measuring must not push the model out."""
+"""Times the probe's memory must be free next to the weights: measuring must not push the model out."""
 
 
 class EngineMeasures:

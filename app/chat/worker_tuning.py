@@ -98,7 +98,7 @@ class EngineTuning:
         return ""
 
     def tune(self, command: Tune) -> None:
-        """Search for what is best behind the conversation, which stays as it is."""
+        """Search for what is best after the conversation, which stays as it is."""
         model, session, wire = self._model, self._session, self._wire
         is_more = "counts" not in command.parts
         may_pin, earlier = self._options.settings.pin_threads == AUTO, wire.tuning if is_more else None

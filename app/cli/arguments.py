@@ -321,7 +321,7 @@ _PARSERS = {
     "models": _verb(
         "List the models on this machine: what fits, and how fast it would be.",
         _arg("words WORD", "only models with all these words in their row", nargs="*"),
-        _flag("--measure", "measure this machine anew"),
+        _flag("--measure", "measure this machine again"),
         _json(),
         *("threads", "prefill_threads", "kv_type", "weights"),
     ),

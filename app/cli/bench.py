@@ -196,7 +196,7 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
 
 
 def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) -> dict[str, Any]:
-    """Write the end of a text behind its beginning, with guesses and without, in turn.
+    """Write the end of a text after its beginning, with guesses and without, in turn.
 
     What the model would choose plays no part, so any model of the shape will do.
 

@@ -191,7 +191,7 @@ def _finish_output(code: int) -> int:
 
 
 def _drop_output() -> None:
-    """Point stdout to nowhere, so that the interpreter's last flush finds nobody to complain to."""
+    """Point stdout to nowhere, so that the interpreter's last flush finds no one to complain to."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)

@@ -130,7 +130,7 @@ class LineCommands:
         say("new conversation")
 
     def system(self, text: str = "") -> None:
-        """Show the system prompt, or begin anew with another."""
+        """Show the system prompt, or begin again with another."""
         if not text:
             say_text(f"system prompt: {self._talk.turns.conversation.system or '(none)'}")
             return
@@ -139,7 +139,7 @@ class LineCommands:
         say(f"new conversation with{'out a' if is_none else ' this'} system prompt")
 
     def persona(self, wanted: str = "") -> None:
-        """List the personas, begin anew with one, or keep the present choice as one."""
+        """List the personas, begin again with one, or keep the present choice as one."""
         generation, system = self._talk.bridge.generation, self._talk.turns.conversation.system
         if not wanted:
             say(listed_personas())

@@ -90,7 +90,7 @@ class AnswerOutput:
         self._last = "\n"
 
     def write(self, piece: str) -> None:
-        """Write the next piece. Raises OSError: stdout is full, closed or nobody reads it."""
+        """Write the next piece. Raises OSError: stdout is full, closed or no one reads it."""
         self._put(self._cleaner.push(piece) if self._cleaner else piece)
 
     def end(self) -> None:

@@ -51,7 +51,7 @@ def read(settings: Settings, model: str, files: Sequence[str], clock: Clock = ti
     except BaseException as error:
         begun_id = talk.turns.journal.id if before is None else ""
         talk.close(is_hurried=not isinstance(error, Exception))
-        if begun_id and isinstance(error, Refusal):  # nobody can ask about what was not read
+        if begun_id and isinstance(error, Refusal):  # no one can ask about what was not read
             with suppress(StoreError):
                 store.delete(begun_id)
         raise

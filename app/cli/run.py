@@ -56,7 +56,7 @@ class RunOptions:
 
     model: str | RemoteModel
     prompt: str | None = None
-    """Behind -p; "-" is standard input alone."""
+    """After -p; "-" is standard input alone."""
     words: Sequence[str] = ()
     """The prompt as words of the command line."""
     raw: bool = False
@@ -71,7 +71,7 @@ class RunOptions:
 
 
 def read_prompt(argument: str | None, words: Sequence[str] = ()) -> str:
-    """Return the prompt: what the command line says, and behind it what comes through a pipe.
+    """Return the prompt: what the command line says, and after it what comes through a pipe.
 
     Raises:
         Refusal: it is given twice, or standard input is closed.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from engine.tuning.sweep import Sweep
 
 _ROOM_TOKENS = 256
-"""Behind the context, for what is measured."""
+"""After the context, for what is measured."""
 _MOST_COLUMNS = 78
 
 
@@ -152,7 +152,7 @@ class _Search:
         self._progress.show(progress_text(report))
 
     def _show_estimates(self, report: TuningReport) -> None:
-        """Say beforehand what the comparisons take; not beside JSON that somebody reads by program."""
+        """Say beforehand what the comparisons take; not next to JSON that somebody reads by program."""
         for comparison in report.comparisons if not self.options.as_json else ():
             self._progress.clear()
             say(f"jalopy: {comparison.left_out or comparison.estimate}")

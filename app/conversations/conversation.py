@@ -163,7 +163,7 @@ class Conversation:
         return tuple(turns)
 
     def drop_gaps(self) -> None:
-        """Let the context begin behind the last turn of which something is missing."""
+        """Let the context begin after the last turn of which something is missing."""
         gaps = [index for index, message in enumerate(self.messages) if message.is_missing]
         if gaps:
             self.n_dropped = max(self.n_dropped, gaps[-1] // 2 * 2 + 2)
@@ -215,7 +215,7 @@ class Conversation:
     def add_reply(
         self, text: str, ending: Ending, figures: ReplyFigures | None, thinking: Thinking | None = None
     ) -> ChatMessage:
-        """Append what the model answered. Raises ValueError: nobody asked."""
+        """Append what the model answered. Raises ValueError: no one asked."""
         if not self.awaits_reply:
             raise ValueError("a reply needs a message it answers")
         message = ChatMessage(Role.ASSISTANT, text, ending, figures, thinking)

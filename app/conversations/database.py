@@ -174,7 +174,7 @@ def make_tables(db: sqlite3.Connection) -> None:
         with suppress(sqlite3.OperationalError):  # stays as it is where that cannot be
             db.execute("PRAGMA journal_mode=WAL")
         db.execute("BEGIN IMMEDIATE")
-        if not db.execute("SELECT 1 FROM sqlite_master").fetchone():  # nobody was faster
+        if not db.execute("SELECT 1 FROM sqlite_master").fetchone():  # no one was faster
             for sql in _TABLES:
                 db.execute(sql)
             with suppress(sqlite3.OperationalError):  # without FTS5

@@ -217,7 +217,7 @@ class Journal:
         self._is_trying, self._flushed = False, Partial()
 
     def _drop_new(self) -> None:
-        """Delete a conversation that was begun and left with nothing in it; nobody holds it."""
+        """Delete a conversation that was begun and left with nothing in it; no one holds it."""
         if self._is_new and not self._waiting and self._store is not None and self.id:
             with suppress(StoreError):
                 self._store.delete(self.id)

@@ -1,4 +1,4 @@
-"""Notes on saved states: which segments a conversation left, in the database; a model's name, beside its segments.
+"""Notes on saved states: which segments a conversation left, in the database; a model's name, next to its segments.
 
 So what a deleted conversation alone needed goes with it, and the list of states says whose they are.
 """

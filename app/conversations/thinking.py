@@ -46,7 +46,7 @@ def answer_start(text: str, opened: ThoughtMarker | None) -> int:
 
 
 def is_opening_of(reply: str, opening: str, has_thought: bool) -> bool:
-    """Whether a reply, its text with tags so far, may have been written behind these last words of a prompt.
+    """Whether a reply, its text with tags so far, may have been written after these last words of a prompt.
 
     ``opening`` may open a thought, or an empty one that leaves none; ``has_thought``: the reply was seen to think.
     """

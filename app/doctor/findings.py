@@ -45,7 +45,7 @@ def processor(readings: Readings) -> Iterable[Finding]:
     if engine is None:
         return
     if engine.error:
-        yield Finding(BAD, "engine", engine.error, "no model can run", "install the program anew: make run")
+        yield Finding(BAD, "engine", engine.error, "no model can run", "install the program again: make run")
         return
     used = _INSTRUCTIONS.get(engine.level, "no vector instructions beyond the common ones")
     found = f"{name}: kernels use {used}"
@@ -110,7 +110,7 @@ def other_programs(readings: Readings) -> Iterable[Finding]:
         yield Finding(OK, "load", "other programs are quiet")
     else:
         found = f"other programs keep {busy:.1f} cores busy"
-        meaning = "two threads beside one busy program decode at about half speed"
+        meaning = "two threads next to one busy program decode at about half speed"
         yield Finding(WEAK, "load", found, meaning, "see which: top; close what you can")
 
 

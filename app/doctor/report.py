@@ -85,7 +85,7 @@ def _context_finding(needs: ModelNeeds, fit: Fit) -> Finding:
         return Finding(WEAK, "context", f"{count(fit.n_ctx)} tokens, {trained}", meaning, "a smaller --ctx")
     if fit.largest_ctx:
         return Finding(OK, "context", f"up to {count(fit.largest_ctx)} tokens have room now ({trained})")
-    return Finding(BAD, "context", f"none has room beside the weights now ({trained})")
+    return Finding(BAD, "context", f"none has room next to the weights now ({trained})")
 
 
 def _speed_finding(needs: ModelNeeds, fit: Fit, decode_tps: float) -> Finding:

@@ -45,7 +45,7 @@ _REFERENCE_BEGUN = re.compile(r'(?<!\S)@(?:"([^"\n]*)"?|((?:[^\s"]\S*)?))')
 _PIECE = re.compile(r"[a-zA-Z]{1,9}|[^\W\d_a-zA-Z]{1,3}|\d{1,3}|[^\w\s]{1,3}|_|\n\s*")
 _SAMPLE_CHARS = 1 << 15
 _USUAL_TEXT = """The steamer left the harbour at 7:45 on Thursday, 3 March 1921, with 214 passengers; most slept badly.
-"Where is the captain?" asked Mrs. Whitfield, who wasn't easily persuaded. Nobody answered. Temperature, pressure and
+"Where is the captain?" asked Mrs. Whitfield, who wasn't easily persuaded. No one answered. Temperature, pressure and
 humidity had been measured since 1898, although the instruments (two barometers, a hygrometer) were unreliable.
 
 - Configuration: see https://example.org/docs/install.html, version 2.10.3
@@ -118,7 +118,7 @@ def split_wanted(text: str) -> list[str]:
 
 
 def referred(text: str) -> list[str]:
-    """Return what stands behind @ signs in a message, whether such files exist or not."""
+    """Return what comes after @ signs in a message, whether such files exist or not."""
     return [quoted or bare for quoted, bare in _REFERENCE.findall(text)]
 
 

@@ -24,7 +24,7 @@ from app.text.record import record
 DEFAULT_ENDPOINT = "https://huggingface.co"
 SAFE_NAME = re.compile(r"[A-Za-z0-9._-]+\.gguf")
 MOST_NAME_BYTES = 235
-"""Of 255: the note beside its part, while it is replaced, is called `.NAME.part.json.` and eight letters more."""
+"""Of 255: the note next to its part, while it is replaced, is called `.NAME.part.json.` and eight letters more."""
 _SAFE_DIRECTORY = re.compile(r"[A-Za-z0-9._-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -60,7 +60,7 @@ class Repository:
     is_gated: bool = False
     """Its files are for those who accepted its terms."""
     is_disabled: bool = False
-    """Nobody gets them."""
+    """No one gets them."""
 
 
 def endpoint() -> str:
@@ -84,7 +84,7 @@ def token() -> str:
 
 
 def connect(**options: Any) -> Web:
-    """Return a client that shows the token to the hub and to nobody else."""
+    """Return a client that shows the token to the hub and to no one else."""
     return Web(token(), split_address(endpoint()).netloc, **options)
 
 

@@ -1,6 +1,6 @@
-"""A file while it is being downloaded: ``NAME.part`` beside where it will be, locked, resumed, and renamed when sound.
+"""A file while it is being downloaded: ``NAME.part`` next to where it will be, locked, resumed, and renamed when sound.
 
-Beside it lies ``NAME.part.json``, which says what it is a part of; a part of anything else is begun anew. The hash runs
+``NAME.part.json`` next to it says what it is a part of; a part of anything else is begun again. The hash runs
 along with the writing; of a part that is resumed it reads what is there already.
 """
 
@@ -153,7 +153,7 @@ class PartFile:
                 path.unlink()
 
     def _take_up(self) -> None:
-        """Keep a part of this very file; begin anew otherwise."""
+        """Keep a part of this very file; begin again otherwise."""
         note = read_json_object(self._note, _MOST_NOTE_BYTES)
         is_ours = note.get("sha256") == self.remote.sha256 and note.get("size") == self.remote.size_bytes
         if not is_ours or self.size_bytes > self.remote.size_bytes:

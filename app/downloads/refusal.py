@@ -1,9 +1,9 @@
 """Why something could not be had: each reason of a server, the hub or the network as one clean line.
 
-The hub says more than a status: ``X-Error-Code`` tells a repository whose terms nobody accepted from one that is not
+The hub says more than a status: ``X-Error-Code`` tells a repository whose terms no one accepted from one that is not
 there, and ``RateLimit`` how long it wants to be left alone.
 
-An old machine has reasons of its own: a clock that a dead battery set back, and certificates of authorities that nobody
+An old machine has reasons of its own: a clock that a dead battery set back, and certificates of authorities that no one
 renewed. OpenSSL says neither; the lines here do, and what mends it.
 """
 
@@ -180,7 +180,7 @@ def _certificate_words(error: ssl.SSLCertVerificationError) -> str:
         )
     if error.verify_code == _SELF_SIGNED:
         return (
-            "its certificate is signed by nobody but itself (a login page or a filter in between?): "
+            "its certificate is signed by no one but itself (a login page or a filter in between?): "
             "if you trust it, name its file in SSL_CERT_FILE"
         )
     if error.verify_code in _UNKNOWN_AUTHORITY:

@@ -31,7 +31,7 @@ def choose_model(given: str | None, settings: Settings, check: Check = engine_ac
         path = str(model_path(settings.model))
         try:
             check(path)
-        except EngineError as error:  # nobody has just typed setting and path: both are named
+        except EngineError as error:  # no one has just typed setting and path: both are named
             problem = str(error).removeprefix(f"{shown(os.path.basename(path))}: ")
             raise Refusal(f"the setting model: {clean_line(path, 160)}: {problem}", error.exit_code) from None
         return path

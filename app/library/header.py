@@ -3,7 +3,7 @@
 A file that the engine cannot run has a header too, as far as it could be read, and a reason. The engine's reader is
 imported on use. A kept header holds for a path, a size and a time of change, and as long as the engine can run the same
 things: a list of a hundred models opens none that did not change. The file is checked like any other: what is not
-sound is read anew. Nothing here raises, and losing the file costs a second.
+sound is read again. Nothing here raises, and losing the file costs a second.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _described(gguf: GGUFFile) -> ModelHeader:
 
 
 def _reason(error: Exception, path: Path) -> str:
-    """Return the refusal without the file's name, which stands beside it; a bug is raised."""
+    """Return the refusal without the file's name, which is next to it; a bug is raised."""
     if exit_code_of(error) is None:
         raise error
     from engine.errors import shown
@@ -130,7 +130,7 @@ _LARGEST = 1 << 62
 
 
 class HeaderCache:
-    """Answers from the file where that is possible; ``save`` keeps what was read anew."""
+    """Answers from the file where that is possible; ``save`` keeps what was read again."""
 
     def __init__(self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header) -> None:
         self._file = JsonFile(path or paths.headers_file(), VERSION, _MOST_FILE_BYTES)
@@ -153,12 +153,12 @@ class HeaderCache:
                 return known
         self.n_read += 1
         header = self._read(file.path)
-        if header.architecture:  # what is no model at all is told quickly, and may be a file nobody may read yet
+        if header.architecture:  # what is no model at all is told quickly, and may be a file no one may read yet
             self._used[key] = [stamp, asdict(header)]
         return header
 
     def save(self) -> None:
-        """Keep what was asked for, and what else is known, if anything was read anew."""
+        """Keep what was asked for, and what else is known, if anything was read again."""
         if not self.n_read:
             return
         entries = {**{key: entry for key, entry in self._entries.items() if key not in self._used}, **self._used}

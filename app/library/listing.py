@@ -202,7 +202,7 @@ def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
     """Begin to read a file's header; the answer is None where it cannot be opened, which whoever opens it will say."""
 
     def read() -> Outlook | None:
-        with suppress(Exception):  # it is a figure beside a question, which is asked without it too
+        with suppress(Exception):  # it is a figure next to a question, which is asked without it too
             return make_lister(settings).outlook(read_header(path))
         return None
 

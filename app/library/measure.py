@@ -77,7 +77,7 @@ def measure(
                 rates = measure_rates(used, dict.fromkeys(quants), threads, prefill_threads or threads, progress)
             known = remember_rates(threads, rates)
         cache_bytes, stale_bytes = _cache_sizes(CACHE_DIRECTORY)
-    except Exception as error:  # no compiler, no memory, a processor nobody tried: the doctor reports it
+    except Exception as error:  # no compiler, no memory, a processor no one tried: the doctor reports it
         return EngineReadings(error=clean_line(f"{type(error).__name__}: {error}", 160)), fitting.MachineRates()
     readings = EngineReadings(
         level=LEVEL,
@@ -107,7 +107,7 @@ def memory_for_models() -> fitting.MachineMemory:
 
 
 def _cache_sizes(directory: Path | None) -> tuple[int | None, int]:
-    """Return the bytes of this version's kernels, and of those that other versions left beside them."""
+    """Return the bytes of this version's kernels, and of those that other versions left next to them."""
     if directory is None:
         return None, 0
     others = [place for place in directory.parent.glob("kernels-*") if place != directory]

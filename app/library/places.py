@@ -138,7 +138,7 @@ def read_store(directory: Path) -> Iterator[tuple[str, Path]]:
             blob = directory / "blobs" / f"sha256-{digest}"
             # Versions before 0.1.33 wrote a colon.
             older = blob.with_name(f"sha256:{digest}")
-            is_older = os.name == "posix" and os.path.exists(older)  # of Path, it raises where nobody may look
+            is_older = os.name == "posix" and os.path.exists(older)  # of Path, it raises where no one may look
             yield _short_name(parts), older if is_older else blob
 
 
@@ -170,7 +170,7 @@ def _short_name(parts: tuple[str, ...]) -> str:
 
 
 MOST_ENTRIES = 50_000
-"""Of one place; what lies behind them is not looked at."""
+"""Of one place; what comes after them is not looked at."""
 
 
 @record

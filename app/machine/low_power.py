@@ -12,7 +12,7 @@ from contextlib import suppress
 from app.machine.paced import or_none
 
 # Textual's own 60 frames a second stay: the transcript draws five times a second at most whatever this says, and a key
-# that arrives just behind such a drawing waits for the next frame (95th percentile 60 ms; at 30 frames 79 to 108).
+# that arrives just after such a drawing waits for the next frame (95th percentile 60 ms; at 30 frames 79 to 108).
 LOW_POWER_SWITCHES = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0"}
 FEW_CORES = 2
 

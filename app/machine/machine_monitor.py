@@ -1,4 +1,4 @@
-"""Looks at the machine when asked, and never raises. Costs nothing while nobody asks."""
+"""Looks at the machine when asked, and never raises. Costs nothing while no one asks."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class MachineMonitor:
         )
 
     def forget_rates(self) -> None:
-        """Begin anew after a pause: a rate over minutes nobody watched would mislead."""
+        """Begin again after a pause: a rate over minutes no one watched would mislead."""
         self._before_s = None
         self._processor.forget_throttles()
 

@@ -63,6 +63,6 @@ class FaultLog:
     def by_token(self) -> dict[int, int]:
         """Return faults by number of the token, the first token being 0."""
         found = Counter[int]()
-        for token, count in list(self.tokens):  # the last token may be there twice: what came behind it counts too
+        for token, count in list(self.tokens):  # the last token may be there twice: what came after it counts too
             found[token - 1] += count
         return found

@@ -47,11 +47,11 @@ class TimeSpent:
     """Where the time of one reply went; the parts add up to the whole."""
 
     waited_s: float
-    """In the queue, behind other messages."""
+    """In the queue, after other messages."""
     disk_s: float
     """Estimate: what tokens with major page faults took longer than the median token."""
     prefill_s: float
-    """Pages that came from disk meanwhile are in here: nobody knows their part."""
+    """Pages that came from disk meanwhile are in here: no one knows their part."""
     first_s: float
     """From the end of the prompt to the first token."""
     decode_s: float

@@ -53,7 +53,7 @@ class Conditions:
         return Conditions(on_battery, max(swapped, default=None), max(others, default=None))
 
     def remarks(self) -> tuple[str, ...]:
-        """Remarks to show beside figures measured in this span."""
+        """Remarks to show next to figures measured in this span."""
         found = []
         if self.is_swapping:
             found.append("The machine was swapping meanwhile: these figures are not remembered. Close programs first.")

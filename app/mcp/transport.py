@@ -59,7 +59,7 @@ class Transport(Protocol):
         """Send a message that has no answer."""
 
     def ask(self, message: Mapping[str, Any], wait: Wait, most_bytes: int) -> Iterator[Messages]:
-        """Send a message and yield what comes, until nobody asks for more; ``most_bytes`` of it."""
+        """Send a message and yield what comes, until no one asks for more; ``most_bytes`` of it."""
 
     def note_version(self, version: str) -> None:
         """The server speaks this version of the protocol."""

@@ -1,4 +1,4 @@
-"""Work that nobody waits for, in a daemon thread: what does not answer must not hold up quitting.
+"""Work that no one waits for, in a daemon thread: what does not answer must not hold up quitting.
 
 Not asyncio's executor, which is joined at exit.
 """
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def in_background(work: Callable[[], T], name: str) -> Future[T]:
-    """Begin the work in a thread, named behind "jalopy-"; its result or its exception is the future's."""
+    """Begin the work in a thread, named after "jalopy-"; its result or its exception is the future's."""
     answer: Future[T] = Future()
     answer.set_running_or_notify_cancel()  # whoever waits for it no longer does not cancel it
     threading.Thread(target=fulfil, args=[answer, work], name=f"jalopy-{name}", daemon=True).start()

@@ -20,7 +20,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def expanded(given: str) -> Path:
-    """Return a path with its ``~`` replaced, or as it stands where nobody knows that home."""
+    """Return a path with its ``~`` replaced, or as it stands where no one knows that home."""
     try:
         return Path(given).expanduser()
     except RuntimeError:
@@ -67,7 +67,7 @@ def bundled(package: str) -> Path:
 
 
 def private_directory(path: Path | None) -> Path | None:
-    """Create a directory that nobody else can enter, or check an existing one; None where it cannot be had.
+    """Create a directory that no one else can enter, or check an existing one; None where it cannot be had.
 
     One that is the user's is closed to others; where a link leads to it, it is somebody's other directory, and its mode
     stays as it is. Directories above it that are missing are created closed; existing ones are left alone.

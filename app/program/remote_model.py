@@ -35,7 +35,7 @@ class RemoteModel:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on the way can read what is sent."""
+        """Whether no one on the way can read what is sent."""
         parts = urlsplit(self.server)
         return parts.scheme == "https" or parts.hostname in THIS_MACHINE
 

@@ -45,7 +45,7 @@ def append_file(path: Path, content: bytes) -> int:
 
 
 def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
-    """Write beside the file, then rename over it; ``durable``: for a power cut. Raises OSError: it is as it was."""
+    """Write next to the file, then rename over it; ``durable``: for a power cut. Raises OSError: it is as it was."""
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 0600
     try:
         with os.fdopen(handle, "wb") as file:

@@ -51,7 +51,7 @@ class Limits:
 
 
 class Exchange:
-    """One request, which any thread may cancel. ``key``: of the server; sent where nobody on the way can read it."""
+    """One request, which any thread may cancel. ``key``: of the server; sent where no one on the way can read it."""
 
     def __init__(
         self,

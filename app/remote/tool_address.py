@@ -19,7 +19,7 @@ from app.mcp.server import ToolServerError
 from app.mcp.transport import Fault, Messages, SessionLost, StoppedError, Wait
 from app.program.refusals import Refusal
 from app.program.remote_model import THIS_MACHINE
-from app.program.settings import ToolServer
+from app.program.settings import ToolServerSetting
 from app.remote.keys import find_key
 from app.remote.stream import events, unpacked
 from app.text.clean_text import clean_line
@@ -35,7 +35,7 @@ _MOST_ID_CHARS = 1024
 _ACCEPTED = "application/json, text/event-stream"
 
 
-def at_address(setting: ToolServer) -> ToolAddress:
+def at_address(setting: ToolServerSetting) -> ToolAddress:
     """Return a server of the settings, with its key of the environment or the keyring."""
     try:
         key = find_key(urlsplit(setting.url).netloc, setting.key_variable)
@@ -50,7 +50,7 @@ class ToolAddress:
     Args:
         url: of http or https.
         headers: that go with each request.
-        key: sent as a bearer token, to this host alone, where nobody on the way can read it.
+        key: sent as a bearer token, to this host alone, where no one on the way can read it.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, key: str = "") -> None:

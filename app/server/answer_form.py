@@ -38,7 +38,7 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
 
     Args:
         form: the object; None for none.
-        is_flat: whether the schema stands beside the type, as in ``/v1/responses``.
+        is_flat: whether the schema is next to the type, as in ``/v1/responses``.
 
     Raises:
         ApiError: it is wrong.
@@ -49,7 +49,7 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
     kind = form.required(form.word("type", *kinds), "type", f"one of {', '.join(kinds)}")
     found = None
     if kind == "json_object":
-        # As llama-server takes it: with a schema beside the type.
+        # As llama-server takes it: with a schema next to the type.
         found = SCHEMA, _schema(form, is_flat=True) if form.has("schema") else ANY_OBJECT
     elif kind == "json_schema":
         found = SCHEMA, _schema(form, is_flat)

@@ -50,7 +50,7 @@ class WaitingLine(Generic[T]):
             return sum(map(len, self._peers.values()))
 
     def join(self, peer: str, item: T) -> None:
-        """Wait behind what this peer has sent before. Raises ApiError: too many wait."""
+        """Wait after what this peer has sent before. Raises ApiError: too many wait."""
         with self._lock:
             if sum(map(len, self._peers.values())) >= self._most:
                 raise _queue_full()
@@ -68,7 +68,7 @@ class WaitingLine(Generic[T]):
         return False
 
     def take(self) -> T | None:
-        """Return whose turn it is, None where nobody waits; the peer goes behind the others."""
+        """Return whose turn it is, None where no one waits; the peer goes after the others."""
         with self._lock:
             if not self._peers:
                 return None

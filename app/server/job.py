@@ -1,6 +1,6 @@
 """A request for text while it is answered: the engine's thread writes what comes, the event loop reads it.
 
-What nobody reads yet waits here; it is never more than one reply, which the context bounds.
+What no one reads yet waits here; it is never more than one reply, which the context bounds.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Job:
 
     def tell(self, happening: Happening) -> None:
         """Hand something to the reader."""
-        with suppress(RuntimeError):  # the loop has ended: nobody reads any more
+        with suppress(RuntimeError):  # the loop has ended: no one reads any more
             self._loop.call_soon_threadsafe(self._came.put_nowait, happening)
 
     def end(self, ended: Ended) -> None:
@@ -123,7 +123,7 @@ class Job:
             running.cancel()
 
     async def next(self) -> list[Happening]:
-        """Wait for what comes next; neighbouring pieces of text become one while nobody reads."""
+        """Wait for what comes next; neighbouring pieces of text become one while no one reads."""
         came = [await self._came.get()]
         while not self._came.empty():
             came.append(self._came.get_nowait())

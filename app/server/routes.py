@@ -1,4 +1,4 @@
-"""The routes of the server, behind their guard: answers to conversations, continued texts, and what tells about it."""
+"""The routes of the server, after their guard: answers to conversations, continued texts, and what tells about it."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ class Routes:
                     if isinstance(one, Ended):
                         return
         finally:
-            self._engine.drop(job)  # whatever ended this, nobody reads on
+            self._engine.drop(job)  # whatever ended this, no one reads on
 
     def _note(self, ended: Ended) -> None:
         self._metrics.note_reply(ended)

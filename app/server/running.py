@@ -1,4 +1,4 @@
-"""The server while it runs: its sockets and signals in the main thread, beside the engine's thread.
+"""The server while it runs: its sockets and signals in the main thread, next to the engine's thread.
 
 Connections are bounded in number, and none waits forever for a request that does not come.
 """
@@ -36,7 +36,7 @@ MOST_HEAD_BYTES = 16 << 10
 REQUEST_PATIENCE_S = 30.0
 """Limit on the time from a request's first byte, or from a connection's beginning, to the request's last byte."""
 IDLE_S = 30
-"""How long a connection is kept open behind an answer."""
+"""How long a connection is kept open after an answer."""
 ENDING_S = 0.7
 """How long answers may take to end with the server; then their connections are cut."""
 ENGINE_S = 0.3

@@ -23,7 +23,7 @@ BODY_PATIENCE_S = 30.0
 SEND_PATIENCE_S = 60.0
 """Limit on the time that a client takes nothing of what is sent; then the connection is cut."""
 STILL_HERE_S = 10.0
-"""After how long without text a stream says that it goes on, so that nobody between gives it up."""
+"""After how long without text a stream says that it goes on, so that no one between gives it up."""
 
 ABORT = "abort"
 """In the state of a request: cuts its connection."""

@@ -96,5 +96,5 @@ def context_nearly_full(used: int, n_ctx: int, may_grow: bool) -> str:
     more = ", a larger context_size holds more" if may_grow else ""
     return (
         f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. Then the oldest turns are "
-        f"dropped from it, never the system prompt; /new starts anew{more}."
+        f"dropped from it, never the system prompt; /new starts again{more}."
     )

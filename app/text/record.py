@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_options: Any) -> Any:
-        """Tell type checkers, and nobody else, what the decorator does."""
+        """Tell type checkers, and no one else, what the decorator does."""
         return lambda decorate: decorate
 
 

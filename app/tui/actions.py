@@ -1,7 +1,7 @@
 """All actions in one table, read by keys, slash commands, help, palette and hints.
 
 ``name`` is the Textual action: ``action_<name>`` on the application or on the screen of that scope. Actions with a
-command take the text behind the command as their one argument. A line with ``shows`` is all that a screen needs besides
+command take the text after the command as their one argument. A line with ``shows`` is all that a screen needs besides
 its file and its styles: its mode, its key, its command and the key that leads back follow from it.
 """
 
@@ -76,7 +76,7 @@ class Action:
 
     @property
     def needs_argument(self) -> bool:
-        """Whether the command means nothing without text behind it."""
+        """Whether the command means nothing without text after it."""
         return bool(self.argument) and not self.argument.startswith("[")
 
 
@@ -106,7 +106,7 @@ ACTIONS = action_table(
     Action("rename", "Give the conversation a title", "chat", slash="title rename", argument="words",
            example="A walk by the sea"),
     Action("system", "Show or set the system prompt ('-' for none)", "chat", slash="system", argument="[text]"),
-    Action("persona", "List personas, start anew with one, or keep what is set as one", "chat", slash="persona preset",
+    Action("persona", "List personas, start again with one, or keep what is set as one", "chat", slash="persona preset",
            argument="[name|save name]"),
     Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g", slash="editor"),
     Action("take_back", "Take back the message that waits", "chat", slash="unsend"),
@@ -133,7 +133,7 @@ ACTIONS = action_table(
     Action("measure_kv", "Compare types of the KV cache too", "threads", "k"),
     Action("other_phase", "Let 1-9 choose for the other column", "threads", "tab"),
     Action("leave", "Stop measuring, or go back", "threads", "escape,q"),
-    Action("toggle_strip", "Show or hide the speed strip beside the chat", "chat", "ctrl+t", slash="strip"),
+    Action("toggle_strip", "Show or hide the speed strip next to the chat", "chat", "ctrl+t", slash="strip"),
     Action("help", "Show keys and commands", "app", "f1", slash="help", argument="[topic]", hint="help"),
     Action("performance", "Show speed, and where the time goes", "app", "f2", slash="stats speed", hint="speed",
            shows="performance"),

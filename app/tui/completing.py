@@ -1,4 +1,4 @@
-"""Completions of the text behind a slash: commands, and the names and paths that some of them take. No widget."""
+"""Completions of the text after a slash: commands, and the names and paths that some of them take. No widget."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _files(before: str, word: str, write: Callable[[str], str], suffix: str = ""
 
 
 def _references(before: str, word: str) -> list[Offered]:
-    """Files behind an @ sign: one that is chosen is attached, and its name stays in the sentence."""
+    """Files after an @ sign: one that is chosen is attached, and its name stays in the sentence."""
     offered = []
     for path in _paths(word.lstrip('"')):
         is_folder = path.endswith("/")

@@ -113,7 +113,7 @@ def _n_same(one: str, other: str) -> int:
 
 
 def behind_chips(shown: str, folds: Mapping[str, str]) -> int:
-    """Return where what is typed begins behind the chips that a text opens with: a command may stand there."""
+    """Return where what is typed begins after the chips that a text opens with: a command may stand there."""
     at = 0
     for start, end, _ in chip_spans(shown, folds):
         if shown[at:start].strip():
@@ -123,7 +123,7 @@ def behind_chips(shown: str, folds: Mapping[str, str]) -> int:
 
 
 def files_end(shown: str, folds: Mapping[str, str]) -> int:
-    """Return where the files end that a text opens with, and the space behind each."""
+    """Return where the files end that a text opens with, and the space after each."""
     at = 0
     for start, end, chip in chip_spans(shown, folds):
         if start != at or not chip.startswith(_FILE):

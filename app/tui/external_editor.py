@@ -34,7 +34,7 @@ def find_editor(environ: Mapping[str, str]) -> list[str]:
 
 
 async def edit_text(text: str, environ: Mapping[str, str]) -> str:
-    """Let the user edit a text until the editor ends; it is ended where this is cancelled. No file is left behind.
+    """Let the user edit a text until the editor ends; it is ended where this is cancelled. No file is left.
 
     Returns what the user left in the file, cleaned; raises ``Refusal`` where the prompt should stay as it is.
     """
@@ -43,7 +43,7 @@ async def edit_text(text: str, environ: Mapping[str, str]) -> str:
         raise Refusal("no editor was found: set $EDITOR to the one you like")
     name = clean_line(command[0], 60)
     try:
-        # A directory of mode 0700, because editors leave copies beside a file.
+        # A directory of mode 0700, because editors leave copies next to a file.
         with tempfile.TemporaryDirectory(prefix="jalopy-") as directory:
             path = Path(directory) / _FILE_NAME
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -21,7 +21,7 @@ MAX_ENTRIES = 200
 MAX_ENTRY_BYTES = 64 << 10
 """Longer messages are kept until the program ends, not in the file."""
 MAX_FILE_BYTES = 1 << 20
-"""Past this the file is written anew with the newest entries that fill half of it."""
+"""Past this the file is written again with the newest entries that fill half of it."""
 _MOST_BYTES = 2 * MAX_FILE_BYTES
 MAX_UNSENT_BYTES = 64 << 20
 """Past this the oldest unsent drafts are not kept; a paste of the largest size takes 24 MB at most."""
@@ -34,7 +34,7 @@ class PromptHistory:
         self._entries: list[Draft] = []
         self._limit = limit
         self._position = 0
-        """Index of the entry that is shown; behind the newest stands the draft that was left."""
+        """Index of the entry that is shown; after the newest stands the draft that was left."""
         self._kept = Draft()
 
     def add(self, draft: Draft) -> None:
@@ -63,7 +63,7 @@ class PromptHistory:
         return self._entries[self._position]
 
     def newer(self) -> Draft:
-        """Step forward; behind the newest stands the draft that was left."""
+        """Step forward; after the newest stands the draft that was left."""
         self._position = min(self._position + 1, len(self._entries))
         return [*self._entries, self._kept][self._position]
 

@@ -100,7 +100,7 @@ class TerminalInput:
         r"""Take what was typed before the terminal was told to send Enter as ``\r``.
 
         Only the last line end is Enter: lines that were pasted meanwhile came without marks, and must not be sent one
-        by one. Reports of the terminal, such as that it has the focus, may stand behind it.
+        by one. Reports of the terminal, such as that it has the focus, may come after it.
         """
         end = _LAST_LINE_END.search(data) if self._pasted is None else None
         if end is not None:
@@ -154,7 +154,7 @@ class TerminalInput:
             yield from self._keys.tick()
 
     def _take_pasted(self, data: bytes) -> Generator[Message, None, bytes]:
-        """Take what belongs to the paste; returns what stands behind it."""
+        """Take what belongs to the paste; returns what comes after it."""
         assert self._pasted is not None
         overlap = len(_PASTE_END) - 1
         searched = max(0, len(self._pasted) - overlap)

@@ -124,7 +124,7 @@ DEEPEST = 20
 
 
 class ThriftyStylesheet(Stylesheet):
-    """Parses a source anew only when a variable has changed since, and looks rules up without a call of Python.
+    """Parses a source again only when a variable has changed since, and looks rules up without a call of Python.
 
     Textual 8.2 parses every source again for each that is added, and twice more before the first frame. For each widget
     it hashes every rule by a method: a fourteenth of the cost of a screen. Remove when it does not.
@@ -134,7 +134,7 @@ class ThriftyStylesheet(Stylesheet):
         super().__init__(variables=variables)
         RuleSet.__hash__ = object.__hash__  # type: ignore[method-assign]
         self._parse_cache = LRUCache[tuple[Any, ...], list[RuleSet]](SOURCES_KEPT)
-        # As weak as its depth in the deepest class seen so far: it would be parsed anew for each deeper one.
+        # As weak as its depth in the deepest class seen so far: it would be parsed again for each deeper one.
         place = (getfile(Widget), "Widget.DEFAULT_CSS")
         self.add_source(Widget.DEFAULT_CSS, place, is_default_css=True, tie_breaker=-DEEPEST, scope="Widget")
 

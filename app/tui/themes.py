@@ -105,7 +105,7 @@ def _check_colours(name: str, values: dict[str, Any], variables: dict[str, Any])
     coloured = {key: values[key] for key in _COLOURS if key in values}
     coloured |= {f"variables.{k}": v for k, v in variables.items() if not k.endswith(_COLOURLESS_SUFFIXES)}
     for key, value in coloured.items():
-        # CSS colours may carry an opacity behind them: "#ffffff 50%".
+        # CSS colours may carry an opacity after them: "#ffffff 50%".
         parts = value.split() if isinstance(value, str) else []
         try:
             Color.parse(parts[0])

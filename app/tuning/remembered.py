@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ON_BATTERY = " | on battery"
 _FIELDS = 5
-"""Of a machine behind its name: cores, siblings, sockets, quota, instruction level."""
+"""Of a machine after its name: cores, siblings, sockets, quota, instruction level."""
 
 
 @record

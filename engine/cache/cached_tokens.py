@@ -13,7 +13,7 @@ UNTOUCHED = sys.maxsize
 class CacheWatch:
     """Records the lowest position that a cache was cut to. Any thread may use it.
 
-    Positions are only written behind the last token, so positions below the lowest cut are unchanged.
+    Positions are only written after the last token, so positions below the lowest cut are unchanged.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class CachedTokens:
         self._n_settled: int | None = None
 
     def cut(self, n: int) -> None:
-        """Drop all tokens behind the first n."""
+        """Drop all tokens after the first n."""
         for watch in self._watches:
             watch.cut(n)
         if self._n_settled is not None:

@@ -29,7 +29,7 @@ def find_gap(cached: Sequence[int], wanted: Sequence[int], fewest: int) -> tuple
     Args:
         cached: token ids in the cache.
         wanted: token ids of the next prompt.
-        fewest: least number of cached tokens behind the gap.
+        fewest: least number of cached tokens after the gap.
 
     Returns:
         (position, length) of the shortest such gap, or None.

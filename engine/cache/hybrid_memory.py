@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from engine.cache.states import RecurrentStates
 
 STATE_MARK = np.frombuffer(b"stat", np.uint8)
-"""Stands behind a state in a copy. Sizes of keys and values are multiples of eight: four bytes more tell them apart."""
+"""Stands after a state in a copy. Sizes of keys and values are multiples of eight: four bytes more tell them apart."""
 
 
 class HybridMemory:
-    """Keys and values beside states, which go back and are saved together; a ``LayerMemory``.
+    """Keys and values next to states, which go back and are saved together; a ``LayerMemory``.
 
     Attributes:
         n_bytes: of both.
@@ -104,7 +104,7 @@ class HybridMemory:
     # ---- saved states
 
     def stop(self, after: int, upto: int) -> int:
-        """Return the first position behind ``after`` whose state is to be saved, at most ``upto``."""
+        """Return the first position after ``after`` whose state is to be saved, at most ``upto``."""
         return self.states.stop(after, upto)
 
     def copied_bytes(self, first: int, last: int, is_end: bool = False) -> int:
@@ -117,12 +117,12 @@ class HybridMemory:
         return self.cache.is_copy(first, last, n_bytes) or self.has_state((first, last, n_bytes))
 
     def has_state(self, copied: Copied) -> bool:
-        """Whether a copy of this size carries the state behind its last position."""
+        """Whether a copy of this size carries the state after its last position."""
         first, last, n_bytes = copied
         return self.cache.is_copy(first, last, n_bytes - self._saved_bytes)
 
     def copy_out(self, first: int, last: int, out: Bytes, is_end: bool = False) -> int:
-        """Copy keys and values, and behind them the state at ``last`` where it is kept, or at the end."""
+        """Copy keys and values, and after them the state at ``last`` where it is kept, or at the end."""
         n = self.cache.copy_out(first, last, out)
         if len(out) < n + self._saved_bytes or not (is_end or self.states.is_saved(last)):
             return n

@@ -2,7 +2,7 @@
 
 Allocated once for the chosen context. Positions below the session's length are valid, those above it are unused, so
 dropping tokens only changes the length. Layers that see a window keep a ring (``ring.py``): going back further than it
-reaches means starting anew, unless the position was kept.
+reaches means starting again, unless the position was kept.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class KVCache:
         return True
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
-        """Move the positions behind the dropped ones down; keys are rotated by each layer's own rotation."""
+        """Move the positions after the dropped ones down; keys are rotated by each layer's own rotation."""
         for layer in self._own:
             held = 0 if layer.window is None else self._reach.first(layer.n_slots)
             first = max(n_keep + n_drop, held)
@@ -215,7 +215,7 @@ class KVCache:
         return residency.resident_bytes(self._memory.bytes, _GLANCE_PAGES)
 
     def repeat(self, n: int, upto: int) -> None:
-        """Copy the keys and values of the first n positions behind them, again and again up to a position.
+        """Copy the keys and values of the first n positions after them, again and again up to a position.
 
         The copies have no meaning, but reading them takes as long as reading a real context.
 

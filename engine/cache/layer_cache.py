@@ -28,7 +28,7 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class Heads:
-    """Keys or values of one layer: elements, and scales where the type has them, one KV head behind the other.
+    """Keys or values of one layer: elements, and scales where the type has them, one KV head after the other.
 
     Args:
         n_slots: positions that are held; position p lies in slot ``p % n_slots``.
@@ -156,12 +156,12 @@ class CachePart:
             out[:, at * self.each : (at + n) * self.each] = self.rows[:, slot * self.each : (slot + n) * self.each]
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
-        """Restore the result of ``copy_out``; data may go on behind ``last``."""
+        """Restore the result of ``copy_out``; data may go on after ``last``."""
         for slot, at, n in self._spans(first, last):
             self.rows[:, slot * self.each : (slot + n) * self.each] = data[:, at * self.each : (at + n) * self.each]
 
     def repeat(self, n: int, upto: int) -> None:
-        """Copy the first n positions behind them, again and again up to a position or the last slot."""
+        """Copy the first n positions after them, again and again up to a position or the last slot."""
         upto = min(upto, self.n_slots)
         for at in range(n, upto, n):
             count = min(n, upto - at) * self.each

@@ -46,7 +46,7 @@ class MemoryNeeds:
         return self._position_bytes(n_ctx) + self.fixed_bytes
 
     def bytes_moved(self, n_tokens: int) -> int:
-        """Return the bytes that a decode step behind ``n_tokens`` tokens reads, and writes of states."""
+        """Return the bytes that a decode step after ``n_tokens`` tokens reads, and writes of states."""
         return self._position_bytes(n_tokens) + 2 * self.state_bytes
 
     def _position_bytes(self, n: int) -> int:
@@ -91,7 +91,7 @@ class LayerMemory(Protocol):
         """Note that a conversation turns at the present end: it is worth being reachable later."""
 
     def kept_before(self, n: int) -> int:
-        """Return the last position up to n that ``rewind`` will reach whatever is computed behind it."""
+        """Return the last position up to n that ``rewind`` will reach whatever is computed after it."""
         ...
 
     def keep(self, n: int) -> None:
@@ -123,7 +123,7 @@ class LayerMemory(Protocol):
         ...
 
     def stop(self, after: int, upto: int) -> int:
-        """Return where a copy of positions behind ``after`` should end, at most ``upto``, so that it can be gone on
+        """Return where a copy of positions after ``after`` should end, at most ``upto``, so that it can be gone on
         from: a recurrent state can be copied for some positions only."""
         ...
 
@@ -136,7 +136,7 @@ class LayerMemory(Protocol):
         ...
 
     def has_state(self, copied: Copied) -> bool:
-        """Whether a copy carries the recurrent state behind its last position, which no other copy holds."""
+        """Whether a copy carries the recurrent state after its last position, which no other copy holds."""
         ...
 
     def copy_out(self, first: int, last: int, out: Bytes, is_end: bool = False) -> int:
@@ -145,7 +145,7 @@ class LayerMemory(Protocol):
         Layers that do not hold these positions any more are left out: the bytes are fewer then.
 
         Args:
-            is_end: nothing was computed behind ``last`` yet, and the copy should be one that can be gone on from.
+            is_end: nothing was computed after ``last`` yet, and the copy should be one that can be gone on from.
         """
         ...
 

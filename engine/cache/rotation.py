@@ -74,7 +74,7 @@ def _stretched(rope: Rope, frequencies: Any) -> Any:
 
 
 def key_weights_of(config: ModelConfig, weights: Weights) -> dict[int, np.ndarray[Any, np.dtype[np.float32]]]:
-    """By layer, what keys are multiplied by behind their rotation: it must come off before they are turned again."""
+    """By layer, what keys are multiplied by after their rotation: it must come off before they are turned again."""
     turned = [number for number, one in config.attentions.items() if one.norms_turned]
     return {number: weights.float32(f"blk.{number}.attn_k_norm.weight")[0].copy() for number in turned}
 

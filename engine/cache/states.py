@@ -28,7 +28,7 @@ MOST_CHECKPOINTS = 64
 SPACING = 1024
 """Tokens after which a checkpoint is made where the conversation does not turn."""
 MOST_SAVED = 3
-"""Checkpoints that a saved state carries beside its end: the first one and the newest."""
+"""Checkpoints that a saved state carries next to its end: the first one and the newest."""
 STATE_VERSION = 1
 """Version of the layout and meaning of states; incremented with every change, checked when a state is restored."""
 _ALIGNMENT = 64
@@ -51,7 +51,7 @@ def states_bytes(config: ModelConfig, budget_bytes: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state behind the first n tokens.
+    """The state after the first n tokens.
 
     Attributes:
         is_turn: whether the conversation turns there.
@@ -64,7 +64,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class _Standing:
-    """Which slot holds the state behind ``end`` tokens; the other one holds that behind ``before``, if any."""
+    """Which slot holds the state after ``end`` tokens; the other one holds that after ``before``, if any."""
 
     slot: int = 0
     end: int = 0
@@ -112,7 +112,7 @@ class RecurrentStates:
         return self._at.slot
 
     def address(self, layer: int) -> int:
-        """Return where a layer's state begins in the first slot; the second lies ``size_bytes`` behind it."""
+        """Return where a layer's state begins in the first slot; the second lies ``size_bytes`` after it."""
         return self._memory.address + self._offsets[layer]
 
     def extend(self) -> None:
@@ -199,15 +199,15 @@ class RecurrentStates:
         return turns if len(turns) <= MOST_SAVED else [turns[0], *turns[1 - MOST_SAVED :]]
 
     def stop(self, after: int, upto: int) -> int:
-        """Return the first position behind ``after`` whose state shall be saved, at most ``upto``."""
+        """Return the first position after ``after`` whose state shall be saved, at most ``upto``."""
         return min((one.n for one in self._saved() if after < one.n < upto), default=upto)
 
     def is_saved(self, n: int) -> bool:
-        """Whether the state behind n tokens belongs into a file."""
+        """Whether the state after n tokens belongs into a file."""
         return any(one.n == n for one in self._saved())
 
     def copy_state(self, n: int, out: Bytes) -> bool:
-        """Copy the state behind n tokens; False if it is not there, or was overwritten meanwhile. Any thread."""
+        """Copy the state after n tokens; False if it is not there, or was overwritten meanwhile. Any thread."""
         found = next((one for one in self._kept if one.n == n), None)
         if found is not None:
             out[:] = found.data

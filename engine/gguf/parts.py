@@ -108,7 +108,7 @@ def _check_number(part: GGUFFile, number: int, n_parts: int) -> None:
         if value is not None or number > 1:
             found = value if type(value) is int else "missing" if value is None else "not an integer"
             if found != wanted:
-                raise _fail(part, f"{key} is {found}: must be {wanted} (get all parts of the model anew)")
+                raise _fail(part, f"{key} is {found}: must be {wanted} (get all parts of the model again)")
 
 
 def _join(parts: list[GGUFFile]) -> dict[str, TensorInfo]:

@@ -43,7 +43,7 @@ class StringArray(Sequence[bytes]):
     """An array of strings in the file's encoding; strings are created on access, or all at once.
 
     Args:
-        raw: the array, each string behind its 8-byte length.
+        raw: the array, each string after its 8-byte length.
         ends: (n,) uint32, offset in ``raw`` of each string's end; a header is shorter than 4 GiB.
     """
 

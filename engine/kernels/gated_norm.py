@@ -1,4 +1,4 @@
-"""Gates of mixers: heads normed and gated, gates by sigmoid, and queries that stand beside their gates."""
+"""Gates of mixers: heads normed and gated, gates by sigmoid, and queries that are next to their gates."""
 
 import math
 

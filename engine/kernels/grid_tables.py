@@ -30,7 +30,7 @@ class Grid(NamedTuple):
         return [weights[at : at + self.width] for at in range(0, len(weights), self.width)]
 
     def table(self) -> bytes:
-        """The entries as kernels find them: eight bytes each, those of four with zeros behind and once more before."""
+        """The entries as kernels find them: eight bytes each, those of four with zeros after and once more before."""
         if self.width == 8:
             return b"".join(self.entries())
         return b"".join(e + bytes(4) for e in self.entries()) + b"".join(bytes(4) + e for e in self.entries())

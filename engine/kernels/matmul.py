@@ -105,7 +105,7 @@ def add_products_of_two(tile, y, s):
 
 @inner
 def sum_two_columns(n_products, group, tile, y, totals):
-    """``sum_by_words`` for two of the columns: beside the sums of four there is no register left for totals."""
+    """``sum_by_words`` for two of the columns: next to the sums of four there is no register left for totals."""
     zero = splat_i16x16(0)
     t0, t1, u0, u1 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
     for k in range(0, 256, n_products):
@@ -362,7 +362,7 @@ def sixteen_columns_k(scaling):
     @inner
     def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
         _, d, sums, _, padded = view
-        turn, before, at, to = 0, tiles, i * padded, room + 4 * SUMS_BYTES  # at first nothing, to where nobody reads
+        turn, before, at, to = 0, tiles, i * padded, room + 4 * SUMS_BYTES  # at first nothing, to where no one reads
         for c in range(0, n_tokens, 16):
             y = bytes_at(view, c, i, n_live)
             for n in range(n_tiles):

@@ -191,7 +191,7 @@ def sixteen_columns_32(value):
     @inner
     def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
         _, d, sums, _, padded = view
-        turn, scales, at, to = 0, tiles + _D, 32 * i * padded, room + 4 * SUMS_BYTES  # at first to where nobody reads
+        turn, scales, at, to = 0, tiles + _D, 32 * i * padded, room + 4 * SUMS_BYTES  # at first to where no one reads
         for c in range(0, n_tokens, 16):
             y = bytes_at(view, c, i, n_live)
             for n in range(n_tiles):

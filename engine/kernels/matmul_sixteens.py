@@ -79,7 +79,7 @@ def finish_32_plain(y, stride, tile, out):
 
 @inner
 def multiply_digits_plain(add_two, scaled, kept, totals, d_y, sums, acc, y, low, high, out):
-    """``product_plain`` of 256 weights in two digits: sums of the low ones, and behind them of the high ones; and
+    """``product_plain`` of 256 weights in two digits: sums of the low ones, and after them of the high ones; and
     sixteen columns of an earlier product added, two at a time, while the registers multiply.
 
     Args:

@@ -90,7 +90,7 @@ def claim(op, thread, n_threads, turn):
 
     Returns:
         (apart, first, last, turn): rows ``first`` to ``first + apart`` are walked each with the three that lie 1, 2 and
-        3 times ``apart`` behind it; the rest, all where it is 0, one after the other.
+        3 times ``apart`` after it; the rest, all where it is 0, one after the other.
     """
     if load_i64(op + F.ahead) & LOOK_APART:
         first, last, turn = claim_rows(op, 8, CLAIM_APART_BYTES, thread, n_threads, turn)
@@ -121,7 +121,7 @@ def add_32(load8, item_bytes, at, y, a0, a1, a2, a3):
 
 @inner
 def finish_float(load8, load1, item_bytes, op, c, row, y, a0, a1, a2, a3):
-    """Add what is behind a row's last 32 weights, and write its result for column c, whose activations lie at y."""
+    """Add what is after a row's last 32 weights, and write its result for column c, whose activations lie at y."""
     n_cols, w = load_i64(op + F.n_cols), load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
     rest = np.float32(0.0)
     for k in range(n_cols & ~31, n_cols & ~7, 8):

@@ -56,7 +56,7 @@ def in_row(n, t, k):
 
 @inner
 def put_in_row(q, n, padded, t, k, low, high):
-    """Write values k to k + 15 of token t, one behind the other."""
+    """Write values k to k + 15 of token t, one after the other."""
     at = q + in_row(n, t, k)
     store_four_i8(at, 4, low)
     store_four_i8(at + 8, 4, high)
@@ -64,7 +64,7 @@ def put_in_row(q, n, padded, t, k, low, high):
 
 @inner
 def put_paired_256(q, n, padded, t, k, low, high):
-    """The same in ``buffers.PAIRED_256``, magnitudes 64 bytes behind."""
+    """The same in ``buffers.PAIRED_256``, magnitudes 64 bytes after."""
     at = q + 2 * (t * n + (k & ~255)) + 128 * ((k & 255) >> 6) + 16 * ((k >> 5) & 1) + 32 * ((k >> 4) & 1)
     store_four_i8(at, 4, low)
     store_four_i8(at + 8, 4, high)
@@ -117,7 +117,7 @@ def in_columns(n, padded, t, k):
 
 @inner
 def put_in_columns(q, n, padded, t, k, low, high):
-    """Write values k to k + 15 of token t, each four beside those of other tokens."""
+    """Write values k to k + 15 of token t, each four next to those of other tokens."""
     at = q + in_columns(n, padded, t, k)
     store_four_i8(at, 4 * SIDE_BY_SIDE, low)
     store_four_i8(at + 8 * SIDE_BY_SIDE, 4 * SIDE_BY_SIDE, high)

@@ -7,7 +7,7 @@ travel as the bits of a float64. Knows no numba.
 from typing import NamedTuple
 
 BARRIER = 1
-"""Flag of a plan's row: all threads wait for each other behind it."""
+"""Flag of a plan's row: all threads wait for each other after it."""
 COUNTER_BYTES = 64
 """From one thread's claim counter to the next: a cache line each."""
 ATTENTION_CHUNK = 256
@@ -218,7 +218,7 @@ class Choose(NamedTuple):
 class Group(NamedTuple):
     """Tokens by expert: a table of the experts in use, and columns[(token), n_used] i32, each token's among them.
 
-    The table's first word is the number of its entries (``Expert``), which begin ``EXPERT_BYTES`` behind it. An
+    The table's first word is the number of its entries (``Expert``), which begin ``EXPERT_BYTES`` after it. An
     expert's first column is a multiple of ``pad``. Its counters of claims, ``claims_bytes`` in each of ``n_claims``
     rows, are set to zero. ``room`` holds an int64 for each expert.
     """
@@ -246,7 +246,7 @@ class Expert(NamedTuple):
 
 
 class Each(NamedTuple):
-    """Run a kernel once for each expert in use, with its own record, which these words stand behind.
+    """Run a kernel once for each expert in use, with its own record, which these words come after.
 
     A patch is four words: a word's offset in the record, and what is added to it times the expert's number, its first
     column, and its place in the table. ``room`` holds ``EACH_BYTES`` for each thread.
@@ -366,7 +366,7 @@ class Rates(NamedTuple):
     """decay[(token), n_heads] = exp(softplus(time + bias) * factor), and rate.
 
     ``raw`` is 0, or what the rate is the sigmoid of. ``time`` and ``raw`` lie in rows of ``stride`` floats, those of
-    every ``n_together`` heads ``pitch`` floats behind those of the heads before.
+    every ``n_together`` heads ``pitch`` floats after those of the heads before.
     """
 
     step: int = 0

@@ -1,4 +1,4 @@
-"""Rotary position embedding (Su et al. 2021, arXiv:2104.09864), optionally behind a norm of each head."""
+"""Rotary position embedding (Su et al. 2021, arXiv:2104.09864), optionally after a norm of each head."""
 
 import math
 

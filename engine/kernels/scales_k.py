@@ -1,4 +1,4 @@
-"""Scales and minima of Q4_K and Q5_K: eight of 6 bits each in twelve bytes behind the block's d and dmin.
+"""Scales and minima of Q4_K and Q5_K: eight of 6 bits each in twelve bytes after the block's d and dmin.
 
 Decode reads them for two rows at once, one in each half of a register, and leaves them in a little memory, from where a
 broadcast costs a load and no shuffle.
@@ -74,7 +74,7 @@ def scales_of_two(block, other):
 
 @inner
 def scale_of(room, j):
-    """Scale of sub-block j in all lanes; the second four lie 32 bytes behind the first, the other row's in between."""
+    """Scale of sub-block j in all lanes; the second four lie 32 bytes after the first, the other row's in between."""
     return as_i16x16(broadcast_4_bytes(room + 32 * (j >> 2) + 4 * (j & 3)))
 
 
@@ -116,7 +116,7 @@ def add_groups(block, groups, d_y, sums, acc, acc_min):
 
 @inner
 def prepare_scales(block, room):
-    """Scales of one block, each twice, and behind 32 bytes its minima."""
+    """Scales of one block, each twice, and after 32 bytes its minima."""
     s_low, s_high, m_low, m_high = scale_words(block)
     store_i16x16(room, each_twice_i16x8(widen_8_bytes(s_low, s_high)))
     store_i16x8(room + 32, widen_8_bytes(m_low, m_high))

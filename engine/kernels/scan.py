@@ -105,7 +105,7 @@ def narrow(op, columns, width, n_tokens, q, k, v, out, decay, rate, skip):
     """Eight columns of a strip that is narrower than others, as ``selective_scan`` does it.
 
     Args:
-        columns: (before, behind), where the eight begin; rows are ``width`` columns long.
+        columns: (before, after), where the eight begin; rows are ``width`` columns long.
     """
     n_rows, n_heads = load_i64(op + F.n_rows), load_i64(op + F.n_heads)
     row_bytes, out_bytes = 4 * load_i64(op + F.stride), 4 * n_heads * load_i64(op + F.head_dim)

@@ -5,9 +5,9 @@ from engine.kernels.records import CLAIMS, COUNTER_BYTES, MATMUL
 from engine.simd import atomic_add, load_i64, store_i64
 
 CLAIM_BYTES = 64 << 10
-"""Weights in one claim: long enough to read memory in order, short enough that nobody waits long for the last one."""
+"""Weights in one claim: long enough to read memory in order, short enough that no one waits long for the last one."""
 CLAIM_APART_BYTES = 256 << 10
-"""The same where memory is read in four places: each begins anew with every claim."""
+"""The same where memory is read in four places: each begins again with every claim."""
 
 
 @inner

@@ -38,13 +38,13 @@ ROWS = 16
 MAX_TOKENS = 512
 TILES = 2
 """Tiles that run over the same activations: these then come from memory half as often, and both tiles still fit into a
-32 kB cache beside them."""
+32 kB cache next to them."""
 NARROW, WIDE = 384, 544
 """Bytes of an unpacked row: of 256 weights as int8, or as int16."""
 HIGH_DIGITS = ROWS * NARROW
 """Where a tile of the narrow kind has 4096 bytes for the second digits of its weights (``matmul_sixteens``)."""
 ROOM_BYTES = 5120 if SIXTEEN_COLUMNS else 256
-"""Of sums on the way: int32 of four columns; or twice of sixteen in two digits, and f32 that nobody reads."""
+"""Of sums on the way: int32 of four columns; or twice of sixteen in two digits, and f32 that no one reads."""
 TILE_BYTES = HIGH_DIGITS + 4096 if SIXTEEN_COLUMNS else ROWS * WIDE
 _ROOM = 8 * WIDE
 _TILES = _ROOM + ROOM_BYTES

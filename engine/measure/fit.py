@@ -264,7 +264,7 @@ def _read_bytes(tensors: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpe
 def _products(matrices: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec], last_storing: int) -> dict[str, int]:
     """Sum the multiplications of a token in a prompt, by type.
 
-    The output head, and layers behind the last that stores, are needed for the prompt's last token only.
+    The output head, and layers after the last that stores, are needed for the prompt's last token only.
     """
     sums: Counter[str] = Counter()
     for tensor in matrices.values():

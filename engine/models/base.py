@@ -99,7 +99,7 @@ def projections(block: str, attention: Attention, kind: str, cols: tuple[int, ..
 
     Args:
         kind: of tensor, ``".weight"`` or ``".bias"``.
-        cols: behind the number of rows in their shapes.
+        cols: after the number of rows in their shapes.
     """
     widths = {"q": attention.q_rows, "k": attention.k_dim, "v": attention.v_dim}
     fused = block + "attn_qkv" + kind

@@ -1,7 +1,7 @@
 """The steps that decoder-only architectures are put together from, as operations of a plan.
 
 A step takes its part of a layer, reads one buffer and returns another; what a branch adds to the residual stream is a
-step of its own, so that norms behind a branch and branches side by side compose. Speed lives in the kernels and in the
+step of its own, so that norms after a branch and branches side by side compose. Speed lives in the kernels and in the
 plan, which lets a matrix product add by itself, never here.
 """
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from engine.weights.weights import Tensor, Weights
 
 NORMS_BEHIND = ("post_attention_norm.weight", "post_ffw_norm.weight")
-"""Norms behind the two branches of a layer."""
+"""Norms after the two branches of a layer."""
 NORMS_APART = (
     "post_ffw_norm_1.weight", "ffn_gate_inp.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_2.weight",
 )  # fmt: skip
-"""Norms of a feed-forward beside experts: what it leaves, what the router and the experts read, what those leave."""
+"""Norms of a feed-forward next to experts: what it leaves, what the router and the experts read, what those leave."""
 
 
 class Part(Enum):
     """The part of its tokens' results that a walk computes.
 
-    A prompt leaves keys and values behind and asks for one token's logits. So its blocks need ``STORED`` alone, and its
+    A prompt leaves keys and values and asks for one token's logits. So its blocks need ``STORED`` alone, and its
     last token ``LAST``, to which the step of the walk belongs; both together are ``ALL`` of that token, to the bit.
     """
 
@@ -90,7 +90,7 @@ class Decoder:
         return self.part is not Part.LAST or not self._is_last_mixed(layer)
 
     def ends_mixed(self, layer: int) -> bool:
-        """Whether this part ends behind what mixes a layer's tokens."""
+        """Whether this part ends after what mixes a layer's tokens."""
         return self.part is Part.STORED and self._is_last_mixed(layer)
 
     def _is_last_mixed(self, layer: int) -> bool:
@@ -110,7 +110,7 @@ class Decoder:
         return self.weights.get(f"blk.{layer}.{name}")
 
     def parts(self, layer: int, fused: str, names: Sequence[str], sizes: Sequence[int]) -> list[Tensor | None]:
-        """Tensors of a layer that may be one, the rows of each behind those of the one before."""
+        """Tensors of a layer that may be one, the rows of each after those of the one before."""
         whole = self.optional(layer, fused)
         if whole is None:
             return [self.optional(layer, name) for name in names]
@@ -149,10 +149,10 @@ def each_layer(
 
     Args:
         ffn_norm, mixer_norm: names of the norms that the feed-forward and the mixer read through.
-        behind: writes what ends a layer, by its number.
+        after: writes what ends a layer, by its number.
     """
     for number, layer in d.layers:
-        beside = norm(d, number, ffn_norm, "normed beside") if layer.own_norms and d.asks(number) else None
+        beside = norm(d, number, ffn_norm, "normed next to") if layer.own_norms and d.asks(number) else None
         if d.mixes(number):
             x = norm(d, number, mixer_norm) if layer.norm_before else d.x
             for mixer in layer.mixers:
@@ -232,7 +232,7 @@ def _normed(d: Decoder, x: Activations, name: str, out: Activations) -> None:
 
 
 def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> None:
-    """x += branch, normed first if there is a norm behind it; the branch means nothing afterwards."""
+    """x += branch, normed first if there is a norm after it; the branch means nothing afterwards."""
     d.plan.add(d.x, branch, behind, d.config.norm_behind_eps or d.config.norm_eps)
     d.plan.barrier()
 
@@ -250,7 +250,7 @@ def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | N
 def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations) -> Activations | None:
     """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the file has them.
 
-    None where keys and values of x are all that is wanted of this layer and of those behind it.
+    None where keys and values of x are all that is wanted of this layer and of those after it.
     """
     plan = d.plan
     wanted = {"q": d.asks(layer), "k": d.stores(layer, attention), "v": d.stores(layer, attention)}
@@ -400,7 +400,7 @@ def dense_feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations, kin
 def product(
     d: Decoder, weight: Tensor, x: Activations, bias: Tensor | None = None, is_quantized: bool = False
 ) -> Activations:
-    """weight @ x + bias as a branch, for x that lies behind a barrier."""
+    """weight @ x + bias as a branch, for x that comes after a barrier."""
     branch = d.buffers.vector("branch", weight.n_rows)
     if not is_quantized:
         before = len(d.plan.operations)
@@ -414,7 +414,7 @@ def product(
 
 
 def _scaled(d: Decoder, products: Sequence[tuple[Tensor, Activations, Tensor | None]]) -> None:
-    """Multiply what lies behind a barrier by the scales of the weights it was made with, where the file has them."""
+    """Multiply what comes after a barrier by the scales of the weights it was made with, where the file has them."""
     scales = [(out, weight.name.removesuffix("weight") + "scale") for weight, out, _ in products]
     found = [(out, name) for out, name in scales if d.weights.get(name) is not None]
     for out, name in found:

@@ -1,4 +1,4 @@
-"""The deepseek2 architecture (DeepSeek V2 Lite, GLM 4.7 Flash): latent attention, and experts beside shared ones."""
+"""The deepseek2 architecture (DeepSeek V2 Lite, GLM 4.7 Flash): latent attention, and experts next to shared ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exaone4 architecture (EXAONE 4): norms behind the branches alone; the 32B has windows, and rope only there."""
+"""The exaone4 architecture (EXAONE 4): norms after the branches alone; the 32B has windows, and rope only there."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def routed_feed_forward(
     """Weighted sum of down(function(gate(x)) * up(x)) of the experts that each token chooses.
 
     Args:
-        shared: what every token passes beside them, or None; means nothing afterwards.
+        shared: what every token passes next to them, or None; means nothing afterwards.
         routed: what the router reads; None for x.
     """
     plan, rows = d.plan, ExpertRows(d.plan, d.buffers, experts, x.n)
@@ -86,7 +86,7 @@ def _score(
     """The router's products, and that of the shared expert's gate, which is returned if there is one.
 
     Args:
-        readers: what reads x, beside them.
+        readers: what reads x, next to them.
         routed: what they read.
     """
     plan, router = d.plan, d.weight(layer, "ffn_gate_inp.weight")

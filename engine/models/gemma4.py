@@ -2,7 +2,7 @@
 
 Layers with a window have heads of their own width. The last layers store nothing: they read the keys and values of the
 last layer before them that is of their kind. Each layer of the small models adds what a table says of the token, which
-is half of their file; a token reads one row of it, so it stays there. Layers of the 26B have experts beside their
+is half of their file; a token reads one row of it, so it stays there. Layers of the 26B have experts next to their
 feed-forward.
 """
 
@@ -71,7 +71,7 @@ def _expert_widths(read: Hyperparameters, n_layers: int) -> list[int]:
 
 
 def _feed_forward(read: Hyperparameters, number: int, dense: Dense, widths: list[int]) -> Dense | Experts:
-    """A layer has experts beside its feed-forward where the file has a router or experts for it."""
+    """A layer has experts next to its feed-forward where the file has a router or experts for it."""
     if not _has_experts(read, f"blk.{number}."):
         return dense
     if not widths[number]:
@@ -174,7 +174,7 @@ def _asking(d: Decoder) -> list[int]:
 def _inputs(d: Decoder) -> Activations | None:
     """Compute the per-layer inputs of this part: a row of the table, and a projection of the embedding, normed.
 
-    Both are left sqrt(2) too large, and the norm behind takes that back.
+    Both are left sqrt(2) too large, and the norm after takes that back.
     """
     plan, config, numbers = d.plan, d.config, _asking(d)
     if not numbers:

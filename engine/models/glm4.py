@@ -1,4 +1,4 @@
-"""The glm4 architecture (GLM 4, dense): norms before and behind the branches, gate and up in one tensor."""
+"""The glm4 architecture (GLM 4, dense): norms before and after the branches, gate and up in one tensor."""
 
 from __future__ import annotations
 

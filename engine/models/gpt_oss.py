@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PERIOD = 2
 """Every second layer attends to everything, unless the file says otherwise."""
 NORM = "post_attention_norm"
-"""Not behind attention, as its name has it, but before the feed-forward."""
+"""Not after attention, as its name has it, but before the feed-forward."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -2,7 +2,7 @@
 
 Keys and values of a head are products with that vector, which are not made: queries are multiplied by the keys' matrix
 instead, and what a head attended to by the values'. So attention has one head of keys, which are the values too: first
-the part that is turned, behind it the latent vector.
+the part that is turned, after it the latent vector.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def tensors(block: str, attention: Attention, latent: Latent, dim: int) -> dict[
 
 
 def attend(d: Decoder, layer: int, attention: Attention, latent: Latent, x: Activations) -> Activations | None:
-    """The heads' results side by side, behind a barrier; None where what is kept of x is all that is wanted."""
+    """The heads' results side by side, after a barrier; None where what is kept of x is all that is wanted."""
     plan, n = d.plan, attention.n_heads
     asks, stores = d.asks(layer), d.stores(layer, attention)
     queries = d.buffers.vector("queries", n * latent.key_dim)

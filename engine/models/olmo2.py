@@ -1,4 +1,4 @@
-"""The olmo2 architecture (OLMo 2 and 3): norms behind the branches, and over all heads of queries and of keys."""
+"""The olmo2 architecture (OLMo 2 and 3): norms after the branches, and over all heads of queries and of keys."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from engine.weights.weights import TensorSpec
 
 NORM = "post_attention_norm"
-"""Not behind attention, as its name has it, but before the feed-forward."""
+"""Not after attention, as its name has it, but before the feed-forward."""
 PERIOD = 4
 """Every fourth layer attends, unless the file says otherwise."""
 

@@ -57,7 +57,7 @@ def decoder_config(
         eps_name: key of what is added; "" for the usual one.
         is_hybrid: some layers do not attend: they come to ``layer`` with no key heads.
         has_bare_mixers: some layers have no feed-forward: it comes to ``layer`` with a width of 0.
-        has_predictors: files may hold blocks behind the layers that predict further tokens.
+        has_predictors: files may hold blocks after the layers that predict further tokens.
         has_experts: ``layer`` reads them; else a model with experts is refused.
         mixers: attention of each block, where the shared keys do not describe it.
         more: fields of ``ModelConfig`` that have a default.

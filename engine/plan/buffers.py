@@ -22,7 +22,7 @@ class Form:
         item_bytes: of an element.
         group: elements that share a scale, or 0.
         sums_bytes: of a group's sums.
-        in_rows: whether it holds up to ``FEW_COLUMNS`` tokens one behind the other, or many as ``in_columns`` does.
+        in_rows: whether it holds up to ``FEW_COLUMNS`` tokens one after the other, or many as ``in_columns`` does.
         offsets: where the 256 values of a whole chunk lie in its ``256 * item_bytes`` bytes, if not in order.
     """
 
@@ -42,11 +42,11 @@ def _offsets(group_step: tuple[int, int, int], high: int) -> np.ndarray[Any, np.
 PAIRED_32 = _offsets((64, 128, 16), 32)
 """Blocks of 32 nibbles that are four apart share a register: lower halves of both, upper halves of both."""
 PAIRED_256 = _offsets((16, 128, 256), 32)
-"""Sub-blocks next to each other share a register; 64 bytes behind a value stands its magnitude."""
+"""Sub-blocks next to each other share a register; 64 bytes after a value stands its magnitude."""
 PLANES_8 = np.array([32 * (k % 8) + k // 8 for k in range(256)], np.intp)
 """Every eighth value together: those that meet the same bit of 32 bytes."""
 PLANES_4 = np.array([128 * (k >> 6 & 1) + 16 * (k >> 7) + 32 * (k % 4) + (k & 63) // 4 for k in range(256)], np.intp)
-"""Every fourth value of the first and third 64 together, those of the second and fourth behind them."""
+"""Every fourth value of the first and third 64 together, those of the second and fourth after them."""
 
 FORMS: dict[str, Form] = {
     "f16": Form(4),
@@ -106,7 +106,7 @@ def in_columns(
         q: (n_tokens, n) int8.
         d: (n_tokens, n_groups) float32.
         sums: (n_tokens, n_groups, ...), integers.
-        at_once, beside: columns that kernels multiply at once, and how many of them lie side by side (``tiles``).
+        at_once, next to: columns that kernels multiply at once, and how many of them lie side by side (``tiles``).
 
     Returns:
         q as ``[n/256][n_tokens/beside][256/4][beside tokens][4]``, d and sums as
@@ -200,7 +200,7 @@ class Activations:
         """Values that kernels read in an existing form: (n_tokens, n) float64.
 
         Args:
-            at_once, beside: see ``in_columns``.
+            at_once, next to: see ``in_columns``.
         """
         if name == "f32":
             return self.array()[:n_tokens].astype(np.float64)
@@ -268,7 +268,7 @@ class Buffers:
         return self._constants[name].address
 
     def table(self, name: str, n_bytes: int) -> Memory:
-        """Memory of a name and size for what rows tell each other beside vectors."""
+        """Memory of a name and size for what rows tell each other next to vectors."""
         key = name, n_bytes
         if key not in self._tables:
             self._tables[key] = Memory(n_bytes)

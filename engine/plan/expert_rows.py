@@ -110,7 +110,7 @@ class ExpertRows:
         """out = weights @ x of each expert, plus a bias.
 
         Args:
-            weights: the matrices of all experts, one behind the other.
+            weights: the matrices of all experts, one after the other.
             first, n_rows: of the rows of one expert, those that are multiplied.
             bias: of all experts, in the same way.
         """
@@ -133,7 +133,7 @@ class ExpertRows:
             self._products.append(operation)
 
     def scale_gate(self, scales: Tensor) -> None:
-        """gate *= each expert's number; barriers stand before and behind."""
+        """gate *= each expert's number; barriers stand before and after."""
         self._plan.scale(self.gate, 1.0)
         self._plan.operations[-1].arguments["by"] = scales.address
         self._run_for_each(self._plan.operations[-1], {"x": (0, 4 * self.gate.n, 0), "by": (4, 0, 0)})

@@ -6,7 +6,7 @@ others): ask for the first lines of each page besides, 2 kB before it is reached
 prefetchers end with a page; ask into the first level of the cache, not the second; walk four rows at a time that lie
 far from each other, since these prefetchers follow several places at once, each no further ahead than one alone.
 Which is best depends on them; results never depend on it. ``engine.tuning.lookahead_trials`` measures; the file lies
-beside the machine code, so that other kernels begin anew.
+next to the machine code, so that other kernels begin again.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class Plan:
         self._product = read, written, self.operations[-1:]
 
     def barrier(self) -> None:
-        """Let all threads finish the operations before this point before any begins one behind it."""
+        """Let all threads finish the operations before this point before any begins one after it."""
         self.operations[-1].barrier = True
 
     def embed(self, table: Tensor, out: Activations, first: int = 0) -> None:
@@ -302,7 +302,7 @@ class Plan:
             )  # fmt: skip
             if part < weight.n_rows:
                 self.barrier()
-        if bias is None and self.operations[n_before - 1].barrier:  # nothing beside it may read what it adds to
+        if bias is None and self.operations[n_before - 1].barrier:  # nothing next to it may read what it adds to
             self._product = x, out, self.operations[n_before:]
 
     def add(self, x: Activations, branch: Activations, norm: Tensor | None = None, eps: float = 0.0) -> None:

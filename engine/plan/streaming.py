@@ -37,7 +37,7 @@ def stream(plan: Plan, names: Collection[str]) -> None:
     rows: dict[int, list[dict[str, int]]] = defaultdict(list)
     for use in uses:
         rows[_end_of_use(plan.operations, use)].append({"last": use.address, "last_bytes": use.end - use.address})
-    begin = 1  # behind the reset of claims
+    begin = 1  # after the reset of claims
     for use in uses:
         rows[begin].append({"next": use.address, "next_bytes": min(use.end - use.address, ASKED_AHEAD_BYTES)})
         begin = use.first_row
@@ -57,6 +57,6 @@ def _uses(operations: list[Operation], names: Collection[str]) -> list[_Use]:
 
 
 def _end_of_use(operations: list[Operation], use: _Use) -> int:
-    """The first row behind a barrier, or the end."""
+    """The first row after a barrier, or the end."""
     behind = (i + 1 for i in range(use.last_row, len(operations)) if operations[i].barrier)
     return next(behind, len(operations))

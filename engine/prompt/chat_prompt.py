@@ -1,6 +1,6 @@
 """The exact tokens of a conversation: appended to turn by turn, and tokenised again only where necessary.
 
-Each turn renders the whole conversation and tokenises only the text behind that of the last turn; generated replies
+Each turn renders the whole conversation and tokenises only the text after that of the last turn; generated replies
 keep the ids that the model produced. Where a template rewrites earlier turns (it may strip old thinking), the tokens up
 to the last safe place before the difference are kept and the rest is tokenised again.
 
@@ -145,7 +145,7 @@ class ChatPrompt:
 
     @property
     def opening(self) -> str:
-        """The text that the template printed behind the last user message of the last ``prompt_ids``."""
+        """The text that the template printed after the last user message of the last ``prompt_ids``."""
         places = self._user_messages()
         return self._text[places[-1].stop :] if places else self._text[-_OPENING_CHARS:]
 
@@ -238,7 +238,7 @@ class ChatPrompt:
     def opening_ids(self, text: str) -> list[int]:
         """Return the ids that the next prompt will begin with if the user's message begins with ``text``.
 
-        Leaves out the last word, which may still grow, and the template's text behind the message. For vocabularies
+        Leaves out the last word, which may still grow, and the template's text after the message. For vocabularies
         whose merges reach far to the left the ids are likely, not certain. The conversation is unchanged.
 
         Raises:
@@ -475,7 +475,7 @@ class ChatPrompt:
         return any(f.token_id is not None and f.start < offset - start < f.end for f in fragments)
 
     def _keep_common_start(self, rendered: str) -> None:
-        """Drop the tokens behind the last safe place in the common start of old and new text."""
+        """Drop the tokens after the last safe place in the common start of old and new text."""
         shared_chars = _shared_chars(self._text, rendered)
         while self._marks and self._marks[-1].needs_chars > shared_chars:
             self._marks.pop()
@@ -484,7 +484,7 @@ class ChatPrompt:
         del self._ids[mark.n_ids :]
 
     def _append(self, rendered: str) -> None:
-        """Tokenise the rendered text behind the part that has tokens already."""
+        """Tokenise the rendered text after the part that has tokens already."""
         tokenizer = self._tokenizer
         after_special = self._marks[-1].after_special if self._marks else True
         base = len(self._text)
@@ -518,7 +518,7 @@ def _short_id(call_id: str) -> str:
 
 
 def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:
-    """Return the offset behind a reply that the rendered text has at ``start``; None if it is not there.
+    """Return the offset after a reply that the rendered text has at ``start``; None if it is not there.
 
     Differences in surrounding white space are accepted: templates trim replies or add spaces, and the reply's own
     tokens may begin with a space.

@@ -48,7 +48,7 @@ class _Switch:
 
     Attributes:
         variables: for the template.
-        opening: text behind the generation prompt.
+        opening: text after the generation prompt.
     """
 
     variables: Mapping[str, Any]

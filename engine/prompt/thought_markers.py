@@ -1,4 +1,4 @@
-"""How models mark a thought in a reply: what stands before it, behind it, and around the answer that follows."""
+"""How models mark a thought in a reply: what stands before it, after it, and around the answer that follows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class ThoughtMarker:
 
     Attributes:
         opening: text before the thought.
-        closing: text behind it.
+        closing: text after it.
         blank: white space between the two where the thought is empty.
-        gap: white space behind the closing.
-        again: text that begins another part of the reply behind the thought; "" where the answer follows at once.
+        gap: white space after the closing.
+        again: text that begins another part of the reply after the thought; "" where the answer follows at once.
         answer: text before the answer, in its own part.
         tokens: texts of control tokens that these are made of, if not ``opening`` and ``closing`` as a whole. They
             mean a thought only in a vocabulary that has the first of them.
@@ -86,7 +86,7 @@ THOUGHT_MARKERS = (
 """Markers of the models in use."""
 
 ANSWER_FRAMES = {"<response>": "</response>", "<answer>": "</answer>"}
-"""Frames that some models (Granite 3.3, Hunyuan) write around the answer behind a thought."""
+"""Frames that some models (Granite 3.3, Hunyuan) write around the answer after a thought."""
 
 
 def opened_by(opening: str) -> ThoughtMarker | None:

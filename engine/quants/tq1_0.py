@@ -6,7 +6,7 @@
     d   f16       scale
                   48 + 4 + 2 = 54
 
-A weight is ``d * (digit - 1)``. The digits of a byte stand behind the point: multiplied by 3^n, without what overflows,
+A weight is ``d * (digit - 1)``. The digits of a byte come after the point: multiplied by 3^n, without what overflows,
 its digit n is 0 below 256/3, 1 below 512/3 and else 2. Layout: ggml-common.h, block_tq1_0.
 """
 

@@ -36,7 +36,7 @@ class Choosing:
         """Return the next token, or several that no logits can change.
 
         Args:
-            logits: (vocab_size,) float32 behind the last token.
+            logits: (vocab_size,) float32 after the last token.
             tokens: ids of all tokens so far.
         """
         if self._constraint is None:

@@ -9,7 +9,7 @@ import numpy as np
 from engine.errors import EngineError
 
 _NEVER = np.float32(-1e30)
-"""Instead of a logit: the probability of such a token is 0 beside any other, and it is a number, as logits must be."""
+"""Instead of a logit: the probability of such a token is 0 next to any other, and it is a number, as logits must be."""
 
 Allowed = np.ndarray[Any, np.dtype[np.bool_]]
 

@@ -54,7 +54,7 @@ class Guessing:
         self._watch = LoopWatch()
 
     def computed(self, token: int) -> np.ndarray | None:
-        """Note the chosen token, and return the logits behind it if it was guessed and computed already."""
+        """Note the chosen token, and return the logits after it if it was guessed and computed already."""
         self._tokens.append(token)
         self._watch.note(token)
         if not self._proven:
@@ -115,7 +115,7 @@ class Guessing:
         self._n_tried[self._length] = keep * self._n_tried[self._length] + 1.0
 
     def _find(self) -> int | None:
-        """Return the place behind the last match of the end of the tokens, and remember its length."""
+        """Return the place after the last match of the end of the tokens, and remember its length."""
         tokens = self._tokens
         for end in range(self._n_indexed, len(tokens)):
             for n in KEYS:

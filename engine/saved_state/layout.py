@@ -6,7 +6,7 @@
     record   64 bytes    first position, number of positions, size and CRC-32 of the payload, digest
              token ids   int32, padded to 64 bytes
              payload     K and V of those positions, all layers, as the cache keeps them (``LayerMemory.copy_out``);
-                         behind the last of them perhaps the recurrent layers' state
+                         after the last of them perhaps the recurrent layers' state
 
 The digest covers the header's, the record's fields and its token ids, the CRC covers the payload. CRC-32 of zlib was
 chosen for its speed of 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 s for 2,000 tokens of an 8B model. A
@@ -14,7 +14,7 @@ chosen for its speed of 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 
 
 Earlier versions kept a file per conversation (``FILE_VERSION``), which is still read: one header, then records that
 were only ever appended, each digest covering the one before. There a record means *the positions of earlier records up
-to ``first``, then these positions*: one that begins earlier than the last one ended replaces what stood behind, and
+to ``first``, then these positions*: one that begins earlier than the last one ended replaces what came after, and
 ``first`` is a multiple of eight.
 
 Numbers are little-endian; keys and values are in the machine's byte order, which the header states. The context size is

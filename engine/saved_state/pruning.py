@@ -19,7 +19,7 @@ from engine.saved_state.segments import Segment
 from engine.saved_state.state_file import opened, read_at, unsafe
 
 _LEFT_OVER_S = 3600.0
-"""Age in seconds at which an unfinished file is nobody's any more."""
+"""Age in seconds at which an unfinished file is no one's any more."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def prefixes_in(place: Path) -> list[Prefix]:
 
 
 def _ends(stored: list[Stored]) -> list[Stored]:
-    """Return the segments that nothing goes on from: no other one, and none beside them that begins alike."""
+    """Return the segments that nothing goes on from: no other one, and none next to them that begins alike."""
     beside: dict[str, list[Stored]] = {}
     for one in stored:
         beside.setdefault(one.segment.parent, []).append(one)

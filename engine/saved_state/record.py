@@ -71,7 +71,7 @@ def saved_bytes(memory: LayerMemory, n_tokens: int) -> int:
 
 
 def next_segment(memory: LayerMemory, saved: int, n_tokens: int) -> tuple[int, int]:
-    """Return the first position of the segment that goes on behind ``saved`` tokens, and one past its last."""
+    """Return the first position of the segment that goes on after ``saved`` tokens, and one past its last."""
     first = saved // RECORD_POSITIONS * RECORD_POSITIONS
     return first, memory.stop(saved, min(n_tokens, first + RECORD_POSITIONS))
 

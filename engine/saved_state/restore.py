@@ -31,7 +31,7 @@ class Restored:
         tokens: number of tokens that the session now holds; 0 if none are saved.
         seconds: wall-clock time.
         n_bytes: bytes of keys and values read.
-        lost: number of tokens that are damaged, or stand behind damage.
+        lost: number of tokens that are damaged, or come after damage.
     """
 
     tokens: int

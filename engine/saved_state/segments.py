@@ -4,7 +4,7 @@ A prefix of tokens has a key: the digest of the header, which says model, cache 
 segment continues the prefix of ``first`` tokens, a multiple of 64, to ``last``; its name is the key of the one, its
 length, and the key of the other. So names alone tell which prefixes there are, conversations that begin alike share
 their files, and no file is ever changed. Most segments end at the next multiple of 64; others are where a conversation
-ends, or where recurrent layers can go on, whose state stands behind the keys and values. Where a segment is missing
+ends, or where recurrent layers can go on, whose state comes after the keys and values. Where a segment is missing
 or damaged, the prefix ends: whoever needs more computes it and writes the segment again.
 """
 
@@ -93,7 +93,7 @@ class PrefixKeys:
         self._blocks = [hashlib.blake2b(root, digest_size=_KEY_BYTES)]
 
     def cut(self, n: int) -> None:
-        """Forget what lies behind the first n tokens."""
+        """Forget what comes after the first n tokens."""
         del self._blocks[n // RECORD_POSITIONS + 1 :]
 
     def at(self, ids: Sequence[int], n: int) -> str:
@@ -197,7 +197,7 @@ class _Block:
             except (OSError, StateRefusedError):
                 pass
             with suppress(OSError):
-                path.unlink()  # or nobody would write it again
+                path.unlink()  # or no one would write it again
             return False
 
         return [(agreed, SavedPiece(segment.first, segment.last, n_bytes, read))]

@@ -89,7 +89,7 @@ class Chain:
     standing: list[Record] = field(default_factory=list)
 
     def live(self) -> list[Record]:
-        """The records that still say something: none behind them begins at or before their first position."""
+        """The records that still say something: none after them begins at or before their first position."""
         found, cut = [], len(self.token_ids)
         for record in reversed(self.records):
             if record.first < cut:
@@ -98,7 +98,7 @@ class Chain:
         return found[::-1]
 
     def needed(self, memory: LayerMemory) -> list[Record]:
-        """Those that live, and those that are only needed for the state behind them."""
+        """Those that live, and those that are only needed for the state after them."""
         wanted = {record.start for record in self.live()}
         wanted |= {record.start for record in self.standing if memory.has_state(record.copied)}
         return [record for record in self.records if record.start in wanted]

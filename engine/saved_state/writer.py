@@ -34,7 +34,7 @@ RETRY_S = 5.0
 RESERVE_BYTES = 64 << 20
 """Free space in bytes that saved states leave on the device, so that conversations can still be saved."""
 MOST_ENDS = 6
-"""Recurrent states that are kept of places where the conversation ended for a while, beside its turns."""
+"""Recurrent states that are kept of places where the conversation ended for a while, next to its turns."""
 
 
 class NoSpaceError(OSError):
@@ -44,7 +44,7 @@ class NoSpaceError(OSError):
 class StateWriter:
     """Keeps a directory of segments up to date with a session, from a thread of its own.
 
-    Decode writes behind the session's length, so positions below it can be copied meanwhile. A watch on the session
+    Decode writes after the session's length, so positions below it can be copied meanwhile. A watch on the session
     reports cuts; it is checked after every copy, before the copy counts. What is there already is not written again.
     Close the writer before using the session for another conversation.
 

@@ -570,7 +570,7 @@ def power_of_two(typingctx, n):
 def _store_fours(bits):
     @intrinsic
     def store_fours(typingctx, address, step, v):
-        """Write the low bits of each of eight int32, four values at the address and four ``step`` bytes behind it."""
+        """Write the low bits of each of eight int32, four values at the address and four ``step`` bytes after it."""
 
         def emit(context, builder, signature, args):
             for half in range(2):
@@ -591,7 +591,7 @@ store_four_i8, store_four_i16 = _store_fours(8), _store_fours(16)
 def _store_apart(n_apart):
     @intrinsic
     def store_apart(typingctx, address, step, v):
-        """Write the low bytes of eight int32: value k stands k mod n steps behind the address, and k div n bytes."""
+        """Write the low bytes of eight int32: value k stands k mod n steps after the address, and k div n bytes."""
 
         def emit(context, builder, signature, args):
             small = builder.trunc(args[2], ir.VectorType(ir.IntType(8), 8))

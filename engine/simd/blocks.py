@@ -115,7 +115,7 @@ def written(typingctx):
 
 
 def _within_halves(kind, lanes):
-    """The same choice of lanes of a, and of b behind them, in each 128-bit half."""
+    """The same choice of lanes of a, and of b after them, in each 128-bit half."""
     half = kind.n // 2
     chosen = [at % half + (kind.n if at >= half else 0) + half * k for k in range(2) for at in lanes]
 
@@ -162,7 +162,7 @@ def join_halves_f32(typingctx, low, high):
 
 @intrinsic
 def low_half_f32(typingctx, v):
-    """Lower half of a register, zeros behind it."""
+    """Lower half of a register, zeros after it."""
 
     def emit(context, builder, signature, args):
         return shuffle(builder, (args[0], f32x8.constant([0.0] * 8)), [0, 1, 2, 3, 8, 9, 10, 11])
@@ -172,7 +172,7 @@ def low_half_f32(typingctx, v):
 
 @intrinsic
 def high_half_f32(typingctx, v):
-    """Upper half of a register in the lower one, zeros behind it."""
+    """Upper half of a register in the lower one, zeros after it."""
 
     def emit(context, builder, signature, args):
         return shuffle(builder, (args[0], f32x8.constant([0.0] * 8)), [4, 5, 6, 7, 8, 9, 10, 11])
@@ -419,7 +419,7 @@ def halves_of_four(typingctx, a, b, c, d):
 
 @intrinsic
 def low_bytes_of(typingctx, a, b):
-    """The low bytes of sixteen int16, and of sixteen others behind them."""
+    """The low bytes of sixteen int16, and of sixteen others after them."""
 
     def emit(context, builder, signature, args):
         small = [builder.trunc(v, i8x16.ir) for v in args]

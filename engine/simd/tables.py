@@ -63,7 +63,7 @@ def _entries_of_4(offset_of):
     def entries(typingctx, table, at, upper):
         """Eight entries of four bytes, found by what lies at an address.
 
-        The table holds each in the lower half of eight bytes, and behind all of them once more in the upper half:
+        The table holds each in the lower half of eight bytes, and after all of them once more in the upper half:
         registers are put together of eight bytes at a time, and joined by ``or``. ``upper`` is the size of one copy.
         """
 

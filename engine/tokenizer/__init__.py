@@ -55,7 +55,7 @@ class Tokenizer:
         eos_id: id of the end-of-text token, or None.
         end_ids: ids of all tokens that end a turn or a text.
         add_bos: whether the model wants ``bos_id`` in front of a text.
-        add_eos: whether the model wants ``eos_id`` behind a text.
+        add_eos: whether the model wants ``eos_id`` after a text.
         notices: lines for the user on what the file does not say, or says wrongly.
     """
 

@@ -29,7 +29,7 @@ class CharacterBpe:
         """
         if self._ranks is None:
             self._ids, self._ranks = tables_of(self._vocabulary)
-            # Where no token has a space behind something else, no merge crosses a word's start and words can be cached.
+            # Where no token has a space after something else, no merge crosses a word's start and words can be cached.
             self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._ids)
         ids: list[int] = []
         for line in splitter(self._vocabulary.pre)(text.replace(" ", SPACE)):

@@ -61,7 +61,7 @@ class SentencePieceBpe:
         _, rank_of = np.unique(-vocabulary.scores, return_inverse=True)
         ranks = rank_of.tolist()
         self._ranks = {text: ranks[token_id] for text, token_id in self._ids.items()}
-        # Where no token has a space behind something else, no merge crosses a word's start and words can be cached.
+        # Where no token has a space after something else, no merge crosses a word's start and words can be cached.
         self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._ids)
 
     def _encode_word(self, word: str) -> list[int]:

@@ -55,7 +55,7 @@ _NO_ENDS = (
     ({"<|flush|>", "<|calls|>"}, "<|end|>"),
     ({"<|tool_response>"}, "</s>"),
 )
-"""Tokens that end no reply where others stand beside them: gpt-oss ends each channel of a reply with ``<|end|>``."""
+"""Tokens that end no reply where others are next to them: gpt-oss ends each channel of a reply with ``<|end|>``."""
 
 _USUAL_PRE = {"qwen2": "qwen2", "qwen3": "qwen2"}
 """Pre-tokenizer by architecture, for files from before ``tokenizer.ggml.pre`` (llama.cpp, April 2024)."""
@@ -106,7 +106,7 @@ class Vocabulary:
         byte_values: id to byte, for tokens that stand for one raw byte.
         without_text: id to bytes, for tokens that no text is cut into: they are empty or not UTF-8.
         end_ids: tokens that end a turn or a text.
-        rstrip_ids: special tokens that swallow the white space behind them.
+        rstrip_ids: special tokens that swallow the white space after them.
         normalizing: of ``t5`` and ``bert``.
         is_pre_guessed: True if neither the file nor its architecture names the pre-tokenizer.
         ignored: what of the file does not count, in a few words each.

@@ -71,7 +71,7 @@ class WeightTrials:
         """Memory needed to have both at once, one line."""
         room = self._room
         return (
-            f"huge pages: a copy of {shown_bytes(room.copy_bytes)} beside the file's own pages, "
+            f"huge pages: a copy of {shown_bytes(room.copy_bytes)} next to the file's own pages, "
             f"{shown_bytes(room.needed_bytes)} with a reserve; {shown_bytes(room.available_bytes)} are available"
         )
 
@@ -168,7 +168,7 @@ class KVTrials:
         names = self.options if len(self.options) > 1 else list(self._needs)
         needed = shown_bytes(self._needed_bytes(self.n_context, names))
         available = shown_bytes(max(0, self._available_bytes))
-        return f"KV types: caches of {self.n_context:,} tokens, {needed}; {available} are available beside the weights"
+        return f"KV types: caches of {self.n_context:,} tokens, {needed}; {available} are available next to the weights"
 
     @property
     def left_out(self) -> str:
@@ -176,11 +176,11 @@ class KVTrials:
         missing = [name for name in self._needs if name not in self.options]
         if len(self.options) > 1:
             return (
-                f"{', '.join(missing)} is not tried: it does not fit into memory beside the others" if missing else ""
+                f"{', '.join(missing)} is not tried: it does not fit into memory next to the others" if missing else ""
             )
         if self._n_ctx // 2 < LEAST_FILLED:
             return f"KV types are not tried: in a context of {self._n_ctx:,} tokens they hardly matter"
-        return "KV types are not tried: their caches do not fit into memory beside each other"
+        return "KV types are not tried: their caches do not fit into memory next to each other"
 
     def own_bytes(self, option: str) -> int:
         """Bytes of the cache for the conversation's whole context."""

@@ -1,4 +1,4 @@
-"""Samples for a sweep, taken on an open session behind its conversation, which is not changed.
+"""Samples for a sweep, taken on an open session after its conversation, which is not changed.
 
 Tokens fed here are dropped by setting the length back. Decode is measured token by token, as a reply is written;
 prefill as one block, as a prompt is read.

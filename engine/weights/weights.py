@@ -381,7 +381,7 @@ def _present(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, Te
 
 
 def _refuse_unexpected(gguf: GGUFFile, expected: Mapping[str, TensorSpec], config: ModelConfig) -> None:
-    """Refuse tensors nobody would read: half a model runs as silently wrong as one without its biases."""
+    """Refuse tensors no one would read: half a model runs as silently wrong as one without its biases."""
     for name in gguf.tensors:
         if name in expected:
             continue

@@ -81,7 +81,7 @@ class Terminal:
         """Send what a terminal sends, and read what is painted meanwhile."""
         give_up_s = time.monotonic() + PATIENCE_S
         while data:
-            assert time.monotonic() < give_up_s, "nobody reads what is sent"
+            assert time.monotonic() < give_up_s, "no one reads what is sent"
             if select.select([], [self.master], [], 0.1)[1]:
                 data = data[os.write(self.master, data[:1024]) :]
             self.read(0)

@@ -133,7 +133,7 @@ class Gate:
             while not (self._is_open or self._permits or cancelled.is_set()):
                 self.waiting.set()
                 if not self._condition.wait(_PATIENCE_S):
-                    raise AssertionError("nobody opened the gate of the fake engine")
+                    raise AssertionError("no one opened the gate of the fake engine")
             self.waiting.clear()
             if self._permits and not self._is_open:
                 self._permits -= 1
@@ -311,7 +311,7 @@ class FakeChat:
         return self.thinking.budget_tokens
 
     def start(self, system: str | None) -> None:
-        """Begin anew."""
+        """Begin again."""
         if self._error:
             raise self._error
         self.messages, self._ids = [], []
@@ -618,7 +618,7 @@ class FakeSession:
         return False
 
     def shift_towards(self, ids: Sequence[int]) -> int:
-        """Drop the tokens from the midst that a prompt lacks, if it goes on with what lies behind them."""
+        """Drop the tokens from the midst that a prompt lacks, if it goes on with what comes after them."""
         wanted = list(ids)
         kept = 0
         while kept < min(len(wanted), self.length) and wanted[kept] == self.tokens[kept]:
@@ -669,9 +669,9 @@ class FakeSession:
         guess: bool = False,
         n_logprobs: int | None = None,
     ) -> Iterator[Generated]:
-        """Yield the next scripted reply, token by token; or the rest of the last one, behind the ids ``after``.
+        """Yield the next scripted reply, token by token; or the rest of the last one, after the ids ``after``.
 
-        Behind ids that do not begin the last one, the next one follows.
+        After ids that do not begin the last one, the next one follows.
         """
         self._cancelled.clear()
         self.samplings.append(sampling)
@@ -727,7 +727,7 @@ class FakeSession:
         self.tokens += [self.tokens[i % self.length] for i in range(self.length, n)]
 
     def truncate(self, n: int) -> None:
-        """Forget what lies behind the first n tokens."""
+        """Forget what comes after the first n tokens."""
         del self.tokens[n:]
 
     def cancel(self) -> None:

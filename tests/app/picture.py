@@ -1,7 +1,7 @@
 """Pictures of screens as text files: what stands in ``pictures/`` is what the terminal shows.
 
 One file for each scene, with a section for each kind of terminal. Colours and attributes stand below the text, as
-lists of the words that have them. ``make pictures`` draws all anew; look at the difference before keeping it.
+lists of the words that have them. ``make pictures`` draws all again; look at the difference before keeping it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Puts a scripted engine behind ``app.chat.opening`` for one test."""
+"""Puts a scripted engine after ``app.chat.opening`` for one test."""
 
 from types import SimpleNamespace
 from typing import Any

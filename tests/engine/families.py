@@ -31,7 +31,7 @@ def sliding(architecture: str, pattern: Any, **arguments: Any) -> Described:
 
 
 def olmo3(pattern: list[bool], **arguments: Any) -> Described:
-    """Sliding layers beside stretched ones."""
+    """Sliding layers next to stretched ones."""
     described = sliding("olmo2", np.array(pattern), n_layers=len(pattern), **arguments)
     yarn = {"type": "yarn", "factor": 8.0, "original_context_length": ORIGINAL}
     return keyed(described, **{f"rope.scaling.{key}": value for key, value in yarn.items()})

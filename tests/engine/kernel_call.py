@@ -22,7 +22,7 @@ from engine.plan.compilation import place_of
 from engine.quants.base import QuantType
 
 PADDING_BYTES = 4096
-"""Room behind the weights: kernels may ask for lines there, and must not need them."""
+"""Room after the weights: kernels may ask for lines there, and must not need them."""
 
 KERNEL: Callable[[int], Callable[[int, int, int], None]] = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)
 """Makes a compiled operation of its address."""
@@ -112,7 +112,7 @@ class Columns(NamedTuple):
     values: np.ndarray  # (n_tokens, n_cols) float64
 
     def from_column(self, first: int) -> "Columns":
-        """The columns from ``first`` on; behind them come others, as in a padded buffer."""
+        """The columns from ``first`` on; after them come others, as in a padded buffer."""
         return Columns(*(np.roll(part, -first, axis=0) for part in self))
 
 
@@ -174,7 +174,7 @@ def multiply(
 ) -> np.ndarray:
     """Run ``matvec`` (no tokens named: n_tokens 0), ``few`` or ``matmul``; returns (n_tokens or 1, n_rows) float32.
 
-    Behind every row of the result lie eight guards, which must survive.
+    After every row of the result lie eight guards, which must survive.
     """
     n_rows, row_bytes = weights.shape
     operation = "few" if few else "matmul" if n_tokens else "matvec"

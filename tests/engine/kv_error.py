@@ -1,4 +1,4 @@
-"""Loss of accuracy from the KV cache's type, beside llama.cpp's.
+"""Loss of accuracy from the KV cache's type, next to llama.cpp's.
 
 ``python -m tests.engine.kv_error MODEL... [--text FILE] [--tokens N] [--kv TYPE...] [--peer-python PATH]``. Trained
 models only; random weights say nothing. A text is fed with a cache of float16 and with each type; printed is how far

@@ -112,7 +112,7 @@ def causal_convolution(x: Array, weights: Array) -> Array:
 def delta_net_by_token(
     q: Array, k: Array, v: Array, beta: Array, log_decay: Array, state: Array
 ) -> tuple[Array, Array]:
-    """Results of a head and its state behind them; q, k: (n, keys), v: (n, values), state: (keys, values)."""
+    """Results of a head and its state after them; q, k: (n, keys), v: (n, values), state: (keys, values)."""
     out = np.zeros_like(v)
     for t in range(len(v)):
         state = np.exp(log_decay[t]) * state
@@ -341,7 +341,7 @@ class Twin:
         return out
 
     def shared_expert(self, block: str, h: Array) -> Array:
-        """Feed-forward that every token passes beside its experts."""
+        """Feed-forward that every token passes next to its experts."""
         hidden = silu(self.project(h, block + "ffn_gate_shexp")) * self.project(h, block + "ffn_up_shexp")
         return self.project(hidden, block + "ffn_down_shexp")
 

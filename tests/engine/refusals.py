@@ -69,5 +69,5 @@ def edit(tensor_name: str, /, **fields: Any) -> Break:
 
 
 def extra(tensor_name: str) -> Break:
-    """Add a vector nobody asked for."""
+    """Add a vector no one asked for."""
     return lambda tiny: tiny.tensors.append(tiny_gguf.TensorEntry(tensor_name, [64], 0, bytes(256)))

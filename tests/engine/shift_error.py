@@ -1,10 +1,10 @@
 """Loss of accuracy from dropped tokens: ``python -m tests.engine.shift_error MODEL... [--texts N] [--kv TYPE...]``.
 
 Trained models only; random weights say nothing. Each text is sampled from the model itself. Its beginning is kept (the
-system prompt's place), a part behind that is dropped, and the rest is followed by a quarter of a context of tokens that
+system prompt's place), a part after that is dropped, and the rest is followed by a quarter of a context of tokens that
 are fed, not chosen. Compared are
 
-- ``fresh``: what is kept, computed anew;
+- ``fresh``: what is kept, computed again;
 - ``shifted``: ``Session.shift``, that is moved and turned in the cache;
 - ``rolling``: the same window at the end of a text of four contexts, a quarter dropped whenever the context was full;
 - ``all``: nothing dropped at all.
@@ -118,7 +118,7 @@ def compare(model: Model, kv: str, n_texts: int, drop_share: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="what Session.shift costs, against computing the kept text anew")
+    parser = argparse.ArgumentParser(description="what Session.shift costs, against computing the kept text again")
     parser.add_argument("models", nargs="+")
     parser.add_argument("--texts", type=int, default=20)
     parser.add_argument("--kv", nargs="+", default=["f32", "f16", "q8_0"])

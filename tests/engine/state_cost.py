@@ -1,6 +1,6 @@
 """Cost and gain of keeping a conversation's state: ``python -m tests.engine.state_cost MODEL... [--tokens N]``.
 
-For each model: the prompt is computed, a reply written without and with a writer beside it, the file is restored into
+For each model: the prompt is computed, a reply written without and with a writer next to it, the file is restored into
 an empty session, and the next tokens are compared. The segments lie in a temporary directory (``TMPDIR``), and the
 restore reads them from the system's file cache, as at a restart soon after.
 """
@@ -76,7 +76,7 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     print(f"  reply alone        {shown(alone)}")
     print(f"  reply being saved  {shown(beside)}; flush at its end {flush_ms:.0f} ms")
     print(f"  restored           {restored.tokens} tokens in {restored.seconds:.3f} s; equal logits then: {is_equal}")
-    print(f"  computed anew      {prefill_s:.1f} s, {prefill_s / max(1e-9, restored.seconds):.0f} times as long")
+    print(f"  computed again      {prefill_s:.1f} s, {prefill_s / max(1e-9, restored.seconds):.0f} times as long")
     fresh.close()
     model.close()
 

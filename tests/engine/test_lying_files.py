@@ -139,7 +139,7 @@ NAMED_INSTEAD = {
     "attention.key_length_swa": ("attention.value_length_swa", "rope.dimension_count_swa"),
     **{f"ssm.{name}": ("ssm.inner_size", "ssm.group_count") for name in ("state_size", "time_step_rank")},
 }
-"""Keys that a contradiction may be told by, beside the wrong one and the tensors."""
+"""Keys that a contradiction may be told by, next to the wrong one and the tensors."""
 
 
 def _squared() -> tiny_gguf.TinyGGUF:
@@ -168,7 +168,7 @@ VARIANTS: dict[str, Callable[[], tiny_gguf.TinyGGUF]] = {
     "nemotron_h with a feed-forward": _squared,
     "qwen3moe with scales of matrices": _scaled,
 }
-"""What files of an architecture may have beside what its tiny model has."""
+"""What files of an architecture may have next to what its tiny model has."""
 CASES = [*DISTINCT, *VARIANTS]
 WITHOUT_VECTORS = {"olmo"}
 """Their norms have no weights."""

@@ -37,7 +37,7 @@ def add_scales(described: TinyGGUF, are_applied: bool) -> TinyGGUF:
     return described
 
 
-@pytest.mark.parametrize("kind", ["attention and experts", "experts beside a feed-forward"])
+@pytest.mark.parametrize("kind", ["attention and experts", "experts next to a feed-forward"])
 def test_scales_are_those_of_the_matrices(kind: str, tmp_path: Path) -> None:
     results = []
     for are_applied in (True, False):

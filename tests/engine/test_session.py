@@ -271,7 +271,7 @@ def test_where_the_program_itself_has_no_room_the_context_is_not_to_blame(
     model: Model, n_ctx: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: 271_000_000)
-    with pytest.raises(MemoryPlanError, match=r"needs about 315 MB beside the model, but only 271 MB") as refused:
+    with pytest.raises(MemoryPlanError, match=r"needs about 315 MB next to the model, but only 271 MB") as refused:
         model.session(n_ctx=n_ctx)
     assert "context" not in str(refused.value)
 

@@ -154,7 +154,7 @@ class TinyGGUF:
             )
 
     def fuse(self, name: str, *parts: str) -> None:
-        """Make tensors of each layer that has them one tensor, their rows behind each other; names end so."""
+        """Make tensors of each layer that has them one tensor, their rows after each other; names end so."""
         names = [str(one.name) for one in self.tensors]
         blocks = [one.removesuffix("." + parts[0]) for one in names if one.endswith("." + parts[0])]
         for block in blocks:
@@ -187,7 +187,7 @@ class TinyGGUF:
             first: the first layer that has them.
             biases: of the router and of each expert's matrices.
             choice_biases: what is added to scores for the choice alone.
-            beside: the feed-forward stays.
+            next to: the feed-forward stays.
         """
         rng = np.random.default_rng(seed)
         architecture = self.value("general.architecture")

@@ -1,4 +1,4 @@
-"""Chat templates from anywhere: a rendering or one line that refuses it, and nobody's text becomes a control token.
+"""Chat templates from anywhere: a rendering or one line that refuses it, and no one's text becomes a control token.
 
 An input is a JSON object: ``source`` of the template, and ``messages`` as pairs of role and text.
 """

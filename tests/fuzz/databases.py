@@ -92,7 +92,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     if opened is None:
         return f"{outcome}: nothing left"
     if opened.held is None:
-        raise Fault(f"nobody has it, but it cannot be gone on with: {opened.obstacle}")
+        raise Fault(f"no one has it, but it cannot be gone on with: {opened.obstacle}")
     conversation = opened.saved.conversation
     try:
         require_clean(opened)

@@ -44,7 +44,7 @@ _SCHEMAS = (
     '{"type":"object","properties":{"a":{"type":"string","maxLength":9},"b":{"enum":[1,null,"x"]}},"required":["a"]}',
     '{"type":"array","items":{"$ref":"#/$defs/n"},"$defs":{"n":{"anyOf":[{"type":"null"},{"$ref":"#"}]}}}',
     '{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}}', "true",
-    '{"type":"string","format":"nobody","pattern":"^(a+)+$"}', '{"$id":"x","$schema":"y","$ref":"x#/$defs/q"}',
+    '{"type":"string","format":"no one","pattern":"^(a+)+$"}', '{"$id":"x","$schema":"y","$ref":"x#/$defs/q"}',
     '{"type":"string","minLength":99999,"maxLength":9999999}', '{"type":"array","minItems":99999999}', "[]",
     '{"type":"integer","multipleOf":1000003}',
     '{"oneOf":[{"type":"string"},{"const":"a"}]}', '{"properties":{"a":' * 100 + "{}" + "}}" * 100, "[" * 9999,
@@ -164,7 +164,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     with suppress(FormError), watch.bounded("following a sound form", _CPU_S, _MEMORY_BYTES):
         if _follow({"kind": REGEX, "text": "yes|no", "tool": False, "seed": said["seed"]}) == "complete":
             return outcome
-    raise Fault(f"a sound form cannot be followed behind this one: {outcome}")
+    raise Fault(f"a sound form cannot be followed after this one: {outcome}")
 
 
 def _follow(said: dict[str, Any]) -> str:

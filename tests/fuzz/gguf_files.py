@@ -32,7 +32,7 @@ _MOST_COMPUTED = 4 << 20
 """Bytes of weights; a lie about sizes cannot make a file larger than it is."""
 _LENGTH = struct.Struct("<Q")
 _HEADER_BYTES = 9000
-"""Bytes that hold most of a tiny model's header; the data behind it are only numbers."""
+"""Bytes that hold most of a tiny model's header; the data after it are only numbers."""
 _SMALL: dict[str, Any] = {"n_layers": 1, "dim": 32, "hidden_dim": 32, "n_heads": 2, "n_kv_heads": 1}
 _ARCHITECTURES = tuple(ARCHITECTURES)
 _WORDS = ("", "x", "llama", "gpt2", "qwen2", "default", "\x1b[31m", "é☃", "{{ messages }}", "<s>", "a" * 70, "\x00",

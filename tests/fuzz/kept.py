@@ -1,4 +1,4 @@
-"""Inputs on disk: each that ever failed is kept beside the tests, which replay it."""
+"""Inputs on disk: each that ever failed is kept next to the tests, which replay it."""
 
 from __future__ import annotations
 

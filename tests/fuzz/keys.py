@@ -296,7 +296,7 @@ async def _played(name: str, raw: bytes, place: Path, patched: pytest.MonkeyPatc
         os.chdir(work)
         await _type(driver, raw)
         if commands and not _MAY_EDIT.search(_PASTE.sub("", codecs.decode(raw, "utf-8", "replace"))):
-            raise Fault(f"an editor was run that nobody asked for: {commands}")
+            raise Fault(f"an editor was run that no one asked for: {commands}")
         if driver.app._exit:
             if driver.app.crash_line:
                 raise Fault(driver.app.crash_line)

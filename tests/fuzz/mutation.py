@@ -59,5 +59,5 @@ def write_number(rng: Random, data: bytearray, at: int) -> None:
 
 
 def edge(rng: Random) -> int:
-    """A number at the edge of a type, or beside it."""
+    """A number at the edge of a type, or next to it."""
     return max(0, rng.choice(EDGES) + rng.choice((0, 0, 0, -1, 1)))

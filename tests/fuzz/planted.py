@@ -22,7 +22,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     if data == b"fault":
         raise Fault("it did not hold")
     if data == b"exception":
-        raise ValueError("nobody expected this")
+        raise ValueError("no one expected this")
     with watch.bounded("the step", cpu_s=0.05 if data == b"time" else 60.0, memory_bytes=50 << 20):
         if data == b"memory":
             bytearray(b"x") * (200 << 20)

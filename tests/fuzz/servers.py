@@ -6,13 +6,13 @@ comes after the script is what a sound server says, so that a client may recover
 
 =========  ==================================================================================================
 ``head``   the raw head, Latin-1, without its final empty line; without it the head is what a sound server sends
-``lies``   headers in place of, or beside, those of a sound head
+``lies``   headers in place of, or next to, those of a sound head
 ``body``   what of the body is sent: ``[start, end]`` of what is right, a text (after ``gzip:`` packed), ``"junk:N"``
 ``cut``    number of bytes to send before closing
 ``pieces`` bytes to send at a time
 =========  ==================================================================================================
 
-``here``, bytes of a part file that is there before, and ``note``, what is said beside it, are the disk's lies.
+``here``, bytes of a part file that is there before, and ``note``, what is said next to it, are the disk's lies.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def _go_on(session: Any, where: Path) -> None:
     again: Any = ScriptedSession()
     restore_state(again, where, session.tokens)
     if again.wrong_positions():
-        raise Fault("keys and values of other tokens behind the damage")
+        raise Fault("keys and values of other tokens after the damage")
     if again.tokens != session.tokens:  # damage of the right size is found only where it is read
         restore_state(again := ScriptedSession(), where, session.tokens)  # type: ignore[arg-type]
         if again.wrong_positions():

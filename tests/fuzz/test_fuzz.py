@@ -194,7 +194,7 @@ def test_a_campaign_finds_every_way_to_fail_and_keeps_the_inputs(tmp_path: Path)
 def test_a_replay_says_what_becomes_of_an_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.replay("planted", kept.keep("planted", b"fine", tmp_path)) == 0
     assert command.replay("planted", kept.keep("planted", b"exception", tmp_path)) == 1
-    assert "nobody expected this" in capsys.readouterr().out
+    assert "no one expected this" in capsys.readouterr().out
 
 
 def test_a_step_that_costs_too_much_is_a_fault_only_where_that_is_enforced() -> None:

@@ -92,7 +92,7 @@ def _told(error: Exception) -> str:
 
 
 class Worker:
-    """Runs inputs of one target in a child process, which is started anew after one that ended it."""
+    """Runs inputs of one target in a child process, which is started again after one that ended it."""
 
     def __init__(self, name: str) -> None:
         self._name, self._target = name, load(name)

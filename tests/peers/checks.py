@@ -124,7 +124,7 @@ def stopped_and_continued(desk: Desk) -> str:
         before = _reply(desk)
         chat.press("/continue\r")
         chat.wait_for(lambda: len(_reply(desk)) > len(before), "more of the reply", desk.patience_s)
-        _require(_reply(desk).startswith(before[:20]), "the reply begins anew")
+        _require(_reply(desk).startswith(before[:20]), "the reply begins again")
         chat.press(ESCAPE)
         chat.settle()
         chat.press("/quit\r")

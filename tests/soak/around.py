@@ -86,7 +86,7 @@ def delete(run: Run, rng: Random) -> None:
 
 
 def switch_model(run: Run, rng: Random) -> None:
-    """Open the other model, and go on, begin anew, think better of it, or stop the opening."""
+    """Open the other model, and go on, begin again, think better of it, or stop the opening."""
     model = rng.choice(run.home.models())
     is_empty = not run.export()
     answer = rng.choice((b"y", b"y", b"n", ESCAPE))
@@ -119,10 +119,10 @@ def read_file(run: Run, rng: Random) -> None:
     path.write_text("\n".join(rng.choices(("fan", "dust", "screw", "größe"), k=rng.randint(5, 60))), encoding="utf-8")
     run.command(f"/read {path.name}")
     marker = run.next_marker()
-    run.type_text(marker)  # at once: what is typed behind the command stands behind the file
+    run.type_text(marker)  # at once: what is typed after the command comes after the file
     run.live.wait_for(
         lambda: "[file" in run.view.prompt.partition(marker)[0] and marker in run.view.prompt,
-        f"{marker} behind the attached file in the prompt",
+        f"{marker} after the attached file in the prompt",
     )
     run.live.press("\r")
     run.live.wait_for(lambda: run.view.has_empty_prompt, "an empty prompt")
@@ -195,14 +195,14 @@ def scroll(run: Run, rng: Random) -> None:
     for _ in range(rng.randint(3, 12)):
         run.live.press(rng.choice(keys))
         run.live.settle(0.05, 0.5)
-    run.live.press(b"\x14")  # beside the strip, or below it, messages could not be told from figures
+    run.live.press(b"\x14")  # next to the strip, or below it, messages could not be told from figures
     run.live.settle()
     run.live.press(ESCAPE)
     run.go_home()
 
 
 def resize(run: Run, rng: Random) -> None:
-    """Go through sizes that nobody has, and type at one of them; while a reply is written at times."""
+    """Go through sizes that no one has, and type at one of them; while a reply is written at times."""
     said = run.say(texts.short, rng) if rng.random() < 0.5 else None
     for _ in range(rng.randint(2, 8)):
         corner = rng.random()

@@ -33,7 +33,7 @@ _TAIL_BYTES = 1 << 16
 _BROKEN = (b"Traceback (most recent call last)", b"internal error")
 _SHELL = Path(__file__).with_name("shell.py")
 ESCAPE = b"\x1b[27u"
-"""Escape as sent with the Kitty protocol: a key right behind it cannot turn it into another key."""
+"""Escape as sent with the Kitty protocol: a key right after it cannot turn it into another key."""
 
 
 class Chat:

@@ -18,7 +18,7 @@ from tests.soak.chat import Chat
 SIZES = ((80, 24), (100, 30), (120, 40), (90, 50))
 """Sizes at which the screen can be read."""
 IN_NAMESPACE = "JALOPY_SOAK_NAMESPACE"
-"""Set where file systems may be mounted that nobody else sees."""
+"""Set where file systems may be mounted that no one else sees."""
 _DISK_BYTES = 512 << 20
 _SETTINGS = """
 context_size = 2048

@@ -113,7 +113,7 @@ class Run:
         self.live.note_family()
 
     def note_ended(self, kind: str, expected: set[int], is_shells: bool = False, has_terminal: bool = True) -> None:
-        """The program was told to end: it must, with one of these exit codes, and leave nothing behind."""
+        """The program was told to end: it must, with one of these exit codes, and leave nothing."""
         chat = self.live
         code = chat.wait_for_end()
         left = chat.wait_for_family_end()

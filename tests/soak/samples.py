@@ -27,7 +27,7 @@ it began: late in a life only a leak has a slope wherever one looks.
 """
 MOST_MIB_PER_100_STEPS = 8.0
 """The same life showed 18 in the third quarter and 0.2 in the last. A leak of 80 kB for each step passes this: the
-widgets of one turn; a KV cache or a model that stays behind at a switch passes it many times over."""
+widgets of one turn; a KV cache or a model that stays after at a switch passes it many times over."""
 MOST_MORE_DESCRIPTORS = 6
 """An open log, a lock and a listing may come and go; a leak of one in each model switch passes that soon."""
 MOST_MORE_THREADS = 8

@@ -123,10 +123,10 @@ def edit(run: Run, rng: Random) -> None:
     if not markers:
         return turn(run, rng)
     number = rng.randint(max(1, len(markers) - 4), len(markers))
-    answer = run.command(f"/edit {number}", "asks anew", "no longer sees this message")
-    if "asks anew" not in answer:
+    answer = run.command(f"/edit {number}", "asks again", "no longer sees this message")
+    if "asks again" not in answer:
         return None
-    run.live.wait_for(lambda: "asks anew" in run.view.edge, "the message to edit")
+    run.live.wait_for(lambda: "asks again" in run.view.edge, "the message to edit")
     if rng.random() < 0.25:
         return run.live.press(ESCAPE)
     marker = run.next_marker()

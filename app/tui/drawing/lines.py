@@ -113,12 +113,12 @@ def milliseconds(tps: float, width: int = 5) -> str:
 
 
 def percent(share: float, width: int = 3) -> str:
-    """Write a share in a fixed width, with its sign behind a space."""
+    """Write a share in a fixed width, with its sign after a space."""
     return f"{100 * share:{width}.0f} %"
 
 
 def spread_lines(parts: Iterable[Line], width: int, between: str = "  ") -> list[Line]:
-    """Put short lines beside each other into as few lines as they need, whole."""
+    """Put short lines next to each other into as few lines as they need, whole."""
     lines: list[Line] = []
     for part in filter(None, parts):
         if lines and width_of(lines[-1]) + len(between) + width_of(part) <= width:

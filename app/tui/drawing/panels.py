@@ -9,7 +9,7 @@ from app.text.glyphs import Glyphs
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, clipped, fitted, joined, title, width_of
 
 FRAME_COLUMNS = 4
-"""Of a panel's width, those that its frame and the blanks beside it take."""
+"""Of a panel's width, those that its frame and the blanks next to it take."""
 FRAME_ROWS = 2
 
 

@@ -25,7 +25,7 @@ class ToCopy:
 
 
 def wanted_text(reply: ChatMessage | None, what: str) -> ToCopy:
-    """Return what is asked for behind ``/copy``, or raise ``Refusal``."""
+    """Return what is asked for after ``/copy``, or raise ``Refusal``."""
     asked = what.lower().split()
     words, to_file = [word for word in asked if word != "file"], "file" in asked
     if reply is None:
@@ -39,7 +39,7 @@ def wanted_text(reply: ChatMessage | None, what: str) -> ToCopy:
     if words[0] == "code" and len(words) <= 2:
         return wanted_block(reply.text, words[1] if len(words) == 2 else "1", to_file)
     ways = "/copy · /copy code · /copy code 2 · /copy thinking"
-    raise Refusal(f"usage: {ways}; with `file` behind it into a file")
+    raise Refusal(f"usage: {ways}; with `file` after it into a file")
 
 
 def wanted_block(text: str, number: str, to_file: bool = False) -> ToCopy:

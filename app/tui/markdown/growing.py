@@ -113,7 +113,7 @@ class GrowingMarkdown:
         return first + len(list(same))
 
     def lay_out(self, width: int, highlight: Highlight | None = None, *, is_whole: bool = False) -> None:
-        """Make all rows anew, ``width`` cells wide.
+        """Make all rows again, ``width`` cells wide.
 
         Args:
             highlight: colours code, of a growing text that of blocks that are complete.

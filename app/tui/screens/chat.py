@@ -193,7 +193,7 @@ class ChatScreen(Screen[None]):
             self.acting.toggle_last_thinking()
 
     def action_toggle_strip(self) -> None:
-        """Show or hide the speed strip beside the chat."""
+        """Show or hide the speed strip next to the chat."""
         if self._strip is None:
             from app.tui.widgets.performance_strip import PerformanceStrip
 

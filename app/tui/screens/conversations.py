@@ -28,7 +28,7 @@ from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.surroundings import Surroundings
 
 _MOST_ASKED_CHARS = 40
-"""Of a title in a question, so that the answers have room behind it."""
+"""Of a title in a question, so that the answers have room after it."""
 
 
 class ConversationList(Listing[Entry]):

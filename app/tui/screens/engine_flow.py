@@ -1,6 +1,6 @@
 """Passes the engine's events and status to the screen, at the pace of the interface.
 
-Ten times a second is enough; less often while somebody types, behind another screen, or where drawing is dear.
+Ten times a second is enough; less often while somebody types, under another screen, or where drawing is dear.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EngineFlow(ChatHelper):
         self._screen.set_interval(MEMORY_PERIOD_S, self.measure_memory)
 
     def note_typed(self, text: str) -> None:
-        """The text in the prompt has changed: while somebody types, a reply is drawn right behind a painted key."""
+        """The text in the prompt has changed: while somebody types, a reply is drawn right after a painted key."""
         self._rhythm.note_text(text, self._clock())
         if self._is_writing_on:
             self._screen.call_after_refresh(self._drain_behind_key)
@@ -61,7 +61,7 @@ class EngineFlow(ChatHelper):
         self._disk_bytes_per_s = self._disk_rate.since_last(self._clock()) or 0.0
 
     def drain(self) -> None:
-        """Show what came, unless nobody would miss it by now."""
+        """Show what came, unless no one would miss it by now."""
         self._n_rests = self._n_rests + 1 if self._is_at_rest else 0
         if self._n_rests % REST_EVERY:
             return
@@ -79,7 +79,7 @@ class EngineFlow(ChatHelper):
         return is_still and others == [self._rss_bytes, self._around.downloads.word()]
 
     def _may_wait(self) -> bool:
-        """Whether nobody misses what the reply has brought by now."""
+        """Whether no one misses what the reply has brought by now."""
         now_s = self._clock()
         if not self._screen.is_current:
             return not self._rhythm.is_due(now_s, UNSEEN_PERIOD_S)

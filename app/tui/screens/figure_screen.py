@@ -37,7 +37,7 @@ class FigureScreen(Screen[None]):
         self._timer.pause()
 
     def on_resize(self) -> None:
-        """Break the lines anew."""
+        """Break the lines again."""
         self.call_after_refresh(self.show_figures)
 
     def look(self) -> None:

@@ -59,7 +59,7 @@ def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, lis
 
 
 def write_entry(entry: Entry, columns: int) -> str:
-    """Write one entry in two columns; what does not fit beside a long first one goes below it."""
+    """Write one entry in two columns; what does not fit next to a long first one goes below it."""
     first, second = entry
     indent = _KEY_COLUMN if columns > 50 else _NARROW_KEY_COLUMN
     lines = textwrap.wrap(second, max(10, columns - indent)) or [""]

@@ -27,7 +27,7 @@ LOOK_PERIOD_S = 0.25
 _MOST_TYPED_CHARS = 200
 _FRAME_COLUMNS = 6
 _WIDE_COLUMNS, DETAIL_COLUMNS = 120, 46
-"""From this width on the details stand beside the rows."""
+"""From this width on the details are next to the rows."""
 _LEAST_COLUMNS = 20
 _SHORT_ROWS = 16
 """Below this height the rows have the room of frame and details."""
@@ -134,7 +134,7 @@ class ListScreen(Screen[None], Generic[Item]):
         self._timer = self.set_interval(LOOK_PERIOD_S, self._look_again, pause=True)
 
     def on_screen_resume(self) -> None:
-        """Look anew: things come and go."""
+        """Look again: things come and go."""
         self.begin()
 
     def on_screen_suspend(self) -> None:
@@ -143,12 +143,12 @@ class ListScreen(Screen[None], Generic[Item]):
         self._listing.end()
 
     def on_resize(self) -> None:
-        """Write the rows anew."""
+        """Write the rows again."""
         self.set_class(self.size.height < _SHORT_ROWS, "-short")
         self.call_after_refresh(self.show)
 
     def begin(self) -> None:
-        """Look anew for rows."""
+        """Look again for rows."""
         self._listing.begin()
         self._timer.resume()
         self.show()
@@ -272,5 +272,5 @@ class ListScreen(Screen[None], Generic[Item]):
 
 
 def _detail_columns(width: int) -> int:
-    """Return the columns of the details where they stand beside the rows; 0 where they stand below them."""
+    """Return the columns of the details where they are next to the rows; 0 where they stand below them."""
     return DETAIL_COLUMNS if width >= _WIDE_COLUMNS else 0

@@ -1,4 +1,4 @@
-"""Actions on messages: edit and ask anew, or let a reply go on from there; continue, answer again, copy."""
+"""Actions on messages: edit and ask again, or let a reply go on from there; continue, answer again, copy."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class MessageEditing(ChatHelper):
         self._transcript.release_anchor()
         view.scroll_visible(animate=False, top=True)
         first_key = self._keymap.first_key
-        sends = "goes on from here" if self.is_editing_reply else "asks anew from here"
+        sends = "goes on from here" if self.is_editing_reply else "asks again from here"
         keys = f"{first_key('prompt.send')} {sends} · {first_key('chat.stop')} keeps everything"
         self._notes.set_usual(keys)
         self._show_edit_line(self._edit_title(index))

@@ -59,7 +59,7 @@ class ModelFlow(ChatHelper):
             self._introduce(message)
         self._drafting.note_model()
         self._replies.ask_next()
-        # Markdown takes a tenth of a second to import: before the first reply, and behind the first frame.
+        # Markdown takes a tenth of a second to import: before the first reply, and after the first frame.
         self._screen.call_after_refresh(partial(import_module, "app.tui.widgets.reply_body"))
         self.tell_machine()
 
@@ -69,7 +69,7 @@ class ModelFlow(ChatHelper):
         self._notes.note(greeting(self._keymap), kind="greeting")
 
     def tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None = None) -> None:
-        """Say to whoever was greeted what suits this machine; behind a reply it is measured, if need be."""
+        """Say to whoever was greeted what suits this machine; after a reply it is measured, if need be."""
         if self._is_greeted and not self._has_told_machine:
             self._screen.run_worker(self._tell_machine(event), group="machine", exclusive=True)
 
@@ -78,7 +78,7 @@ class ModelFlow(ChatHelper):
         measured = event if isinstance(event, events.MemoryMeasured) else events.MemoryMeasured(0.0)
         tell = partial(_line_of_machine, in_use.now.decode if in_use else 0, measured)
         line = await wrap_future(in_background(tell, "machine"))
-        # Gives way to whatever is asked: it is measured behind the next reply, then.
+        # Gives way to whatever is asked: it is measured after the next reply, then.
         if not line and isinstance(event, events.GenerationFinished):
             self._bridge.send(MeasureBandwidth())
         if line and not self._has_told_machine:

@@ -144,7 +144,7 @@ class PromptFlow(ChatHelper):
         self._begin(self._attach(names))
 
     def attach_wanted(self, wanted: str) -> None:
-        """Begin to read what stands behind a command."""
+        """Begin to read what comes after a command."""
         self.attach(*split_wanted(wanted))
 
     def _attach_at_once(self, draft: Draft) -> bool:

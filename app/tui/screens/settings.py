@@ -118,7 +118,7 @@ class SettingList(Listing[str]):
         return {"open": opens, "reset": "default", "leave": "back"}
 
     def next_choice(self, key: str, themes: list[str]) -> str | None:
-        """Return the value behind the present one; None for a setting that is typed."""
+        """Return the value after the present one; None for a setting that is typed."""
         choices = ("", *themes) if key == "theme" else choices_of(key)
         if not choices:
             return None

@@ -1,4 +1,4 @@
-"""Objects that every screen beside the chat is made from, the settings in effect among them."""
+"""Objects that every screen next to the chat is made from, the settings in effect among them."""
 
 from __future__ import annotations
 

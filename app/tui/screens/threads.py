@@ -1,4 +1,4 @@
-"""The best threads and memory modes: measured on the loaded model behind the conversation, applied with one key."""
+"""The best threads and memory modes: measured on the loaded model after the conversation, applied with one key."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TALL_ROWS = 30
 """From this height on the screen shows before measuring what will be measured."""
 _MOST_THICKNESS = 3
 _WHAT_IS_MEASURED = (
-    "Measuring tries each number of threads in turns, for writing and for reading, behind the open conversation; then"
+    "Measuring tries each number of threads in turns, for writing and for reading, after the open conversation; then"
     " whether huge pages help, and how kernels should ask memory. It takes every core for a minute or two and can be"
     " stopped; nothing changes until you choose."
 )
@@ -159,7 +159,7 @@ class ThreadsScreen(FigureScreen):
 
     @property
     def _server(self) -> str:
-        """Who computes in place of this program; "" for nobody."""
+        """Who computes in place of this program; "" for no one."""
         return self._turns.model.server if self._turns.model is not None else ""
 
     def _told(self, width: int) -> list[Line]:

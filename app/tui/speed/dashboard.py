@@ -1,4 +1,4 @@
-"""The performance screen and the strip beside the chat, each as one picture.
+"""The performance screen and the strip next to the chat, each as one picture.
 
 The screen has panels in one, two or three columns with the curve above them; the strip has speed with its curve, cores
 and memory as panels, or three lines where the screen is narrow.

@@ -23,7 +23,7 @@ than one of decoding: the threads wait for the one that has lost its core."""
 RELAXED_SHARE = 0.01
 SLOWEST = 4
 TYPING_PAUSE_S = 0.5
-"""Seconds without a key after which nobody counts as typing."""
+"""Seconds without a key after which no one counts as typing."""
 _SMOOTHING = 0.3
 _SETTLING = 2
 """Samples between two changes, so that the effect of one shows before the next."""
@@ -60,7 +60,7 @@ class InterfacePace:
 
 
 class TypingRhythm:
-    """Draws a running reply right behind the keys of somebody who types, when the next one is furthest away.
+    """Draws a running reply right after the keys of somebody who types, when the next one is furthest away.
 
     Laying out new text takes tens of milliseconds where the engine has every core, and a key pressed meanwhile is
     painted only then.
@@ -70,7 +70,7 @@ class TypingRhythm:
         self._key_s = self._drawn_s = float("-inf")
 
     def note_text(self, text: str, now_s: float) -> None:
-        """The prompt has changed; when nothing stands there any more it was sent, and nobody is typing."""
+        """The prompt has changed; when nothing stands there any more it was sent, and no one is typing."""
         self._key_s = now_s if text else float("-inf")
 
     def note_drawn(self, now_s: float) -> None:

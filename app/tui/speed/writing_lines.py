@@ -51,7 +51,7 @@ def name_of(view: PerformanceView) -> str:
 
 
 def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Return the speed in large digits, its unit and, beside it, the time of a token, in fewer words if need be."""
+    """Return the speed in large digits, its unit and, next to it, the time of a token, in fewer words if need be."""
     tps = shown_tps(view)
     share = limit_share(view)
     role = SpanRole.READING if is_reading(view) else level_of(share) if share and tps > 0 else SpanRole.WRITING

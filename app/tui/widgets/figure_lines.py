@@ -79,13 +79,13 @@ class FigureLines(Widget):
         self.fill(draw(self.size.width or self.app.size.width - 2))
 
     def on_resize(self) -> None:
-        """Draw anew."""
+        """Draw again."""
         if self._draw is not None:
             self.follow(self._draw)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw some of the lines."""
-        self._base = self.rich_style  # of all of them: it is put together anew from every widget above this one
+        self._base = self.rich_style  # of all of them: it is put together again from every widget above this one
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:

@@ -150,7 +150,7 @@ class MessageView(Horizontal, can_focus=True):
         self._speaker.update(mark + self.SPEAKER)
 
     def on_key(self, event: events.Key) -> None:
-        """Enter leads back to the prompt; so does a letter without a meaning here, with all that is typed behind it."""
+        """Enter leads back to the prompt; so does a letter without a meaning here, with all that is typed after it."""
         bound = self.screen.active_bindings.get(event.key)
         leads_down = bound is not None and bound.binding.action.rpartition(".")[2] == "focus_newer"
         if self._is_left:
@@ -286,7 +286,7 @@ class ReplyView(MessageView):
         return self.thinking.display
 
     def finish(self, message: ChatMessage) -> None:
-        """The reply has ended. Details stand behind its footer where the screen is wide or the reply has the focus."""
+        """The reply has ended. Details come after its footer where the screen is wide or the reply has the focus."""
         self.message = message
         self.body.finish()
         self.sources = lines.sources_line(message.sources)
@@ -302,7 +302,7 @@ class ReplyView(MessageView):
         self._fit_footer()
 
     def offer(self, hint: str) -> None:
-        """Name behind the figures what goes on with the reply; "" for nothing."""
+        """Name after the figures what goes on with the reply; "" for nothing."""
         self._hint = hint
         self._fit_footer()
 

@@ -69,7 +69,7 @@ class Prompt(TextArea):
         self.unheeded: deque[Draft] = deque()
         """Drafts that were sent from here and not yet taken."""
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
-        """Does what must be done before the next key: a file stands before what is typed behind its command."""
+        """Does what must be done before the next key: a file stands before what is typed after its command."""
         self.attach_chosen: Callable[[str], object] = lambda path: None
         self.takes_commands = True
         """Whether text that begins like a command is one; in a reply that is edited it is not."""
@@ -93,7 +93,7 @@ class Prompt(TextArea):
 
     @property
     def typed(self) -> str:
-        """The text behind the chips that it opens with."""
+        """The text after the chips that it opens with."""
         return self.text[drafts.behind_chips(self.text, self._folds) :]
 
     def action_send(self) -> None:
@@ -193,7 +193,7 @@ class Prompt(TextArea):
             self.show_draft(self.past.newer())
 
     def begin_command(self, command: str) -> None:
-        """Let the user write what a command takes; what stands here already is recalled behind it."""
+        """Let the user write what a command takes; what stands here already is recalled after it."""
         if self.text.strip():
             self.past.add(self.draft)
         self.show_text(f"/{command} ")
@@ -203,7 +203,7 @@ class Prompt(TextArea):
         self.show_draft(Draft(text, references=frozenset(referred(text))))
 
     def show_draft(self, draft: Draft) -> None:
-        """Replace the text, folds included, and put the cursor behind it."""
+        """Replace the text, folds included, and put the cursor after it."""
         self._folds, self._references = draft.folds, draft.references
         self.text = draft.shown
         self.move_cursor(self.document.end)
@@ -296,7 +296,7 @@ class Prompt(TextArea):
         elif event.character in _JOINERS:
             self._insert(event.character)
         elif own := self._bindings.key_to_bindings.get(event.key):
-            # Here for the reverse reason: a binding is carried out by the application, and letters typed behind a
+            # Here for the reverse reason: a binding is carried out by the application, and letters typed after a
             # Backspace would be there before it.
             await self.run_action(own[0].action)
         else:

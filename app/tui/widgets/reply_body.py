@@ -97,7 +97,7 @@ class ReplyBody(Widget):
         return selection.extract(self._markdown.copied), "\n"
 
     def notify_style_update(self) -> None:
-        """Paint anew: the theme may be another."""
+        """Paint again: the theme may be another."""
         super().notify_style_update()
         self._strips.clear()
         if self._markdown.width and self._coloured_with not in (None, self._code_theme):

@@ -1,4 +1,4 @@
-"""Tuning on the screen: a curve of thread counts, a table of memory modes, and the steps beside the machine's state."""
+"""Tuning on the screen: a curve of thread counts, a table of memory modes, and steps next to the machine's state."""
 
 from __future__ import annotations
 

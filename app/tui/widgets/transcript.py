@@ -142,7 +142,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._messages.remove_children(entries)
 
     async def clear(self) -> None:
-        """Begin anew, with nothing but the messages that wait."""
+        """Begin again, with nothing but the messages that wait."""
         self._earlier.clear()
         self._show_earlier_line()
         await self._messages.remove_children([entry for entry in self._entries() if entry not in self.waiting])

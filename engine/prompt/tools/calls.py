@@ -76,7 +76,7 @@ def load_json(text: str) -> Any:
 
 
 def first_json(text: str, start: int) -> tuple[Any, int]:
-    """Return the value that begins at an offset, and the offset behind it.
+    """Return the value that begins at an offset, and the offset after it.
 
     Raises:
         ValueError: none begins there.

@@ -48,7 +48,7 @@ class CallFormat:
         closing: text that ends one; "" where it lasts until the reply ends.
         is_quoted: whether the closing text counts only outside of JSON strings.
         at_start: texts that begin a region only where the answer begins. Such calls count if they fit a tool.
-        dropped: texts between the parts of a reply that belong to nobody.
+        dropped: texts between the parts of a reply that belong to no one.
         write: writes names and arguments as the model does, for templates that leave calls out.
     """
 

@@ -1,4 +1,4 @@
-"""Calls written as JSON: Hermes and Qwen between tags, Llama 3 bare, Mistral behind its token."""
+"""Calls written as JSON: Hermes and Qwen between tags, Llama 3 bare, Mistral after its token."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_bare(region: str) -> list[ToolCall]:
 
 
 def read_llama(region: str) -> list[ToolCall]:
-    """Read objects with a name and parameters, or a call such as ``name.call(a="b")`` behind the tag."""
+    """Read objects with a name and parameters, or a call such as ``name.call(a="b")`` after the tag."""
     body = region.strip().removeprefix(PYTHON_TAG).strip()
     if body.startswith("{"):
         return _sequence(body)
@@ -51,7 +51,7 @@ def read_llama(region: str) -> list[ToolCall]:
 
 
 def read_mistral(region: str) -> list[ToolCall]:
-    """Read a list of objects behind the token, or names and arguments each behind a token of its own."""
+    """Read a list of objects after the token, or names and arguments each after a token of its own."""
     found: list[ToolCall] = []
     for part in region.split(TOOL_CALLS):
         named = _NAMED.match(part)

@@ -161,7 +161,7 @@ class CallSplitter:
         return calls
 
     def _end_of_region(self) -> int | None:
-        """Return the offset behind the closing text; None if that has not come, or is part of a string."""
+        """Return the offset after the closing text; None if that has not come, or is part of a string."""
         closing = self._format.closing
         if not closing:
             return None

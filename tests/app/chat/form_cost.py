@@ -72,7 +72,7 @@ class Timed:
 
 
 def one_round(session: Session, forms: Forms, way: str, n_tokens: int, seed: int) -> tuple[float, float]:
-    """Return the seconds of writing, and those of the form's own calls, for so many tokens behind the same prompt."""
+    """Return the seconds of writing, and those of the form's own calls, for so many tokens after the same prompt."""
     session.prefill(session.model.tokenizer.encode("The people in the room are"))
     form = AnswerForm(SCHEMA, json.dumps(PEOPLE), "people")
     timed = Timed(forms.constraint(form), way == WAYS[2]) if way != WAYS[0] else None

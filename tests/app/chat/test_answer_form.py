@@ -158,7 +158,7 @@ def test_what_is_no_form_is_refused_in_one_line(forms: Forms, form: AnswerForm, 
     [
         {"format": "postcode", "x-order": 3, "nullable": True, "readOnly": True, "examples": [{"format": 1}]},
         {
-            "$schema": "https://nobody/schema",
+            "$schema": "https://no one/schema",
             "$id": "urn:x",
             "$comment": "x",
             "title": "T",

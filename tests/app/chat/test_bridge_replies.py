@@ -250,7 +250,7 @@ def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
     engine.ask("two")
     status = engine.bridge.status
     assert status.turn_starts == (5, 13)
-    assert status.context_used == engine.session.length == 5 + 8 + 7  # no <end> behind the last reply yet
+    assert status.context_used == engine.session.length == 5 + 8 + 7  # no <end> after the last reply yet
     engine.bridge.send(OpenConversation(None))
     give_up_s = time.monotonic() + _PATIENCE_S
     while engine.bridge.status.context_used:

@@ -162,7 +162,7 @@ def test_a_reply_goes_on_behind_the_opening_it_was_written_behind(model: Model) 
             chat.thinking = ThinkingMode.parse(now)
             begun = live.begin_turn(Continue(thinking))
             assert begun is not None
-            if written == "off" != now:  # what a plain answer goes on behind opens no thought
+            if written == "off" != now:  # what a plain answer goes on after opens no thought
                 assert opened_by(chat.opening) is None
             else:
                 assert list(begun.ids) == prompt, (written, now)

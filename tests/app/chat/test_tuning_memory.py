@@ -96,7 +96,7 @@ async def test_the_estimate_is_shown_before_anything_is_copied() -> None:
     script = laptop_script(prefill_gate=Gate())
     async with tuning(script, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "huge pages: a copy of 1 MB beside the file's own pages")
+        await shown(driver, "huge pages: a copy of 1 MB next to the file's own pages")
         assert not model_of(driver).has_copy
 
 

@@ -159,9 +159,9 @@ def test_a_persona_begins_a_conversation(talk: Talk, script: Script, monkeypatch
     assert "there are no personas or presets" in talk("/persona")
     directory.mkdir(parents=True)
     (directory / "pirate.md").write_text("Talk like a pirate.", encoding="utf-8")
-    err = talk("/persona", "/persona nobody", "/persona pirate", "first")
+    err = talk("/persona", "/persona no one", "/persona pirate", "first")
     assert "personas and presets: pirate" in err
-    assert "there is no persona or preset 'nobody' (known: pirate)" in err
+    assert "there is no persona or preset 'no one' (known: pirate)" in err
     assert cache_text(script).startswith("Talk like a pirate.first")
 
 

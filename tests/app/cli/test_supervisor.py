@@ -392,7 +392,7 @@ def test_a_child_is_gone_soon_after_its_parent_was_killed(state: str, stops: boo
             os.kill(child, signal.SIGCONT)
         deadline_s = time.monotonic() + DEADLINE_S
         while not is_gone(child):
-            assert time.monotonic() < deadline_s, "it computes on for nobody"
+            assert time.monotonic() < deadline_s, "it computes on for no one"
             time.sleep(0.02)
     finally:
         if not is_gone(child):

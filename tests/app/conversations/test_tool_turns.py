@@ -39,7 +39,7 @@ def process() -> Iterator[TemplateProcess]:
 
 
 def asked_and_answered() -> Conversation:
-    """A question, a call behind some words, its result, and the answer."""
+    """A question, a call after some words, its result, and the answer."""
     conversation = Conversation("Be brief.")
     conversation.add_user("How is Paris?")
     raw = f"I look.{WRITTEN}"

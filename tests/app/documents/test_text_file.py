@@ -88,13 +88,13 @@ async def test_a_file_named_in_a_message_goes_with_it_and_is_completed(tmp_path:
         await driver.until(lambda: driver.prompt.offered)
         await driver.pilot.press("tab")
         await driver.until(lambda: driver.prompt.draft.text.startswith("one note.md:\n```\nbuy milk\n```\n"))
-        await driver.type("with @two.md, not @nobody")
+        await driver.type("with @two.md, not @no one")
         await driver.pilot.press("enter")
         await driver.last_reply()
         said = driver.chat.turns.conversation.messages[0].text
         assert said == (
             "one note.md:\n```\nbuy milk\n```\n two.md:\n```\nbuy bread\n```\n"
-            " Compare one note.md with @two.md, not @nobody"
+            " Compare one note.md with @two.md, not @no one"
         )
 
 

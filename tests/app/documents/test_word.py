@@ -88,7 +88,7 @@ def test_one_of_several_alternatives_is_read() -> None:
         ("<w:softHyphen/>", ""),
         ('<w:sym w:font="Symbol" w:char="F061"/>', "α"),
         ('<w:sym w:font="Wingdings" w:char="F0FC"/>', "✓"),
-        ('<w:sym w:font="Nobody" w:char="F0FC"/>', "□"),
+        ('<w:sym w:font="No one" w:char="F0FC"/>', "□"),
         ('<w:sym w:font="Arial" w:char="2014"/>', "—"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Certificates for servers on this machine, signed anew for every run: none expires, and no key lies in the project."""
+"""Certificates for servers on this machine, made for every run: none expires, and no key lies in the project."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Authority:
         return _speaking(self._ca.issue_cert(name, not_before=now + A_DAY, not_after=now + 2 * A_DAY))
 
     def self_signed(self, directory: Path) -> ssl.SSLContext:
-        """The same with a certificate that nobody else signed."""
+        """The same with a certificate that no one else signed."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         both = directory / "self-signed.pem"
         both.write_bytes(self._ca.private_key_pem.bytes() + self._ca.cert_pem.bytes())

@@ -1,4 +1,4 @@
-"""A hub with one model, and nobody's own token, proxy or certificates."""
+"""A hub with one model, and no one's own token, proxy or certificates."""
 
 from __future__ import annotations
 

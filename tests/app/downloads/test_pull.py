@@ -64,8 +64,8 @@ def test_a_dry_run_says_everything_and_downloads_nothing(
 
 
 def test_a_directory_in_a_home_that_there_is_not_is_refused(server: LocalHub, target: Path) -> None:
-    with pytest.raises(Refusal, match="--to ~nobody-of-this-name/models: there is no such home directory"):
-        get(target, directory="~nobody-of-this-name/models")
+    with pytest.raises(Refusal, match="--to ~no one-of-this-name/models: there is no such home directory"):
+        get(target, directory="~no one-of-this-name/models")
     assert server.requests == []
 
 

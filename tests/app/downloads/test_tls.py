@@ -155,7 +155,7 @@ def test_a_certificate_that_only_itself_signed_is_refused(
     authority: Authority, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = refused_certificate(Authority().self_signed(tmp_path), target, monkeypatch)
-    assert "signed by nobody but itself" in line
+    assert "signed by no one but itself" in line
     assert "SSL_CERT_FILE" in line
 
 

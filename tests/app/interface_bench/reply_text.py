@@ -13,7 +13,7 @@ MARKDOWN = """\
 A moving bicycle steers **into** the fall: the front wheel turns to the side it leans to, and the wheels come back
 *under* the rider. Three things help: the `trail` of the fork, the mass ahead of the steering axis, and the rider.
 
-1. **Trail.** The tyre touches the road *behind* the steering axis, as with a tea trolley's castors.
+1. **Trail.** The tyre touches the road *after* the steering axis, as with a tea trolley's castors.
 2. **Mass.** What lies in front of the axis drops first and turns the bar with it.
 3. **You.** Small corrections, a few every second, without thinking.
    - at walking pace they are large

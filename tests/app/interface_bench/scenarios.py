@@ -28,7 +28,7 @@ LETTERS = "αβγδεζηθικλμνξοπρστυφχψωабвгджзийк�
 """Each stands nowhere else on the screen: when it appears in the output, its key has been painted."""
 _QUIET_S = 0.5
 _SETTLED_S = 2.0
-"""Nothing painted for so long: what begins behind a start is over."""
+"""Nothing painted for so long: what begins after a start is over."""
 
 
 @record
@@ -46,7 +46,7 @@ class Plan:
 
 @record
 class Start:
-    """One start of the program, and what it takes while nobody asks for anything."""
+    """One start of the program, and what it takes while no one asks for anything."""
 
     first_frame_s: float
     ready_s: float
@@ -176,7 +176,7 @@ def _chat_running(plan: Plan) -> Iterator[tuple[Terminal, Events]]:
 
 
 def _environ(home: str) -> dict[str, str]:
-    """The environment of a usual terminal, with settings and state of nobody; compiled kernels stay."""
+    """The environment of a usual terminal, with settings and state of no one; compiled kernels stay."""
     places = {f"XDG_{name}_HOME": f"{home}/{name.lower()}" for name in ("CONFIG", "STATE", "DATA")}
     return {**os.environ, **places, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
 

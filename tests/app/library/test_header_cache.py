@@ -1,4 +1,4 @@
-"""Headers are read once; a changed file, a changed engine or a damaged cache makes them be read anew."""
+"""Headers are read once; a changed file, a changed engine or a damaged cache makes them be read again."""
 
 from __future__ import annotations
 

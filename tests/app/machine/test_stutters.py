@@ -102,7 +102,7 @@ def test_faults_noted_twice_for_a_token_add_up(monkeypatch):
     monkeypatch.setattr(page_faults, "major_faults", lambda: next(counts))
     log = page_faults.FaultLog()
     log.note(5)
-    log.note(5)  # when the reply is over, for what came behind its last token
+    log.note(5)  # when the reply is over, for what came after its last token
     assert log.by_token() == {4: 4}
     assert log.total == 4
 

@@ -109,8 +109,8 @@ def test_the_command_line_takes_one_source_of_the_system_prompt(directory: Path,
 
 
 def test_a_file_in_a_home_that_there_is_not_is_named():
-    options = arguments.parse(["--system-file", "~nobody-of-this-name/prompt.txt"])
-    with pytest.raises(Refusal, match=r"~nobody-of-this-name/prompt\.txt: No such file"):
+    options = arguments.parse(["--system-file", "~no one-of-this-name/prompt.txt"])
+    with pytest.raises(Refusal, match=r"~no one-of-this-name/prompt\.txt: No such file"):
         arguments.apply(options, built_in_settings())
 
 

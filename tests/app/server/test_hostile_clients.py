@@ -69,7 +69,7 @@ def test_a_client_that_leaves_stops_the_computation(
         gate_of(gated).allow(3)
         until(gate_of(gated).waiting.is_set)
         cut(connection)
-        until(lambda: server.metric("requests_running") == 0)  # nobody opens the gate: it was cancelled
+        until(lambda: server.metric("requests_running") == 0)  # no one opens the gate: it was cancelled
         assert server.metric("clients_gone_total") == 1
         assert server.metric("generated_tokens_total") == 3
         left = f'jalopy_requests_total{{route="{path}",status="499"}} 1\n'

@@ -78,4 +78,4 @@ def test_the_footer_of_one_token_claims_no_speed_and_says_that_it_was_stopped():
 
 def test_a_full_context_leads_to_a_larger_one_the_model_knows():
     assert "a larger context_size holds more." in figures.context_nearly_full(230, 256, may_grow=True)
-    assert figures.context_nearly_full(230, 256, may_grow=False).endswith("/new starts anew.")
+    assert figures.context_nearly_full(230, 256, may_grow=False).endswith("/new starts again.")

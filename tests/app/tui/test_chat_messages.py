@@ -279,7 +279,7 @@ async def test_an_earlier_message_is_edited_after_its_price_was_shown():
         await driver.until(lambda: driver.prompt.text == "second")
         line = "editing message 2: its answer (8 tokens) is replaced; starts in about 1 s"
         await driver.until(lambda: line in driver.screen_text(), "the price")
-        await driver.shows("Enter asks anew from here · Esc keeps everything")
+        await driver.shows("Enter asks again from here · Esc keeps everything")
         await driver.type(" thought of mine")
         await driver.until(lambda: "(9 tokens) is replaced; starts in" in driver.screen_text(), "the new price")
         await driver.pilot.press("enter")

@@ -508,15 +508,15 @@ async def test_a_word_of_ctrl_c_does_not_hide_the_keys_that_end_an_editing(monke
     async with chatting() as driver:
         await driver.ask("first")
         await driver.say("/edit 1")
-        await driver.until(lambda: "Enter asks anew from here" in driver.screen_text())
+        await driver.until(lambda: "Enter asks again from here" in driver.screen_text())
         await driver.pilot.press("ctrl+c")
         await driver.until(lambda: "again quits" in driver.screen_text())
         driver.chat.notes.hint()  # its time is over
         await driver.until(lambda: "again quits" not in driver.screen_text())
-        await driver.shows("Enter asks anew from here")
+        await driver.shows("Enter asks again from here")
         await driver.pilot.press("ctrl+up", "escape")
         await driver.until(lambda: driver.app.focused is driver.prompt)
-        await driver.until(lambda: "Enter asks anew from here · Esc keeps everything" in driver.screen_text())
+        await driver.until(lambda: "Enter asks again from here · Esc keeps everything" in driver.screen_text())
         await driver.pilot.press("escape")
         await driver.until(lambda: "Enter sends" in driver.screen_text())
 

@@ -1,4 +1,4 @@
-"""The doctor's screen: files at once, measurements when the engine is free, nothing while nobody looks."""
+"""The doctor's screen: files at once, measurements when the engine is free, nothing while no one looks."""
 
 import dataclasses
 from typing import Any

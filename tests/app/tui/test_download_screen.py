@@ -205,7 +205,7 @@ async def test_saying_no_downloads_nothing(server: LocalHub, tmp_path: Path) -> 
 
 def test_what_was_left_before_its_price_was_known_is_not_spoken_of(server: LocalHub, tmp_path: Path) -> None:
     background = BackgroundDownload()
-    background.take(PullJob("nobody/nothing", built_in_settings()))
+    background.take(PullJob("no one/nothing", built_in_settings()))
     job = background.job
     assert job is not None
     job.stop()

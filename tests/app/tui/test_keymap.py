@@ -24,7 +24,7 @@ def keymap_of(file: Path, text: str) -> Keymap:
 
 def test_the_bundled_file_lists_every_action_as_it_is():
     bundled = (paths.bundled("config") / "keymap.toml").read_text(encoding="utf-8")
-    assert bundled == default_file(), "write it anew: python -m app.tui.keymap > config/keymap.toml"
+    assert bundled == default_file(), "write it again: python -m app.tui.keymap > config/keymap.toml"
 
 
 def test_the_bundled_file_changes_nothing():

@@ -1,4 +1,4 @@
-"""The application on a pseudo-terminal: what the first frame costs, and that no end leaves the terminal behind."""
+"""The application on a pseudo-terminal: what the first frame costs, and that no end leaves the terminal."""
 
 from __future__ import annotations
 

@@ -57,4 +57,4 @@ async def test_only_widgets_that_are_seen_in_a_change_are_drawn() -> None:
 
         with patch.object(Widget, "render_lines", noted):
             drawn(driver, {status.region}, ThriftyCompositor)
-        assert names == ["StatusLine"], "nothing behind it"
+        assert names == ["StatusLine"], "nothing after it"

@@ -27,7 +27,7 @@ class Row:
         name: as files have it.
         logits: its twin.
         arguments: of ``tiny_gguf.decoder``.
-        keys: beside those, without the architecture's name.
+        keys: next to those, without the architecture's name.
         changes: to the tiny model, in order.
         made: makes the tiny model instead of ``tiny_gguf.decoder``.
     """
@@ -69,7 +69,7 @@ def decoder(
         attention: arguments of ``Twin.attention`` for a layer, by its number.
         norms: what the mixer and the feed-forward read through.
         is_beside: both read what the layer begins with.
-        behind: a norm of what a branch leaves, by its name.
+        after: a norm of what a branch leaves, by its name.
         begin: makes what tokens begin with of their embedding.
     """
 
@@ -111,7 +111,7 @@ def routed(
     function: Callable[[Array], Array] | None = None,
     has_shared: bool = True,
 ) -> Branch:
-    """Experts, where the layer has a router, beside a shared one.
+    """Experts, where the layer has a router, next to a shared one.
 
     Args:
         function: of experts without a gate.

@@ -32,7 +32,7 @@ SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights
 
 
 def tiny(*, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str = "F32", **arguments: Any) -> Any:
-    """Queries are made of the token, or of ``query_rank`` numbers of it; ``keys`` are set beside the usual ones."""
+    """Queries are made of the token, or of ``query_rank`` numbers of it; ``keys`` are set next to the usual ones."""
     wide = 256 if quant.endswith("_K") else RANK  # all rows are whole blocks
     arguments = {"vocabulary": "bpe", "n_heads": N_HEADS, **arguments, "n_kv_heads": 1}
     described, n_heads = tiny_gguf.decoder("deepseek2", quant, **arguments), arguments["n_heads"]

@@ -21,7 +21,7 @@ def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
     described = tiny_gguf.decoder("granite", **{"vocabulary": "spm", **arguments})
     for key, value in SCALES.items():
         described.set(f"granite.{key}", value)
-    described.set("granite.attention.layer_norm_rms_epsilon", 1e-2)  # so that it counts beside the stream
+    described.set("granite.attention.layer_norm_rms_epsilon", 1e-2)  # so that it counts next to the stream
     return described
 
 

@@ -1,4 +1,4 @@
-"""The olmo2 architecture: twin, tiny model, and OLMo 3's windows beside stretched layers."""
+"""The olmo2 architecture: twin, tiny model, and OLMo 3's windows next to stretched layers."""
 
 from __future__ import annotations
 

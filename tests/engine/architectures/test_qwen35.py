@@ -103,7 +103,7 @@ def delta_net(twin: Twin, block: str, h: Array, is_grouped: bool = False) -> Arr
 
 
 class GatedTwin(Twin):
-    """Attention whose queries stand beside gates."""
+    """Attention whose queries are next to gates."""
 
     def __init__(self, twin: Twin) -> None:
         self.__dict__ |= vars(twin)

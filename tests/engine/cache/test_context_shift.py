@@ -1,4 +1,4 @@
-"""Tokens dropped from the middle: what lies behind moves down and means the same at its new place."""
+"""Tokens dropped from the middle: what comes after moves down and means the same at its new place."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ def one_layer(tmp_path: Path, architecture: str, **arguments: Any) -> Model:
 
 
 GAPS = (8, 16), (5, 13), (0, 7), (1, 80), (40, 1)
-"""(tokens kept, tokens dropped behind them)."""
+"""(tokens kept, tokens dropped after them)."""
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def _rewrite(path: Path, change: Callable[[TinyGGUF], None], n_tensors: int = 2)
 
 
 def _claim(path: Path, n_tensors: Any) -> None:
-    """Write the first part anew with another ``split.tensors.count``."""
+    """Write the first part again with another ``split.tensors.count``."""
     whole = tiny_gguf.model()
     part = TinyGGUF(keys=list(whole.keys), tensors=whole.tensors[: len(whole.tensors) // 3])
     part.set("split.no", 0)

@@ -1,4 +1,4 @@
-"""Directories whose content may be run, beside those that somebody else has a hand in."""
+"""Directories whose content may be run, next to those that somebody else has a hand in."""
 
 import os
 import stat

@@ -22,7 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 
 
 def products(model: Model, plan: str) -> list[set[str]]:
-    """Matrices that a plan multiplies with, by layer; behind them the output."""
+    """Matrices that a plan multiplies with, by layer; after them the output."""
     rows = model.session(n_ctx=64)._pipeline.plans[plan].describe()
     names = [row["weights"].split(".") for row in rows if row["op"].startswith(("matvec", "few", "matmul"))]
     layers: list[set[str]] = [{name[2] for name in names if name[:2] == ["blk", str(n)]} for n in range(2)]

@@ -1,4 +1,4 @@
-"""A dense model larger than memory: some of its matrices are asked for ahead and dropped behind, the others stay."""
+"""A dense model larger than memory: some of its matrices are asked for ahead and dropped after, the others stay."""
 
 from __future__ import annotations
 

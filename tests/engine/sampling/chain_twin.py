@@ -38,7 +38,7 @@ CHAINS: dict[str, dict[str, Any]] = {
         "temperature": 1.3,
     },
     "xtc": {"xtc_probability": 0.6, "xtc_threshold": 0.08},
-    "xtc behind top-p": {"top_p": 0.9, "xtc_probability": 1.0, "xtc_threshold": 0.05, "temperature": 0.8},
+    "xtc after top-p": {"top_p": 0.9, "xtc_probability": 1.0, "xtc_threshold": 0.05, "temperature": 0.8},
     "xtc of nothing": {"xtc_probability": 1.0, "xtc_threshold": 0.6},
     "penalties": {"repeat_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.4},
     "rewards": {"presence_penalty": -1.0, "frequency_penalty": -0.3, "repeat_window": 5},

@@ -1,4 +1,4 @@
-"""Writes states as earlier versions did: one file for a conversation, records behind each other."""
+"""Writes states as earlier versions did: one file for a conversation, records after each other."""
 
 import zlib
 from collections.abc import Sequence

@@ -122,7 +122,7 @@ def test_a_conversation_grows_is_cut_and_grows_on_in_one_file(model: Model, tmp_
     wanted.truncate(90)
     wanted.feed(ids_of(20, 99))
     save(wanted, path)
-    (new,) = set(path.iterdir()) - before  # the first 64 tokens are not written anew
+    (new,) = set(path.iterdir()) - before  # the first 64 tokens are not written again
     assert "-110-" in new.name
     for one in (session, wanted):
         back = model.session(n_ctx=256)

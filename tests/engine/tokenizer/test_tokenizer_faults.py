@@ -109,7 +109,7 @@ ODD_BPE = {
     "empty merges": put("merges", []),
     "merge without space": merge(1, b"the"),
     "merge with two spaces": merge(1, b"t h e"),
-    "merge with nothing behind": merge(7, b"s "),
+    "merge with nothing after": merge(7, b"s "),
     "merge with nothing before": merge(0, b" s"),
     "empty merge": merge(2, b""),
     "merge with a newline": merge(2, b"a b\nc d"),

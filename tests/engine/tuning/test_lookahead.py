@@ -30,7 +30,7 @@ def set_cache(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
 
 @pytest.fixture(autouse=True)
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A file of the test's own, and a memory of what it holds that is read anew."""
+    """A file of the test's own, and a memory of what it holds that is read again."""
     monkeypatch.setattr(lookahead, "_path", lambda: tmp_path / "lookahead.json")
     monkeypatch.setattr(lookahead_trials, "LEAST_SAMPLE_BYTES", 0)
     set_cache(monkeypatch, 0)
