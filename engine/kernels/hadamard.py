@@ -31,7 +31,8 @@ def spread(at, n_bytes, factor):
         store_f32x8(v, butterfly_4(butterfly_2(butterfly_1(fmul(load_f32x8(v), factor)))))
     step = 32
     while step < n_bytes:
-        for pair in range(at, at + n_bytes, 2 * step):
+        for number in range(n_bytes // (2 * step)):  # a step that may be 0 would make the loop one that raises
+            pair = at + 2 * step * number
             for first in range(pair, pair + step, 32):
                 x, y = load_f32x8(first), load_f32x8(first + step)
                 store_f32x8(first, fadd(x, y))
@@ -46,5 +47,5 @@ def hadamard(op, thread, n_threads):
     x, block_bytes = load_i64(op + F.x), 4 * load_i64(op + F.block)
     factor = splat_f32x8(load_f64(op + F.factor))
     first, last = share(load_i64(load_i64(op + F.step) + STEP.n_tokens) * n_heads, 1, thread, n_threads)
-    for at in range(x + first * head_bytes, x + last * head_bytes, block_bytes):
-        spread(at, block_bytes, factor)
+    for number in range((last - first) * head_bytes // block_bytes):
+        spread(x + first * head_bytes + number * block_bytes, block_bytes, factor)

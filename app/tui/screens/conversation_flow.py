@@ -94,8 +94,10 @@ class ConversationFlow(ChatHelper):
         is_early = len(turns.conversation.messages) <= MOST_TITLED_MESSAGES
         if turns.is_busy or self._prompt.text or not (is_local and is_sound and is_early):
             return
-        is_wanted = turns.journal.id and turns.journal.wants_title(turns.conversation)
-        if is_wanted and not self._bridge.send(WriteTitle(turns.journal.id)):  # other idle work comes first
+        journal = turns.journal
+        is_wanted = journal.wants_title(turns.conversation)
+        if is_wanted and not (journal.id and self._bridge.send(WriteTitle(journal.id))):
+            # It is not on the disk yet, or other idle work comes first.
             call_once(self._screen, TITLE_PAUSE_S, self._ask_for_title)
 
     def take_title(self, event: TitleWritten) -> None:

@@ -155,7 +155,7 @@ sys.meta_path.insert(0, Fails)
     [("OSError(5, 'Input/output error')", 74, "Input/output error"), ("MemoryError()", 71, "not enough memory")],
 )
 @pytest.mark.parametrize(
-    "name", ["app.cli.dispatch", "app.cli.arguments", "numba", "numpy", "app.cli.line_mode", "engine.model"]
+    "name", ["app.cli.dispatch", "app.cli.arguments", "llvmlite", "numpy", "app.cli.line_mode", "engine.model"]
 )
 def test_an_import_that_the_system_spoils_is_one_line(name: str, error: str, code: int, words: str) -> None:
     done = jalopy("chat", "--plain", "starter", program=FAIL_IMPORT.format(name=name, error=error))

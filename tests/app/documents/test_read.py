@@ -166,7 +166,7 @@ def test_references_in_a_message_are_read_where_there_are_such_files(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b.md").write_text("one")
     (tmp_path / "c.md").write_text("two")
-    found = referred('What do @"a b.md" and @c.md, @no one or me@c.md say?')
+    found = referred('What do @"a b.md" and @c.md, @nobody or me@c.md say?')
     assert found == ["a b.md", "c.md,", "nobody"]
     reading = read_documents(found, only_existing=True)
     assert [one.name for one in reading.documents] == ["a b.md", "c.md"]

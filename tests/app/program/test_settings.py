@@ -11,7 +11,7 @@ import tomli
 from app.program import exit_codes, paths, settings
 from app.program.settings import (
     SettingsError,
-    ToolServer,
+    ToolServerSetting,
     built_in_settings,
     load_settings,
     merge,
@@ -87,9 +87,9 @@ key_variable = "TOOLS_KEY"
     tools = load_settings(file).tools
     assert (tools.use, tools.result_tokens) == ("on", built_in_settings().tools.result_tokens)
     assert tools.servers == (
-        ToolServer("files", ("files", "--root", "/tmp"), (("KEY", "x"),)),
-        ToolServer("web-2", ("web",), always=("search",)),
-        ToolServer(
+        ToolServerSetting("files", ("files", "--root", "/tmp"), (("KEY", "x"),)),
+        ToolServerSetting("web-2", ("web",), always=("search",)),
+        ToolServerSetting(
             "far",
             url="https://tools.example/mcp?team=1",
             headers=(("X-Team", "mine"),),

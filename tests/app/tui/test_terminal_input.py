@@ -39,9 +39,9 @@ def mirror():
             )
         except Exception:
             continue
-        with open({next to!r}, "w") as file:
+        with open({beside!r}, "w") as file:
             json.dump(seen, file)
-        os.replace({next to!r}, {path!r})
+        os.replace({beside!r}, {path!r})
 threading.Thread(target=mirror, daemon=True).start()
 """
 

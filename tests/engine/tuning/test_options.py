@@ -211,7 +211,7 @@ def test_a_later_search_keeps_what_an_earlier_one_found_and_uses_its_counts() ->
     assert found.best == "q8_0"
     assert found.reason == (
         "A KV cache of q8_0 writes 33 % faster (33 to 33) and reads the prompt 33 % faster (33 to 33) with 2,048 "
-        "tokens in the context; it takes 160 MB of memory instead of 300 MB and is slightly less exact."
+        "tokens in the context; it takes 160 MB of memory instead of 300 MB."
     )
 
 
