@@ -187,7 +187,7 @@ def test_what_does_not_start_or_speaks_otherwise_is_told(make: Make) -> None:
         ([sys.executable, "-c", ""], "has ended"),
     ):
         with pytest.raises(ToolServerError, match=why):
-            ToolServer("x", Pipe(command), LIMITS).start()
+            ToolServer("x", command, LIMITS).start()
     with pytest.raises(ToolServerError, match="does not speak"):
         make("other").start()
 
