@@ -20,7 +20,7 @@ from app.cli.line_dialogue import Dialogue, model_line
 from app.cli.output import ProgressLine, follow_opening
 from app.conversations.journal import conversations_at_hand
 from app.conversations.locks import StoreError
-from app.conversations.store import Opened, Store, model_key
+from app.conversations.store import OpenedConversation, Store, model_key
 from app.library.choose_model import remember_opened
 from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, is_starter
@@ -82,7 +82,7 @@ def _close(talk: Talk, is_hurried: bool) -> bool:
     return not unsaved
 
 
-def _last_conversation(store: Store | None, place: ModelPlace) -> Opened | None:
+def _last_conversation(store: Store | None, place: ModelPlace) -> OpenedConversation | None:
     """Open the conversation that was used last with a model; None if none can be opened."""
     is_resumed = store is not None and not is_starter(str(place))  # its context is for one try
     if store is None or not is_resumed:
@@ -97,7 +97,7 @@ def _last_conversation(store: Store | None, place: ModelPlace) -> Opened | None:
 
 def _take_lines(dialogue: Dialogue) -> int:
     """Serve until the input ends, /quit, or a second Ctrl-C."""
-    commands = LineCommands(dialogue, agrees if _is_interactive() else None)
+    commands = LineCommands(dialogue, agrees if can_ask() else None)
     if _is_interactive():
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - importing it gives input() a history and line editing

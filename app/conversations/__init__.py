@@ -1,1 +1,1 @@
-"""Saved conversations: a log for each, and what is built on it."""
+"""Saved conversations: one database, and what is built on it."""

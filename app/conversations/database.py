@@ -1,7 +1,7 @@
 """The file that holds all conversations: an SQLite database, opened safely.
 
 ``conversations.db`` is its owner's alone, with a write-ahead log where the file system can share memory, else with a
-rollback journal. Whoever edited it is a stranger: another schema than ours is refused, and so are triggers and views.
+rollback journal. Its editor is a stranger: another schema than ours is refused, and so are triggers and views.
 What is done about damage is in ``upkeep``.
 """
 
@@ -102,7 +102,7 @@ def transact(
 def connect(root: Path | None) -> sqlite3.Connection:
     """Open the database, and create it where none is. Raises StoreError: it cannot be used as it is."""
     try:
-        import sqlite3
+        import sqlite3  # noqa: F401 - the first that asks for it
     except ImportError:
         raise StoreError("this Python has no sqlite3 (install the package of your system that has it)") from None
     try:
@@ -125,10 +125,6 @@ def connect(root: Path | None) -> sqlite3.Connection:
         raise StoreError(cause_of(error)) from None
     try:
         make_tables(db)
-    except sqlite3.Error as error:
-        said = as_said(error, db)
-        db.close()
-        raise said from error
     except BaseException:
         db.close()
         raise
@@ -163,11 +159,22 @@ def open_file(path: Path, options: str = "") -> sqlite3.Connection:
 
 
 def make_tables(db: sqlite3.Connection) -> None:
-    """Create the tables of a new database, and refuse one that is not ours. Raises StoreError, sqlite3.Error."""
+    """Create the tables of a new database, and refuse one that is not ours. Raises StoreError."""
     import sqlite3
 
+    try:
+        _make_tables(db)
+    except sqlite3.Error as error:
+        raise as_said(error, db) from error
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    import sqlite3
+
+    db.execute("BEGIN")  # both of one moment: another program may be making them
     found = {(kind, name): sql for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master")}
     (version,) = db.execute("PRAGMA user_version").fetchone()
+    db.execute("COMMIT")
     if version > VERSION:
         raise StoreError(f"{NAME} was written by a newer version of the program: left as it is")
     if not found and version == 0:
@@ -238,7 +245,7 @@ def _require_own_file(path: Path) -> bool:
 def has_locks(root: Path) -> bool:
     """Whether files can be locked here. If not, one process alone may use the database.
 
-    SQLite then locks with a file, which stays after a kill: whoever becomes the one process removes it.
+    SQLite then locks with a file, which stays after a kill: the process that becomes the one removes it.
     Raises InUseError: another one is; OSError.
     """
     try:

@@ -15,7 +15,7 @@ from app.program.refusals import Refusal
 from app.program.small_file import safe_flags
 from app.text.clean_text import clean_line
 
-MISSING = "(missing: the file of this conversation is damaged here)"
+MISSING = "(missing: it could not be read)"
 _WITH_THINKING = "+thinking"
 _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 

@@ -18,7 +18,18 @@ from app.conversations.conversation import ChatMessage, Conversation, Role
 from app.conversations.keeper import Keeper
 from app.conversations.locks import StoreError
 from app.conversations.quota import drop_oldest_states
-from app.conversations.store import Change, Opened, Store, keep, note, note_use, now_text, piece, put, title_of
+from app.conversations.store import (
+    Change,
+    OpenedConversation,
+    Store,
+    keep,
+    note,
+    note_use,
+    now_text,
+    piece,
+    put,
+    title_of,
+)
 from app.program.settings import Settings
 from app.text.record import record
 
@@ -66,12 +77,12 @@ class Journal:
         self.title, self._forked_from = title, forked_from
 
     def claim(self, conversation: Conversation, patience_s: float) -> None:
-        """Put the conversation on the disk before anything is said: whoever looks for its title finds it in use."""
+        """Put the conversation on the disk before anything is said: who looks for its title finds it in use."""
         if self._store is not None and self._keeper is None:
             self._create(conversation)
             self.settle(patience_s, waits_for_room=False)
 
-    def adopt(self, opened: Opened) -> None:
+    def adopt(self, opened: OpenedConversation) -> None:
         """Go on with a conversation that was opened; one that is held elsewhere is copied by its next message."""
         saved, held = opened.saved, opened.held
         if held is None or self._store is None:
@@ -297,7 +308,7 @@ class AtHand:
         if self.store is not None:
             if self.quota_bytes:
                 drop_oldest_states(self.quota_bytes)
-            with suppress(StoreError):  # whoever saves says it
+            with suppress(StoreError):  # said where it is saved
                 self.store.look_after(time.time())
 
 

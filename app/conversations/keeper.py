@@ -34,7 +34,7 @@ class Keeper:
         self._n_last_tries = 0
         self.trouble = ""
         """Why nothing is saved at present; "" while all is well."""
-        self._thread = threading.Thread(target=self._run, name="jalopy-transcript", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="jalopy-keeper", daemon=True)
         self._thread.start()
 
     @property
@@ -102,13 +102,16 @@ class Keeper:
                     self._condition.wait(RETRY_S)
                     return True
                 if self._changes or self._is_leaving:
-                    return bool(self._changes)
+                    return self._has_work
                 left_s = None if self._unsynced_s is None else SYNC_S - (time.monotonic() - self._unsynced_s)
                 if left_s is not None and left_s <= 0:
                     return True
                 self._condition.wait(left_s)
-            has_work = bool(self._changes) or self._unsynced_s is not None
-            return has_work and self._n_last_tries < _MOST_LAST_TRIES
+            return self._has_work and self._n_last_tries < _MOST_LAST_TRIES
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._changes) or self._unsynced_s is not None
 
     def _save(self) -> None:
         with self._condition:

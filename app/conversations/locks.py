@@ -21,7 +21,7 @@ from app.program.small_file import safe_flags
 
 LOCK_NAME = "in-use.lock"
 NAMES = 0
-"""The place of whoever looks for a title and begins a conversation with it."""
+"""The place of a program that looks for a title and begins a conversation with it."""
 IN_USE = "in use by another jalopy"
 NO_LOCKS = "conversations lie where files cannot be locked: no other jalopy can save there until this one ends"
 _PLACE_BYTES = 64

@@ -177,5 +177,10 @@ def _ids(values: Values) -> tuple[int, ...]:
     ids = values.get("ids")
     if ids is None:
         return ()
-    _require(isinstance(ids, list) and all(type(one) is int and 0 <= one < _LARGEST for one in ids))
+    _require(are_ids(ids))
     return tuple(ids)
+
+
+def are_ids(values: object) -> bool:
+    """Whether they are ids of tokens."""
+    return isinstance(values, list) and all(type(one) is int and 0 <= one < _LARGEST for one in values)

@@ -23,7 +23,7 @@ from app.conversations import locks
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations.database import BACKUPS, NAME, DamagedError, can_search, cause_of, connect, open_file, transact
 from app.conversations.locks import InUseError, Lock, StoreError, take
-from app.conversations.message_row import UnsoundError, message_of, row_of
+from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
 from app.conversations.thinking import Thinking
 from app.conversations.upkeep import look_after, mend, notices, use
 from app.program import paths
@@ -48,6 +48,8 @@ _SNIPPET_CHARS = 160
 _INDEXED_CHARS, _MOST_PARTS = 3, 50
 """The index knows so many characters in a row; shorter words are looked for in all texts."""
 _ID = re.compile(r"[0-9]{6,12}")
+_IS_CONVERSATION = "id BETWEEN 1 AND 999999999999"
+"""Of rows: 0 is of no conversation, and no id has more digits."""
 _OPENING_CHIPS = re.compile(rf"^(?:{CHIP.pattern}\s*)+")
 
 Change = Callable[["sqlite3.Connection", int], object]
@@ -112,7 +114,7 @@ class Saved:
 
 
 @record
-class Opened:
+class OpenedConversation:
     """A conversation that was opened."""
 
     id: str
@@ -234,7 +236,7 @@ class Held:
             change(db, number)
         if is_durable:
             size = db.execute("SELECT total(n_bytes) FROM message WHERE conversation=?", (number,)).fetchone()[0]
-            if size > MOST_CONVERSATION_BYTES:
+            if (size or 0) > MOST_CONVERSATION_BYTES:
                 raise StoreError(
                     f"the conversation is full, at {MOST_CONVERSATION_BYTES >> 20} MiB (go on in a new one)"
                 )
@@ -277,32 +279,29 @@ class Store:
 
     def ids(self) -> list[str]:
         """Return the ids of all conversations, oldest first."""
-        return [id_of(number) for (number,) in self._rows("SELECT id FROM conversation WHERE id>0 ORDER BY id")]
+        rows = self._rows(f"SELECT id FROM conversation WHERE {_IS_CONVERSATION} ORDER BY id")
+        return [id_of(number) for (number,) in rows]
 
-    def entries(self, number: int = 0) -> list[Entry]:
-        """Return all conversations, or one, the last one used first."""
+    def entries(self) -> list[Entry]:
+        """Return all conversations, the last one used first."""
         sql = (
             "SELECT c.id, c.title, c.began, c.changed, c.model, c.model_path, c.used, c.waiting, count(m.id)"
             " + EXISTS(SELECT 1 FROM piece p WHERE p.conversation=c.id), total(m.tokens), total(m.n_bytes)"
             " FROM conversation c LEFT JOIN message m ON m.conversation=c.id"
-            " WHERE c.id>0 AND ? IN (c.id, 0) GROUP BY c.id ORDER BY c.used DESC, c.id DESC"
+            f" WHERE c.{_IS_CONVERSATION} GROUP BY c.id ORDER BY c.used DESC, c.id DESC"
         )
-        rows = self._rows(sql, number)
+        rows = self._rows(sql)
         of_each = self._segments([row[0] for row in rows])
         return [replace(_entry(row), state_bytes=sum(map(size_of, of_each.get(row[0], ())))) for row in rows]
 
-    def entry(self, conversation_id: str) -> Entry | None:
-        """Return one row; None where there is no conversation."""
-        return next(iter(self.entries(_number(conversation_id))), None)
-
     def search(self, typed: str) -> list[Entry]:
         """Return the conversations that have all words in title, model, day or text, the last one used first."""
-        entries, words = self.entries(), typed.casefold().split()
+        entries, words = self.entries(), typed.lower().split()
         for word in words:
             texts, found = self._read(partial(_texts_with, word)) or {}, []
             for one in entries:
                 text = texts.get(int(one.id))
-                if word in f"{one.id} {one.title} {one.model} {one.changed}".casefold():
+                if word.casefold() in f"{one.id} {one.title} {one.model} {one.changed}".casefold():
                     found.append(one)
                 elif text is not None:
                     found.append(one if one.snippet else replace(one, snippet=snippet_of(text, word)))
@@ -312,7 +311,7 @@ class Store:
     def last_used(self, model_path: str) -> str | None:
         """Return the conversation that was used last with a model; None if none exists."""
         sql = (
-            "SELECT id FROM conversation c WHERE id>0 AND model_path=? AND (length(waiting)>2 OR EXISTS"
+            f"SELECT id FROM conversation c WHERE {_IS_CONVERSATION} AND model_path=? AND (length(waiting)>2 OR EXISTS"
             " (SELECT 1 FROM message m WHERE m.conversation=c.id)) ORDER BY used DESC, id DESC LIMIT 1"
         )
         return next((id_of(number) for (number,) in self._rows(sql, model_path)), None)
@@ -321,7 +320,7 @@ class Store:
         """Return the conversation with this title, the last one used; failing that, with this number."""
         name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
-        rows = self._rows("SELECT id, title FROM conversation WHERE id>0 ORDER BY used DESC, id DESC")
+        rows = self._rows(f"SELECT id, title FROM conversation WHERE {_IS_CONVERSATION} ORDER BY used DESC, id DESC")
         number = int(name) if name.isdecimal() and len(name) <= 12 else 0
         found = [one for one, title in rows if _line(title).casefold() == wanted] or [number]
         return id_of(found[0]) if found[0] in {one for one, _ in rows} else None
@@ -340,7 +339,7 @@ class Store:
             raise StoreError("there is no such conversation")
         return saved
 
-    def open(self, conversation_id: str) -> Opened:
+    def open(self, conversation_id: str) -> OpenedConversation:
         """Open a conversation; one that is in use, or cannot be written, comes as a copy."""
         number, saved = _number(conversation_id), self.read(conversation_id)
         obstacle, held = "", None
@@ -357,7 +356,7 @@ class Store:
                 held.close()
             raise
         lines = (self.take_notice(), f"{obstacle}: you go on with a copy" if obstacle else "", saved.damage)
-        return Opened(conversation_id, saved, held, "; ".join(filter(None, lines)), obstacle)
+        return OpenedConversation(conversation_id, saved, held, "; ".join(filter(None, lines)), obstacle)
 
     def create(self) -> Held:
         """Begin a conversation, with its first change."""
@@ -379,15 +378,17 @@ class Store:
                 transact(db, lambda db: _delete(db, held.number), writes=True)
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             for backup in BACKUPS:
-                if os.path.lexists(self.root / backup):
-                    with closing(open_file(self.root / backup)) as db:
-                        transact(db, lambda db: _delete(db, held.number), writes=True)
+                _delete_in_copy(self.root / backup, held.number)
 
     def _take(self, conversation_id: str) -> Held:
-        opened = self.open(conversation_id)
-        if opened.held is None:
-            raise StoreError(opened.obstacle)
-        return opened.held
+        """Hold a conversation, which need not be one that can be read."""
+        number = _number(conversation_id)
+        if self.root is None or not self._rows("SELECT 1 FROM conversation WHERE id=?", number):
+            raise StoreError("there is no such conversation")
+        try:
+            return Held(self.root, number, take(self.root, number))
+        except OSError as error:
+            raise StoreError(cause_of(error)) from None
 
     # ---- the states of the cache
 
@@ -415,10 +416,26 @@ class Store:
         if rows:
             from engine.saved_state.segments import Segment  # NumPy, which no first frame waits for
         for number, kind, name in rows:
-            is_kind = isinstance(kind, str) and kind == os.path.basename(kind) and kind.strip(".")
+            is_kind = (
+                isinstance(kind, str) and kind.isprintable() and kind == os.path.basename(kind) and kind.strip(".")
+            )
             if number in wanted and is_kind and self._states is not None and Segment.of_name(str(name)) is not None:
                 found.setdefault(number, set()).add(self._states / kind / name)
         return found
+
+
+def _delete_in_copy(path: Path, number: int) -> None:
+    """Delete a conversation in a copy, which stays as old as it is; a damaged copy goes."""
+    if not os.path.lexists(path):
+        return
+    made = path.stat()
+    try:
+        with closing(open_file(path)) as db:
+            transact(db, lambda db: _delete(db, number), writes=True)
+    except DamagedError:
+        path.unlink(missing_ok=True)
+    else:
+        os.utime(path, ns=(made.st_atime_ns, made.st_mtime_ns))
 
 
 # ---- rows
@@ -441,6 +458,7 @@ def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
     if row is None:
         return None
     title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped = row
+    queued = _waiting(waiting)
     conversation = Conversation(clean_text(system) if isinstance(system, str) else None)
     messages = conversation.messages = _messages(db, number)
     interrupted = _interrupted(db, number) if conversation.awaits_reply else None
@@ -452,14 +470,14 @@ def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
     conversation.is_cut_off = conversation.awaits_reply
     return Saved(
         conversation,
-        _title(title, conversation, _waiting(waiting)),
+        _title(title, conversation, queued),
         _line(began),
         _line(changed),
         _line(model),
         _text(model_path)[:_MOST_PATH_CHARS],
         clean_text(_text(unsent)),
         id_of(forked_from) if _count(forked_from) else "",
-        _waiting(waiting),
+        queued,
         interrupted is not None,
     )
 
@@ -507,8 +525,8 @@ def _interrupted(db: sqlite3.Connection, number: int) -> ChatMessage | None:
             text, thought, new, raw, is_edited = json.loads(_text(more))
         except (ValueError, TypeError, RecursionError):
             break
-        is_sound = all(isinstance(one, str) for one in (text, thought, raw)) and isinstance(new, list)
-        if not is_sound or n_chars > MOST_CONVERSATION_BYTES or not all(type(one) is int and one >= 0 for one in new):
+        is_sound = all(isinstance(one, str) for one in (text, thought, raw)) and are_ids(new)
+        if not is_sound or n_chars > MOST_CONVERSATION_BYTES:
             break
         texts.append(clean_text(text))
         thoughts.append(clean_text(thought))
@@ -532,35 +550,37 @@ def _entry(row: Sequence[Any]) -> Entry:
         _text(model_path)[:_MOST_PATH_CHARS],
         _count(used),
         n_messages + len(_waiting(waiting)),
-        int(max(0, min(tokens, _LARGEST))),
-        int(max(0, min(n_bytes, _LARGEST))),
+        int(max(0, min(tokens or 0, _LARGEST))),
+        int(max(0, min(n_bytes or 0, _LARGEST))),
     )
 
 
 def _texts_with(word: str, db: sqlite3.Connection) -> dict[int, str]:
     """Return the first text with a word of each conversation, by its number."""
-    db.create_function("has", 2, lambda text, word: word in _text(text).casefold(), deterministic=True)
+    db.create_function("has", 2, lambda text, word: word.casefold() in _text(text).casefold(), deterministic=True)
     which, values = "has(text, ?)", [word]
     if len(word) >= _INDEXED_CHARS and can_search(db):
-        which, parts = f"id IN (SELECT rowid FROM search WHERE search MATCH ?) AND {which}", _parts(word)
-        values.insert(0, " AND ".join('"' + one.replace('"', '""') + '"' for one in parts))
+        # The index knows letters by simple folding: "straße" is not "strasse" there.
+        which = f"id IN (SELECT rowid FROM search WHERE search MATCH ?) AND {which}"
+        values.insert(0, " OR ".join(map(_in_the_index, dict.fromkeys((word, word.casefold())))))
     sql = f"SELECT conversation, text, min(place) FROM message WHERE {which} GROUP BY conversation"
     found = db.execute(sql, values)
     texts = {number: _text(text) for number, text, _ in found}
     for number, system in db.execute("SELECT id, system FROM conversation WHERE system<>''"):
-        if word in _text(system).casefold():
+        if word.casefold() in _text(system).casefold():
             texts.setdefault(number, _text(system))
     return texts
 
 
-def _parts(word: str) -> list[str]:
+def _in_the_index(word: str) -> str:
     n_parts = min(len(word) - _INDEXED_CHARS + 1, _MOST_PARTS)
-    return [word[at : at + _INDEXED_CHARS] for at in range(n_parts)]
+    parts = [word[at : at + _INDEXED_CHARS].replace('"', '""') for at in range(n_parts)]
+    return "(" + " AND ".join(f'"{one}"' for one in parts) + ")"
 
 
 def snippet_of(text: str, word: str) -> str:
     """Return the place of a word in a text, clean and of one line."""
-    at = max(0, text.casefold().find(word) - _SNIPPET_CHARS // 3)
+    at = max(0, text.casefold().find(word.casefold()) - _SNIPPET_CHARS // 3)
     return clean_line(" ".join(text[at : at + _SNIPPET_CHARS].split()), _SNIPPET_CHARS) or word
 
 

@@ -52,8 +52,6 @@ history_file = _place("state", "prompt-history.jsonl")
 unsent_file = _place("state", "unsent.jsonl")
 """What was not sent yet when the program ended unexpectedly."""
 conversations_dir = _place("state", "conversations")
-cache_dir = _place("cache")
-"""What can be computed again."""
 headers_file = _place("cache", "models.json")
 states_dir = _place("cache", "states")
 """The KV cache's saved states, one directory below it for each model and type of cache."""

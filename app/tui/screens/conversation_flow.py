@@ -13,7 +13,7 @@ from app.conversations.conversation import Ending
 from app.conversations.export import save_as
 from app.conversations.locks import NO_LOCKS, StoreError
 from app.conversations.rows import day_text
-from app.conversations.store import MOST_TITLE_CHARS, Opened, Saved, model_key
+from app.conversations.store import MOST_TITLE_CHARS, OpenedConversation, Saved, model_key
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
@@ -148,7 +148,7 @@ class ConversationFlow(ChatHelper):
         self._note("A new conversation; the one before is deleted.")
         return ""
 
-    def _open(self, conversation_id: str) -> Opened | None:
+    def _open(self, conversation_id: str) -> OpenedConversation | None:
         """Go on with a saved conversation, while the engine is not busy; None where it cannot be opened."""
         assert self._at_hand.store is not None
         try:
@@ -159,7 +159,7 @@ class ConversationFlow(ChatHelper):
         self._turns.open_saved(opened)
         return opened
 
-    async def _show_saved(self, opened: Opened) -> None:
+    async def _show_saved(self, opened: OpenedConversation) -> None:
         await self._fill_transcript()
         day = day_text(opened.saved.changed, self._turns.journal.clock_text())
         which = f'continuing "{clean_line(opened.saved.title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'

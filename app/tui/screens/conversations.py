@@ -44,11 +44,16 @@ class ConversationList(Listing[Entry]):
         self.typed = self.said = self.deleted = ""
         self.doomed: Entry | None = None
         self._look: Look | None = None
+        self._is_stale = False
+        """Whether something else was asked for since the look that goes on began."""
         self._found = Found()
 
     def begin(self) -> None:
-        """Look again, for what is typed."""
-        self._look, self.deleted = Look(self.store, self.typed, self.deleted), ""
+        """Look again, for what is typed; one look at a time."""
+        if self._look is not None and not self._look.found.is_done:
+            self._is_stale = True
+            return
+        self._look, self.deleted, self._is_stale = Look(self.store, self.typed, self.deleted), "", False
 
     def end(self) -> None:
         """Wait for no search any more."""
@@ -59,9 +64,14 @@ class ConversationList(Listing[Entry]):
         if self._look is None:
             return False
         found = self._look.found
-        if found.is_done:
-            self._found = found
-        return not found.is_done
+        if not found.is_done:
+            return True
+        self._found = found
+        if not self._is_stale:
+            return False
+        self.said = self.said or found.trouble
+        self.begin()
+        return True
 
     def items(self) -> tuple[Entry, ...]:
         """Return the conversations that were found."""

@@ -64,12 +64,12 @@ class ModelFlow(ChatHelper):
         self.tell_machine()
 
     def greet(self) -> None:
-        """Greet whoever starts with the starter model, while it is opened."""
+        """Greet the user of the starter model, while it is opened."""
         self._is_greeted = True
         self._notes.note(greeting(self._keymap), kind="greeting")
 
     def tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None = None) -> None:
-        """Say to whoever was greeted what suits this machine; after a reply it is measured, if need be."""
+        """Say what suits this machine, after the greeting; after a reply it is measured, if need be."""
         if self._is_greeted and not self._has_told_machine:
             self._screen.run_worker(self._tell_machine(event), group="machine", exclusive=True)
 

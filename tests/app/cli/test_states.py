@@ -20,7 +20,6 @@ from tests.engine.scripted_session import ScriptedSession
 @pytest.fixture
 def place(monkeypatch, tmp_path):
     """Two conversations that share 70 tokens; one of them is still there."""
-    monkeypatch.setattr(paths, "cache_dir", lambda: tmp_path / "cache")
     place = paths.states_dir() / "abc-f16"
     saved_talk(Store().root, 1)
     notes = SegmentNotes(Store().root / "000001", "abc-f16")
@@ -51,7 +50,7 @@ def test_prefixes_are_listed_with_what_they_share_and_whose_they_are(place, caps
     first = next(one.n_bytes for one in stored_in(place) if one.segment.last == 64)
     assert long["shared_bytes"] == short["shared_bytes"] == first
     assert found["bytes"] == long["bytes"] + short["bytes"] - first
-    assert (long["title"], short["title"]) == (Store().entry("000001").title, "")
+    assert (long["title"], short["title"]) == (Store().entries()[0].title, "")
     assert long["model"] == short["model"]
     text = listed(capsys)
     assert "\x1b" not in text

@@ -33,7 +33,7 @@ class FailingDisk:
     def connection(disk):
         class Connection(sqlite3.Connection):
             def execute(self, *given):
-                is_counted = threading.current_thread().name == "jalopy-transcript" and given[0] != "ROLLBACK"
+                is_counted = threading.current_thread().name == "jalopy-keeper" and given[0] != "ROLLBACK"
                 if is_counted and not disk.is_mended:
                     disk.n += 1
                     if disk.n == disk.at or (disk.stays and disk.n > disk.at):
@@ -119,7 +119,7 @@ def test_saving_goes_on_when_there_is_room_again(tmp_path, monkeypatch):
 
 
 def _keepers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "jalopy-transcript"]
+    return [thread for thread in threading.enumerate() if thread.name == "jalopy-keeper"]
 
 
 def test_a_conversation_that_was_left_is_saved_when_there_is_room_again(tmp_path, monkeypatch):

@@ -38,11 +38,6 @@ from tests.engine.architectures.test_gemma3 import tiny as sliding
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(paths, "cache_dir", lambda: tmp_path / "cache")
-
-
 @pytest.fixture
 def _kept(monkeypatch):
     """The chat keeps states, and token ids mean the same after a restart."""

@@ -139,6 +139,16 @@ def test_a_deleted_conversation_does_not_come_back(root, said):
     assert found(root) == said
 
 
+def test_a_delete_leaves_the_copies_as_old_as_they_are(root, said):
+    for now_s in (1e9, 2e9):
+        Store(root).look_after(now_s)
+    os.utime(root / BACKUPS[0], (5e8, 5e8))
+    (root / BACKUPS[1]).write_bytes(b"\xff" * 9000)
+    Store(root).delete(ID)
+    assert (root / BACKUPS[0]).stat().st_mtime == 5e8
+    assert not (root / BACKUPS[1]).exists(), "a damaged copy may have its words"
+
+
 def test_a_check_finds_damage_and_the_next_use_mends_it(root, said):
     content = bytearray((root / NAME).read_bytes())
     content[-PAGE:] = b"\xff" * PAGE
