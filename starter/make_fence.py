@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def sentences(wording: str) -> Iterator[str]:
     """Yield what a wording's alternatives make, slots left as they are."""
     parts = re.split(r"\[([^\[\]]*)\]", wording)
     choices = [part.split("|") if at % 2 else [part] for at, part in enumerate(parts)]
-    for _, chosen in zip(range(_MOST_SENTENCES), product(*choices), strict=False):
+    for chosen in islice(product(*choices), _MOST_SENTENCES):
         yield "".join(chosen)
 
 

@@ -96,7 +96,7 @@ class OneOf:
         """Nothing is held."""
 
 
-class Fence:
+class _Fence:
     """The questions that are known, and what is said to others. ``given``: as ``starter.make_fence`` writes it."""
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -128,5 +128,5 @@ _DECLINED = ("unknown", "task", "noise", "sorry", "harm")
 
 
 @cache
-def _fence() -> Fence:
-    return Fence(json.loads((paths.bundled("starter") / "fence.json").read_text(encoding="utf-8")))
+def _fence() -> _Fence:
+    return _Fence(json.loads((paths.bundled("starter") / "fence.json").read_text(encoding="utf-8")))

@@ -57,7 +57,7 @@ LIGHT = frozenset(
     }
 )  # fmt: skip
 """Words that say little of what is asked: they do not count for how near two questions are, nor in rows of words."""
-NEAR = 0.6, 0.5
+_NEAR = 0.6, 0.5
 """Least share of words that a near question has in common with a wording: without names in it, and with."""
 _UNITS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -133,13 +133,13 @@ class Kind:
     rows: dict[tuple[str, ...], str]
     """The words of each wording without the slots, to the order of its numbers: ``xy`` or ``yx``."""
     is_ordered: bool
-    """Whether the order of words matters: ``*`` stands in the rows for the slots."""
+    """Whether the order of words matters: ``*`` is in the rows for the slots."""
     sets: frozenset[frozenset[str]]
     """The rows' words."""
     vocabulary: frozenset[str]
     """All of them but those that turn a question round."""
     says: dict[str, list[str]]
-    """To the values of the slots, joined by ``|``; a last value of ``*`` stands for all others."""
+    """To the values of the slots, joined by ``|``; a last value of ``*`` means all others."""
 
     def fit(self, words: Sequence[str], in_slots: Collection[str]) -> tuple[float, str]:
         """Return how near a question is to a wording, and the order of its numbers.
@@ -169,7 +169,7 @@ class Kind:
                 and (self.slots or (len(shared) > 1 and _says_alike(words, row, shared)))
             ):
                 best = share
-        return best * 0.99 if best >= NEAR[bool(self.slots)] else 0.0
+        return best * 0.99 if best >= _NEAR[bool(self.slots)] else 0.0
 
     def answers(self, key: Sequence[str]) -> list[str]:
         """Return what training has for the values of the slots."""
@@ -203,6 +203,9 @@ class KnownQuestions:
         named = {word for names in self._values.values() for text in names for word in text}
         asked = {word for kind in self._kinds.values() for row in kind.rows for word in row}
         self._words = named | asked | set(_NUMBERS) | _IDLE
+        self._by_letter: dict[str, list[str]] = {}
+        for word in self._words:
+            self._by_letter.setdefault(word[:1], []).append(word)
         self._fits_of = lru_cache(2 * MOST_MESSAGES)(self._found)
 
     def answers(self, text: str, talked: Talked) -> tuple[list[str], bool]:
@@ -242,7 +245,8 @@ class KnownQuestions:
 
     def _named(self, table: str, words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
         """Return the names of a table that stand in a question, in their order, without those within longer ones."""
-        names = [(name, text) for text, name in self._values[table].items() if set(text) <= set(words)]
+        asked = set(words)
+        names = [(name, text) for text, name in self._values[table].items() if asked.issuperset(text)]
         longest = [one for one in names if not any(set(one[1]) < set(other[1]) for other in names)]
         return sorted(longest, key=lambda one: words.index(one[1][0]))
 
@@ -267,10 +271,11 @@ class KnownQuestions:
     def _told_by(self, text: str, talked: Talked) -> str:
         """Note what a message tells and return the answer to it; "" where it tells nothing."""
         text = re.sub(r"(?i)^im\b", "I'm", _BEFORE_TOLD.sub("", " ".join(text.replace("’", "'").split()).rstrip(".! ")))
+        lowered = text.lower()
         for begin, end, told in self._tells:
             about, _, whose = told.partition(" ")
             value = text[len(begin) : len(text) - len(end)]
-            matches = text.lower().startswith(begin) and text.lower().endswith(end)
+            matches = lowered.startswith(begin) and lowered.endswith(end)
             if matches and self._told_values[about].fullmatch(value):
                 about = about.removeprefix("plain-")
                 value = value[:1].upper() + value[1:] if about in ("name", "relation", "city") else value
@@ -282,7 +287,7 @@ class KnownQuestions:
         """Return a word, or the only known one from which it differs by one slip of the fingers."""
         if word in self._words or len(word) < _MISSPELT_CHARS or not word.isalpha():
             return word
-        near = [known for known in self._words if known[:1] == word[0] and _is_slip(word, known)]
+        near = [known for known in self._by_letter.get(word[0], ()) if _is_slip(word, known)]
         return near[0] if len(near) == 1 else word
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.chat.events import Event, ReplyReopened, TextGenerated, ThinkingFinished, ThoughtGenerated, ToolsTold
+from app.chat.events import (
+    Event,
+    PieceGenerated,
+    ReplyReopened,
+    TextGenerated,
+    ThinkingFinished,
+    ThoughtGenerated,
+    ToolsTold,
+)
 from app.chat.reply import ReplyMeter
 from app.conversations.conversation import Ending
 from app.conversations.thinking import Thinking, ThinkingSplitter, ThoughtSplit
@@ -16,6 +24,21 @@ if TYPE_CHECKING:
     from engine.prompt.tools.split import CallSplitter
 
 TextEvent = TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened
+
+
+class ReplyPieces:
+    """Tells a reply piece by piece, without its calls of tools, where pieces are told at all."""
+
+    def __init__(self, emit: Callable[[Event], None], calls: CallSplitter | None, is_told: bool) -> None:
+        self._emit, self._is_told = emit, is_told
+        self._calls = calls.anew() if calls is not None and is_told else None
+
+    def tell(self, piece: str, is_last: bool = False) -> None:
+        """Tell what a piece adds; with the last one, what was held back."""
+        if self._calls is not None:
+            piece = self._calls.push(piece).text + (self._calls.flush().text if is_last else "")
+        if self._is_told and piece:
+            self._emit(PieceGenerated(piece))
 
 
 class ReplyText:

@@ -1,4 +1,4 @@
-"""A conversation with a model, for whoever has no screen: plain events, until the engine is free again."""
+"""A conversation with a model, for those without a screen: plain events, until the engine is free again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.chat.status import EngineStatus
 from app.chat.tools import MOST_ROUNDS, TOO_MANY_ROUNDS, folded
 from app.chat.turns import Admission, Turns
 from app.conversations.journal import AtHand
-from app.conversations.store import Opened
+from app.conversations.store import OpenedConversation
 from app.program.remote_model import ModelPlace
 from app.tuning.threads_in_use import ThreadsInUse
 from engine.prompt.tools.calls import ToolCall
@@ -89,7 +89,7 @@ class Talk:
 
     # ---- models and conversations
 
-    def open(self, path: ModelPlace, opened: Opened | None = None) -> Iterator[events.Event]:
+    def open(self, path: ModelPlace, opened: OpenedConversation | None = None) -> Iterator[events.Event]:
         """Open the first model, with a saved conversation or a new one."""
         if opened is not None:
             self.turns.open_saved(opened)
@@ -165,7 +165,7 @@ class Talk:
     def read(self, text: str, folded: str, title: str) -> Iterator[events.Event]:
         """Read what the next message begins with, as a conversation that has nothing else, and keep the state.
 
-        The conversation is saved with it: whoever goes on with it asks, and both are sent together.
+        The conversation is saved with it: the one who goes on with it asks, and both are sent together.
         """
         self._settle()
         turns = self.turns
@@ -310,7 +310,7 @@ class Talk:
         self.turns.journal.settle(WRITING_PATIENCE_S, waits_for_room=False)
 
     def _take_in(self, event: events.Event) -> None:
-        """Keep the conversation true to what has happened; whoever shows the event shows what is saved."""
+        """Keep the conversation true to what has happened; what an event shows is saved."""
         if isinstance(event, TextEvent):
             self.turns.growing.take(event)
         elif isinstance(event, EndOfTurn):

@@ -139,7 +139,8 @@ class ToolBox:
             elif one.server is None or not one.server.is_running:
                 try:
                     one.server = self._make(one.setting, is_stopped)
-                    one.tools = one.server.start()
+                    told = one.server.start()
+                    one.tools = tuple(tool for tool in told if self._can_ask or tool.name in one.setting.always)
                 except ToolServerError as error:
                     self._give_up(one, error, note)
                 except BaseException:
@@ -157,17 +158,12 @@ class ToolBox:
     def offered(self) -> tuple[dict[str, Any], ...]:
         """The tools of the servers that run, as templates take them; of two with the same name, the first."""
         running = [one for one in self._served.values() if one.is_usable and one.server is not None]
-        return tuple(
-            tool.for_template
-            for one in running
-            for tool in one.tools
-            if self._find(tool.name) is one and (self._can_ask or tool.name in one.setting.always)
-        )
+        return tuple(tool.for_template for one in running for tool in one.tools if self._find(tool.name) is one)
 
     def call(self, call: ToolCall, note: Callable[[str], object]) -> str:
         """Run a call; returns what the model is told. ``note``: takes a line on a fault. Raises StoppedError."""
         found = self._find(call.name)
-        if found is None or found.server is None or not (self._can_ask or call.name in found.setting.always):
+        if found is None or found.server is None:
             return "The tool's server has ended." if call.name in self._owners else "There is no tool of this name."
         try:
             result = found.server.call(call.name, call.values)

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from app.chat.context_room import EarlierPart, TurnPrompt
-from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, reason_of
+from app.chat.events import GenerationFailed, GenerationFinished, PromptStopped, reason_of
 from app.chat.fence import fence_of
 from app.chat.options import ChatOptions
 from app.chat.reply import Reply, guard_of, limit_of
-from app.chat.reply_text import ReplyText
+from app.chat.reply_text import ReplyPieces, ReplyText
 from app.chat.status import Activity
 from app.chat.wire import Wire, Written
 from app.conversations.conversation import Ending
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from engine.prompt.tools.split import CallSplitter
 
 
-AGAINST_LOOPS = {"repeat_penalty": 1.15, "repeat_window": 64, "dry_multiplier": 0.8}
+_LEAST_AGAINST_LOOPS = {"repeat_penalty": 1.15, "repeat_window": 64, "dry_multiplier": 0.8}
 """Least values for a reply that goes on after it repeated itself: DRY against the unit, the penalty against its words.
 SmolLM2 135M fell into the next loop with 1.1, and into nonsense with 1.2 over 256 tokens."""
 
 
-def less_repetitive(sampling: Sampling) -> Sampling:
+def _less_repetitive(sampling: Sampling) -> Sampling:
     """Return the same sampling with penalties on repetition, or with its own where they are stronger."""
-    return replace(sampling, **{name: max(least, getattr(sampling, name)) for name, least in AGAINST_LOOPS.items()})
+    least = _LEAST_AGAINST_LOOPS
+    return replace(sampling, **{name: max(least[name], getattr(sampling, name)) for name in least})
 
 
 class EngineTurn:
@@ -57,9 +58,7 @@ class EngineTurn:
         self._wire, self._session, self._prompt = wire, session, prompt
         self._earlier = prompt.earlier or EarlierPart((), "", None)
         self._on_progress = on_progress
-        self._tells_pieces = options.tells_pieces
-        self._told_calls = calls.anew() if calls is not None else None
-        """Takes the calls out of the pieces that are told."""
+        self._pieces = ReplyPieces(wire.emit, calls, options.tells_pieces)
         ids = prompt.all_ids
         self._n_unread = len(ids) - session.reusable(ids)
         model = cast("Model", session.model)  # a session knows less of it than who opened it
@@ -70,7 +69,7 @@ class EngineTurn:
         self.reply = Reply(
             session,
             ids,
-            less_repetitive(sampling) if prompt.leaves_loop else sampling,
+            _less_repetitive(sampling) if prompt.leaves_loop else sampling,
             max_tokens=(options.generation or options.settings.sampling).max_tokens,
             stop=prompt.chat.stops if prompt.chat is not None else (),
             after=self._earlier.ids,
@@ -111,7 +110,7 @@ class EngineTurn:
         try:
             for piece in self.reply:
                 self._text.push(piece)
-                self._tell(piece)  # last: whoever shows it has saved it before
+                self._pieces.tell(piece)  # last: it is saved before it is shown
                 self._wire.step(activity=Activity.WRITING, context_used=self._session.length)
                 self._on_progress()
         except BaseException as error:
@@ -147,15 +146,9 @@ class EngineTurn:
         self._wire.step(done=done, total=total, context_used=self._session.length)
         self._on_progress()
 
-    def _tell(self, piece: str, is_last: bool = False) -> None:
-        if self._told_calls is not None:
-            piece = self._told_calls.push(piece).text + (self._told_calls.flush().text if is_last else "")
-        if self._tells_pieces and piece:
-            self._wire.emit(PieceGenerated(piece))
-
     def _keep_reply(self) -> None:
         self._text.finish()
-        self._tell("", is_last=True)
+        self._pieces.tell("", is_last=True)
         if self._prompt.chat is not None:
             ids, text = self.written()
             self._prompt.chat.add_reply(list(ids), text)

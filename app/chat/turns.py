@@ -15,7 +15,7 @@ from app.chat.events import GenerationFinished, ModelLoaded
 from app.chat.reply_text import GrowingReply
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations.journal import Journal, Partial
-from app.conversations.store import Opened, model_key
+from app.conversations.store import OpenedConversation, model_key
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_text
 from engine.prompt.tools.calls import CallResult
@@ -97,7 +97,7 @@ class Turns:
         self.begins_anew = not keeps and not self.conversation.is_empty
         return True
 
-    def open_saved(self, opened: Opened) -> bool:
+    def open_saved(self, opened: OpenedConversation) -> bool:
         """Go on with a saved conversation; False while the engine is busy. The model, if there is one, is told."""
         if self.is_busy:
             return False

@@ -42,7 +42,7 @@ TELLING_TOKENS = 16
 
 
 @record
-class Opened:
+class OpenedModel:
     """A model that is open, with all that belongs to it."""
 
     path: Path
@@ -60,7 +60,7 @@ class EngineWorker:
 
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
         self._wire, self._options = wire, options
-        self._opened: Opened | None = None
+        self._opened: OpenedModel | None = None
         self._prefill_tps = 0.0
         self._has_doubted = False
         self._is_opening_new = False
@@ -68,7 +68,7 @@ class EngineWorker:
         self._history = options.open_history()
         self._state_files = options.state_files()
         self._tools = EngineTools(wire, options)
-        self._obeys: dict[type[commands.Command], Callable[[Opened, Any], None]] = {
+        self._obeys: dict[type[commands.Command], Callable[[OpenedModel, Any], None]] = {
             commands.OpenConversation: self._open_conversation,
             commands.Weigh: self._weigh,
             commands.Prepare: self._read_ahead,
@@ -100,14 +100,14 @@ class EngineWorker:
         elif isinstance(command, commands.Tune | commands.Read | commands.Turn):
             raise Refusal("no model is loaded")
 
-    def _read_ahead(self, opened: Opened, command: commands.Prepare) -> None:
+    def _read_ahead(self, opened: OpenedModel, command: commands.Prepare) -> None:
         try:
             reads = command.read_ahead and not self._tools.may_change(opened.model)
             opened.ahead.prepare(replace(command, read_ahead=reads))
         finally:
             self._wire.idle_work.end()
 
-    def _write_title(self, opened: Opened, command: commands.WriteTitle) -> None:
+    def _write_title(self, opened: OpenedModel, command: commands.WriteTitle) -> None:
         meter = self._wire.status.meter
         decode_tps = meter.decode_tps if meter is not None else 0.0
         try:
@@ -117,7 +117,7 @@ class EngineWorker:
         if title:
             self._wire.emit(events.TitleWritten(command.conversation_id, title))
 
-    def _tune_or_call(self, opened: Opened, command: commands.Tune | commands.CallTools) -> None:
+    def _tune_or_call(self, opened: OpenedModel, command: commands.Tune | commands.CallTools) -> None:
         meter = self._wire.status.meter  # the last reply's figures stay
         try:
             if isinstance(command, commands.Tune):
@@ -128,7 +128,7 @@ class EngineWorker:
         finally:
             self.settle(meter)
 
-    def _think(self, opened: Opened, command: commands.Think) -> None:
+    def _think(self, opened: OpenedModel, command: commands.Think) -> None:
         opened.live.chat.thinking = ThinkingMode.parse(command.mode)
         self._wire.thinking = str(opened.live.chat.thinking)
         if self._options.generation is not None:
@@ -166,14 +166,14 @@ class EngineWorker:
         self._options.check_model(path)
         self._refuse_stopped()
 
-    def _measure_bandwidth(self, opened: Opened, command: commands.MeasureBandwidth) -> None:
+    def _measure_bandwidth(self, opened: OpenedModel, command: commands.MeasureBandwidth) -> None:
         conditions = self._options.watch_conditions()
         conditions.begin()
         gbps = opened.measures.measure_bandwidth(self._wire.is_wanted)
         if gbps is not None:
             self._wire.emit(events.MemoryMeasured(gbps, conditions.end().is_crowded))
 
-    def _open(self, path: Path) -> Opened:
+    def _open(self, path: Path) -> OpenedModel:
         self.unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
         model = self._options.open_model(path, self._show_progress)
@@ -202,7 +202,7 @@ class EngineWorker:
         )
         return opened
 
-    def _begin(self, path: Path, model: Model) -> Opened:
+    def _begin(self, path: Path, model: Model) -> OpenedModel:
         wire, options = self._wire, self._options
         chat = model.chat()  # before the session: it starts a process, which no thread should precede
         chat.thinking = ThinkingMode.parse(opening.recall_thinking(options.settings, path))
@@ -217,9 +217,9 @@ class EngineWorker:
         tuning = EngineTuning(wire, options, model, session, measures.note_weights)
         states = SavedStates(wire, self._state_files, model, session, wire.is_wanted)
         ahead = ReadAhead(wire, session, chat, states)
-        return Opened(path, model, session, live, measures, tuning, states, ahead)
+        return OpenedModel(path, model, session, live, measures, tuning, states, ahead)
 
-    def _open_conversation(self, opened: Opened, said: commands.OpenConversation, rereads: bool = False) -> None:
+    def _open_conversation(self, opened: OpenedModel, said: commands.OpenConversation, rereads: bool = False) -> None:
         opened.states.leave()
         opened.live.start(said.system, said.n_dropped)
         if said.turns and rereads:
@@ -233,7 +233,7 @@ class EngineWorker:
             opened.states.begin_with(opened.live.chat.opening_ids(""))
             self.settle()
 
-    def _take_up(self, opened: Opened, said: commands.OpenConversation) -> None:
+    def _take_up(self, opened: OpenedModel, said: commands.OpenConversation) -> None:
         """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
         try:
             ids = opened.live.take_up(said.turns)
@@ -248,10 +248,10 @@ class EngineWorker:
         self.settle()
         self._wire.emit(taken_up)
 
-    def _read_opening(self, opened: Opened, command: commands.Read) -> None:
+    def _read_opening(self, opened: OpenedModel, command: commands.Read) -> None:
         self._read(opened, partial(opened.live.chat.opening_ids, command.text))
 
-    def _read(self, opened: Opened, begin: Callable[[], list[int]], state: Path | None = None) -> None:
+    def _read(self, opened: OpenedModel, begin: Callable[[], list[int]], state: Path | None = None) -> None:
         """Read what a prompt will ``begin`` with, and keep that; what goes wrong does not cost the model."""
         try:
             done = opened.ahead.reread(begin(), state)
@@ -291,7 +291,7 @@ class EngineWorker:
 
     # ---- turns
 
-    def _take_turn(self, opened: Opened, command: commands.Turn) -> None:
+    def _take_turn(self, opened: OpenedModel, command: commands.Turn) -> None:
         """Answer; where no reply comes of it, the conversation is what it was before."""
         is_kept, turn = False, None
         try:
@@ -305,7 +305,7 @@ class EngineWorker:
         if is_kept:
             opened.tuning.tune_kernels()
 
-    def _prepare(self, opened: Opened, command: commands.Turn) -> EngineTurn | None:
+    def _prepare(self, opened: OpenedModel, command: commands.Turn) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""
         live, session = opened.live, opened.session
         is_round = isinstance(command, commands.Ask) and command.answered is not None
@@ -345,7 +345,7 @@ class EngineWorker:
         else:
             self._wire.emit(events.PromptRefused(needed_tokens, n_ctx))
 
-    def _tell_dropped(self, opened: Opened, prompt: TurnPrompt) -> None:
+    def _tell_dropped(self, opened: OpenedModel, prompt: TurnPrompt) -> None:
         ids = prompt.all_ids
         opened.session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
         unread = len(ids) - opened.states.reusable(ids)
@@ -355,11 +355,11 @@ class EngineWorker:
     def _seconds_to_read(self, n_tokens: int) -> float | None:
         return n_tokens / self._prefill_tps if self._prefill_tps > 0 else None
 
-    def _note_progress(self, opened: Opened) -> None:
+    def _note_progress(self, opened: OpenedModel) -> None:
         opened.measures.note_progress()
         opened.states.note_progress()
 
-    def _answer(self, opened: Opened, turn: EngineTurn, asked_s: float | None) -> bool:
+    def _answer(self, opened: OpenedModel, turn: EngineTurn, asked_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
         with opened.measures.of_reply(turn.meter, asked_s), self._wire.running(turn.reply, turn.written):
             is_kept = turn.run()
@@ -367,7 +367,7 @@ class EngineWorker:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept
 
-    def _weigh(self, opened: Opened, command: commands.Weigh) -> None:
+    def _weigh(self, opened: OpenedModel, command: commands.Weigh) -> None:
         weighed = opened.live.weigh(command.turn, opened.states.reusable)
         self._wire.emit(replace(weighed, read_s=self._seconds_to_read(weighed.read_tokens)))
 

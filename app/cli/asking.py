@@ -23,10 +23,11 @@ def answer_to(question: str, is_over: Callable[[], bool] = lambda: False) -> str
 
     What was typed before the question counts for nothing: it may have been pasted. Ends where ``is_over``.
     """
-    with contextlib.suppress(ImportError, OSError, ValueError):
+    with contextlib.suppress(ImportError):
         import termios
 
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        with contextlib.suppress(OSError, ValueError, termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     sys.stderr.write(f"{question} ")
     sys.stderr.flush()
     with contextlib.suppress(OSError, ValueError):  # where no input can be waited for in this way, it is read at once
@@ -57,7 +58,8 @@ class CallQuestions:
     def may_run(self, call: ToolCall) -> bool:
         """Whether a tool may run."""
         assert self.talk is not None
-        box, conversation = self.talk.bridge.tools, self.talk.turns.conversation
+        talk = self.talk
+        box, conversation = talk.bridge.tools, talk.turns.conversation
         if box is None or box.runs_always(call.name):
             return True
         if self._agreed_in is not conversation:
@@ -66,11 +68,7 @@ class CallQuestions:
         if which in self._agreed:
             return True
         what = f"the model wants to use {call.name} of {which[0]}:\n{whole_arguments(call)}\n"
-        answer = answer_to(f"{what}run it? (y/n, a = always in this conversation)", lambda: self._is_stopping)
+        answer = answer_to(f"{what}run it? (y/n, a = always in this conversation)", lambda: talk.is_stopping)
         if answer in ("a", "always"):
             self._agreed.add(which)
         return answer in ("y", "yes", "a", "always")
-
-    @property
-    def _is_stopping(self) -> bool:
-        return self.talk is not None and self.talk.is_stopping

@@ -19,7 +19,7 @@ from app.conversations.conversation import Ending
 from app.conversations.lines import AGAINST_LOOPS, sources_line, whole_footer
 from app.conversations.locks import NO_LOCKS
 from app.conversations.rows import moment_text
-from app.conversations.store import Opened
+from app.conversations.store import OpenedConversation
 from app.program.refusals import say
 from app.program.settings import AUTO
 from app.text import figures
@@ -69,7 +69,7 @@ class Dialogue:
         self._told_id, self._is_announced = "", False
         self._tell_all(self.talk.begin(system))
 
-    def show_resumed(self, opened: Opened, told: list[events.Event]) -> None:
+    def show_resumed(self, opened: OpenedConversation, told: list[events.Event]) -> None:
         """Say which saved conversation goes on, and what its model made of it."""
         saved = opened.saved
         conversation, last = saved.conversation, saved.conversation.last_reply

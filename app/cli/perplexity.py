@@ -25,7 +25,7 @@ from app.text.record import record
 
 if TYPE_CHECKING:
     from engine import Model, Session
-    from engine.measure.perplexity import Estimate, Measured
+    from engine.measure.perplexity import Estimate, TextScore
 
 EXACT_KV = "f32"
 """What another KV cache is compared with."""
@@ -76,7 +76,7 @@ class _Measuring:
         self._options, self._settings, self._clock = options, settings, clock
         self._sessions: list[Session] = []
         self._is_stopped = threading.Event()
-        self.measured: Measured | None = None
+        self.measured: TextScore | None = None
         """After the last chunk that is done; None before the first."""
         self.n_done = self.n_chunks = 0
         self.seconds = 0.0
@@ -148,7 +148,7 @@ class _Measuring:
         progress.show(f"chunk {count(min(done + 1, total))} of {count(total)}{known}{left}")
 
 
-def _lines(measured: Measured, measuring: _Measuring, options: PerplexityOptions) -> Iterator[str]:
+def _lines(measured: TextScore, measuring: _Measuring, options: PerplexityOptions) -> Iterator[str]:
     done, total = measuring.n_done, measuring.n_chunks
     stopped = "" if done == total else f"stopped after {count(done)} of {count(total)} chunks: "
     rate = done * options.n_chunk / measuring.seconds if measuring.seconds > 0 else 0.0

@@ -14,7 +14,7 @@ from app.cli.interrupts import interrupt_stops
 from app.cli.output import ProgressLine, follow_opening
 from app.conversations.journal import conversations_at_hand
 from app.conversations.locks import StoreError
-from app.conversations.store import MOST_TITLE_CHARS, Opened, Store
+from app.conversations.store import MOST_TITLE_CHARS, OpenedConversation, Store
 from app.documents.passages import announcement, fit, n_tokens, whole
 from app.documents.read import Document, read_documents
 from app.program import exit_codes
@@ -62,7 +62,7 @@ def read(settings: Settings, model: str, files: Sequence[str], clock: Clock = ti
     return code
 
 
-def _begun_before(store: Store, text: str, system: str | None) -> Opened | None:
+def _begun_before(store: Store, text: str, system: str | None) -> OpenedConversation | None:
     """Open the conversation that was begun for the same documents, if nothing was asked in it."""
     for entry in (one for one in store.entries() if one.n_messages == 1):
         with suppress(StoreError):
@@ -79,7 +79,7 @@ def _read(
     model: Path,
     documents: Sequence[Document],
     message: Draft,
-    before: Opened | None,
+    before: OpenedConversation | None,
     progress: ProgressLine,
 ) -> int:
     opened = follow_opening(talk, talk.open(model, before), progress, "jalopy read")

@@ -28,7 +28,7 @@ from app.conversations.conversation import Ending
 from app.conversations.journal import AtHand, conversations_at_hand
 from app.conversations.lines import whole_footer
 from app.conversations.locks import IN_USE, NO_LOCKS, StoreError
-from app.conversations.store import MOST_TITLE_CHARS, Opened, Store
+from app.conversations.store import MOST_TITLE_CHARS, OpenedConversation, Store
 from app.program import exit_codes, garbage
 from app.program.refusals import Refusal, say
 from app.program.remote_model import RemoteModel
@@ -292,7 +292,7 @@ class SavingWatch:
         return bool(trouble)
 
 
-def go_on_with(name: str, talk: Talk) -> Opened | None:
+def go_on_with(name: str, talk: Talk) -> OpenedConversation | None:
     """Open the conversation with this title or number; None where one with this title begins.
 
     Raises:
@@ -316,7 +316,7 @@ def go_on_with(name: str, talk: Talk) -> Opened | None:
     return opened
 
 
-def _open_saved(store: Store, conversation_id: str, name: str) -> Opened:
+def _open_saved(store: Store, conversation_id: str, name: str) -> OpenedConversation:
     shown = clean_line(name, 40)
     try:
         opened = store.open(conversation_id)

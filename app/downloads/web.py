@@ -32,7 +32,7 @@ from app.downloads.refusal import (
     unreachable,
 )
 from app.program import exit_codes
-from app.program.remote_model import THIS_MACHINE
+from app.program.remote_model import THIS_MACHINE, is_private
 from app.program.version import installed_version
 
 MOST_LINE_BYTES = 1 << 18
@@ -375,5 +375,4 @@ def _next_url(url: str, location: str | None) -> str:
 
 
 def _may_have_token(parts: SplitResult, token_host: str) -> bool:
-    is_private = parts.scheme == "https" or parts.hostname in THIS_MACHINE
-    return parts.netloc == token_host and is_private
+    return parts.netloc == token_host and is_private(parts)

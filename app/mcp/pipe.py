@@ -1,6 +1,6 @@
 """A server of tools that runs here: its process, and a JSON object a line over pipes.
 
-Nothing is read between two requests, so that a flood stands in the pipe.
+Nothing is read between two requests, so that a flood stays in the pipe.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from app.mcp.guard import FAILED
-from app.mcp.transport import Fault, Messages, Wait
+from app.mcp.transport import LOOK_S, Fault, Messages, Wait, too_much
 from app.text.clean_text import clean_line
 
 _READ_BYTES = 1 << 16
 _ENDING_S = 1.0
 """What the guard takes to end everything is a hundredth of it."""
-_LOOK_S = 0.1
-"""A stop is seen this often."""
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 """Variables that a server gets besides its own: keys of other programs are no business of it."""
 
@@ -96,7 +94,7 @@ class Pipe:
         pipe, left = self.child.stdin.fileno(), memoryview(json.dumps(message).encode() + b"\n")
         while left:
             self._look(wait)
-            if select.select([], [pipe], [], _LOOK_S)[1]:
+            if select.select([], [pipe], [], LOOK_S)[1]:
                 try:
                     left = left[os.write(pipe, left) :]
                 except BlockingIOError:
@@ -130,13 +128,12 @@ class Pipe:
         assert self.child is not None
         assert self.child.stdout is not None
         pipe, searched = self.child.stdout.fileno(), 0
-        too_much = Fault(f"says more than {most_bytes >> 20 or 1} MB at once")
         while (end := self._unread.find(b"\n", searched)) < 0:
             searched = len(self._unread)
             if searched > room:
-                raise too_much
+                raise too_much(most_bytes)
             self._look(wait)
-            if not select.select([pipe], [], [], _LOOK_S)[0]:
+            if not select.select([pipe], [], [], LOOK_S)[0]:
                 continue
             piece = os.read(pipe, _READ_BYTES)
             if not piece:
@@ -145,7 +142,7 @@ class Pipe:
         line = bytes(self._unread[:end])
         del self._unread[: end + 1]
         if end > room:
-            raise too_much
+            raise too_much(most_bytes)
         return line
 
     def _look(self, wait: Wait) -> None:
@@ -157,7 +154,7 @@ class Pipe:
 
 
 def _end(child: subprocess.Popen[bytes], lifeline: int) -> None:
-    """Let the guard end the server and all its descendants; one that stands still is ended with them."""
+    """Let the guard end the server and all its descendants; one that hangs is ended with them."""
     with contextlib.suppress(OSError):
         os.close(lifeline)
     for pipe in (child.stdin, child.stdout):

@@ -176,4 +176,7 @@ class ToolServer:
         answer: dict[str, Any] = {"error": {"code": _NOT_FOUND, "message": "not supported"}}
         if asked["method"] == "ping":
             answer = {"result": {}}
-        self._transport.send({"jsonrpc": "2.0", "id": number, **answer}, wait)
+        try:
+            self._transport.send({"jsonrpc": "2.0", "id": number, **answer}, wait)
+        except SessionLost as lost:  # a call may have happened: it is not sent again
+            raise Fault(str(lost)) from None

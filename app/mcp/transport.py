@@ -9,8 +9,17 @@ from typing import Any, Protocol
 Messages = list[dict[str, Any]]
 
 
+LOOK_S = 0.1
+"""A stop is seen this often."""
+
+
 class Fault(Exception):
     """What a server does wrong, as the end of a sentence."""
+
+
+def too_much(most_bytes: int) -> Fault:
+    """An answer that is longer than it may be."""
+    return Fault(f"says more than {most_bytes >> 20 or 1} MB at once")
 
 
 class SessionLost(Fault):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from app.text.record import record
 
@@ -12,6 +12,11 @@ _SAFE = re.compile(r"[!-~]{1,500}")
 _ENDPOINTS = ("/chat/completions", "/completions", "/models")
 """Ends of addresses as documents of servers show them."""
 THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+
+
+def is_private(parts: SplitResult) -> bool:
+    """Whether no one on the way to an address can read what is sent."""
+    return parts.scheme == "https" or parts.hostname in THIS_MACHINE
 
 
 @record
@@ -36,8 +41,7 @@ class RemoteModel:
     @property
     def is_private(self) -> bool:
         """Whether no one on the way can read what is sent."""
-        parts = urlsplit(self.server)
-        return parts.scheme == "https" or parts.hostname in THIS_MACHINE
+        return is_private(urlsplit(self.server))
 
     def __str__(self) -> str:
         """Write it where a path would stand."""

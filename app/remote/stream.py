@@ -64,13 +64,13 @@ def _begun(piece: bytes) -> tuple[Any, bytes]:
         return unpacker, unpacker.decompress(piece, _PIECE_BYTES)
 
 
-def events(body: Iterable[bytes], host: str) -> Iterator[Any]:
+def events(body: Iterable[bytes], host: str, most_line_bytes: int = MOST_LINE_BYTES) -> Iterator[Any]:
     """Yield the JSON values of a stream until it says that it is done. Raises DownloadError.
 
     An event called an error is yielded as ``{"error": what it says}``.
     """
     held = _Held(host)
-    for line in _lines(body, host):
+    for line in _lines(body, host, most_line_bytes):
         word, _, rest = line.partition(b":")
         if held.is_plain:
             held.hold(line)
@@ -167,7 +167,7 @@ class _Held:
         yield from value if isinstance(value, list) else (value,)
 
 
-def _lines(body: Iterable[bytes], host: str) -> Iterator[bytes]:
+def _lines(body: Iterable[bytes], host: str, most_bytes: int) -> Iterator[bytes]:
     """Yield lines as they end, in LF, CR or both; blanks at their ends are dropped."""
     held, ends_in_cr, is_first, n_lines = bytearray(), False, True, 0
     for piece in body:
@@ -178,9 +178,7 @@ def _lines(body: Iterable[bytes], host: str) -> Iterator[bytes]:
             continue
         held += piece
         ends_in_cr = piece.endswith(b"\r")
-        if (
-            b"\n" in piece or b"\r" in piece
-        ):  # otherwise a line that comes byte by byte would be looked through for each
+        if b"\n" in piece or b"\r" in piece:  # else a line that comes byte by byte would be looked through for each
             lines = _EMPTY_LINES.sub(b"\n\n", held).splitlines()
             held = bytearray() if piece.endswith((b"\n", b"\r")) else bytearray(lines.pop())
             n_lines += len(lines)
@@ -190,7 +188,7 @@ def _lines(body: Iterable[bytes], host: str) -> Iterator[bytes]:
                 yield line.removeprefix(_BOM).lstrip(b" \t") if is_first else line.lstrip(b" \t")
                 is_first = False
         is_json = bytes(held[:4]).lstrip(_BOM)[:1] in (b"{", b"[")
-        if len(held) > (MOST_ANSWER_BYTES if is_json else MOST_LINE_BYTES):
+        if len(held) > (MOST_ANSWER_BYTES if is_json else most_bytes):
             raise DownloadError(f"{host}: sends a line that does not end")
     if held:
         yield bytes(held).removeprefix(_BOM).lstrip(b" \t")

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from app.downloads.refusal import ConnectionCut, DownloadError
 from app.downloads.web import REDIRECTS, Response, Web
 from app.mcp.server import ToolServerError
-from app.mcp.transport import Fault, Messages, SessionLost, StoppedError, Wait
+from app.mcp.transport import LOOK_S, Fault, Messages, SessionLost, StoppedError, Wait, too_much
 from app.program.refusals import Refusal
-from app.program.remote_model import THIS_MACHINE
+from app.program.remote_model import is_private
 from app.program.settings import ToolServerSetting
 from app.remote.keys import find_key
 from app.remote.stream import events, unpacked
@@ -28,8 +28,6 @@ _SESSION, _VERSION = "Mcp-Session-Id", "MCP-Protocol-Version"
 _CONNECTING_S = 10.0
 _ENDING_S, _LEAVING_S = 5.0, 0.3
 """Limits on saying that a session is over, and on waiting for that; a server forgets it sooner or later."""
-_LOOK_S = 0.1
-"""A stop is seen this often."""
 _READ_BYTES = 1 << 16
 _MOST_ID_CHARS = 1024
 _ACCEPTED = "application/json, text/event-stream"
@@ -56,7 +54,7 @@ class ToolAddress:
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, key: str = "") -> None:
         parts = urlsplit(url)
         self._url, self._host, self._headers, self._key = url, parts.netloc, dict(headers or {}), key
-        self._is_private = parts.scheme == "https" or parts.hostname in THIS_MACHINE
+        self._is_private = is_private(parts)
         self._session = self._version = ""
         self.is_open = False
 
@@ -102,7 +100,7 @@ class ToolAddress:
                     raise Fault("names its session in a way that cannot be said again")
                 self._session = session
             try:
-                for one in events(self._body(response, most_bytes), self._host):
+                for one in events(self._body(response, most_bytes), self._host, most_bytes):
                     if isinstance(one, dict):
                         yield [one]
             except ConnectionCut:
@@ -143,6 +141,8 @@ class ToolAddress:
             self._session = ""
             raise SessionLost("has lost the session")
         if status in (401, 403):
+            if self._key and not self._is_private:
+                raise Fault("asks for a key, which is not sent unencrypted to another machine (use https)")
             raise Fault("does not accept the key" if self._key else "asks for a key (key_variable names its variable)")
         if status in REDIRECTS:
             raise Fault("redirects to another address, which is not followed: give the address that it means")
@@ -154,7 +154,7 @@ class ToolAddress:
         for piece in unpacked(iter(lambda: response.read(_READ_BYTES), b""), encoding, self._host):
             n_bytes += len(piece)
             if n_bytes > most_bytes:
-                raise Fault(f"says more than {most_bytes >> 20 or 1} MB at once")
+                raise too_much(most_bytes)
             yield piece
 
 
@@ -165,7 +165,7 @@ def _end_session(web: Web, url: str, headers: Mapping[str, str]) -> None:
 
 def _watch(web: Web, wait: Wait, is_over: threading.Event, cut_by: list[Exception]) -> None:
     """Cut a request when the user stops it or its time is over; what reads it learns of that by the cut."""
-    while not is_over.wait(_LOOK_S):
+    while not is_over.wait(LOOK_S):
         try:
             wait.look()
         except (Fault, StoppedError) as reason:

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.chat import events
 from app.chat.reply import ReplyMeter
-from app.chat.reply_text import GrowingReply, ReplyText, TextEvent
+from app.chat.reply_text import GrowingReply, ReplyPieces, ReplyText, TextEvent
 from app.chat.status import Activity
 from app.chat.wire import Wire, Written
 from app.conversations.conversation import Ending
@@ -92,7 +92,7 @@ class RemoteTurn:
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._wire, self._exchange, self._path, self._request = wire, exchange, path, request
-        self._begun, self._tells_pieces = begun or ReplyBeginning(), tells_pieces
+        self._begun = begun or ReplyBeginning()
         self._pieces: list[str] = []
         self._is_in_thought = False
         """Whether the server has told a thought apart, and nothing else since."""
@@ -101,8 +101,7 @@ class RemoteTurn:
         self._echo = _Echo(self._begun.sent)
         self._collector = CallCollector()
         self._splitter = CallSplitter(_CALL_FORMAT, tools) if tools and _CALL_FORMAT is not None else None
-        self._told_calls = self._splitter.anew() if self._splitter is not None else None
-        """Takes the calls out of the pieces that are told."""
+        self._told = ReplyPieces(self._emit, self._splitter, tells_pieces)
         self.calls: tuple[ToolCall, ...] = ()
         """Of tools, with which a whole reply ends."""
         raw = begun.raw if begun is not None else None
@@ -175,7 +174,7 @@ class RemoteTurn:
         if text:
             self._pieces.append(text)
             self._text.push(text)
-            self._tell(text)  # last: whoever shows it has saved it before
+            self._told.tell(text)  # last: it is saved before it is shown
         if piece.finish:
             self.meter.finish_reason = LENGTH if piece.finish == LENGTH else "stop"
         if piece.figures is not None:
@@ -185,13 +184,7 @@ class RemoteTurn:
 
     def _finish(self) -> None:
         self._text.finish()
-        self._tell("", is_last=True)
-
-    def _tell(self, piece: str, is_last: bool = False) -> None:
-        if self._told_calls is not None:
-            piece = self._told_calls.push(piece).text + (self._told_calls.flush().text if is_last else "")
-        if self._tells_pieces and piece:
-            self._emit(events.PieceGenerated(piece))
+        self._told.tell("", is_last=True)
 
     def _raw(self, piece: Delta) -> Iterator[str]:
         """Yield what a piece adds to the text, with the tags that belong around a thought."""

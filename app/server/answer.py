@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from app.chat import opening
-from app.chat.fence import OneOf, fence_of
-from app.chat.form_constraint import FormConstraint, Forms
+from app.chat.fence import fence_of
+from app.chat.form_constraint import Forms
 from app.chat.reply import REPEATS, Reply, guard_of, limit_of
 from app.chat.saved_states import SavedStates
 from app.conversations.thinking import ThinkingSplitter, is_opening_of, tag_ids
@@ -36,9 +36,9 @@ from engine.tokenizer.pauses import pausing
 if TYPE_CHECKING:
     from engine import Model, Session
     from engine.prompt.chat_prompt import ChatPrompt
+    from engine.sampling.constraint import Constraint
     from engine.tokenizer import Tokenizer
 
-_Constraint = FormConstraint | OneOf
 _REASONS = {"stop": "stop", REPEATS: "stop", "length": "length", "context": "length"}
 
 
@@ -141,8 +141,9 @@ class Answering:
             Exception: whatever the engine raises.
         """
         order, tokenizer = job.order, self.model.tokenizer
-        how = self.model.chat_template.call_format if order.tools is not None and order.tools.may_call else None
-        if order.tools is not None and order.tools.may_call and how is None:
+        may_call = order.tools is not None and order.tools.may_call
+        how = self.model.chat_template.call_format if may_call else None
+        if may_call and how is None:
             raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
         self._refuse_long(order)
         with pausing(job.check):
@@ -157,7 +158,7 @@ class Answering:
             return self._written(job, ids, begun, how, constraint)
 
     def _written(
-        self, job: Job, ids: list[int], begun: list[int], how: CallFormat | None, constraint: _Constraint | None
+        self, job: Job, ids: list[int], begun: list[int], how: CallFormat | None, constraint: Constraint | None
     ) -> Ended:
         """Write the reply to a prompt."""
         order = job.order
@@ -202,7 +203,7 @@ class Answering:
         return Ended(reason, *counts, *times, n_repeated_chars=reply.n_cut_chars, call_doubt=doubt)
 
     @contextmanager
-    def _following(self, job: Job, begun: Sequence[int], how: CallFormat | None) -> Iterator[_Constraint | None]:
+    def _following(self, job: Job, begun: Sequence[int], how: CallFormat | None) -> Iterator[Constraint | None]:
         """Follow the reply's form or fence, after what a continued one has of it; ends with a client that leaves."""
         form = reply_form(self.model.tokenizer, job.order.form, job.order.tools, how)
         if form is None:
@@ -236,7 +237,7 @@ class Answering:
             thinking = self.thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
             if order.form is not None or (order.tools is not None and order.tools.must):
                 thinking = ThinkingMode(False)  # the form is that of the whole reply
-            knows_tools = order.tools is not None and self.model.chat_template.call_format is not None
+            knows_tools = self.model.chat_template.call_format is not None
             tools = order.tools.items if order.tools is not None and knows_tools else ()
             ids = self.conversation.prompt_ids(order.messages, thinking, tools)
             if not is_opening_of(order.begun, self.conversation.chat.opening, has_thought=False):

@@ -21,7 +21,6 @@ from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import watch_machine
 from app.mcp.pipe import Pipe
 from app.mcp.server import ToolServer
-from app.mcp.transport import Transport
 from app.program import paths
 from app.program.settings import Settings, ToolServerSetting
 
@@ -74,12 +73,11 @@ def tool_box(settings: Settings, can_ask: bool = True) -> ToolBox:
 
 
 def _tool_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> ToolServer:
-    transport: Transport = Pipe(setting.command, dict(setting.environment))
     if setting.url:
         from app.remote.tool_address import at_address  # imports an HTTP client
 
-        transport = at_address(setting)
-    return ToolServer(setting.name, transport, is_stopped=is_stopped)
+        return ToolServer(setting.name, at_address(setting), is_stopped=is_stopped)
+    return ToolServer(setting.name, Pipe(setting.command, dict(setting.environment)), is_stopped=is_stopped)
 
 
 def may_read_ahead(settings: Settings) -> bool:

@@ -34,7 +34,7 @@ class PromptHistory:
         self._entries: list[Draft] = []
         self._limit = limit
         self._position = 0
-        """Index of the entry that is shown; after the newest stands the draft that was left."""
+        """Index of the entry that is shown; after the newest comes the draft that was left."""
         self._kept = Draft()
 
     def add(self, draft: Draft) -> None:
@@ -63,7 +63,7 @@ class PromptHistory:
         return self._entries[self._position]
 
     def newer(self) -> Draft:
-        """Step forward; after the newest stands the draft that was left."""
+        """Step forward; after the newest comes the draft that was left."""
         self._position = min(self._position + 1, len(self._entries))
         return [*self._entries, self._kept][self._position]
 

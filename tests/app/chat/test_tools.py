@@ -341,6 +341,18 @@ def test_what_tools_does_not_know_is_refused() -> None:
     assert ToolBox(ToolSettings("on", 2000, ()), no_server).obey("") == HOW_TO
 
 
+def test_where_no_one_can_be_asked_only_free_tools_are_there() -> None:
+    settings = (
+        ToolServerSetting("one", ("one",), always=("other",)),
+        ToolServerSetting("two", ("two",), always=("echo",)),
+    )
+    box = ToolBox(ToolSettings("on", 2000, settings), lambda setting, is_stopped: Server(is_stopped), can_ask=False)
+    box.start(lambda: False, lambda line: None)
+    assert box.owner_of("echo") == "two"
+    assert len(box.offered) == 1
+    assert box.call(ToolCall("more", "{}", "1"), lambda line: None) == "There is no tool of this name."
+
+
 def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
     made: dict[str, Server] = {}
     told: list[str] = []

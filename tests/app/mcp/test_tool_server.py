@@ -31,7 +31,7 @@ def make() -> Iterator[Make]:
 
     def new(how: str = "", limits: ServerLimits = LIMITS, **more: object) -> ToolServer:
         command = [sys.executable, "-I", "-S", str(HOSTILE), how]
-        made.append(ToolServer("files", Pipe(command), limits=limits, **more))  # type: ignore[arg-type]
+        made.append(ToolServer("files", command, limits=limits, **more))  # type: ignore[arg-type]
         return made[-1]
 
     yield new

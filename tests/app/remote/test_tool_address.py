@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from app.mcp.server import PROTOCOL, ServerLimits, ToolServer, ToolServerError
-from app.mcp.transport import StoppedError
+from app.mcp.transport import Fault, StoppedError
 from app.program.settings import ToolServerSetting
 from app.remote.tool_address import ToolAddress, at_address
 from tests.app.server.serving import PATIENCE_S, until
@@ -65,6 +66,9 @@ class Served:
             reply(request, 307, b"", "text/plain", Location="http://127.0.0.1:9/elsewhere")
         elif method is None:
             self.pinged.append(said)
+            if self.how == "lost":
+                reply(request, 404, b"", "text/plain")
+                return
             reply(request, 202, b"", "text/plain")
         elif method == "initialize":
             version = {"protocolVersion": PROTOCOL, "capabilities": {}}
@@ -80,7 +84,7 @@ class Served:
 
     def call(self, request: BaseHTTPRequestHandler, number: int, text: str) -> None:
         answered = result(number, {"content": [{"type": "text", "text": text}]})
-        if self.how == "events":
+        if self.how in ("events", "lost"):
             ping = json.dumps({"jsonrpc": "2.0", "id": "p", "method": "ping"}).encode()
             note = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}).encode()
             parts = [b": hello\n\n", b"event: message\ndata: " + ping + b"\n\n", b"id: 1\ndata: " + note + b"\n\n"]
@@ -180,6 +184,29 @@ def test_a_session_that_is_lost_begins_anew(served: Served) -> None:
     served.session = "not sayable\x7f"
     with pytest.raises(ToolServerError, match="names its session in a way that cannot be said again"):
         server.call("echo", {"text": "hi"})
+
+
+def test_a_session_lost_within_a_call_does_not_repeat_it(served: Served) -> None:
+    served.how = "lost"
+    server = server_at(served)
+    server.start()
+    with pytest.raises(ToolServerError, match="has lost the session"):
+        server.call("echo", {"text": "hi"})
+    assert [method for _, method, _ in served.asked].count("tools/call") == 1
+
+
+def test_an_event_may_be_as_long_as_an_answer(served: Served) -> None:
+    served.how = "events"
+    server = server_at(served, ServerLimits(start_s=PATIENCE_S, call_s=PATIENCE_S))
+    server.start()
+    assert server.call("echo", {"text": "x" * 1_500_000}).is_cut
+    server.close()
+
+
+def test_a_key_is_not_asked_for_where_it_is_not_sent() -> None:
+    address = ToolAddress("http://far.example/mcp", key="secret")
+    with pytest.raises(Fault, match="not sent unencrypted"):
+        address._check(Mock(status=401))
 
 
 def test_the_key_comes_from_its_variable(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
