@@ -2,7 +2,7 @@
 
 A pack, ``engine/packs/LEVEL.pack``, holds the object files of all kernels for one level: a SHA-256 of what follows,
 then, compressed (LZMA), the length of an index (4 bytes, little endian), the index (JSON) and the objects.
-``build_ahead`` writes packs. Each kernel stands there with a hash of the sources its code came from, so a changed
+``build_ahead`` writes packs. Each kernel is there with a hash of the sources its code came from, so a changed
 kernel is compiled, and the others are linked.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from llvmlite import binding as llvm
 
 from engine.machine import level
-from engine.machine.code import COMPILED_SOURCES, ENGINE
+from engine.machine.code import COMPILED_SOURCES, ENGINE, read_source
 
 PACKS = ENGINE / "packs"
 X86_64, ARM64 = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
@@ -101,18 +101,13 @@ _IMPORT = re.compile(r"^\s*from (engine[\w.]*) import (.*)", re.MULTILINE)
 
 
 @cache
-def _read(file: Path) -> bytes:
-    return file.read_bytes()
-
-
-@cache
 def _digest(file: Path) -> bytes:
-    return hashlib.sha256(_read(file)).digest()
+    return hashlib.sha256(read_source(file)).digest()
 
 
 @cache
 def _imports(file: Path) -> tuple[str, ...]:
-    found = _IMPORT.findall(_read(file).decode())
+    found = _IMPORT.findall(read_source(file).decode())
     names = [f"{module}.{name.split()[0]}" for module, names in found for name in names.split(",") if name.strip()]
     return (*(module for module, _ in found), *names)
 
@@ -223,5 +218,5 @@ def address_of(place: str) -> int:
     found = linked(place)
     if found is None:
         module, name = place.split(":")
-        found = getattr(import_module(module), name).address
+        found = getattr(import_module(module), name).compiled.address
     return int(found)

@@ -103,7 +103,8 @@ class Pack:
 def in_parts(left: list[str], n: int) -> list[list[str]]:
     """Deal kernels to processes by modules: those of one share what is inlined into them."""
     modules = list(dict.fromkeys(place.partition(":")[0] for place in left))
-    return [[place for place in left if place.partition(":")[0] in {*modules[k::n]}] for k in range(n)]
+    parts = ({*modules[k::n]} for k in range(n))
+    return [[place for place in left if place.partition(":")[0] in part] for part in parts]
 
 
 def _worker(target: Target, part: list[str]) -> Iterator[str]:
@@ -127,12 +128,13 @@ def work(triple: str, part: Iterable[str]) -> None:
 
     for place in part:
         module, name = place.split(":")
+        source = source_hash(module)  # before it is imported: what is edited meanwhile is stale
         code = object_code(place, getattr(import_module(module), name).function)
         needs = undefined_symbols(code)
         if not HELPERS.issuperset(needs):
             print(f"{place} calls {', '.join(sorted({*needs} - HELPERS))}: it may raise", file=sys.stderr, flush=True)
             continue
-        print(json.dumps([place, source_hash(module), needs, base64.b64encode(code).decode()]), flush=True)
+        print(json.dumps([place, source, needs, base64.b64encode(code).decode()]), flush=True)
 
 
 def aim_at(triple: str) -> None:

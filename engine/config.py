@@ -6,6 +6,7 @@ cache, memory fit, context shift and saved states can loop over layers that need
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +22,11 @@ class Yarn:
 
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+
+
+def sharpness(factor: float, multiplier: float = 1.0) -> float:
+    """What YaRN multiplies queries and keys by where positions are stretched by a factor (its section 3.4)."""
+    return 1.0 + 0.1 * multiplier * math.log(factor) if factor > 1 else 1.0
 
 
 @dataclass(frozen=True)
@@ -388,7 +394,7 @@ class Layer:
     Attributes:
         mixer: None for a feed-forward alone.
         feed_forward: None for a mixer alone.
-        next to: a second mixer, which reads what the first one reads and is added, too.
+        beside: a second mixer, which reads what the first one reads and is added, too.
         norm_before: each branch reads a normed residual stream.
         norm_behind: what each branch adds is normed.
         side_by_side: both branches read the residual stream as it was before either was added, through one norm.

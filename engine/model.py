@@ -20,6 +20,7 @@ from engine.machine import address_space, host, residency
 from engine.machine.memory import shown_bytes
 from engine.models import expected_tensors
 from engine.plan.compilation import Progress, ProgressCallback
+from engine.plan.crew import MOST_THREADS
 from engine.sampling.advice import refused_keys
 from engine.session import Session
 from engine.weights.modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, RoomForBoth, WeightModes
@@ -37,8 +38,6 @@ DEFAULT_CONTEXT = 8192
 CHECKPOINT_SHARE = 4
 """Copies of recurrent states take at most one byte in this many of the memory available."""
 ROPE_SCALINGS = "file", "yarn"
-MOST_THREADS = 128
-"""Limit on the threads of a model."""
 
 
 class Model:

@@ -14,7 +14,7 @@ def block_of(width: int) -> int:
     return width & -width
 
 
-def rotated(heads: Floats) -> Floats:
+def multiplied(heads: Floats) -> Floats:
     """Return each block of (..., head_dim) float32 times the normalised matrix, which is its own inverse."""
     width, stride = heads.shape[-1], 1
     block = block_of(width)

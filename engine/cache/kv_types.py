@@ -76,7 +76,7 @@ class KVType:
         return not (self.keys.group or self.values.group)
 
     @property
-    def is_rotated(self) -> bool:
+    def has_hadamard(self) -> bool:
         """Whether heads are multiplied by a Hadamard matrix before they are kept (``engine.cache.hadamard``)."""
         return not self.is_exact
 

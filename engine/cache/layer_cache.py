@@ -92,7 +92,7 @@ class LayerCache:
         window: positions that a query of the layer sees; None for all.
         n_slots: positions that are held.
         rotation: how keys are turned by their positions; None where they are not.
-        is_rotated: whether keys are multiplied by a Hadamard matrix at last, and values are.
+        has_hadamard: whether keys are multiplied by a Hadamard matrix at last, and values are.
         key_weight: (key_dim,) float32 that keys were multiplied by after they were turned; None for nothing.
     """
 
@@ -107,7 +107,7 @@ class LayerCache:
         key_weight: Floats | None = None,
     ) -> None:
         self.window, self.n_slots = attention.window, n_slots
-        self.rotation, self.key_weight, self.is_rotated = rotation, key_weight, kv_type.is_rotated
+        self.rotation, self.key_weight, self.has_hadamard = rotation, key_weight, kv_type.has_hadamard
         n_heads = attention.n_kv_heads
         types = (kv_type.keys, attention.key_dim), (kv_type.values, attention.value_dim)
         elements = [n_heads * n_slots * one.elements_bytes(width) for one, width in types]
@@ -123,13 +123,13 @@ class LayerCache:
         if self.rotation is None:
             return
         weight = 1.0 if self.key_weight is None else self.key_weight
-        if self.is_rotated:
-            keys[...] = hadamard.rotated(keys)
+        if self.has_hadamard:
+            keys[...] = hadamard.multiplied(keys)
         keys /= np.where(weight == 0, 1, weight)
         self.rotation.turn(keys, positions)
         keys *= weight
-        if self.is_rotated:
-            keys[...] = hadamard.rotated(keys)
+        if self.has_hadamard:
+            keys[...] = hadamard.multiplied(keys)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.config import Attention, Yarn
+from engine.config import Attention, Yarn, sharpness
 
 if TYPE_CHECKING:
     from engine.config import Layer, ModelConfig, Rope
@@ -112,7 +112,7 @@ def stretched(config: ModelConfig, n_ctx: int) -> ModelConfig:
             scaling_factor=factor,
             original_context=config.context_length,
             yarn=Yarn(),
-            magnitude=mixer.rope.magnitude * (1 + 0.1 * math.log(factor)),
+            magnitude=mixer.rope.magnitude * sharpness(factor),
         )
         return replace(layer, mixer=replace(mixer, rope=rope))
 

@@ -226,7 +226,7 @@ def _check_layout(header: Header, tensors: list[TensorInfo], data_start: int) ->
 
 
 def _check_file_ends_with_tensors(header: Header, tensors: dict[str, TensorInfo], metadata: dict[str, Any]) -> None:
-    """Refuse a declared alignment that leaves data the last tensor: the file was written with another one."""
+    """Refuse a declared alignment that leaves data after the last tensor: the file was written with another one."""
     alignment = metadata.get("general.alignment")
     end = max(tensor.offset_bytes + tensor.size_bytes for tensor in tensors.values())
     if alignment is not None and header.file_bytes - end >= alignment:

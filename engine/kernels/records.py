@@ -260,7 +260,7 @@ class Each(NamedTuple):
 
 
 class AskSlabs(NamedTuple):
-    """AskSlabs for the weights of the experts in use: ``slabs`` are n_slabs times (address, bytes of one expert)."""
+    """Ask for the weights of the experts in use: ``slabs`` are n_slabs times (address, bytes of one expert)."""
 
     step: int = 0
     table: int = 8
@@ -269,7 +269,7 @@ class AskSlabs(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """AskSlabs for the pages of one matrix and drop those of another; bytes are 0 where there is none."""
+    """Ask for the pages of one matrix and drop those of another; bytes are 0 where there is none."""
 
     step: int = 0
     next: int = 8
@@ -506,7 +506,7 @@ class Probe(NamedTuple):
     n_places: int = 24
 
 
-class Crew(NamedTuple):
+class CrewWords(NamedTuple):
     """What the threads of a crew share; its words lie 128 bytes apart, so that no two share a cache line.
 
     Barrier counter, barrier epoch, cancel flag, job word, those asleep between jobs and at a barrier; the job itself,
@@ -525,12 +525,12 @@ class Crew(NamedTuple):
     cancelled: int = 1152
 
 
-CREW_BYTES = 128 * len(Crew())
+CREW_BYTES = 128 * len(CrewWords())
 QUIT = 255
 """The thread count of a job that sends every follower home."""
 
 
-class Logits(NamedTuple):
+class LogitWords(NamedTuple):
     """The place of the largest of ``n`` f32 logits; or a copy of them in ``out``, and 1 if all are finite."""
 
     logits: int = 0
@@ -592,4 +592,4 @@ CLAIMS, ADD, SCALE, XIELU, COPY = Claims(), Add(), ScaleAll(), ApplyXielu(), Cop
 CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), AskSlabs(), Spread(), Join()
 CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), ScanState(), Rates(), GatedNorm(), SplitProjection()
 STREAM, ADD_POSITIONS, HADAMARD = Stream(), AddPositions(), Hadamard()
-CREW, LOGITS, DRAW, PENALISE, REPEATS = Crew(), Logits(), Draw(), Penalise(), Repeats()
+CREW, LOGITS, DRAW, PENALISE, REPEATS = CrewWords(), LogitWords(), Draw(), Penalise(), Repeats()

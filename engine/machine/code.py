@@ -1,4 +1,4 @@
-"""Machine code of this version: its name, where it is kept, and a word to whoever waits for it."""
+"""Machine code of this version: its name, where it is kept, and a word to those who wait for it."""
 
 import hashlib
 import importlib.metadata
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import platformdirs
@@ -19,13 +20,19 @@ COMPILED_SOURCES = (
 )  # fmt: skip
 
 
+@cache
+def read_source(file: Path) -> bytes:
+    """Content of a source file, read once."""
+    return file.read_bytes()
+
+
 def _source_hash() -> str:
     """numba's cache sees only a function's own file, so every compiled source names the directory."""
     digest = hashlib.sha256()
     for name in COMPILED_SOURCES:
         place = ENGINE / name
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(str(file.relative_to(ENGINE)).encode() + b"\0" + file.read_bytes())
+            digest.update(str(file.relative_to(ENGINE)).encode() + b"\0" + read_source(file))
     for package in ("numba", "llvmlite"):
         digest.update(importlib.metadata.version(package).encode())
     digest.update(sys.version.encode())
@@ -62,7 +69,7 @@ _told: list[Callable[[], None]] = [lambda: None]
 
 
 def now_compiling() -> None:
-    """Tell whoever waits that something has to be compiled."""
+    """Tell those who wait that something has to be compiled."""
     _told[-1]()
 
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 Row = np.ndarray[Any, np.dtype[np.float32]]
 
-FEWEST_TOKENS = 8
-"""Least length of a chunk."""
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -33,7 +30,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Measured:
+class TextScore:
     """What is known of the text so far.
 
     Attributes:
@@ -81,14 +78,14 @@ def chunks_of(ids: Sequence[int], n_chunk: int, tokenizer: Tokenizer) -> list[li
 
     Args:
         ids: of the text, with the begin-of-text token where the model wants one.
-        n_chunk: tokens of a chunk, at least ``FEWEST_TOKENS``.
+        n_chunk: tokens of a chunk, at least 8.
     """
     first = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
     starts = range(0, len(ids) - n_chunk + 1, n_chunk)
     return [[*first, *ids[at + len(first) : at + n_chunk]] for at in starts]
 
 
-def measure(session: Session, chunks: Sequence[Sequence[int]], other: Session | None = None) -> Iterator[Measured]:
+def measure(session: Session, chunks: Sequence[Sequence[int]], other: Session | None = None) -> Iterator[TextScore]:
     """Read chunk by chunk and yield what is known after each.
 
     Args:
@@ -107,7 +104,7 @@ def measure(session: Session, chunks: Sequence[Sequence[int]], other: Session | 
         if other is None:
             for row, target in zip(_rows(session, chunk[:-1], half), targets, strict=True):
                 losses.add(-float(_log_probabilities(row)[target]))
-            yield Measured(losses.n, losses.exponential)
+            yield TextScore(losses.n, losses.exponential)
             continue
         both = zip(_rows(session, chunk[:-1], half), _rows(other, chunk[:-1], half), strict=True)
         for (row, row_of_other), target in zip(both, targets, strict=True):
@@ -116,7 +113,7 @@ def measure(session: Session, chunks: Sequence[Sequence[int]], other: Session | 
             losses_of_other.add(-float(wanted[target]))
             divergence.add(float(np.sum(np.exp(wanted) * (wanted - found), dtype=np.float64)))
             same.add(float(found.argmax() == wanted.argmax()))
-        yield Measured(
+        yield TextScore(
             losses.n, losses.exponential, losses_of_other.exponential, divergence.estimate, same.estimate
         )  # fmt: skip
 

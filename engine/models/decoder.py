@@ -149,10 +149,10 @@ def each_layer(
 
     Args:
         ffn_norm, mixer_norm: names of the norms that the feed-forward and the mixer read through.
-        after: writes what ends a layer, by its number.
+        behind: writes what ends a layer, by its number.
     """
     for number, layer in d.layers:
-        beside = norm(d, number, ffn_norm, "normed next to") if layer.own_norms and d.asks(number) else None
+        beside = norm(d, number, ffn_norm, "normed beside") if layer.own_norms and d.asks(number) else None
         if d.mixes(number):
             x = norm(d, number, mixer_norm) if layer.norm_before else d.x
             for mixer in layer.mixers:
@@ -289,7 +289,7 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
             plan.split_heads(both, attention.key_dim, q, gate)
     _norm_and_turn(d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]})
     if wanted["q"]:  # the threads have the same heads in all rows from the norms on: no barrier
-        plan.rotate(d.cache, attention.key_dim, q)
+        plan.hadamard(d.cache, attention.key_dim, q)
     if wanted["k"]:
         plan.store_kv(d.cache, layer, k, v)
     plan.barrier()

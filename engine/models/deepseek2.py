@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Latent, Layer, Rope, Router
+from engine.config import Attention, Dense, Latent, Layer, Rope, Router, sharpness
 from engine.models import reading
 from engine.models.base import Architecture, choice_biases, decoder_tensors
 
@@ -82,7 +82,7 @@ def _rope(read: Hyperparameters, turned: int) -> tuple[Rope, float]:
     if rope.yarn is None:
         return rope, factor
     log_multiplier, stretch = read.number(LOG_MULTIPLIER, 0.0), math.log(max(1.0, rope.scaling_factor))
-    magnitude = factor if log_multiplier else factor * (1 + 0.1 * stretch)
+    magnitude = factor if log_multiplier else factor * sharpness(rope.scaling_factor)
     return replace(rope, magnitude=magnitude), magnitude * (1 + log_multiplier * stretch)
 
 

@@ -106,7 +106,7 @@ def _absorbed(d: Decoder, layer: int, attention: Attention, latent: Latent, quer
     plan.copy(queries, (plain, latent.key_dim), q, (0, width), turned, n)
     _each_head(d, d.weight(layer, "attn_k_b.weight"), (queries, latent.key_dim, 0), (q, width, turned), n)
     plan.rope(q, width, d.rotations[rope], d.query_angles(rope))
-    plan.rotate(d.cache, width, q)
+    plan.hadamard(d.cache, width, q)
     plan.barrier()
     return q
 

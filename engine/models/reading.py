@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.config import Attention, Dense, Experts, Layer, ModelConfig, Rope, Router, Yarn
+from engine.config import Attention, Dense, Experts, Layer, ModelConfig, Rope, Router, Yarn, sharpness
 from engine.errors import shown
 from engine.gguf.hyperparameters import kind_of
 from engine.gguf.strings import StringArray, StringCount
@@ -166,14 +165,14 @@ def yarn(read: Hyperparameters, plain: Rope, factor: float) -> Rope:
     if plain.theta <= 1:
         raise read.fail(f"{read.key('rope.freq_base')} is {plain.theta}: must be above 1 for YaRN")
     log_multiplier = read.number("rope.scaling.yarn_log_multiplier", 0.0)
-    sharpness = _sharpness(factor, 1.0) / (_sharpness(factor, log_multiplier) if log_multiplier else 1.0)
+    gained = sharpness(factor) / (sharpness(factor, log_multiplier) if log_multiplier else 1.0)
     fast, slow = _beta(read, "fast", 32.0), _beta(read, "slow", 1.0)
     return replace(
         plain,
         scaling_factor=factor,
         original_context=original_context(read),
         yarn=Yarn(fast, slow),
-        magnitude=plain.magnitude * sharpness,
+        magnitude=plain.magnitude * gained,
     )
 
 
@@ -183,10 +182,6 @@ def _beta(read: Hyperparameters, which: str, default: float) -> float:
     if turns > MAX_CONTEXT_LENGTH:
         raise read.fail(f"{read.key(name)} is {turns}: must be at most {MAX_CONTEXT_LENGTH}")
     return turns
-
-
-def _sharpness(factor: float, multiplier: float) -> float:
-    return 1.0 + 0.1 * multiplier * math.log(factor) if factor > 1 else 1.0
 
 
 def original_context(read: Hyperparameters) -> int:

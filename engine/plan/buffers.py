@@ -106,7 +106,7 @@ def in_columns(
         q: (n_tokens, n) int8.
         d: (n_tokens, n_groups) float32.
         sums: (n_tokens, n_groups, ...), integers.
-        at_once, next to: columns that kernels multiply at once, and how many of them lie side by side (``tiles``).
+        at_once, beside: columns that kernels multiply at once, and how many of them lie side by side (``tiles``).
 
     Returns:
         q as ``[n/256][n_tokens/beside][256/4][beside tokens][4]``, d and sums as
@@ -200,7 +200,7 @@ class Activations:
         """Values that kernels read in an existing form: (n_tokens, n) float64.
 
         Args:
-            at_once, next to: see ``in_columns``.
+            at_once, beside: see ``in_columns``.
         """
         if name == "f32":
             return self.array()[:n_tokens].astype(np.float64)

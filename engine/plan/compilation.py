@@ -1,4 +1,4 @@
-"""Kernels found, compiled and counted, with a word to whoever waits for them."""
+"""Kernels found, linked or compiled, and counted, with a word to those who wait for them."""
 
 from __future__ import annotations
 

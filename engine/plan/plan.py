@@ -400,20 +400,20 @@ class Plan:
     def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations) -> None:
         """Write the step's keys and values after the cache's length; where its type wants it, rotate them first."""
         width = cache.layers[layer].keys.width
-        self.rotate(cache, width, k)
+        self.hadamard(cache, width, k)
         if v is not k:
-            self.rotate(cache, width, v)
+            self.hadamard(cache, width, v)
         self._add(
             f"store {cache.kv_type.name}", records.CACHE, None, x=k.address, v=v.address,
             head_dim=width, n_kv_heads=k.n // width, **_cache_words(cache, layer),
         )  # fmt: skip
 
-    def rotate(self, cache: KVCache, width: int, x: Activations) -> None:
+    def hadamard(self, cache: KVCache, width: int, x: Activations) -> None:
         """Multiply every head of x by a Hadamard matrix, in place, where keys and values are kept so.
 
         Heads are dealt to the threads as ``rope`` deals them.
         """
-        if cache.kv_type.is_rotated:
+        if cache.kv_type.has_hadamard:
             block = block_of(width)
             self._add(
                 "hadamard", records.HADAMARD, x=x.address, n_heads=x.n // width, head_dim=width, block=block,
@@ -452,13 +452,13 @@ class Plan:
                     first_kv_head=head, end_kv_head=head + 1, **words,
                 )  # fmt: skip
                 self.barrier()  # nothing waits for it but a cancel
-            self.rotate(cache, head_dim, out)
+            self.hadamard(cache, head_dim, out)
             return
         parts = self._partial_results(n_heads * words["max_chunks"] * 4 * (PARTIAL_HEADER + head_dim))
         self._add(f"attention parts {cache.kv_type.name}", records.CACHE, None, x=q.address, out=parts, **words)
         self.barrier()
         self._add("join attention", records.CACHE, None, x=parts, out=out.address, **words)
-        self.rotate(cache, head_dim, out)  # the threads have the same heads: no barrier
+        self.hadamard(cache, head_dim, out)  # the threads have the same heads: no barrier
 
     def _slopes(self, attention: Attention) -> int:
         if not attention.alibi:

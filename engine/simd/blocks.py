@@ -307,12 +307,6 @@ def f32_of_half_bits(typingctx, bits):
 
 
 @intrinsic
-def even_words(typingctx, a, b):
-    """The even int32 of two registers."""
-    return i32x8(i32x8, i32x8), lambda context, builder, signature, args: shuffle(builder, tuple(args), range(0, 16, 2))
-
-
-@intrinsic
 def odd_words(typingctx, a, b):
     """The odd int32 of two registers."""
     return i32x8(i32x8, i32x8), lambda context, builder, signature, args: shuffle(builder, tuple(args), range(1, 16, 2))

@@ -51,7 +51,7 @@ def try_lookahead(
     Args:
         session: of that model; its tokens stay as they are.
         is_unwanted: asked before every walk, each some milliseconds long; returns True to end the measurement.
-        again: measure all types again.
+        anew: measure all types again.
 
     Returns:
         ``Reading.key`` of a weight type -> what was found now; types of which the model has little are left out.

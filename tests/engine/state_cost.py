@@ -76,7 +76,7 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     print(f"  reply alone        {shown(alone)}")
     print(f"  reply being saved  {shown(beside)}; flush at its end {flush_ms:.0f} ms")
     print(f"  restored           {restored.tokens} tokens in {restored.seconds:.3f} s; equal logits then: {is_equal}")
-    print(f"  computed again      {prefill_s:.1f} s, {prefill_s / max(1e-9, restored.seconds):.0f} times as long")
+    print(f"  computed again     {prefill_s:.1f} s, {prefill_s / max(1e-9, restored.seconds):.0f} times as long")
     fresh.close()
     model.close()
 

@@ -164,6 +164,10 @@ def test_linked_and_compiled_kernels_agree_to_the_bit(packs: Path, monkeypatch: 
     assert np.array_equal(*found)
 
 
+def test_the_repository_has_a_pack() -> None:
+    assert [*ahead.PACKS.glob("*.pack")]
+
+
 @pytest.mark.parametrize("path", sorted(ahead.PACKS.glob("*.pack")), ids=lambda path: path.stem)
 def test_a_pack_of_the_repository_is_sound_and_small(path: Path) -> None:
     kernels = ahead.read_pack(path)

@@ -187,7 +187,7 @@ class TinyGGUF:
             first: the first layer that has them.
             biases: of the router and of each expert's matrices.
             choice_biases: what is added to scores for the choice alone.
-            next to: the feed-forward stays.
+            beside: the feed-forward stays.
         """
         rng = np.random.default_rng(seed)
         architecture = self.value("general.architecture")

@@ -18,7 +18,7 @@ from app.conversations.conversation import Conversation, Ending, Role
 from app.conversations.database import NAME
 from app.conversations.journal import Journal, Partial
 from app.conversations.locks import StoreError
-from app.conversations.store import Opened, Store
+from app.conversations.store import OpenedConversation, Store
 from tests.fuzz.mutation import edge, mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
@@ -116,7 +116,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     return f"{outcome}{', gaps' if any(one.is_missing for one in found) else ''}"
 
 
-def require_clean(opened: Opened) -> None:
+def require_clean(opened: OpenedConversation) -> None:
     """Check that nothing of it can harm a screen."""
     saved = opened.saved
     for line in (saved.title, saved.model, saved.began, saved.changed, opened.notice):

@@ -2,8 +2,8 @@
 
 Writes replies to ordinary questions as the makers of the model recommend, with a guard that listens and ends none. Then
 it lists for a person to judge: where the guard would have ended a reply, with the end of its text; the replies that
-came nearest to that; and counted lists (lines that differ in their number alone), which the guard does not know. FILE
-keeps the replies: run again, it goes on after the last one.
+came nearest to that; and counted lists (lines that differ in their number alone), of which the guard knows only
+numbered items. FILE keeps the replies: run again, it goes on after the last one.
 """
 
 from __future__ import annotations

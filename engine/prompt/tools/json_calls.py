@@ -13,7 +13,7 @@ _BETWEEN = " \t\r\n;,"
 _NAMED = re.compile(r"\s*([A-Za-z0-9_.-]{1,64})\s*(?:\[CALL_ID\][A-Za-z0-9_-]{0,64}\s*)?\[ARGS\]\s*")
 
 
-_FENCED = re.compile(r"\s*```[a-zA-Z_]*\s*(.*?)\s*```\s*", re.DOTALL)
+_FENCED = re.compile(r"```[a-zA-Z_]*(.*)```", re.DOTALL)
 _LAST_TAG = re.compile(r"</?[a-z_|]+>\s*$")
 
 BARE = tuple(
@@ -35,7 +35,7 @@ def read_bare(region: str) -> list[ToolCall]:
     """Read one or more objects that are a whole reply: bare, in a fence, or in double braces."""
     body = _LAST_TAG.sub("", region).strip()
     fenced = _FENCED.fullmatch(body)
-    body = fenced[1] if fenced is not None else body
+    body = fenced[1].strip() if fenced is not None else body
     if body.startswith("{") and body[1:].lstrip().startswith("{"):
         body = body[1:].removesuffix("}")
     return _sequence(body)

@@ -153,7 +153,7 @@ def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float)
         rope = ropes[layer]
         if rope is not None:
             rotations[rope].turn(keys, at)
-        return hadamard.rotated(keys) if cache.kv_type.is_rotated else keys
+        return hadamard.multiplied(keys) if cache.kv_type.has_hadamard else keys
 
     for layer in range(len(ropes)):
         for position in range(50):

@@ -26,17 +26,17 @@ def outliers(width: int) -> np.ndarray:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_rotation_is_its_own_inverse_and_keeps_products(width: int) -> None:
     heads = outliers(width)
-    rotated = hadamard.rotated(heads)
-    assert np.allclose(hadamard.rotated(rotated), heads, atol=1e-4)
+    rotated = hadamard.multiplied(heads)
+    assert np.allclose(hadamard.multiplied(rotated), heads, atol=1e-4)
     assert np.allclose(rotated @ rotated.swapaxes(1, 2), heads @ heads.swapaxes(1, 2), rtol=1e-4, atol=1e-2)
     assert np.abs(rotated).max() < np.abs(heads).max()
 
 
 def test_the_rotation_is_a_hadamard_matrix() -> None:
-    matrix = hadamard.rotated(np.eye(16, dtype=np.float32))
+    matrix = hadamard.multiplied(np.eye(16, dtype=np.float32))
     assert (np.abs(matrix) == 0.25).all()
     assert (matrix == matrix.T).all()
-    assert (hadamard.rotated(np.ones((1, 96), np.float32)) != 0).sum() == 3  # of each block of 32 one element
+    assert (hadamard.multiplied(np.ones((1, 96), np.float32)) != 0).sum() == 3  # of each block of 32 one element
 
 
 @pytest.mark.parametrize("name", ["q8_0", "q4_0"])
@@ -46,7 +46,7 @@ def test_packing_loses_less_of_rotated_heads(name: str) -> None:
     def error(packed: np.ndarray) -> float:
         return float(((kind.unpack(*kind.pack(packed)) - packed) ** 2).mean())
 
-    assert error(hadamard.rotated(heads)) < error(heads) / 3
+    assert error(hadamard.multiplied(heads)) < error(heads) / 3
 
 
 def test_four_bits_hold_what_lies_furthest_and_nothing() -> None:
@@ -80,8 +80,8 @@ def test_kernels_keep_what_numpy_packs_to_the_bit(tmp_path: Path, kv: str) -> No
     model, n = Model.open(path, threads=2), len(IDS)
     exact, kept = (filled(model, name).memory.layers[0] for name in ("f32", kv))  # type: ignore[attr-defined]
     keys, values = exact.keys.read_tiles(0, n), values_of(exact.values, KV_TYPES["f32"].values, n)[0]
-    if KV_TYPES[kv].is_rotated:
-        keys, values = hadamard.rotated(keys), hadamard.rotated(values)
+    if KV_TYPES[kv].has_hadamard:
+        keys, values = hadamard.multiplied(keys), hadamard.multiplied(values)
     wanted, kind = KV_TYPES[kv].keys.pack(keys), KV_TYPES[kv].values
     assert (kept.keys.read_tiles(0, n) == KV_TYPES[kv].keys.unpack(*wanted)).all()
     for found, packed in zip(values_of(kept.values, kind, n), kind.pack(values), strict=True):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, ToolCall, misfit
 from engine.prompt.tools.formats import FORMATS, CallFormat
+from engine.prompt.tools.json_calls import read_bare
 from engine.prompt.tools.split import CallSplitter
 
 BY_NAME = {one.name: one for one in FORMATS}
@@ -232,3 +234,10 @@ def test_the_tail_begins_with_the_first_call() -> None:
             splitter.push(piece)
         splitter.flush()
         assert splitter.tail_chars == len(call) + 1
+
+
+@pytest.mark.parametrize("blank", [" ", "\n"])
+def test_a_fence_that_does_not_end_is_read_at_once(blank: str) -> None:
+    begun_s = time.process_time()
+    assert read_bare("```json" + blank * 60_000 + '{"name": 1' + blank * 60_000) == []
+    assert time.process_time() - begun_s < 10
