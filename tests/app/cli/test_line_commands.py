@@ -310,7 +310,7 @@ def test_a_file_named_in_a_line_is_asked_about(
     asked: list[str] = []
     monkeypatch.chdir(tmp_path)
     lines = iter(["see @notes.txt, please", "see @none", None])
-    monkeypatch.setattr(plain, "_is_interactive", lambda: True)
+    monkeypatch.setattr(plain, "can_ask", lambda: True)
     monkeypatch.setattr(plain, "_read_line", lambda: next(lines))
     monkeypatch.setattr(plain, "agrees", lambda question: asked.append(question) or agrees)
     talk()
