@@ -12,14 +12,9 @@ The digest covers the header's, the record's fields and its token ids, the CRC c
 chosen for its speed of 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 s for 2,000 tokens of an 8B model. A
 64-bit hash of our own reaches 6.5, but would have to be compiled.
 
-Earlier versions kept a file per conversation (``FILE_VERSION``), which is still read: one header, then records that
-were only ever appended, each digest covering the one before. There a record means *the positions of earlier records up
-to ``first``, then these positions*: one that begins earlier than the last one ended replaces what came after, and
-``first`` is a multiple of eight.
-
 Numbers are little-endian; keys and values are in the machine's byte order, which the header states. The context size is
-not stored: a state fits any context that holds its tokens. In every version the first 16 bytes are magic, version and
-length of the header, and the header ends with its SHA-256, so that newer versions and damage can be told apart.
+not stored: a state fits any context that holds its tokens. A segment of another model, cache or version has another
+name, and its header differs in some byte: nothing in a header is parsed, it is compared with the one that is wanted.
 """
 
 from __future__ import annotations
@@ -39,36 +34,25 @@ if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.session import Session
 
-MAGIC, FILE_VERSION, SEGMENT_VERSION = b"JALOPYKV", 1, 2
+MAGIC, VERSION = b"JALOPYKV", 2
 RECORD_POSITIONS = 64
 """Limit on the positions of one record, and so on the loss by a flipped bit; segments begin at multiples of it."""
 HEADER_BYTES, HEADER_DIGEST_BYTES = 256, 32
-LONGEST_HEADER_BYTES = 4096
-"""Bytes read to recognise a file of a newer version, whose header may be longer."""
 NO_ATTENTION = Attention(0, 0, 0, 0, None, 0.0)
 """Described in the header of a model whose layers are all recurrent."""
 _BYTE_ORDER = int.from_bytes(struct.pack("=I", 0x0A0B0C0D), "little")
-_START = struct.Struct("<8sII")
 _HEADER = struct.Struct("<8sIIIIIIIIII16s32s16sddIII16s")
 
 
 class StateRefusedError(EngineError):
-    """A saved state cannot be used; one line says why.
-
-    Attributes:
-        is_newer: whether a newer version wrote it, which may still use it.
-    """
-
-    def __init__(self, message: str, is_newer: bool = False) -> None:
-        super().__init__(message)
-        self.is_newer = is_newer
+    """A saved state cannot be used; one line says why."""
 
 
 @dataclass(frozen=True)
 class StateHeader:
-    """Model and memory layout of the keys and values. States with equal headers, except ``file_id``, are compatible.
+    """Model and memory layout of the keys and values. States with equal headers, except ``parent``, are compatible.
 
-    ``file_id`` is the key of the prefix before a segment, and a random number in files of earlier versions.
+    ``parent`` is the key of the prefix before a segment, 16 bytes.
 
     Heads and rope are those of the first attention layer. The other layers are covered by the fingerprint, which
     includes the metadata, and by ``frequencies_digest``, which includes all rotations if they differ.
@@ -87,10 +71,10 @@ class StateHeader:
     pair_distance: int
     frequencies_digest: bytes
     layout_version: int
-    file_id: bytes
+    parent: bytes
 
     @classmethod
-    def of(cls, session: Session, file_id: bytes) -> StateHeader:
+    def of(cls, session: Session, parent: bytes) -> StateHeader:
         """Return the header for a session: heads and rope of the first attention layer, and the digests."""
         model, config = session.model, session.config
         attention = next(iter(config.attentions.values()), NO_ATTENTION)
@@ -110,16 +94,16 @@ class StateHeader:
             rotation.pair_distance if rotation else 0,
             _rotations_digest(config, session.rotations),
             session.memory.layout_version,
-            file_id,
+            parent,
         )
 
-    def to_bytes(self, version: int = SEGMENT_VERSION) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the header as 256 bytes, checksum included."""
         fields = _HEADER.pack(
-            MAGIC, version, HEADER_BYTES, _BYTE_ORDER, self.layout_version, self.n_layers, self.n_kv_heads,
+            MAGIC, VERSION, HEADER_BYTES, _BYTE_ORDER, self.layout_version, self.n_layers, self.n_kv_heads,
             self.head_dim, self.vocab_size, RECORD_POSITIONS, POSITIONS, self.kv_type.encode(),
             bytes.fromhex(self.fingerprint), self.frequencies_digest, self.rope_theta, self.rope_scaling_factor,
-            self.rope_dim, self.pair_step, self.pair_distance, self.file_id,
+            self.rope_dim, self.pair_step, self.pair_distance, self.parent,
         )  # fmt: skip
         padded = fields.ljust(HEADER_BYTES - HEADER_DIGEST_BYTES, b"\0")
         return padded + hashlib.sha256(padded).digest()
@@ -136,66 +120,3 @@ def _rotations_digest(config: ModelConfig, rotations: Mapping[Rope, Rotation]) -
         digest.update(struct.pack("<3I", *pairs))
         digest.update(b"" if one is None else one.frequencies.astype("<f8").tobytes())
     return digest.digest()[:16]
-
-
-def read_header(raw: bytes, name: str) -> StateHeader:
-    """Check and read the first bytes of a file of an earlier version.
-
-    Args:
-        raw: the file's first ``LONGEST_HEADER_BYTES``, or all of a shorter file.
-        name: the file's name, escaped for a one-line message.
-
-    Raises:
-        StateRefusedError: not a state, damaged, of another version, or of another byte order.
-    """
-    if len(raw) < _START.size or not raw.startswith(MAGIC):
-        raise StateRefusedError(f"{name}: is not a saved state")
-    _, version, header_bytes = _START.unpack_from(raw)
-    if version != FILE_VERSION and len(raw) >= header_bytes >= HEADER_BYTES and _sound(raw[:header_bytes]):
-        raise StateRefusedError(f"{name}: was saved by another version (format {version})", version > FILE_VERSION)
-    if (
-        version != FILE_VERSION
-        or header_bytes != HEADER_BYTES
-        or len(raw) < HEADER_BYTES
-        or not _sound(raw[:HEADER_BYTES])
-    ):
-        raise StateRefusedError(f"{name}: is damaged in its header")
-    (
-        _, _, _, byte_order, layout_version, n_layers, n_kv_heads, head_dim, vocab_size, record_positions, positions,
-        kv_type, fingerprint, frequencies_digest, rope_theta, rope_scaling_factor, rope_dim, pair_step, pair_distance,
-        file_id,
-    ) = _HEADER.unpack_from(raw)  # fmt: skip
-    if byte_order != _BYTE_ORDER:
-        raise StateRefusedError(f"{name}: was saved on a machine with another byte order")
-    if (record_positions, positions) != (RECORD_POSITIONS, POSITIONS):
-        raise StateRefusedError(f"{name}: was saved by another version of the engine")
-    kv_name = kv_type.rstrip(b"\0").decode("ascii", "replace")
-    return StateHeader(
-        fingerprint.hex(), kv_name, n_layers, n_kv_heads, head_dim, vocab_size, rope_theta, rope_scaling_factor,
-        rope_dim, pair_step, pair_distance, frequencies_digest, layout_version, file_id,
-    )  # fmt: skip
-
-
-def _sound(header: bytes) -> bool:
-    checked, digest = header[:-HEADER_DIGEST_BYTES], header[-HEADER_DIGEST_BYTES:]
-    return hashlib.sha256(checked).digest() == digest
-
-
-def refuse_other(found: StateHeader, wanted: StateHeader, name: str) -> None:
-    """Compare a file's header with what a session would write.
-
-    Raises:
-        StateRefusedError: its keys and values do not fit this session.
-    """
-    if found.layout_version != wanted.layout_version:
-        raise StateRefusedError(f"{name}: was saved by another version of the engine")
-    if found.kv_type != wanted.kv_type:
-        raise StateRefusedError(f"{name}: was saved with a KV cache of another type than {wanted.kv_type}")
-    if found.fingerprint != wanted.fingerprint:
-        raise StateRefusedError(f"{name}: was saved with another model or other weights")
-    rope = "rope_theta", "rope_scaling_factor", "rope_dim", "pair_step", "pair_distance", "frequencies_digest"
-    if any(getattr(found, field) != getattr(wanted, field) for field in rope):
-        raise StateRefusedError(f"{name}: was saved with other rope parameters")
-    shape = "n_layers", "n_kv_heads", "head_dim", "vocab_size"
-    if any(getattr(found, field) != getattr(wanted, field) for field in shape):
-        raise StateRefusedError(f"{name}: was saved with a model of another shape")

@@ -123,13 +123,13 @@ def prefixes_in(place: Path) -> list[Prefix]:
 
 def _ends(stored: list[Stored]) -> list[Stored]:
     """Return the segments that nothing goes on from: no other one, and none next to them that begins alike."""
-    beside: dict[str, list[Stored]] = {}
+    siblings: dict[str, list[Stored]] = {}
     for one in stored:
-        beside.setdefault(one.segment.parent, []).append(one)
+        siblings.setdefault(one.segment.parent, []).append(one)
     ends = []
     for one in stored:
-        if one.segment.key not in beside:
-            others = [other for other in beside[one.segment.parent] if other.segment.last > one.segment.last]
+        if one.segment.key not in siblings:
+            others = [other for other in siblings[one.segment.parent] if other.segment.last > one.segment.last]
             token_ids = _token_ids(one) if others else []
             if not any(_token_ids(other)[: len(token_ids)] == token_ids for other in others):
                 ends.append(one)
@@ -141,6 +141,6 @@ def _token_ids(stored: Stored) -> list[int]:
     with suppress(OSError, StateRefusedError), opened(stored.path) as fd:
         raw = read_at(fd, 0, HEADER_BYTES + head_bytes(stored.segment.last - stored.segment.first))
         before = raw[HEADER_BYTES - HEADER_DIGEST_BYTES : HEADER_BYTES]
-        record = parse_record(raw[HEADER_BYTES:], HEADER_BYTES, before)
+        record = parse_record(raw[HEADER_BYTES:], before)
         return record.token_ids.tolist() if record is not None else []
     return []

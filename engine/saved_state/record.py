@@ -1,4 +1,4 @@
-"""One record of a state file or segment: the token ids of a few positions, and the place of their keys and values."""
+"""The record of a segment: the token ids of a few positions, and the place of their keys and values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from engine.saved_state.layout import HEADER_BYTES, RECORD_POSITIONS
 
 if TYPE_CHECKING:
-    from engine.cache.layer_memory import Copied, LayerMemory
+    from engine.cache.layer_memory import LayerMemory
 
 RECORD_MAGIC = b"KVrc"
 RECORD_BYTES, DIGEST_BYTES, ALIGNMENT = 64, 16, 64
@@ -24,36 +24,23 @@ class Record:
     """Positions ``first`` to ``last`` and the place of their payload.
 
     Attributes:
-        first: first position, a multiple of 64 in a segment, of eight in a file of an earlier version.
+        first: first position, a multiple of 64.
         token_ids: (last - first,) int32.
         payload_bytes: size of the payload.
         payload_crc: CRC-32 of the payload.
-        digest: 16 bytes, chained: the next record's digest covers it.
-        start, payload_at: offsets in the file, in bytes.
+        payload_at: offset of the payload in the file, in bytes.
     """
 
     first: int
     token_ids: np.ndarray[tuple[int], np.dtype[np.int32]]
     payload_bytes: int
     payload_crc: int
-    digest: bytes
-    start: int
     payload_at: int
 
     @property
     def last(self) -> int:
         """One past the last position."""
         return self.first + len(self.token_ids)
-
-    @property
-    def copied(self) -> Copied:
-        """Its positions and the size of its payload."""
-        return self.first, self.last, self.payload_bytes
-
-    @property
-    def end(self) -> int:
-        """Offset of the next record in the file, in bytes."""
-        return self.payload_at + self.payload_bytes
 
 
 def head_bytes(count: int) -> int:
@@ -76,22 +63,19 @@ def next_segment(memory: LayerMemory, saved: int, n_tokens: int) -> tuple[int, i
     return first, memory.stop(saved, min(n_tokens, first + RECORD_POSITIONS))
 
 
-def record_head(first: int, token_ids: list[int], n_payload: int, crc: int, before: bytes) -> tuple[bytes, bytes]:
-    """Return the bytes of a record before its payload, and its digest."""
+def record_head(first: int, token_ids: list[int], n_payload: int, crc: int, before: bytes) -> bytes:
+    """Return the bytes of a record before its payload; ``before`` is the header's digest."""
     fields = _RECORD.pack(RECORD_MAGIC, len(token_ids), first, n_payload, crc)
     ids = struct.pack(f"<{len(token_ids)}i", *token_ids)
-    digest = _digest(before, fields, ids)
-    head = fields + digest
-    return head.ljust(RECORD_BYTES, b"\0") + ids.ljust(head_bytes(len(token_ids)) - RECORD_BYTES, b"\0"), digest
+    head = fields + _digest(before, fields, ids)
+    return head.ljust(RECORD_BYTES, b"\0") + ids.ljust(head_bytes(len(token_ids)) - RECORD_BYTES, b"\0")
 
 
-def parse_record(raw: bytes, start: int, before: bytes) -> Record | None:
-    """Parse a record's head; None if it is missing, damaged, or not chained to the record before.
+def parse_record(raw: bytes, before: bytes) -> Record | None:
+    """Parse a record's head; None if it is missing, damaged, or not of the header whose digest is ``before``.
 
     Args:
-        raw: the file from ``start`` on, at least ``head_bytes(RECORD_POSITIONS)`` or up to its end.
-        start: offset of the record in the file, in bytes.
-        before: digest of the record before, or of the header.
+        raw: the file from the end of its header on, up to its end or further than the head.
     """
     if len(raw) < RECORD_BYTES:
         return None
@@ -104,7 +88,7 @@ def parse_record(raw: bytes, start: int, before: bytes) -> Record | None:
     if digest != _digest(before, fields, ids) or any(padding):
         return None
     token_ids = np.frombuffer(ids, "<i4").astype(np.int32)
-    return Record(first, token_ids, n_payload, crc, digest, start, start + head_bytes(count))
+    return Record(first, token_ids, n_payload, crc, HEADER_BYTES + head_bytes(count))
 
 
 def _digest(before: bytes, fields: bytes, ids: bytes) -> bytes:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.cache.cached_tokens import common_prefix
-from engine.errors import EngineError, shown
-from engine.saved_state.layout import StateHeader, StateRefusedError, refuse_other
-from engine.saved_state.segments import find
-from engine.saved_state.state_file import SavedMatch, SavedPiece, is_sound, opened, read_chain
+from engine.errors import EngineError
+from engine.saved_state.layout import StateHeader
+from engine.saved_state.segments import KEY_BYTES, find
+from engine.saved_state.state_file import SavedMatch, SavedPiece
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -48,22 +44,18 @@ def restore_state(session: Session, place: Path, wanted: Sequence[int]) -> Resto
     state that is saved. A damaged segment is deleted, so that it is written again.
 
     Args:
-        place: directory of the segments, or a file of an earlier version.
+        place: directory of the segments; one that does not exist holds nothing.
         wanted: token ids of the next prompt.
 
     Raises:
-        StateRefusedError: the file is damaged from its beginning on, or of another model, KV type or version.
         EngineError: the session is not empty, or its model file was changed.
-        OSError: the file cannot be read.
     """
     started_s = time.monotonic()
     if session.length:
         raise EngineError("only an empty session takes over saved tokens")
-    with _found(session, place, wanted) as found:
-        most = min(session.n_ctx, found.n)
-        good, n_bytes = _copy_in(session, found.pieces, most)
-    if most and not good and not place.is_dir():
-        raise StateRefusedError(f"{shown(place.name)}: is damaged")
+    found = _found(session, place, wanted)
+    most = min(session.n_ctx, found.n)
+    good, n_bytes = _copy_in(session, found.pieces, most)
     length = session.memory.rewind(min(most, good))
     if length:
         session.adopt(wanted[:length])
@@ -74,33 +66,14 @@ def restorable(session: Session, place: Path, wanted: Sequence[int]) -> int:
     """Return the number of tokens that ``restore_state`` would bring back; no keys and values are read or checked.
 
     Raises:
-        StateRefusedError, EngineError, OSError: as ``restore_state``.
+        EngineError: as ``restore_state``.
     """
-    with _found(session, place, wanted) as found:
-        return session.memory.resumes_at(min(found.n, session.n_ctx), [piece.copied for piece in found.pieces])
+    found = _found(session, place, wanted)
+    return session.memory.resumes_at(min(found.n, session.n_ctx), [piece.copied for piece in found.pieces])
 
 
-@contextmanager
-def _found(session: Session, place: Path, wanted: Sequence[int]) -> Iterator[SavedMatch]:
-    header = StateHeader.of(session, bytes(16))
-    if place.is_dir():
-        yield find(place, header, wanted, session.memory)
-        return
-    name = shown(place.name)
-    with opened(place) as fd:
-        size_bytes = os.fstat(fd).st_size
-        if not size_bytes:
-            yield SavedMatch(0, [])
-            return
-        chain = read_chain(fd, name, session.memory)
-        refuse_other(chain.header, header, name)
-        if not chain.records and size_bytes > chain.end:
-            raise StateRefusedError(f"{name}: is damaged")
-        pieces = [
-            SavedPiece(record.first, record.last, record.payload_bytes, partial(is_sound, fd, record), replaces=True)
-            for record in chain.needed(session.memory)
-        ]
-        yield SavedMatch(common_prefix(chain.token_ids, wanted), pieces)
+def _found(session: Session, place: Path, wanted: Sequence[int]) -> SavedMatch:
+    return find(place, StateHeader.of(session, bytes(KEY_BYTES)), wanted, session.memory)
 
 
 def _copy_in(session: Session, pieces: Sequence[SavedPiece], most: int) -> tuple[int, int]:
@@ -115,6 +88,4 @@ def _copy_in(session: Session, pieces: Sequence[SavedPiece], most: int) -> tuple
         if piece.read(buffer.data[: piece.n_bytes]):
             session.memory.copy_in(piece.first, piece.last, buffer[: piece.n_bytes])
             good, n_bytes = max(good, piece.last), n_bytes + piece.n_bytes
-        elif piece.replaces:
-            return min(good, piece.first), n_bytes
     return good, n_bytes

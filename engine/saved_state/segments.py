@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MOST_SIBLINGS = 64
 """Limit on the segments that are opened to see how far one that continues otherwise agrees."""
-_KEY_BYTES = 16
+KEY_BYTES = 16
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | NO_FOLLOW
 _NAME = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,8})-([0-9a-f]{32})\.kv")
 
@@ -89,8 +89,8 @@ class PrefixKeys:
     """
 
     def __init__(self, header: StateHeader) -> None:
-        root = replace(header, file_id=bytes(_KEY_BYTES)).to_bytes()
-        self._blocks = [hashlib.blake2b(root, digest_size=_KEY_BYTES)]
+        root = replace(header, parent=bytes(KEY_BYTES)).to_bytes()
+        self._blocks = [hashlib.blake2b(root, digest_size=KEY_BYTES)]
 
     def cut(self, n: int) -> None:
         """Forget what comes after the first n tokens."""
@@ -125,7 +125,7 @@ def find(place: Path, header: StateHeader, ids: Sequence[int], memory: LayerMemo
         return SavedMatch(0, [])
     children: dict[str, list[str]] = {}
     for name in names:
-        children.setdefault(name[: 2 * _KEY_BYTES], []).append(name)
+        children.setdefault(name[: 2 * KEY_BYTES], []).append(name)
     keys, pieces, n = PrefixKeys(header), list[SavedPiece](), 0
     while n < len(ids):
         segments = filter(None, map(Segment.of_name, children.get(keys.at(ids, n), ())))
@@ -220,9 +220,9 @@ def read_head(fd: int, segment: Segment, header: StateHeader) -> Record:
     Raises:
         StateRefusedError: it is not that segment, or is damaged.
     """
-    wanted = replace(header, file_id=bytes.fromhex(segment.parent)).to_bytes()
+    wanted = replace(header, parent=bytes.fromhex(segment.parent)).to_bytes()
     raw = read_at(fd, 0, segment.head_bytes)
-    record = parse_record(raw[HEADER_BYTES:], HEADER_BYTES, wanted[-HEADER_DIGEST_BYTES:])
+    record = parse_record(raw[HEADER_BYTES:], wanted[-HEADER_DIGEST_BYTES:])
     if raw[:HEADER_BYTES] != wanted or record is None or (record.first, record.last) != (segment.first, segment.last):
         raise StateRefusedError(f"{shown(segment.name)}: is damaged")
     return record
@@ -239,9 +239,9 @@ def write_segment(
     Raises:
         OSError: it was not written.
     """
-    start = replace(header, file_id=bytes.fromhex(segment.parent)).to_bytes()
+    start = replace(header, parent=bytes.fromhex(segment.parent)).to_bytes()
     crc, before = zlib.crc32(payload), start[-HEADER_DIGEST_BYTES:]
-    head, _ = record_head(segment.first, list(token_ids), len(payload), crc, before)
+    head = record_head(segment.first, list(token_ids), len(payload), crc, before)
     temporary = place / f".{segment.name}.{secrets.token_hex(4)}"  # another program may be writing the same
     fd = os.open(temporary, _CREATE, 0o600)
     try:

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 from app.chat.saved_states import StateFiles
 from engine import common_prefix
-from engine.saved_state import StateRefusedError
 from tests.app.fake_engine import Script
 
 
@@ -42,12 +41,7 @@ def saved_in(place):
 
 
 def best_of(place, wanted):
-    if place.is_dir():
-        return max(saved_in(place), key=lambda tokens: common_prefix(tokens, wanted), default=[])
-    tokens = json.loads(place.read_text())
-    if tokens == "other":
-        raise StateRefusedError("kv.state: saved with another model")
-    return tokens
+    return max(saved_in(place), key=lambda tokens: common_prefix(tokens, wanted), default=[])
 
 
 def restore(session, place, wanted):

@@ -13,7 +13,7 @@ from engine.cache.kv_cache import KVCache, kv_type_of
 from engine.cache.rotation import rotations_of
 from engine.config import Rope
 from engine.saved_state import StateWriter, restore_state
-from engine.saved_state.layout import FILE_VERSION, StateHeader, read_header
+from engine.saved_state.layout import StateHeader
 from tests.engine import tiny_gguf
 from tests.engine.architectures import DISTINCT
 from tests.engine.scripted_session import ScriptedSession, config_with
@@ -170,5 +170,4 @@ def test_a_states_header_tells_models_with_several_ropes_apart() -> None:
     models = [(a, a), (a, b), (b, a), (a, None), (None, None), (a, replace(b, scaling_factor=2.0))]
     headers = {StateHeader.of(ScriptedSession(config=config_with(*ropes)), bytes(16)) for ropes in models}  # type: ignore[arg-type]
     assert len({(one.frequencies_digest, one.rope_theta) for one in headers}) == len(models)
-    for header in headers:
-        assert read_header(header.to_bytes(FILE_VERSION), "kv.state") == header
+    assert len({header.to_bytes() for header in headers}) == len(models)
