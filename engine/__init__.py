@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from engine.cache.kv_types import KV_TYPES
     from engine.cache.layer_memory import MemoryNeeds
     from engine.errors import EngineError
+    from engine.gguf.contents import GGUFFile
     from engine.gguf.magic import glance
     from engine.gguf.parts import part_name
-    from engine.gguf.read import GGUFFile, read_gguf, read_single
+    from engine.gguf.read import read_gguf, read_single
     from engine.machine.level import LEVEL
     from engine.model import Model
     from engine.plan.crew import MOST_THREADS, Crew
     from engine.quants import QUANTS
-    from engine.sampling.sampler import Sampling
+    from engine.sampling.settings import Sampling
     from engine.session import Session
     from engine.tokenizer import Tokenizer
 

@@ -396,7 +396,7 @@ class Layer:
         feed_forward: None for a mixer alone.
         beside: a second mixer, which reads what the first one reads and is added, too.
         norm_before: each branch reads a normed residual stream.
-        norm_behind: what each branch adds is normed.
+        norm_after: what each branch adds is normed.
         side_by_side: both branches read the residual stream as it was before either was added, through one norm.
         own_norms: branches side by side read it through a norm each.
     """
@@ -404,7 +404,7 @@ class Layer:
     mixer: Mixer | None
     feed_forward: FeedForward | None
     norm_before: bool = True
-    norm_behind: bool = False
+    norm_after: bool = False
     side_by_side: bool = False
     own_norms: bool = False
     beside: Recurrent | None = None
@@ -441,7 +441,7 @@ class ModelConfig:
         logit_soft_cap: logits x become logit_soft_cap * tanh(x / logit_soft_cap); None for no cap.
         layer_norm: norms of the residual stream take the mean off (LayerNorm) and may have a bias.
         bare_norms: they have no weights either.
-        norm_behind_eps: of norms after branches; 0 for ``norm_eps``.
+        norm_after_eps: of norms after branches; 0 for ``norm_eps``.
         learned_positions: rows of a table that is added to what tokens begin with, one for each position; 0 for none.
         embedding_norm: what tokens begin with is normed; by weights where the file has them.
         per_layer_width: of what each layer adds of the token by itself; 0 where they do not.
@@ -460,7 +460,7 @@ class ModelConfig:
     logit_soft_cap: float | None = None
     layer_norm: bool = False
     bare_norms: bool = False
-    norm_behind_eps: float = 0.0
+    norm_after_eps: float = 0.0
     learned_positions: int = 0
     embedding_norm: bool = False
     per_layer_width: int = 0

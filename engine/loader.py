@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import GGUFError
-from engine.gguf.read import GGUFFile, read_gguf
+from engine.gguf.contents import GGUFFile
+from engine.gguf.read import read_gguf
 from engine.models import expected_tensors, read_config
 from engine.weights.weights import Weights
 

@@ -22,8 +22,8 @@ from engine.config import Experts
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.machine.topology import last_cache_bytes
-from engine.models import decoder, load_architecture
-from engine.models.decoder import Part
+from engine.models import load_architecture
+from engine.models.decoder import Decoder, Part
 from engine.plan.buffers import FEW_COLUMNS, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.lookahead import FROM_MEMORY, Reading, ahead_of
@@ -160,7 +160,7 @@ class Pipeline:
         scratch = self._scratch.address, self._scratch_each
         plan = Plan(step.address, kind.columns or self.columns, scratch, self._room)
         plan.products = kind.products
-        d = decoder.Decoder(
+        d = Decoder(
             plan, self.config, weights, self._cache, self._states, self._buffers, self.rotations, kind.n_logits,
             kind.part or Part.ALL,
         )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from engine.cache import context_shift
 from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
+from engine.generation import Generated, Generation, Steps, short_switch_interval
 from engine.kernels.entries import run
 from engine.kernels.records import LOGITS
 from engine.pipeline import HEAD_COLUMNS, Logits
@@ -22,10 +22,8 @@ from engine.plan.buffers import FEW_COLUMNS
 from engine.plan.profile import PhaseTime, Profile
 from engine.sampling.choosing import Choosing
 from engine.sampling.constraint import Constraint
-from engine.sampling.guessing import Guessing
-from engine.sampling.logprobs import TokenLogprobs, token_logprobs
-from engine.sampling.sampler import Sampler, Sampling
-from engine.sampling.stopping import StopStrings
+from engine.sampling.sampler import Sampler
+from engine.sampling.settings import Sampling
 
 if TYPE_CHECKING:
     from engine.cache.layer_memory import LayerMemory
@@ -46,8 +44,6 @@ FEWEST_SHIFTED = 16
 FEWEST_BETWEEN_TURNS = 64
 """Least number of tokens between two places that recurrent layers go back to: fewer are sooner computed again, since a
 block that ends there costs a walk more."""
-SWITCH_INTERVAL_S = 5e-4
-"""Python's thread switch interval during generation: other threads get the GIL sooner than after the default 5 ms."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +59,6 @@ class Prefilled:
     reused: int
     fed: int
     seconds: float
-
-
-@dataclass(frozen=True)
-class Generated:
-    """One token of a reply.
-
-    Attributes:
-        token_id: 0 to ``vocab_size`` - 1.
-        text: text completed by this token; may be empty, never ends inside a character.
-        logprobs: of the token, where they were asked for; None for text without a token of its own.
-    """
-
-    token_id: int
-    text: str
-    logprobs: TokenLogprobs | None = None
 
 
 class Host(Protocol):
@@ -366,82 +347,20 @@ class Session:
         if self._logits is None:
             raise EngineError("nothing to continue: feed the prompt first")
         self._begin()
-        self.finish_reason = ""
-        self.n_guessed = 0
-        guessing = Guessing(self._tokens) if guess else None
-        with _short_switch_interval():
-            how = sampling, max_tokens, stop, after, spelled, guessing, n_logprobs, constraint
-            for generated in self._continue(*how):
+        self.finish_reason, self.n_guessed = "", 0
+        tokenizer = self.model.tokenizer
+        sampler = Sampler(sampling, self.config.vocab_size, tokenizer.end_ids, tokenizer.spelled_bytes)
+        # Decode's kernels compute as many together to the bit as one by one.
+        choosing = Choosing(sampler, constraint, tokenizer.end_ids, FEW_UP_TO if n_logprobs is None else 1)
+        reply = Generation(self, tokenizer, choosing, stop, after, spelled, guess, n_logprobs)
+        with short_switch_interval():
+            for generated in reply.tokens(self.n_ctx + 1 if max_tokens is None else max_tokens):
                 if self._pipeline.profile and self._profile is not None:
                     self._profile.leave()
                     yield generated
                     self._profile.enter()
                 else:
                     yield generated
-
-    def _continue(
-        self,
-        sampling: Sampling,
-        max_tokens: int | None,
-        stop: Sequence[str],
-        after: Sequence[int],
-        spelled: Collection[int],
-        guessing: Guessing | None,
-        n_logprobs: int | None,
-        constraint: Constraint | None,
-    ) -> Iterator[Generated]:
-        ends = self.model.tokenizer.end_ids
-        sampler = Sampler(sampling, self.model.config.vocab_size, ends, self.model.tokenizer.spelled_bytes)
-        # Decode's kernels compute as many together to the bit as one by one.
-        choosing = Choosing(sampler, constraint, ends, FEW_UP_TO if n_logprobs is None else 1)
-        stream, stops = self.model.tokenizer.stream(spelled), StopStrings(stop)
-        stops.know("".join(stream.push(earlier) for earlier in after))
-        token, n, most = -1, 0, self.n_ctx + 1 if max_tokens is None else max_tokens
-        while not self.finish_reason:
-            if n >= most:
-                self.finish_reason = "length"
-                break
-            logits = self._logits
-            assert logits is not None
-            chosen = choosing.next(logits, self._tokens)
-            if chosen[0] in ends:
-                self.finish_reason = "stop"
-                break
-            for at, token in enumerate(chosen[: most - n]):
-                n += 1
-                logprobs = None if n_logprobs is None else token_logprobs(logits, token, n_logprobs)
-                yield Generated(token, stops.push(stream.push(token)), logprobs)
-                if stops.hit:
-                    self.finish_reason = "stop"
-                elif self.length + at >= self.n_ctx:
-                    self.finish_reason = "context"
-                if self.finish_reason:
-                    break
-            else:
-                if n < most:
-                    self._go_on(chosen, guessing, most - n, choosing.is_over)
-        rest = "" if stops.hit else stops.push(stream.flush()) + stops.flush()
-        if rest:
-            yield Generated(token, rest)
-
-    def _go_on(self, chosen: list[int], guessing: Guessing | None, wanted: int, is_over: bool) -> None:
-        """Compute what was chosen, unless nothing can follow it."""
-        if is_over:
-            self.finish_reason = "stop"
-        elif guessing is None:
-            self._advance(chosen)
-        elif len(chosen) == 1:
-            self._advance_guessing(chosen[0], guessing, wanted)
-        else:
-            guessing.note(chosen)
-            self._advance(chosen)
-
-    def _advance(self, tokens: list[int]) -> None:
-        try:
-            self._feed(tokens, False, None)
-            self._has_answered = True
-        except Cancelled:
-            self.finish_reason = "cancelled"
 
     def retrace(self, ids: Sequence[int], guess: bool) -> int:
         """Feed tokens as ``generate`` feeds those it chooses, with guesses or without: for measurements on real text.
@@ -454,45 +373,54 @@ class Session:
         """
         self._begin()
         self.finish_reason = ""
-        guessing = Guessing(self._tokens)
+        steps = Steps(self, guess)
         for n, token in enumerate(self._check_ids(ids)):
-            if guess:
-                self._advance_guessing(token, guessing, len(ids) - n)
-            else:
-                self._advance([token])
-        return guessing.n_guessed
+            steps.compute([token], len(ids) - n)
+        return steps.n_guessed
 
-    def _advance_guessing(self, token: int, guessing: Guessing, wanted: int) -> None:
-        """Feed a token, together with guesses where that pays; guesses are not part of the session until chosen."""
-        known = guessing.computed(token)
-        self.n_guessed = guessing.n_guessed
-        if known is not None:
-            if self._cancelled.is_set():
-                self.finish_reason = "cancelled"
-            else:
-                self._grow([token], known)
-            return
-        most = min(wanted, self.n_ctx - self.length) - 1
-        guesses = guessing.propose(most) if most > 0 and self._can_guess() else []
-        started_s = time.perf_counter()
-        if not guesses:
-            self._advance([token])
-            guessing.spent([], [], time.perf_counter() - started_s)
-            return
+    @property
+    def next_logits(self) -> Logits:
+        """The logits of what comes next, (vocab_size,) float32. Raises EngineError: nothing was fed yet."""
+        if self._logits is None:
+            raise EngineError("nothing to continue: feed the prompt first")
+        return self._logits
+
+    def advance(self, tokens: list[int]) -> None:
+        """Compute chosen tokens of a reply, which ends where it was cancelled."""
+        try:
+            self._feed(tokens, False, None)
+            self._has_answered = True
+        except Cancelled:
+            self.finish_reason = "cancelled"
+
+    @property
+    def can_guess(self) -> bool:
+        """Whether positions beyond the end may be written for nothing; a profile knows no such walks."""
+        is_free = self.memory.may_overrun and self.memory.reachable(self.length - 1) == self.length - 1
+        return is_free and not self._pipeline.profile
+
+    def advance_trying(self, token: int, guesses: list[int]) -> list[Logits] | None:
+        """Compute a chosen token and, in the same walk, tokens that may follow it; only the first one is kept.
+
+        Returns:
+            The logits after each of the guesses; None where the reply was cancelled.
+        """
         try:
             ids = self._check_ids([token, *guesses])
             self.memory.extend(self.length + len(ids))
             rows = self._verified(ids, self.model.threads)
         except Cancelled:
             self.finish_reason = "cancelled"
-            return
+            return None
         self._grow([token], rows[0])
-        guessing.spent(guesses, rows[1:], time.perf_counter() - started_s)
+        return rows[1:]
 
-    def _can_guess(self) -> bool:
-        """Whether positions beyond the end may be written for nothing; a profile knows no such walks."""
-        is_free = self.memory.may_overrun and self.memory.reachable(self.length - 1) == self.length - 1
-        return is_free and not self._pipeline.profile
+    def adopt_guess(self, token: int, logits: Logits) -> None:
+        """Keep a guess that was chosen, with the logits that ``advance_trying`` returned for it."""
+        if self._cancelled.is_set():
+            self.finish_reason = "cancelled"
+        else:
+            self._grow([token], logits)
 
     def truncate(self, n: int) -> int:
         """Drop every token after the first n, and more if layers cannot go back to n.
@@ -760,13 +688,3 @@ class Session:
         return ContextFullError(
             f"{wanted:,} tokens do not fit into the context of {self.n_ctx:,} (start again, or open a larger context)"
         )
-
-
-@contextmanager
-def _short_switch_interval() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)

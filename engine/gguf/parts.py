@@ -13,12 +13,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.errors import EngineError, FileUnreadableError, GGUFError, shown
-
-if TYPE_CHECKING:
-    from engine.gguf.read import GGUFFile, TensorInfo
+from engine.gguf.contents import GGUFFile, TensorInfo
 
 MOST_PARTS = 999
 _PART_NAME = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)

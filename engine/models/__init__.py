@@ -15,7 +15,7 @@ from engine.models.not_yet import KINDS, NOT_YET
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
-    from engine.gguf.read import GGUFFile
+    from engine.gguf.contents import GGUFFile
     from engine.models.base import Architecture
     from engine.weights.weights import TensorSpec
 

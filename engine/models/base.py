@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Experts
-from engine.models import decoder, latent, recurrent
+from engine.models import latent, recurrent, steps
 from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class Architecture:
 
     read: Callable[[Hyperparameters], ModelConfig]
     tensors: Callable[[ModelConfig], dict[str, TensorSpec]]
-    compose: Callable[[Decoder], None] = decoder.all_layers
-    head: Callable[[Decoder], None] = decoder.output_head
+    compose: Callable[[Decoder], None] = steps.all_layers
+    head: Callable[[Decoder], None] = steps.output_head
 
 
 def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
@@ -54,8 +54,8 @@ def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict
             names = ["attn"] if layer.mixers else []
             names += ["ffn"] if layer.feed_forward is not None and (not layer.side_by_side or layer.own_norms) else []
             tensors |= {block + f"{name}_norm.weight": TensorSpec((config.dim,)) for name in names}
-        if layer.norm_behind:
-            tensors |= {block + name: TensorSpec((config.dim,)) for name in decoder.NORMS_BEHIND}
+        if layer.norm_after:
+            tensors |= {block + name: TensorSpec((config.dim,)) for name in steps.NORMS_AFTER}
         for mixer in layer.mixers:
             tensors |= mixer_tensors(block, mixer, config.dim)
         if layer.feed_forward is not None:
@@ -136,7 +136,7 @@ def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSp
         shared, kind = dense_tensors(block, experts.shared, dim), "" if experts.norms_apart else "_shexp"
         tensors |= {f"{name.rpartition('.')[0]}{kind}.{name.rpartition('.')[2]}": one for name, one in shared.items()}
     if experts.norms_apart:
-        tensors |= {block + name: TensorSpec((dim,)) for name in decoder.NORMS_APART}
+        tensors |= {block + name: TensorSpec((dim,)) for name in steps.NORMS_APART}
     tensors |= scales(block, "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", n=n)
     if experts.shared_is_gated:
         tensors[block + "ffn_gate_inp_shexp.weight"] = TensorSpec((dim,))

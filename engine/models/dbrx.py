@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Layer, Router
-from engine.models import decoder, reading
+from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, fused_first
 
 if TYPE_CHECKING:
@@ -35,4 +35,4 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return {name.replace("ffn_norm", NORM): spec for name, spec in fused_first(decoder_tensors(config)).items()}
 
 
-ARCHITECTURE = Architecture(_read, _tensors, partial(decoder.all_layers, ffn_norm=NORM))
+ARCHITECTURE = Architecture(_read, _tensors, partial(steps.all_layers, ffn_norm=NORM))

@@ -28,7 +28,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
         mixer = replace(attention, head_norms=True)
         if window is not None:
             mixer = replace(mixer, window=window) if slides[number] else replace(mixer, rope=None)
-        return Layer(mixer, feed_forward, norm_before=False, norm_behind=True)
+        return Layer(mixer, feed_forward, norm_before=False, norm_after=True)
 
     return reading.decoder_config(read, layer, neighbours=False, factors="rope_freqs.weight")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Layer
-from engine.models import decoder, reading
+from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
 
 def _compose(d: Decoder) -> None:
     if d.config.layers[0].own_norms:
-        decoder.all_layers(d, ffn_norm="attn_norm", mixer_norm=SECOND)
+        steps.all_layers(d, ffn_norm="attn_norm", mixer_norm=SECOND)
     else:
-        decoder.all_layers(d)
+        steps.all_layers(d)
 
 
 ARCHITECTURE = Architecture(_read, _tensors, _compose)

@@ -32,7 +32,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
             assert attention.rope is not None
             theta = read.positive("rope.freq_base_swa", attention.rope.theta)
             mixer = replace(mixer, window=window, rope=replace(attention.rope, theta=theta))
-        return Layer(mixer, replace(feed_forward, gate="gelu"), norm_behind=True)
+        return Layer(mixer, replace(feed_forward, gate="gelu"), norm_after=True)
 
     return reading.decoder_config(
         read,

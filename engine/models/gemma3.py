@@ -32,7 +32,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
         mixer = replace(attention, head_norms=True, scale=scale, soft_cap=read.positive_or_none(reading.SCORE_CAP))
         if window is not None and slides[number]:
             mixer = replace(mixer, window=window, rope=Rope(theta, whole.dim, whole.neighbours))
-        return Layer(mixer, replace(feed_forward, gate="gelu"), norm_behind=True)
+        return Layer(mixer, replace(feed_forward, gate="gelu"), norm_after=True)
 
     return reading.decoder_config(
         read,

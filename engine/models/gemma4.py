@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.config import Attention, Dense, Experts, Layer, Rope, Router
-from engine.models import decoder, reading
+from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, rope_factors
 from engine.models.decoder import Decoder, Part
 from engine.weights.weights import TensorSpec
@@ -46,7 +46,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
         kv_heads.append(mixer.n_kv_heads)
         if number >= n_storing:
             mixer = replace(mixer, kv_of=_source(read, number, n_storing, slides, kv_heads))
-        return Layer(mixer, _feed_forward(read, number, replace(feed_forward, gate="gelu"), widths), norm_behind=True)
+        return Layer(mixer, _feed_forward(read, number, replace(feed_forward, gate="gelu"), widths), norm_after=True)
 
     width = read.integer(WIDTH, 0, reading.MAX_DIM, default=0)
     if width % reading.DIM_MULTIPLE:
@@ -161,9 +161,9 @@ def _factors(config: ModelConfig) -> list[tuple[str, TensorSpec]]:
 
 def _compose(d: Decoder) -> None:
     """Token ids to residual stream."""
-    decoder.embedding(d)
+    steps.embedding(d)
     inputs = _inputs(d) if d.config.per_layer_width else None
-    decoder.each_layer(d, behind=partial(_end_layer, d, inputs))
+    steps.each_layer(d, end_layer=partial(_end_layer, d, inputs))
 
 
 def _asking(d: Decoder) -> list[int]:
@@ -184,7 +184,7 @@ def _inputs(d: Decoder) -> Activations | None:
     start = d.x
     if d.part is Part.LAST:
         start = d.buffers.vector("start", config.dim, 1)
-        decoder.look_up(d, start)
+        steps.look_up(d, start)
     rows, inputs = (d.buffers.vector(f"{name} of layers", n) for name in ("rows", "inputs"))
     plan.embed(d.weights["per_layer_token_embd.weight"], rows, first)
     plan.scale(rows, width**0.5)
@@ -217,7 +217,7 @@ def _end_layer(d: Decoder, inputs: Activations | None, layer: int) -> None:
         plan.gate("gelu", gate, inputs, (layer - _asking(d)[0]) * width)
         plan.quantize(gate, up)
         plan.barrier()
-        branch = decoder.product(d, up, gate, is_quantized=True)
+        branch = steps.product(d, up, gate, is_quantized=True)
         plan.add(d.x, branch, d.weight(layer, "post_norm.weight"), 2 * d.config.norm_eps)
         plan.barrier()
     name = f"blk.{layer}.layer_output_scale.weight"

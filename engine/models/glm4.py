@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-    return Layer(attention, replace(feed_forward, is_fused=True), norm_behind=True)
+    return Layer(attention, replace(feed_forward, is_fused=True), norm_after=True)
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Layer
 from engine.kernels.records import SCORES
-from engine.models import decoder, reading
+from engine.models import reading, steps
 from engine.models.base import Architecture, choice_biases, decoder_tensors, qkv_biases
 
 if TYPE_CHECKING:
@@ -44,4 +44,4 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
 
 
-ARCHITECTURE = Architecture(_read, _tensors, partial(decoder.all_layers, ffn_norm=NORM))
+ARCHITECTURE = Architecture(_read, _tensors, partial(steps.all_layers, ffn_norm=NORM))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, FeedForward, Layer, ShortConvolution
-from engine.models import decoder, reading, recurrent
+from engine.models import reading, recurrent, steps
 from engine.models.base import Architecture, decoder_tensors
 
 if TYPE_CHECKING:
@@ -41,5 +41,5 @@ def lfm2_config(read: Hyperparameters, feed_forward: Callable[[int, Dense], Feed
 ARCHITECTURE = Architecture(
     lfm2_config,
     partial(decoder_tensors, norm_name=LAST_NORM),
-    head=partial(decoder.output_head, norm_name=LAST_NORM),
+    head=partial(steps.output_head, norm_name=LAST_NORM),
 )

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.config import Dense, FeedForward
-from engine.models import decoder, reading
+from engine.models import reading, steps
 from engine.models.base import Architecture, choice_biases, decoder_tensors
 from engine.models.lfm2 import LAST_NORM, lfm2_config
 
@@ -33,4 +33,4 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return {**decoder_tensors(config, LAST_NORM), **choice_biases(config)}
 
 
-ARCHITECTURE = Architecture(_read, _tensors, head=partial(decoder.output_head, norm_name=LAST_NORM))
+ARCHITECTURE = Architecture(_read, _tensors, head=partial(steps.output_head, norm_name=LAST_NORM))

@@ -28,14 +28,14 @@ def _read(read: Hyperparameters) -> ModelConfig:
         if slides[number] and attention.rope is not None:
             rope = replace(attention.rope, theta=theta or attention.rope.theta)
             mixer = replace(mixer, rope=rope, window=window)
-        return Layer(mixer, feed_forward, norm_behind=True)
+        return Layer(mixer, feed_forward, norm_after=True)
 
     return reading.decoder_config(
         read,
         layer,
         neighbours=True,
         embedding_norm=True,
-        norm_behind_eps=EPS_BEHIND,
+        norm_after_eps=EPS_BEHIND,
         logit_scale=read.positive("logit_scale"),
         logit_soft_cap=reading.number_or_none(read, reading.LOGIT_CAP),
     )

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Experts, Layer
-from engine.models import decoder, reading, recurrent
+from engine.models import reading, recurrent, steps
 from engine.models.base import Architecture, choice_biases, decoder_tensors, other_biases
 
 if TYPE_CHECKING:
@@ -59,4 +59,4 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
 
 
-ARCHITECTURE = Architecture(_read, _tensors, partial(decoder.all_layers, ffn_norm=NORM))
+ARCHITECTURE = Architecture(_read, _tensors, partial(steps.all_layers, ffn_norm=NORM))

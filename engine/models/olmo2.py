@@ -27,7 +27,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
             assert attention.rope is not None
             local = Rope(attention.rope.theta, attention.rope.dim, attention.rope.neighbours)
             mixer = replace(mixer, window=window, rope=local)
-        return Layer(mixer, feed_forward, norm_before=False, norm_behind=True)
+        return Layer(mixer, feed_forward, norm_before=False, norm_after=True)
 
     return reading.decoder_config(read, layer, neighbours=False)
 

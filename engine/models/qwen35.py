@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.config import Attention, DeltaNet, Dense, Experts, FeedForward, Layer, Router
-from engine.models import decoder, reading, recurrent
+from engine.models import reading, recurrent, steps
 from engine.models.base import Architecture, decoder_tensors
 
 if TYPE_CHECKING:
@@ -76,5 +76,5 @@ def qwen35_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return {name.replace("ffn_norm", NORM): spec for name, spec in decoder_tensors(config).items()}
 
 
-compose = partial(decoder.all_layers, ffn_norm=NORM)
+compose = partial(steps.all_layers, ffn_norm=NORM)
 ARCHITECTURE = Architecture(qwen35_config, qwen35_tensors, compose)

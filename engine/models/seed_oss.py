@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine.models import decoder, reading
+from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, qkv_biases
 
 if TYPE_CHECKING:
@@ -27,4 +27,4 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
 
 
-ARCHITECTURE = Architecture(_read, _tensors, partial(decoder.all_layers, ffn_norm=NORM))
+ARCHITECTURE = Architecture(_read, _tensors, partial(steps.all_layers, ffn_norm=NORM))

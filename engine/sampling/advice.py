@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import EngineError
-from engine.sampling.sampler import Sampling
+from engine.sampling.settings import Sampling
 
 _KEYS = {
     "temperature": ("general.sampling.temp", float),

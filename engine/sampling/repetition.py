@@ -11,7 +11,7 @@ from engine.kernels.entries import run
 from engine.kernels.records import PENALISE, REPEATS
 
 if TYPE_CHECKING:
-    from engine.sampling.sampler import Sampling
+    from engine.sampling.settings import Sampling
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 LOWEST = -1e30

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from engine.gguf.read import GGUFFile
+    from engine.gguf.contents import GGUFFile
 
 PIECES = 32
 """Samples of each tensor, evenly spread: an edit of more than a 31st of one in a run cannot lie between them."""

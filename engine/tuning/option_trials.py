@@ -19,7 +19,7 @@ from engine.pipeline import BLOCK_BYTES
 from engine.plan.compilation import Progress
 from engine.tuning.options import Tell
 from engine.tuning.report import DECODE, KV, PREFILL, WEIGHTS
-from engine.tuning.trials import SessionTrials
+from engine.tuning.samples import SessionSamples
 from engine.weights.modes import HUGE, MMAP, RESERVE_BYTES, WEIGHT_MODES
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class WeightTrials:
     part = WEIGHTS
     options: Sequence[str] = WEIGHT_MODES
 
-    def __init__(self, model: Model, trials: SessionTrials) -> None:
+    def __init__(self, model: Model, trials: SessionSamples) -> None:
         self._model, self._trials = model, trials
         self.present = model.weights_mode
         self._room = model.room_for_both_modes()
@@ -140,7 +140,7 @@ class KVTrials:
         self._available_bytes = host.available_memory_bytes() - weights_bytes - RESERVE_BYTES
         self.n_context, self.options = self._choose()
         self._ids = session.tokens[:COMPUTED_TOKENS] or [0]
-        self._trials: dict[str, SessionTrials] = {}
+        self._trials: dict[str, SessionSamples] = {}
         self._sessions: list[Session] = []
 
     def _possible(self) -> list[str]:
@@ -205,7 +205,7 @@ class KVTrials:
             filling(0, COMPUTED_TOKENS)
             session.prefill([self._ids[i % len(self._ids)] for i in range(COMPUTED_TOKENS)], filling)
             session.stretch(self.n_context)
-            self._trials[name] = SessionTrials(self._model, session, self._clock)
+            self._trials[name] = SessionSamples(self._model, session, self._clock)
             self._trials[name].prepare()
         for trials in self._trials.values():
             trials.sizes = self._trials[self.present].sizes

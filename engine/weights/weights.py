@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine.config import ModelConfig
-    from engine.gguf.read import GGUFFile, TensorInfo
+    from engine.gguf.contents import GGUFFile, TensorInfo
 
     Place = tuple[Path, int, int]
     View = np.ndarray[Any, np.dtype[np.uint8]]

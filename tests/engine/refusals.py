@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from engine.errors import EngineError
-from engine.gguf.read import GGUFFile, read_gguf
+from engine.gguf.contents import GGUFFile
+from engine.gguf.read import read_gguf
 from engine.models import expected_tensors, read_config
 from engine.weights.weights import Weights
 from tests.engine import tiny_gguf

@@ -11,7 +11,8 @@ import pytest
 
 from engine.config import Attention, ModelConfig
 from engine.errors import GGUFError
-from engine.gguf.read import GGUFFile, read_gguf
+from engine.gguf.contents import GGUFFile
+from engine.gguf.read import read_gguf
 from engine.models import ARCHITECTURES, read_config
 from engine.models.reading import LAYER_EPS, RMS_EPS
 from tests.engine import tiny_gguf

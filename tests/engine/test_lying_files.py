@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from engine.errors import EngineError
+from engine.gguf.contents import GGUFFile
 from engine.gguf.hyperparameters import Hyperparameters
-from engine.gguf.read import GGUFFile, read_gguf
+from engine.gguf.read import read_gguf
 from engine.models import ARCHITECTURES, expected_tensors, read_config
 from tests.engine import tiny_gguf
 from tests.engine.architectures import DISTINCT, test_deepseek2

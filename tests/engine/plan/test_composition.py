@@ -1,6 +1,6 @@
 """Steps put together in ways that no registered architecture has yet, against twins of their own.
 
-Made-up architectures, composed of the steps in ``engine.models.decoder``: branches side by side from one norm, norms
+Made-up architectures, composed of the steps in ``engine.models.steps``: branches side by side from one norm, norms
 after the branches alone, layers without rope, and multipliers of embedding and logits.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from engine import Model, models
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 from engine.gguf.hyperparameters import Hyperparameters
-from engine.models import decoder, llama, reading
+from engine.models import llama, reading, steps
 from engine.models.base import decoder_tensors
 from engine.models.decoder import Decoder
 from tests.engine import tiny_gguf
@@ -25,14 +25,14 @@ from tests.engine.test_models import IDS, nmse
 
 def _side_by_side(d: Decoder) -> None:
     """x += attention(n) + ffn(n), both of one norm, as Command R has it."""
-    decoder.embedding(d)
+    steps.embedding(d)
     for number, layer in d.layers:
-        x = decoder.norm(d, number, "attn_norm")
-        attended = decoder.self_attention(d, number, layer.mixer, x)
+        x = steps.norm(d, number, "attn_norm")
+        attended = steps.self_attention(d, number, layer.mixer, x)
         if attended is None:
             return
-        decoder.residual(d, attended)
-        decoder.residual(d, decoder.feed_forward(d, number, layer.feed_forward, x))
+        steps.residual(d, attended)
+        steps.residual(d, steps.feed_forward(d, number, layer.feed_forward, x))
 
 
 def _side_by_side_twin(twin: Twin, ids: list[int]) -> Array:
@@ -48,7 +48,7 @@ def _read_odd(read: Hyperparameters) -> ModelConfig:
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         rope = (attention.rope, None, Rope(300.0, 8, neighbours=False))[number]
-        return Layer(replace(attention, rope=rope), feed_forward, norm_before=False, norm_behind=True)
+        return Layer(replace(attention, rope=rope), feed_forward, norm_before=False, norm_after=True)
 
     return reading.decoder_config(read, layer, neighbours=True, embedding_scale=3.0, logit_soft_cap=0.5)
 

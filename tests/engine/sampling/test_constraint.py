@@ -5,7 +5,8 @@ import pytest
 
 from engine.errors import EngineError
 from engine.sampling.constraint import constrained
-from engine.sampling.sampler import Sampler, Sampling
+from engine.sampling.sampler import Sampler
+from engine.sampling.settings import Sampling
 
 LOGITS = np.array([5, 1, 9, -3], np.float32)
 
