@@ -10,7 +10,7 @@ BIN = $(VENV)/bin
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))')
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help run install test test-quick test-shuffled format-check lint types contracts pytest fix packs pictures bench clean
+.PHONY: help run install test test-quick test-shuffled format-check lint types contracts pytest fix packs lock pictures bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -67,6 +67,10 @@ fix: $(VENV)/.installed-test  ## format, and mend what the linter can
 
 packs: $(VENV)/.installed  ## build the machine code that is linked instead of compiled, as far as it is stale
 	@$(BIN)/python -m engine.build_ahead
+
+lock:  ## write the versions that the workflows install (needs uv)
+	(head -1 .ci/lock.txt; uv pip compile -q pyproject.toml --extra test --universal --no-annotate --no-header) > .ci/lock.new
+	mv .ci/lock.new .ci/lock.txt
 
 pictures: $(VENV)/.installed-test  ## draw the tests' pictures of screens anew
 	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/tui/test_pictures.py -k 'size or console or colour or readme'
