@@ -1,32 +1,32 @@
 """Addition of a branch to the residual stream, where no matrix product adds it by itself."""
 
+from engine import simd as vec
 from engine.jit import kernel
 from engine.kernels.records import ADD as F
 from engine.kernels.records import STEP
 from engine.kernels.rmsnorm import inverse_rms
 from engine.kernels.share import share
-from engine.simd import fadd, fma, fmul, load_f32x8, load_f64, load_i64, splat_f32x8, store_f32x8
 
 
 @kernel
 def add(op, thread, n_threads):
     """x += branch."""
-    x, branch, n = load_i64(op + F.x), load_i64(op + F.branch), load_i64(op + F.n)
+    x, branch, n = vec.load_i64(op + F.x), vec.load_i64(op + F.branch), vec.load_i64(op + F.n)
     first, last = share(n, 256, thread, n_threads)
-    for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
+    for t in range(vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)):
         for at in range(4 * (t * n + first), 4 * (t * n + last), 32):
-            store_f32x8(x + at, fadd(load_f32x8(x + at), load_f32x8(branch + at)))
+            vec.store_f32x8(x + at, vec.fadd(vec.load_f32x8(x + at), vec.load_f32x8(branch + at)))
 
 
 @kernel
 def add_normed(op, thread, n_threads):
     """x += rmsnorm(branch); every thread finds the root of every token and adds its own share of elements."""
-    x, branch, n = load_i64(op + F.x), load_i64(op + F.branch), load_i64(op + F.n)
-    weight, eps = load_i64(op + F.weight), load_f64(op + F.eps)
+    x, branch, n = vec.load_i64(op + F.x), vec.load_i64(op + F.branch), vec.load_i64(op + F.n)
+    weight, eps = vec.load_i64(op + F.weight), vec.load_f64(op + F.eps)
     first, last = share(n, 256, thread, n_threads)
-    for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
+    for t in range(vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)):
         row = 4 * t * n
-        factor = splat_f32x8(inverse_rms(branch + row, n, eps))
+        factor = vec.splat_f32x8(inverse_rms(branch + row, n, eps))
         for at in range(4 * first, 4 * last, 32):
-            normed = fmul(load_f32x8(branch + row + at), factor)
-            store_f32x8(x + row + at, fma(normed, load_f32x8(weight + at), load_f32x8(x + row + at)))
+            normed = vec.fmul(vec.load_f32x8(branch + row + at), factor)
+            vec.store_f32x8(x + row + at, vec.fma(normed, vec.load_f32x8(weight + at), vec.load_f32x8(x + row + at)))

@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import CHOOSE as F
 from engine.kernels.records import SCORES, STEP
-from engine.simd import load_f32, load_f64, load_i32, load_i64, store_f32, store_i32
 
 SIGMOID, OF_CHOSEN = SCORES.index("sigmoid"), SCORES.index("softmax of chosen")
 LEAST_SUM = 6.103515625e-5
@@ -21,16 +21,16 @@ MASKED = -math.inf
 @inner
 def softmax(x, n, out):
     """Softmax of n f32; may be in place."""
-    top = load_f32(x)
+    top = vec.load_f32(x)
     for i in range(1, n):
-        top = max(top, load_f32(x + 4 * i))
+        top = max(top, vec.load_f32(x + 4 * i))
     total = 0.0
     for i in range(n):
-        power = math.exp(load_f32(x + 4 * i) - top)
+        power = math.exp(vec.load_f32(x + 4 * i) - top)
         total += power
-        store_f32(out + 4 * i, power)
+        vec.store_f32(out + 4 * i, power)
     for i in range(n):
-        store_f32(out + 4 * i, load_f32(out + 4 * i) / total)
+        vec.store_f32(out + 4 * i, vec.load_f32(out + 4 * i) / total)
 
 
 @inner
@@ -38,11 +38,11 @@ def take_best(scores, n, taken, n_taken):
     """The place of the best of n f32 whose place is not among the taken (i32); the first of equals."""
     best, best_score = -1, np.float32(0.0)
     for i in range(n):
-        score = load_f32(scores + 4 * i)
+        score = vec.load_f32(scores + 4 * i)
         if best < 0 or score > best_score:
             is_free = True
             for k in range(n_taken):
-                is_free = is_free and load_i32(taken + 4 * k) != i
+                is_free = is_free and vec.load_i32(taken + 4 * k) != i
             if is_free:
                 best, best_score = i, score
     return best
@@ -55,71 +55,71 @@ def mask_groups(scores, n, n_groups, n_used, room):
     for g in range(n_groups):
         first, second = np.float32(MASKED), np.float32(MASKED)
         for i in range(n_each):
-            score = load_f32(scores + 4 * (g * n_each + i))
+            score = vec.load_f32(scores + 4 * (g * n_each + i))
             if score > first:
                 first, second = score, first
             elif score > second:
                 second = score
-        store_f32(room + 4 * g, first + second)
+        vec.store_f32(room + 4 * g, first + second)
     chosen = room + 4 * n_groups
     for k in range(n_used):
-        store_i32(chosen + 4 * k, take_best(room, n_groups, chosen, k))
+        vec.store_i32(chosen + 4 * k, take_best(room, n_groups, chosen, k))
     for g in range(n_groups):
         is_used = False
         for k in range(n_used):
-            is_used = is_used or load_i32(chosen + 4 * k) == g
+            is_used = is_used or vec.load_i32(chosen + 4 * k) == g
         if not is_used:
             for i in range(g * n_each, (g + 1) * n_each):
-                store_f32(scores + 4 * i, MASKED)
+                vec.store_f32(scores + 4 * i, MASKED)
 
 
 @inner
 def choose(op, logits, ids, weights, room):
     """One token; ``room`` holds four words of four bytes for each expert."""
-    n, n_used, score = load_i64(op + F.n_experts), load_i64(op + F.n_used), load_i64(op + F.score)
-    probabilities, scores, bias = room, room + 4 * n, load_i64(op + F.bias)
+    n, n_used, score = vec.load_i64(op + F.n_experts), vec.load_i64(op + F.n_used), vec.load_i64(op + F.score)
+    probabilities, scores, bias = room, room + 4 * n, vec.load_i64(op + F.bias)
     if score == SIGMOID:
         for i in range(n):
-            store_f32(probabilities + 4 * i, 1.0 / (1.0 + math.exp(-load_f32(logits + 4 * i))))
+            vec.store_f32(probabilities + 4 * i, 1.0 / (1.0 + math.exp(-vec.load_f32(logits + 4 * i))))
     elif score == OF_CHOSEN:
         for i in range(n):
-            store_f32(probabilities + 4 * i, load_f32(logits + 4 * i))
+            vec.store_f32(probabilities + 4 * i, vec.load_f32(logits + 4 * i))
     else:
         softmax(logits, n, probabilities)
     for i in range(n):
-        value = load_f32(probabilities + 4 * i)
+        value = vec.load_f32(probabilities + 4 * i)
         if bias != 0:
-            value = value + load_f32(bias + 4 * i)
-        store_f32(scores + 4 * i, value)
-    if load_i64(op + F.n_groups) > 1:
-        mask_groups(scores, n, load_i64(op + F.n_groups), load_i64(op + F.n_groups_used), room + 8 * n)
+            value = value + vec.load_f32(bias + 4 * i)
+        vec.store_f32(scores + 4 * i, value)
+    if vec.load_i64(op + F.n_groups) > 1:
+        mask_groups(scores, n, vec.load_i64(op + F.n_groups), vec.load_i64(op + F.n_groups_used), room + 8 * n)
     for k in range(n_used):
         best = take_best(scores, n, ids, k)
-        store_i32(ids + 4 * k, best)
-        store_f32(weights + 4 * k, load_f32(probabilities + 4 * best))
+        vec.store_i32(ids + 4 * k, best)
+        vec.store_f32(weights + 4 * k, vec.load_f32(probabilities + 4 * best))
     if score == OF_CHOSEN:
         softmax(weights, n_used, weights)
-    factor, factors = load_f64(op + F.scale), load_i64(op + F.factors)
-    if load_i64(op + F.renormalised) != 0:
+    factor, factors = vec.load_f64(op + F.scale), vec.load_i64(op + F.factors)
+    if vec.load_i64(op + F.renormalised) != 0:
         total = np.float32(0.0)
         for k in range(n_used):
-            total += load_f32(weights + 4 * k)
+            total += vec.load_f32(weights + 4 * k)
         if total < LEAST_SUM:
             total = np.float32(LEAST_SUM)
         factor = factor / total
     for k in range(n_used):
-        weight = load_f32(weights + 4 * k) * factor
+        weight = vec.load_f32(weights + 4 * k) * factor
         if factors != 0:
-            weight = weight * load_f32(factors + 4 * load_i32(ids + 4 * k))
-        store_f32(weights + 4 * k, weight)
+            weight = weight * vec.load_f32(factors + 4 * vec.load_i32(ids + 4 * k))
+        vec.store_f32(weights + 4 * k, weight)
 
 
 @kernel
 def choose_experts(op, thread, n_threads):
     """Tokens are dealt in turn, the first to the first thread, which goes on with it alone in decode."""
-    n, n_used = load_i64(op + F.n_experts), load_i64(op + F.n_used)
-    logits, ids, weights = load_i64(op + F.logits), load_i64(op + F.ids), load_i64(op + F.weights)
-    room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
-    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
+    n, n_used = vec.load_i64(op + F.n_experts), vec.load_i64(op + F.n_used)
+    logits, ids, weights = vec.load_i64(op + F.logits), vec.load_i64(op + F.ids), vec.load_i64(op + F.weights)
+    room = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
+    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
     for t in range(thread, n_tokens, max(n_threads, 1)):  # a step of 0 would raise
         choose(op, logits + 4 * n * t, ids + 4 * n_used * t, weights + 4 * n_used * t, room)

@@ -2,10 +2,10 @@
 
 import math
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.exp import exp_lanes
 from engine.kernels.swiglu import gated
-from engine.simd import fadd, fdiv, fmax, fmin, fmul, splat_like
 
 STEEPNESS, LIMIT = 1.702, 7.0
 
@@ -13,9 +13,11 @@ STEEPNESS, LIMIT = 1.702, 7.0
 @inner
 def clamped_lanes(gate, up):
     """g / (1 + exp(-1.702 g)) * (u + 1), g at most 7 and u within [-7, 7]; NaN stays NaN."""
-    gate, one = fmin(splat_like(gate, LIMIT), gate), splat_like(gate, 1.0)
-    up = fmax(splat_like(gate, -LIMIT), fmin(splat_like(gate, LIMIT), up))
-    return fmul(fdiv(gate, fadd(one, exp_lanes(fmul(gate, splat_like(gate, -STEEPNESS))))), fadd(up, one))
+    gate, one = vec.fmin(vec.splat_like(gate, LIMIT), gate), vec.splat_like(gate, 1.0)
+    up = vec.fmax(vec.splat_like(gate, -LIMIT), vec.fmin(vec.splat_like(gate, LIMIT), up))
+    return vec.fmul(
+        vec.fdiv(gate, vec.fadd(one, exp_lanes(vec.fmul(gate, vec.splat_like(gate, -STEEPNESS))))), vec.fadd(up, one)
+    )
 
 
 @inner

@@ -4,59 +4,51 @@ Tokens are worked off from the last to the first, so that results can take the p
 channels, and the order of additions is the same for one token and for many: no result depends on how tokens are fed.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import CONVOLUTION as F
 from engine.kernels.records import STEP
 from engine.kernels.share import share
 from engine.kernels.swiglu import silu_lanes
-from engine.simd import (
-    fadd,
-    fma,
-    fmul,
-    load_f32x8,
-    load_f64,
-    load_i64,
-    splat_f32x8,
-    store_f32x8,
-    sum_f32x8,
-)
 
 
 @inner
 def input_at(op, t, c, before):
     """Address of channel c of token t, which lies in the state where t is negative."""
     if t >= 0:
-        return load_i64(op + F.x) + 4 * (t * load_i64(op + F.stride) + c)
-    return before + 4 * ((t + load_i64(op + F.taps) - 1) * load_i64(op + F.n_channels) + c)
+        return vec.load_i64(op + F.x) + 4 * (t * vec.load_i64(op + F.stride) + c)
+    return before + 4 * ((t + vec.load_i64(op + F.taps) - 1) * vec.load_i64(op + F.n_channels) + c)
 
 
 @inner
 def state_before(op):
     """The slot that holds the inputs before this block."""
-    return load_i64(op + F.state) + load_i64(load_i64(op + F.step) + STEP.slot) * load_i64(op + F.slot_bytes)
+    return vec.load_i64(op + F.state) + vec.load_i64(vec.load_i64(op + F.step) + STEP.slot) * vec.load_i64(
+        op + F.slot_bytes
+    )
 
 
 @inner
 def keep_inputs(op, before, n_tokens, first, last):
     """Write the last inputs into the other slot."""
-    taps, n_channels = load_i64(op + F.taps), load_i64(op + F.n_channels)
-    slot = load_i64(load_i64(op + F.step) + STEP.slot)
-    behind = load_i64(op + F.state) + (1 - slot) * load_i64(op + F.slot_bytes)
+    taps, n_channels = vec.load_i64(op + F.taps), vec.load_i64(op + F.n_channels)
+    slot = vec.load_i64(vec.load_i64(op + F.step) + STEP.slot)
+    behind = vec.load_i64(op + F.state) + (1 - slot) * vec.load_i64(op + F.slot_bytes)
     for j in range(taps - 1):
         t = n_tokens - taps + 1 + j
         for c in range(first, last, 8):
-            store_f32x8(behind + 4 * (j * n_channels + c), load_f32x8(input_at(op, t, c, before)))
+            vec.store_f32x8(behind + 4 * (j * n_channels + c), vec.load_f32x8(input_at(op, t, c, before)))
 
 
 @inner
 def convolved_with_state(op, t, c, before):
     """Eight channels of one of the first tokens, some of whose inputs lie in the state."""
-    taps, n_channels = load_i64(op + F.taps), load_i64(op + F.n_channels)
-    weights = load_i64(op + F.weights) + 4 * c
-    found = splat_f32x8(0.0)
+    taps, n_channels = vec.load_i64(op + F.taps), vec.load_i64(op + F.n_channels)
+    weights = vec.load_i64(op + F.weights) + 4 * c
+    found = vec.splat_f32x8(0.0)
     for j in range(taps):
-        inputs = load_f32x8(input_at(op, t - taps + 1 + j, c, before))
-        found = fma(load_f32x8(weights + 4 * j * n_channels), inputs, found)
+        inputs = vec.load_f32x8(input_at(op, t - taps + 1 + j, c, before))
+        found = vec.fma(vec.load_f32x8(weights + 4 * j * n_channels), inputs, found)
     return found
 
 
@@ -70,55 +62,55 @@ def convolved(op, taps, n_channels, weights, row, row_bytes, t, c, before):
     if t < taps - 1:
         return convolved_with_state(op, t, c, before)
     inputs, weights = row - (taps - 1) * row_bytes + 4 * c, weights + 4 * c
-    found = splat_f32x8(0.0)
+    found = vec.splat_f32x8(0.0)
     for j in range(taps):
-        found = fma(load_f32x8(weights + 4 * j * n_channels), load_f32x8(inputs + j * row_bytes), found)
+        found = vec.fma(vec.load_f32x8(weights + 4 * j * n_channels), vec.load_f32x8(inputs + j * row_bytes), found)
     return found
 
 
 @kernel
 def short_convolution(op, thread, n_threads):
     """out = gate * convolution(x * values)."""
-    n_tokens, n_channels = load_i64(load_i64(op + F.step) + STEP.n_tokens), load_i64(op + F.n_channels)
-    x, values, gate = load_i64(op + F.x), load_i64(op + F.values), load_i64(op + F.gate)
-    row_bytes, out, before = 4 * load_i64(op + F.stride), load_i64(op + F.out), state_before(op)
-    taps, weights = load_i64(op + F.taps), load_i64(op + F.weights)
+    n_tokens, n_channels = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens), vec.load_i64(op + F.n_channels)
+    x, values, gate = vec.load_i64(op + F.x), vec.load_i64(op + F.values), vec.load_i64(op + F.gate)
+    row_bytes, out, before = 4 * vec.load_i64(op + F.stride), vec.load_i64(op + F.out), state_before(op)
+    taps, weights = vec.load_i64(op + F.taps), vec.load_i64(op + F.weights)
     first, last = share(n_channels, 8, thread, n_threads)
     for t in range(n_tokens):
         for at in range(t * row_bytes + 4 * first, t * row_bytes + 4 * last, 32):
-            store_f32x8(x + at, fmul(load_f32x8(x + at), load_f32x8(values + at)))
+            vec.store_f32x8(x + at, vec.fmul(vec.load_f32x8(x + at), vec.load_f32x8(values + at)))
     keep_inputs(op, before, n_tokens, first, last)
     for t in range(n_tokens - 1, -1, -1):
         for c in range(first, last, 8):
             found = convolved(op, taps, n_channels, weights, x + t * row_bytes, row_bytes, t, c, before)
-            gated = fmul(found, load_f32x8(gate + t * row_bytes + 4 * c))
-            store_f32x8(out + 4 * (t * n_channels + c), gated)
+            gated = vec.fmul(found, vec.load_f32x8(gate + t * row_bytes + 4 * c))
+            vec.store_f32x8(out + 4 * (t * n_channels + c), gated)
 
 
 @inner
 def lengthen(head, head_dim, eps, length):
     """Give a head a length: x * length / sqrt(sum of squares + eps)."""
-    total = splat_f32x8(0.0)
+    total = vec.splat_f32x8(0.0)
     for at in range(head, head + 4 * head_dim, 32):
-        eight = load_f32x8(at)
-        total = fma(eight, eight, total)
-    factor = splat_f32x8(length / (sum_f32x8(total) + eps) ** 0.5)
+        eight = vec.load_f32x8(at)
+        total = vec.fma(eight, eight, total)
+    factor = vec.splat_f32x8(length / (vec.sum_f32x8(total) + eps) ** 0.5)
     for at in range(head, head + 4 * head_dim, 32):
-        store_f32x8(at, fmul(load_f32x8(at), factor))
+        vec.store_f32x8(at, vec.fmul(vec.load_f32x8(at), factor))
 
 
 @kernel
 def convolution(op, thread, n_threads):
     """x = silu(convolution(x) + bias), then the lengths of heads; whole heads are dealt to the threads."""
-    n_tokens, head_dim = load_i64(load_i64(op + F.step) + STEP.n_tokens), load_i64(op + F.head_dim)
+    n_tokens, head_dim = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens), vec.load_i64(op + F.head_dim)
     x, row_bytes, bias, before = (
-        load_i64(op + F.x),
-        4 * load_i64(op + F.stride),
-        load_i64(op + F.bias),
+        vec.load_i64(op + F.x),
+        4 * vec.load_i64(op + F.stride),
+        vec.load_i64(op + F.bias),
         state_before(op),
     )
-    n_normed, n_scaled, eps = load_i64(op + F.n_normed), load_i64(op + F.n_scaled), load_f64(op + F.eps)
-    taps, n_channels, weights = load_i64(op + F.taps), load_i64(op + F.n_channels), load_i64(op + F.weights)
+    n_normed, n_scaled, eps = vec.load_i64(op + F.n_normed), vec.load_i64(op + F.n_scaled), vec.load_f64(op + F.eps)
+    taps, n_channels, weights = vec.load_i64(op + F.taps), vec.load_i64(op + F.n_channels), vec.load_i64(op + F.weights)
     first, last = share(n_channels // head_dim, 1, thread, n_threads)
     keep_inputs(op, before, n_tokens, first * head_dim, last * head_dim)
     for t in range(n_tokens - 1, -1, -1):
@@ -126,8 +118,8 @@ def convolution(op, thread, n_threads):
         for c in range(first * head_dim, last * head_dim, 8):
             found = convolved(op, taps, n_channels, weights, row, row_bytes, t, c, before)
             if bias != 0:
-                found = fadd(found, load_f32x8(bias + 4 * c))
-            store_f32x8(row + 4 * c, silu_lanes(found, splat_f32x8(1.0)))
+                found = vec.fadd(found, vec.load_f32x8(bias + 4 * c))
+            vec.store_f32x8(row + 4 * c, silu_lanes(found, vec.splat_f32x8(1.0)))
         for head in range(first, min(last, n_normed)):
-            length = load_f64(op + F.scale) if head < n_scaled else 1.0
+            length = vec.load_f64(op + F.scale) if head < n_scaled else 1.0
             lengthen(row + 4 * head * head_dim, head_dim, eps, length)

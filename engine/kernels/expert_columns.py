@@ -2,43 +2,47 @@
 
 import math
 
+from engine import simd as vec
 from engine.jit import kernel
 from engine.kernels.records import JOIN, SPREAD, STEP
 from engine.kernels.share import share
-from engine.simd import fadd, fma, load_f32, load_f32x8, load_i32, load_i64, splat_f32x8, store_f32x8
 
 
 @kernel
 def spread_columns(op, thread, n_threads):
     """Copy every token to the columns of its experts; threads have the shares that they quantise."""
-    x, out, columns = load_i64(op + SPREAD.x), load_i64(op + SPREAD.out), load_i64(op + SPREAD.columns)
-    n_used, dim = load_i64(op + SPREAD.n_used), load_i64(op + SPREAD.dim)
+    x, out, columns = vec.load_i64(op + SPREAD.x), vec.load_i64(op + SPREAD.out), vec.load_i64(op + SPREAD.columns)
+    n_used, dim = vec.load_i64(op + SPREAD.n_used), vec.load_i64(op + SPREAD.dim)
     first, last = share(dim, 256, thread, n_threads)
-    for t in range(load_i64(load_i64(op + SPREAD.step) + STEP.n_tokens)):
+    for t in range(vec.load_i64(vec.load_i64(op + SPREAD.step) + STEP.n_tokens)):
         for k in range(n_used):
-            to, source = out + 4 * dim * load_i32(columns + 4 * (t * n_used + k)), x + 4 * dim * t
+            to, source = out + 4 * dim * vec.load_i32(columns + 4 * (t * n_used + k)), x + 4 * dim * t
             for i in range(first, last, 8):
-                store_f32x8(to + 4 * i, load_f32x8(source + 4 * i))
+                vec.store_f32x8(to + 4 * i, vec.load_f32x8(source + 4 * i))
 
 
 @kernel
 def join_experts(op, thread, n_threads):
     """Sum up what a token's experts computed, in the order in which they were chosen."""
-    parts, columns, weights = load_i64(op + JOIN.parts), load_i64(op + JOIN.columns), load_i64(op + JOIN.weights)
-    n_used, n, out = load_i64(op + JOIN.n_used), load_i64(op + JOIN.n), load_i64(op + JOIN.out)
-    shared, gate = load_i64(op + JOIN.shared), load_i64(op + JOIN.shared_gate)
-    add, add_stride = load_i64(op + JOIN.add), load_i64(op + JOIN.add_stride)
+    parts, columns, weights = (
+        vec.load_i64(op + JOIN.parts),
+        vec.load_i64(op + JOIN.columns),
+        vec.load_i64(op + JOIN.weights),
+    )
+    n_used, n, out = vec.load_i64(op + JOIN.n_used), vec.load_i64(op + JOIN.n), vec.load_i64(op + JOIN.out)
+    shared, gate = vec.load_i64(op + JOIN.shared), vec.load_i64(op + JOIN.shared_gate)
+    add, add_stride = vec.load_i64(op + JOIN.add), vec.load_i64(op + JOIN.add_stride)
     first, last = share(n, 256, thread, n_threads)
-    for t in range(load_i64(load_i64(op + JOIN.step) + STEP.n_tokens)):
-        part = 1.0 if gate == 0 else 1.0 / (1.0 + math.exp(-load_f32(gate + 4 * t)))
+    for t in range(vec.load_i64(vec.load_i64(op + JOIN.step) + STEP.n_tokens)):
+        part = 1.0 if gate == 0 else 1.0 / (1.0 + math.exp(-vec.load_f32(gate + 4 * t)))
         for i in range(first, last, 8):
-            total = splat_f32x8(0.0)
+            total = vec.splat_f32x8(0.0)
             for k in range(n_used):
                 at = 4 * (t * n_used + k)
-                column = load_f32x8(parts + 4 * (n * load_i32(columns + at) + i))
-                total = fma(splat_f32x8(load_f32(weights + at)), column, total)
+                column = vec.load_f32x8(parts + 4 * (n * vec.load_i32(columns + at) + i))
+                total = vec.fma(vec.splat_f32x8(vec.load_f32(weights + at)), column, total)
             if shared != 0:
-                total = fma(splat_f32x8(part), load_f32x8(shared + 4 * (t * n + i)), total)
+                total = vec.fma(vec.splat_f32x8(part), vec.load_f32x8(shared + 4 * (t * n + i)), total)
             if add != 0:
-                total = fadd(total, load_f32x8(add + 4 * (t * add_stride + i)))
-            store_f32x8(out + 4 * (t * n + i), total)
+                total = vec.fadd(total, vec.load_f32x8(add + 4 * (t * add_stride + i)))
+            vec.store_f32x8(out + 4 * (t * n + i), total)

@@ -2,10 +2,10 @@
 
 import math
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.exp import exp_lanes
 from engine.kernels.swiglu import gated
-from engine.simd import fadd, fdiv, fma, fmul, splat_like
 
 LINEAR, CUBIC = -2 * (2 / math.pi) ** 0.5, -2 * (2 / math.pi) ** 0.5 * 0.044715
 """0.5 (1 + tanh(u)) is 1 / (1 + exp(-2 u)); these are the coefficients of -2 u."""
@@ -14,8 +14,8 @@ LINEAR, CUBIC = -2 * (2 / math.pi) ** 0.5, -2 * (2 / math.pi) ** 0.5 * 0.044715
 @inner
 def gelu_lanes(x):
     """x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
-    u = fmul(x, fma(fmul(x, x), splat_like(x, CUBIC), splat_like(x, LINEAR)))
-    return fdiv(x, fadd(splat_like(x, 1.0), exp_lanes(u)))
+    u = vec.fmul(x, vec.fma(vec.fmul(x, x), vec.splat_like(x, CUBIC), vec.splat_like(x, LINEAR)))
+    return vec.fdiv(x, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(u)))
 
 
 @inner
@@ -27,7 +27,7 @@ def gelu_f32(x):
 @inner
 def gelu_times_lanes(x, up):
     """gelu(x) * up."""
-    return fmul(gelu_lanes(x), up)
+    return vec.fmul(gelu_lanes(x), up)
 
 
 @inner

@@ -3,75 +3,79 @@
 The experts share the crew without a barrier between two of them: the threads claim rows of one after the other.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import COUNTER_BYTES, EACH, EACH_BYTES, EXPERT, EXPERT_BYTES, STEP
 from engine.kernels.records import GROUP as F
 from engine.kernels.tiles import COLUMNS_AT_ONCE
-from engine.simd import call_kernel, load_i32, load_i64, store_i32, store_i64
 
 
 @inner
 def count_tokens(ids, n_chosen, n_experts, counts):
     """How often each expert was chosen."""
     for e in range(n_experts):
-        store_i64(counts + 8 * e, 0)
+        vec.store_i64(counts + 8 * e, 0)
     for i in range(n_chosen):
-        at = counts + 8 * load_i32(ids + 4 * i)
-        store_i64(at, load_i64(at) + 1)
+        at = counts + 8 * vec.load_i32(ids + 4 * i)
+        vec.store_i64(at, vec.load_i64(at) + 1)
 
 
 @inner
 def reset_expert(op, place, n_threads):
     """Begin with all rows of an expert unclaimed."""
-    n_bytes = load_i64(op + F.claims_bytes)
-    for row in range(load_i64(op + F.n_claims)):
-        at = load_i64(op + F.claims) + row * load_i64(op + F.row_claims_bytes) + place * n_bytes
+    n_bytes = vec.load_i64(op + F.claims_bytes)
+    for row in range(vec.load_i64(op + F.n_claims)):
+        at = vec.load_i64(op + F.claims) + row * vec.load_i64(op + F.row_claims_bytes) + place * n_bytes
         for thread in range(n_threads):
-            store_i64(at + COUNTER_BYTES * thread, 0)
+            vec.store_i64(at + COUNTER_BYTES * thread, 0)
 
 
 @kernel
 def group_tokens(op, thread, n_threads):
     """The first thread does it: a walk over all choices, none of which is longer than a look at its weights."""
     if thread == 0:
-        ids, columns, counts = load_i64(op + F.ids), load_i64(op + F.columns), load_i64(op + F.room)
-        n_experts, table = load_i64(op + F.n_experts), load_i64(op + F.table)
-        pad = min(load_i64(op + F.pad), COLUMNS_AT_ONCE)
-        n_chosen = load_i64(load_i64(op + F.step) + STEP.n_tokens) * load_i64(op + F.n_used)
+        ids, columns, counts = vec.load_i64(op + F.ids), vec.load_i64(op + F.columns), vec.load_i64(op + F.room)
+        n_experts, table = vec.load_i64(op + F.n_experts), vec.load_i64(op + F.table)
+        pad = min(vec.load_i64(op + F.pad), COLUMNS_AT_ONCE)
+        n_chosen = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens) * vec.load_i64(op + F.n_used)
         count_tokens(ids, n_chosen, n_experts, counts)
         n_entries, first = 0, 0
         for e in range(n_experts):
-            n_tokens = load_i64(counts + 8 * e)
+            n_tokens = vec.load_i64(counts + 8 * e)
             if n_tokens > 0:
                 entry = table + EXPERT_BYTES * (n_entries + 1)
-                store_i64(entry + EXPERT.n_tokens, n_tokens)
-                store_i64(entry + EXPERT.number, e)
-                store_i64(entry + EXPERT.first, first)
+                vec.store_i64(entry + EXPERT.n_tokens, n_tokens)
+                vec.store_i64(entry + EXPERT.number, e)
+                vec.store_i64(entry + EXPERT.first, first)
                 reset_expert(op, n_entries, n_threads)
-                store_i64(counts + 8 * e, first)  # from now on the expert's next column
+                vec.store_i64(counts + 8 * e, first)  # from now on the expert's next column
                 first += (n_tokens + pad - 1) // pad * pad
                 n_entries += 1
-        store_i64(table, n_entries)
+        vec.store_i64(table, n_entries)
         for i in range(n_chosen):
-            at = counts + 8 * load_i32(ids + 4 * i)
-            store_i32(columns + 4 * i, load_i64(at))
-            store_i64(at, load_i64(at) + 1)
+            at = counts + 8 * vec.load_i32(ids + 4 * i)
+            vec.store_i32(columns + 4 * i, vec.load_i64(at))
+            vec.store_i64(at, vec.load_i64(at) + 1)
 
 
 @kernel
 def each_expert(op, thread, n_threads):
     """Every thread calls the kernel with a record of its own."""
-    table, patches, n_patches = load_i64(op + EACH.table), load_i64(op + EACH.patches), load_i64(op + EACH.n_patches)
-    record, code = load_i64(op + EACH.room) + EACH_BYTES * thread, load_i64(op + EACH.kernel)
-    for i in range(load_i64(table)):
+    table, patches, n_patches = (
+        vec.load_i64(op + EACH.table),
+        vec.load_i64(op + EACH.patches),
+        vec.load_i64(op + EACH.n_patches),
+    )
+    record, code = vec.load_i64(op + EACH.room) + EACH_BYTES * thread, vec.load_i64(op + EACH.kernel)
+    for i in range(vec.load_i64(table)):
         entry = table + EXPERT_BYTES * (i + 1)
-        number, first = load_i64(entry + EXPERT.number), load_i64(entry + EXPERT.first)
+        number, first = vec.load_i64(entry + EXPERT.number), vec.load_i64(entry + EXPERT.first)
         for word in range(8, EACH.kernel, 8):
-            store_i64(record + word, load_i64(op + word))
-        store_i64(record, entry)
+            vec.store_i64(record + word, vec.load_i64(op + word))
+        vec.store_i64(record, entry)
         for p in range(n_patches):
             patch = patches + 32 * p
-            at = record + load_i64(patch)
-            more = number * load_i64(patch + 8) + first * load_i64(patch + 16) + i * load_i64(patch + 24)
-            store_i64(at, load_i64(at) + more)
-        call_kernel(code, record, thread, n_threads)
+            at = record + vec.load_i64(patch)
+            more = number * vec.load_i64(patch + 8) + first * vec.load_i64(patch + 16) + i * vec.load_i64(patch + 24)
+            vec.store_i64(at, vec.load_i64(at) + more)
+        vec.call_kernel(code, record, thread, n_threads)

@@ -1,49 +1,54 @@
 """Layer normalisation (Ba et al. 2016, arXiv:1607.06450): the mean goes off before the scaling."""
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import RMSNORM as F
 from engine.kernels.records import ROPE, STEP
 from engine.kernels.share import share
-from engine.simd import fadd, fma, fmul, fsub, load_f32x8, load_f64, load_i64, splat_f32x8, store_f32x8, sum_f32x8
 
 
 @inner
 def mean_of(x, dim):
     """Mean of ``dim`` f32, a multiple of 8."""
-    total = splat_f32x8(0.0)
+    total = vec.splat_f32x8(0.0)
     for i in range(0, dim, 8):
-        total = fadd(total, load_f32x8(x + 4 * i))
-    return sum_f32x8(total) / dim
+        total = vec.fadd(total, vec.load_f32x8(x + 4 * i))
+    return vec.sum_f32x8(total) / dim
 
 
 @inner
 def inverse_deviation(x, mean, dim, eps):
     """1 / sqrt(mean((x - mean)^2) + eps)."""
-    middle, total = splat_f32x8(mean), splat_f32x8(0.0)
+    middle, total = vec.splat_f32x8(mean), vec.splat_f32x8(0.0)
     for i in range(0, dim, 8):
-        distance = fsub(load_f32x8(x + 4 * i), middle)
-        total = fma(distance, distance, total)
-    return 1.0 / (sum_f32x8(total) / dim + eps) ** 0.5
+        distance = vec.fsub(vec.load_f32x8(x + 4 * i), middle)
+        total = vec.fma(distance, distance, total)
+    return 1.0 / (vec.sum_f32x8(total) / dim + eps) ** 0.5
 
 
 @inner
 def norm_by(x, mean, inverse, weight, bias, out, first, last):
     """out = (x - mean) * inverse * weight, + bias unless that is 0, for elements first <= i < last."""
-    middle, factor = splat_f32x8(mean), splat_f32x8(inverse)
+    middle, factor = vec.splat_f32x8(mean), vec.splat_f32x8(inverse)
     for at in range(4 * first, 4 * last, 32):
-        normed = fmul(fmul(fsub(load_f32x8(x + at), middle), factor), load_f32x8(weight + at))
+        normed = vec.fmul(vec.fmul(vec.fsub(vec.load_f32x8(x + at), middle), factor), vec.load_f32x8(weight + at))
         if bias != 0:
-            normed = fadd(normed, load_f32x8(bias + at))
-        store_f32x8(out + at, normed)
+            normed = vec.fadd(normed, vec.load_f32x8(bias + at))
+        vec.store_f32x8(out + at, normed)
 
 
 @kernel
 def layernorm(op, thread, n_threads):
     """Every thread finds mean and deviation of every token and writes its own share of elements."""
-    dim, eps, weight, bias = load_i64(op + F.dim), load_f64(op + F.eps), load_i64(op + F.weight), load_i64(op + F.bias)
+    dim, eps, weight, bias = (
+        vec.load_i64(op + F.dim),
+        vec.load_f64(op + F.eps),
+        vec.load_i64(op + F.weight),
+        vec.load_i64(op + F.bias),
+    )
     first, last = share(dim, 256, thread, n_threads)
-    for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
-        x, out = load_i64(op + F.x) + 4 * t * dim, load_i64(op + F.out) + 4 * t * dim
+    for t in range(vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)):
+        x, out = vec.load_i64(op + F.x) + 4 * t * dim, vec.load_i64(op + F.out) + 4 * t * dim
         mean = mean_of(x, dim)
         norm_by(x, mean, inverse_deviation(x, mean, dim, eps), weight, bias, out, first, last)
 
@@ -51,9 +56,9 @@ def layernorm(op, thread, n_threads):
 @kernel
 def layernorm_heads(op, thread, n_threads):
     """Every head of x[(token), n_heads, head_dim] in place, by its own row of weights; heads are dealt to threads."""
-    n_heads, head_dim = load_i64(op + ROPE.n_heads), load_i64(op + ROPE.head_dim)
-    x, weight, eps = load_i64(op + ROPE.x), load_i64(op + ROPE.weight), load_f64(op + ROPE.eps)
-    first, last = share(load_i64(load_i64(op + ROPE.step) + STEP.n_tokens) * n_heads, 1, thread, n_threads)
+    n_heads, head_dim = vec.load_i64(op + ROPE.n_heads), vec.load_i64(op + ROPE.head_dim)
+    x, weight, eps = vec.load_i64(op + ROPE.x), vec.load_i64(op + ROPE.weight), vec.load_f64(op + ROPE.eps)
+    first, last = share(vec.load_i64(vec.load_i64(op + ROPE.step) + STEP.n_tokens) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
         head, row = x + 4 * i * head_dim, weight + 4 * (i % n_heads) * head_dim
         mean = mean_of(head, head_dim)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul_fours import no_fours, sixteen_weights
 from engine.kernels.matmul_sixteens import SUMS_BYTES, multiply_digits, split_tile
@@ -24,28 +25,6 @@ from engine.kernels.rows import (
 )
 from engine.kernels.tiles import HIGH_DIGITS, TILE_BYTES, TILE_SUMS, bytes_at, each_columns, leave_tile
 from engine.machine.level import FOURS_OFFSET, SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
-from engine.simd import (
-    add,
-    broadcast_4_bytes,
-    fma,
-    fmul,
-    in_turn,
-    load_f32,
-    load_i8x32,
-    load_i16x16,
-    load_i32x8,
-    load_i32x16,
-    maddubs,
-    maddwd,
-    mul,
-    rolled,
-    shift_lanes_left,
-    shift_lanes_right,
-    splat_i16x16,
-    splat_i32x8,
-    store_i32x8,
-    store_i32x16,
-)
 
 ROW_SCALES, ROW_MINIMA, ROW_D, ROW_DMIN = 256, 320, 352, 356
 """Byte offsets in an unpacked row: 256 + 64 + 32 + 4 + 4 = 360 of the 384."""
@@ -55,8 +34,8 @@ _SCALES, _MINIMA, _D, _DMIN = 16 * ROW_SCALES, 16 * ROW_MINIMA, 16 * ROW_D, 16 *
 @inner
 def add_two(a, b, p, q):
     """Two products, then two sums: in turn, sums take the multipliers' places on processors that add everywhere."""
-    p, q = in_turn(p), in_turn(q)
-    return in_turn(add(a, p)), in_turn(add(b, q))
+    p, q = vec.in_turn(p), vec.in_turn(q)
+    return vec.in_turn(vec.add(a, p)), vec.in_turn(vec.add(b, q))
 
 
 @inner
@@ -64,13 +43,13 @@ def add_products(tile, y, s):
     """Products of four unsigned weights of sixteen rows with four columns, added to i16x16: columns of the first eight
     rows, then of the others."""
     a0, a1, a2, a3, b0, b1, b2, b3 = s
-    low, high = load_i8x32(tile), load_i8x32(tile + 32)
-    y0, y1 = broadcast_4_bytes(y), broadcast_4_bytes(y + 4)
-    a0, b0 = add_two(a0, b0, maddubs(low, y0), maddubs(high, y0))
-    a1, b1 = add_two(a1, b1, maddubs(low, y1), maddubs(high, y1))
-    y2, y3 = broadcast_4_bytes(y + 8), broadcast_4_bytes(y + 12)
-    a2, b2 = add_two(a2, b2, maddubs(low, y2), maddubs(high, y2))
-    a3, b3 = add_two(a3, b3, maddubs(low, y3), maddubs(high, y3))
+    low, high = vec.load_i8x32(tile), vec.load_i8x32(tile + 32)
+    y0, y1 = vec.broadcast_4_bytes(y), vec.broadcast_4_bytes(y + 4)
+    a0, b0 = add_two(a0, b0, vec.maddubs(low, y0), vec.maddubs(high, y0))
+    a1, b1 = add_two(a1, b1, vec.maddubs(low, y1), vec.maddubs(high, y1))
+    y2, y3 = vec.broadcast_4_bytes(y + 8), vec.broadcast_4_bytes(y + 12)
+    a2, b2 = add_two(a2, b2, vec.maddubs(low, y2), vec.maddubs(high, y2))
+    a3, b3 = add_two(a3, b3, vec.maddubs(low, y3), vec.maddubs(high, y3))
     return a0, a1, a2, a3, b0, b1, b2, b3
 
 
@@ -96,31 +75,31 @@ def eight(tile, y, s):
 def add_products_of_two(tile, y, s):
     """``add_products`` with two columns."""
     a0, a1, b0, b1 = s
-    low, high = load_i8x32(tile), load_i8x32(tile + 32)
-    y0, y1 = broadcast_4_bytes(y), broadcast_4_bytes(y + 4)
-    a0, b0 = add_two(a0, b0, maddubs(low, y0), maddubs(high, y0))
-    a1, b1 = add_two(a1, b1, maddubs(low, y1), maddubs(high, y1))
+    low, high = vec.load_i8x32(tile), vec.load_i8x32(tile + 32)
+    y0, y1 = vec.broadcast_4_bytes(y), vec.broadcast_4_bytes(y + 4)
+    a0, b0 = add_two(a0, b0, vec.maddubs(low, y0), vec.maddubs(high, y0))
+    a1, b1 = add_two(a1, b1, vec.maddubs(low, y1), vec.maddubs(high, y1))
     return a0, a1, b0, b1
 
 
 @inner
 def sum_two_columns(n_products, group, tile, y, totals):
     """``sum_by_words`` for two of the columns: next to the sums of four there is no register left for totals."""
-    zero = splat_i16x16(0)
-    t0, t1, u0, u1 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
+    zero = vec.splat_i16x16(0)
+    t0, t1, u0, u1 = vec.splat_i32x8(0), vec.splat_i32x8(0), vec.splat_i32x8(0), vec.splat_i32x8(0)
     for k in range(0, 256, n_products):
         s = (zero, zero, zero, zero)
         for n in range(k, k + n_products, 4):
             s = add_products_of_two(tile + 16 * n, y + 4 * n, s)
         a0, a1, b0, b1 = s
-        scale = load_i16x16(tile + _SCALES + 64 * (k // group))
-        t0, t1 = add(t0, maddwd(a0, scale)), add(t1, maddwd(a1, scale))
-        scale = load_i16x16(tile + _SCALES + 64 * (k // group) + 32)
-        u0, u1 = add(u0, maddwd(b0, scale)), add(u1, maddwd(b1, scale))
-    store_i32x8(totals, t0)
-    store_i32x8(totals + 32, u0)
-    store_i32x8(totals + 64, t1)
-    store_i32x8(totals + 96, u1)
+        scale = vec.load_i16x16(tile + _SCALES + 64 * (k // group))
+        t0, t1 = vec.add(t0, vec.maddwd(a0, scale)), vec.add(t1, vec.maddwd(a1, scale))
+        scale = vec.load_i16x16(tile + _SCALES + 64 * (k // group) + 32)
+        u0, u1 = vec.add(u0, vec.maddwd(b0, scale)), vec.add(u1, vec.maddwd(b1, scale))
+    vec.store_i32x8(totals, t0)
+    vec.store_i32x8(totals + 32, u0)
+    vec.store_i32x8(totals + 64, t1)
+    vec.store_i32x8(totals + 96, u1)
 
 
 @inner
@@ -139,24 +118,24 @@ def sum_by_words(n_products, group, tile, y, totals):
 def add_four_totals(totals, t, scale):
     """Add the scaled sums of four columns to the i32x8 at an address."""
     t0, t1, t2, t3 = t
-    store_i32x8(totals, add(load_i32x8(totals), mul(t0, scale)))
-    store_i32x8(totals + 64, add(load_i32x8(totals + 64), mul(t1, scale)))
-    store_i32x8(totals + 128, add(load_i32x8(totals + 128), mul(t2, scale)))
-    store_i32x8(totals + 192, add(load_i32x8(totals + 192), mul(t3, scale)))
+    vec.store_i32x8(totals, vec.add(vec.load_i32x8(totals), vec.mul(t0, scale)))
+    vec.store_i32x8(totals + 64, vec.add(vec.load_i32x8(totals + 64), vec.mul(t1, scale)))
+    vec.store_i32x8(totals + 128, vec.add(vec.load_i32x8(totals + 128), vec.mul(t2, scale)))
+    vec.store_i32x8(totals + 192, vec.add(vec.load_i32x8(totals + 192), vec.mul(t3, scale)))
 
 
 @inner
 def sum_in_halves(n_products, group, tile, y, totals):
     """The same for processors with VNNI; as many products as share a scale fit together."""
     for k in range(8):
-        store_i32x8(totals + 32 * k, splat_i32x8(0))
+        vec.store_i32x8(totals + 32 * k, vec.splat_i32x8(0))
     for k in range(0, 256, group):
         low, high = no_fours()
         for n in range(0, group, 16):
             low, high = sixteen_weights(tile + 16 * (k + n), y + 4 * (k + n), (low, high))
         scales = tile + _SCALES + 64 * (k // group)
-        add_four_totals(totals, low, shift_lanes_right(load_i32x8(scales), 16))
-        add_four_totals(totals + 32, high, shift_lanes_right(load_i32x8(scales + 32), 16))
+        add_four_totals(totals, low, vec.shift_lanes_right(vec.load_i32x8(scales), 16))
+        add_four_totals(totals + 32, high, vec.shift_lanes_right(vec.load_i32x8(scales + 32), 16))
 
 
 @inner
@@ -167,13 +146,13 @@ def sum_whole(n_products, group, tile, y, totals):
         t = no_fours()
         for n in range(0, group, 16):
             t = sixteen_weights(tile + 16 * (k + n), y + 4 * (k + n), t)
-        scale = shift_lanes_right(load_i32x16(tile + _SCALES + 64 * (k // group)), 16)
-        t0, t1 = add(t0, mul(t[0], scale)), add(t1, mul(t[1], scale))
-        t2, t3 = add(t2, mul(t[2], scale)), add(t3, mul(t[3], scale))
-    store_i32x16(totals, t0)
-    store_i32x16(totals + 64, t1)
-    store_i32x16(totals + 128, t2)
-    store_i32x16(totals + 192, t3)
+        scale = vec.shift_lanes_right(vec.load_i32x16(tile + _SCALES + 64 * (k // group)), 16)
+        t0, t1 = vec.add(t0, vec.mul(t[0], scale)), vec.add(t1, vec.mul(t[1], scale))
+        t2, t3 = vec.add(t2, vec.mul(t[2], scale)), vec.add(t3, vec.mul(t[3], scale))
+    vec.store_i32x16(totals, t0)
+    vec.store_i32x16(totals + 64, t1)
+    vec.store_i32x16(totals + 128, t2)
+    vec.store_i32x16(totals + 192, t3)
 
 
 @inner
@@ -222,15 +201,15 @@ def times_pair(minima, sums):
 def times_eight(minima, sums):
     """The same of eight."""
     m0, m1, m2, m3 = minima
-    t = add(times_pair(m0, sums), times_pair(m1, sums + 4))
-    return add(add(t, times_pair(m2, sums + 8)), times_pair(m3, sums + 12))
+    t = vec.add(times_pair(m0, sums), times_pair(m1, sums + 4))
+    return vec.add(vec.add(t, times_pair(m2, sums + 8)), times_pair(m3, sums + 12))
 
 
 @inner
 def times_sixteen(minima, sums):
     """The same of sixteen."""
     first, last = minima
-    return add(times_eight(first, sums), times_eight(last, sums + 16))
+    return vec.add(times_eight(first, sums), times_eight(last, sums + 16))
 
 
 @inner
@@ -243,7 +222,7 @@ def keep_minima_of_32(tile):
 def with_minima_of_32(kept, t, sums):
     """d * t + dmin * minima."""
     d, dmin, minima = kept
-    return fma(dmin, floats_of_ints(times_eight(minima, sums + 32)), fmul(d, floats_of_ints(t)))
+    return vec.fma(dmin, floats_of_ints(times_eight(minima, sums + 32)), vec.fmul(d, floats_of_ints(t)))
 
 
 @inner
@@ -256,7 +235,7 @@ def keep_minima_of_16(tile):
 def with_minima_of_16(kept, t, sums):
     """d * t + dmin * minima."""
     d, dmin, minima = kept
-    return fma(dmin, floats_of_ints(times_sixteen(minima, sums)), fmul(d, floats_of_ints(t)))
+    return vec.fma(dmin, floats_of_ints(times_sixteen(minima, sums)), vec.fmul(d, floats_of_ints(t)))
 
 
 @inner
@@ -269,7 +248,7 @@ def keep_offsets_of_32(tile):
 def with_offsets_of_32(kept, t, sums):
     """d * (t + minima)."""
     d, minima = kept
-    return fmul(d, floats_of_ints(add(t, times_eight(minima, sums + 32))))
+    return vec.fmul(d, floats_of_ints(vec.add(t, times_eight(minima, sums + 32))))
 
 
 @inner
@@ -282,7 +261,7 @@ def keep_offsets_of_16(tile):
 def with_offsets_of_16(kept, t, sums):
     """d * (t + minima)."""
     d, minima = kept
-    return fmul(d, floats_of_ints(add(t, times_sixteen(minima, sums))))
+    return vec.fmul(d, floats_of_ints(vec.add(t, times_sixteen(minima, sums))))
 
 
 @inner
@@ -294,7 +273,7 @@ def keep_scale(tile):
 @inner
 def with_scale(d, t, sums):
     """d * t."""
-    return fmul(d, floats_of_ints(t))
+    return vec.fmul(d, floats_of_ints(t))
 
 
 MINIMA_OF_32 = Scaling(keep_minima_of_32, with_minima_of_32)
@@ -314,7 +293,7 @@ def add_column(keep, scaled, tile, total, sums, d_y, acc):
         d_y: the activations' scale.
     """
     value = scaled(keep(tile), load_ints(total), sums)
-    store_floats(acc, fma(value, splat_floats(d_y), load_floats(acc)))
+    store_floats(acc, vec.fma(value, splat_floats(d_y), load_floats(acc)))
 
 
 @inner
@@ -337,7 +316,7 @@ def four_columns_k(sum_four, n_products, group, scaling):
         sum_four(n_products, group, tile, y, room)
         for n in range(4):
             at = i * padded + c + n
-            add_rows(keep, scaled, tile, room + 64 * n, sums + 48 * at, load_f32(d + 4 * at), acc + 64 * n)
+            add_rows(keep, scaled, tile, room + 64 * n, sums + 48 * at, vec.load_f32(d + 4 * at), acc + 64 * n)
 
     return each_columns(bytes_at, columns)
 
@@ -347,9 +326,9 @@ def add_two_columns(scaled, kept, totals, d_y, sums, acc, n):
     """Add columns n and n + 1 of sixteen, whose sums are in two digits."""
     for m in range(2):
         at = totals + 64 * (n + m)
-        t = add(load_ints(at), shift_lanes_left(load_ints(at + SUMS_BYTES), 7))
+        t = vec.add(load_ints(at), vec.shift_lanes_left(load_ints(at + SUMS_BYTES), 7))
         value, out = scaled(kept, t, sums + 48 * (n + m)), acc + 64 * (n + m)
-        store_floats(out, fma(value, splat_floats(load_f32(d_y + 4 * (n + m))), load_floats(out)))
+        store_floats(out, vec.fma(value, splat_floats(vec.load_f32(d_y + 4 * (n + m))), load_floats(out)))
 
 
 def sixteen_columns_k(scaling):
@@ -375,7 +354,7 @@ def sixteen_columns_k(scaling):
                 )  # fmt: skip
                 turn, before, at, to = 1 - turn, tile, i * padded + c, acc + TILE_SUMS * n + 64 * c
         kept, totals = keep(before), room + 2 * SUMS_BYTES * (1 - turn)
-        for n in range(0, rolled(16), 2):
+        for n in range(0, vec.rolled(16), 2):
             add_two_columns(scaled, kept, totals, d + 4 * at, sums + 48 * at, to, n)
 
     return walk

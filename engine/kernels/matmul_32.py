@@ -4,6 +4,7 @@ A tile takes eight blocks of a row. An unpacked row holds 256 bytes of weights, 
 that have them, eight f32 minima.
 """
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul import eight, four
 from engine.kernels.matmul_fours import no_fours, sixteen_weights, sum_32
@@ -22,22 +23,6 @@ from engine.kernels.rows import (
 )
 from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, bytes_at, each_columns, leave_tile
 from engine.machine.level import SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
-from engine.simd import (
-    add,
-    add_halves,
-    fma,
-    fmul,
-    load_f32,
-    load_i8x32,
-    maddubs,
-    maddwd,
-    rolled,
-    splat_i8x32,
-    splat_i16x16,
-    store_i8x32,
-    store_i32x8,
-    sub,
-)
 
 ROW_D, ROW_M = 256, 288
 """Byte offsets in an unpacked row: 256 + 32 + 32 = 320 of the 384."""
@@ -47,34 +32,39 @@ _D, _M = 16 * ROW_D, 16 * ROW_M
 @inner
 def fold(s):
     """Neighbours of eight i16x16 added into i32x8."""
-    ones = splat_i16x16(1)
+    ones = vec.splat_i16x16(1)
     a0, a1, a2, a3, b0, b1, b2, b3 = s
-    low = maddwd(a0, ones), maddwd(a1, ones), maddwd(a2, ones), maddwd(a3, ones)
-    return low, (maddwd(b0, ones), maddwd(b1, ones), maddwd(b2, ones), maddwd(b3, ones))
+    low = vec.maddwd(a0, ones), vec.maddwd(a1, ones), vec.maddwd(a2, ones), vec.maddwd(a3, ones)
+    return low, (vec.maddwd(b0, ones), vec.maddwd(b1, ones), vec.maddwd(b2, ones), vec.maddwd(b3, ones))
 
 
 @inner
 def words_of_eight(tile, y):
     """Exact integer part of one block for four columns, four i32x8 of the first eight rows and four of the others:
     weights of four bits."""
-    zero = splat_i16x16(0)
+    zero = vec.splat_i16x16(0)
     return fold(eight(tile, y, (zero, zero, zero, zero, zero, zero, zero, zero)))
 
 
 @inner
 def words_of_four(tile, y):
     """The same for weights of five bits."""
-    zero = splat_i16x16(0)
+    zero = vec.splat_i16x16(0)
     s = zero, zero, zero, zero, zero, zero, zero, zero
     (a0, a1, a2, a3), (b0, b1, b2, b3) = fold(four(tile, y, s))
     (c0, c1, c2, c3), (d0, d1, d2, d3) = fold(four(tile + 256, y + 64, s))
-    return (add(a0, c0), add(a1, c1), add(a2, c2), add(a3, c3)), (add(b0, d0), add(b1, d1), add(b2, d2), add(b3, d3))
+    return (vec.add(a0, c0), vec.add(a1, c1), vec.add(a2, c2), vec.add(a3, c3)), (
+        vec.add(b0, d0),
+        vec.add(b1, d1),
+        vec.add(b2, d2),
+        vec.add(b3, d3),
+    )
 
 
 @inner
 def words_of_sixteen(tile, y):
     """The same for 16 weights of five bits."""
-    zero = splat_i16x16(0)
+    zero = vec.splat_i16x16(0)
     return fold(four(tile, y, (zero, zero, zero, zero, zero, zero, zero, zero)))
 
 
@@ -87,9 +77,11 @@ def fours_of_sixteen(tile, y):
 @inner
 def store_sums_of_16(out, y):
     """Write the int32 sums of 16 activations of each of four columns, twice."""
-    one = splat_i8x32(1)
-    t = maddwd(add(maddubs(one, load_i8x32(y)), maddubs(one, load_i8x32(y + 32))), splat_i16x16(1))
-    store_i32x8(out, add_halves(t, t))
+    one = vec.splat_i8x32(1)
+    t = vec.maddwd(
+        vec.add(vec.maddubs(one, vec.load_i8x32(y)), vec.maddubs(one, vec.load_i8x32(y + 32))), vec.splat_i16x16(1)
+    )
+    vec.store_i32x8(out, vec.add_halves(t, t))
 
 
 sixteen_of_32 = fours_of_sixteen if SUMS_FOURS else words_of_sixteen
@@ -108,7 +100,7 @@ def scaled(scales, t, sums):
         scales: address of the rows' d in the tile.
         sums: address of the activations' int32 sum.
     """
-    return fmul(load_floats(scales), floats_of_ints(t))
+    return vec.fmul(load_floats(scales), floats_of_ints(t))
 
 
 def lowered_by(offset):
@@ -119,12 +111,12 @@ def lowered_by(offset):
     @inner
     def lower_tile(tile):
         for at in range(tile, tile + 16 * ROW_D, 32):
-            store_i8x32(at, sub(load_i8x32(at), splat_i8x32(offset)))
+            vec.store_i8x32(at, vec.sub(vec.load_i8x32(at), vec.splat_i8x32(offset)))
 
     @inner
     def value(scales, t, sums):
         more = add_word_pairs(pairs_of_words(-offset, 0), words_of_bytes(broadcast_4(sums)))
-        return scaled(scales, add(t, more), sums)
+        return scaled(scales, vec.add(t, more), sums)
 
     return (lower_tile, scaled) if SIXTEEN_COLUMNS else (leave_tile, value)
 
@@ -132,8 +124,8 @@ def lowered_by(offset):
 @inner
 def with_minimum(scales, t, sums):
     """``scaled`` of weights with a minimum: d * t + m * sum."""
-    minima = fmul(load_floats(scales + _M - _D), floats_of_ints(broadcast_int(sums)))
-    return fma(load_floats(scales), floats_of_ints(t), minima)
+    minima = vec.fmul(load_floats(scales + _M - _D), floats_of_ints(broadcast_int(sums)))
+    return vec.fma(load_floats(scales), floats_of_ints(t), minima)
 
 
 @inner
@@ -149,7 +141,7 @@ def add_four(value, scales, t, d_y, sums, acc):
 @inner
 def add_one(value, d_y, acc):
     """Add one column's values times the activations' scale."""
-    store_floats(acc, fma(value, splat_floats(load_f32(d_y)), load_floats(acc)))
+    store_floats(acc, vec.fma(value, splat_floats(vec.load_f32(d_y)), load_floats(acc)))
 
 
 @inner
@@ -167,7 +159,7 @@ add_tile = add_four if SIXTEEN_ROWS else add_by_halves
 @inner
 def add_sixteen(value, scales, totals, d_y, sums, acc):
     """Add one block of sixteen columns, whose int32 lie at ``totals``."""
-    for n in range(rolled(16)):
+    for n in range(vec.rolled(16)):
         add_one(value(scales, load_ints(totals + 64 * n), sums + 4 * n), d_y + 4 * n, acc + 64 * n)
 
 

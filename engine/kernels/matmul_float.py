@@ -3,20 +3,9 @@
 A tile takes 64 weights of a row, widened to f32: 256 bytes.
 """
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.tiles import COLUMNS_AT_ONCE, each_columns
-from engine.simd import (
-    bytes_of_f32x8,
-    fadd,
-    fma,
-    load_f32,
-    load_f32x8,
-    rolled,
-    splat_f32x8,
-    store_f32,
-    store_f32x8,
-    store_i8x32,
-)
 
 TILE_COLS = 64
 
@@ -31,9 +20,9 @@ def unpack_floats(load8, load1, item_bytes, source, out, n_live):
     """
     eights = n_live & ~7
     for k in range(0, eights, 8):
-        store_i8x32(out + 4 * k, bytes_of_f32x8(load8(source + item_bytes * rolled(k))))
+        vec.store_i8x32(out + 4 * k, vec.bytes_of_f32x8(load8(source + item_bytes * vec.rolled(k))))
     for k in range(eights, n_live):
-        store_f32(out + 4 * k, load1(source + item_bytes * rolled(k)))
+        vec.store_f32(out + 4 * k, load1(source + item_bytes * vec.rolled(k)))
 
 
 @inner
@@ -47,28 +36,28 @@ def floats_at(view, c, i, n_live):
 def add_products(tile, y, stride, t):
     """Products of one weight of sixteen rows with four columns, added to f32x8."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
-    low, high = load_f32x8(tile), load_f32x8(tile + 32)
-    y0, y1 = splat_f32x8(load_f32(y)), splat_f32x8(load_f32(y + stride))
-    y2, y3 = splat_f32x8(load_f32(y + 2 * stride)), splat_f32x8(load_f32(y + 3 * stride))
-    lows = fma(low, y0, a0), fma(low, y1, a1), fma(low, y2, a2), fma(low, y3, a3)
-    return lows, (fma(high, y0, b0), fma(high, y1, b1), fma(high, y2, b2), fma(high, y3, b3))
+    low, high = vec.load_f32x8(tile), vec.load_f32x8(tile + 32)
+    y0, y1 = vec.splat_f32x8(vec.load_f32(y)), vec.splat_f32x8(vec.load_f32(y + stride))
+    y2, y3 = vec.splat_f32x8(vec.load_f32(y + 2 * stride)), vec.splat_f32x8(vec.load_f32(y + 3 * stride))
+    lows = vec.fma(low, y0, a0), vec.fma(low, y1, a1), vec.fma(low, y2, a2), vec.fma(low, y3, a3)
+    return lows, (vec.fma(high, y0, b0), vec.fma(high, y1, b1), vec.fma(high, y2, b2), vec.fma(high, y3, b3))
 
 
 @inner
 def add_to(acc, t):
     """Add four columns of eight rows to memory, 64 bytes apart."""
     t0, t1, t2, t3 = t
-    store_f32x8(acc, fadd(load_f32x8(acc), t0))
-    store_f32x8(acc + 64, fadd(load_f32x8(acc + 64), t1))
-    store_f32x8(acc + 128, fadd(load_f32x8(acc + 128), t2))
-    store_f32x8(acc + 192, fadd(load_f32x8(acc + 192), t3))
+    vec.store_f32x8(acc, vec.fadd(vec.load_f32x8(acc), t0))
+    vec.store_f32x8(acc + 64, vec.fadd(vec.load_f32x8(acc + 64), t1))
+    vec.store_f32x8(acc + 128, vec.fadd(vec.load_f32x8(acc + 128), t2))
+    vec.store_f32x8(acc + 192, vec.fadd(vec.load_f32x8(acc + 192), t3))
 
 
 @inner
 def columns_float(view, tile, y, c, i, n_live, acc, room):
     """Add the products of a tile with the columns from c on, four at a time."""
     _, _, _, n_cols, _ = view
-    zero = splat_f32x8(0.0)
+    zero = vec.splat_f32x8(0.0)
     for n in range(0, COLUMNS_AT_ONCE, 4):
         t = (zero, zero, zero, zero), (zero, zero, zero, zero)
         for k in range(n_live):

@@ -4,24 +4,15 @@ Nothing has to fit into int16 on the way, so one form serves weights of all widt
 ``[group][16 rows][4 bytes]``: a group is what one instruction takes.
 """
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.machine.level import SIXTEEN_ROWS
-from engine.simd import (
-    add_fours,
-    broadcast_4_bytes,
-    broadcast_4_bytes_64,
-    in_order,
-    load_i8x32,
-    load_i8x64,
-    splat_i32x8,
-    splat_i32x16,
-)
 
 
 @inner
 def no_products():
     """Sixteen rows and four columns of zeros: four i32x8 of the first eight rows and four of the others."""
-    zero = splat_i32x8(0)
+    zero = vec.splat_i32x8(0)
     return (zero, zero, zero, zero), (zero, zero, zero, zero)
 
 
@@ -29,13 +20,13 @@ def no_products():
 def four_weights_in_halves(tile, y, t):
     """Products of four weights of sixteen rows with four columns, added to i32x8."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
-    low, high = load_i8x32(tile), load_i8x32(tile + 32)
-    y0, y1 = broadcast_4_bytes(y), broadcast_4_bytes(y + 4)
-    a0, b0 = in_order(add_fours(a0, low, y0)), in_order(add_fours(b0, high, y0))
-    a1, b1 = in_order(add_fours(a1, low, y1)), in_order(add_fours(b1, high, y1))
-    y2, y3 = broadcast_4_bytes(y + 8), broadcast_4_bytes(y + 12)
-    a2, b2 = in_order(add_fours(a2, low, y2)), in_order(add_fours(b2, high, y2))
-    a3, b3 = in_order(add_fours(a3, low, y3)), in_order(add_fours(b3, high, y3))
+    low, high = vec.load_i8x32(tile), vec.load_i8x32(tile + 32)
+    y0, y1 = vec.broadcast_4_bytes(y), vec.broadcast_4_bytes(y + 4)
+    a0, b0 = vec.in_order(vec.add_fours(a0, low, y0)), vec.in_order(vec.add_fours(b0, high, y0))
+    a1, b1 = vec.in_order(vec.add_fours(a1, low, y1)), vec.in_order(vec.add_fours(b1, high, y1))
+    y2, y3 = vec.broadcast_4_bytes(y + 8), vec.broadcast_4_bytes(y + 12)
+    a2, b2 = vec.in_order(vec.add_fours(a2, low, y2)), vec.in_order(vec.add_fours(b2, high, y2))
+    a3, b3 = vec.in_order(vec.add_fours(a3, low, y3)), vec.in_order(vec.add_fours(b3, high, y3))
     return (a0, a1, a2, a3), (b0, b1, b2, b3)
 
 
@@ -43,18 +34,18 @@ def four_weights_in_halves(tile, y, t):
 def four_weights_whole(tile, y, t):
     """The same with sixteen rows in a register: four i32x16."""
     t0, t1, t2, t3 = t
-    w = load_i8x64(tile)
-    t0 = in_order(add_fours(t0, w, broadcast_4_bytes_64(y)))
-    t1 = in_order(add_fours(t1, w, broadcast_4_bytes_64(y + 4)))
-    t2 = in_order(add_fours(t2, w, broadcast_4_bytes_64(y + 8)))
-    t3 = in_order(add_fours(t3, w, broadcast_4_bytes_64(y + 12)))
+    w = vec.load_i8x64(tile)
+    t0 = vec.in_order(vec.add_fours(t0, w, vec.broadcast_4_bytes_64(y)))
+    t1 = vec.in_order(vec.add_fours(t1, w, vec.broadcast_4_bytes_64(y + 4)))
+    t2 = vec.in_order(vec.add_fours(t2, w, vec.broadcast_4_bytes_64(y + 8)))
+    t3 = vec.in_order(vec.add_fours(t3, w, vec.broadcast_4_bytes_64(y + 12)))
     return t0, t1, t2, t3
 
 
 @inner
 def no_fours_whole():
     """Sixteen rows and four columns of zeros."""
-    zero = splat_i32x16(0)
+    zero = vec.splat_i32x16(0)
     return zero, zero, zero, zero
 
 

@@ -4,6 +4,7 @@ VNNI's four products at a time want unsigned weights: these are stored 128 too l
 that off again. ARM64 takes them as they are. Elsewhere they are multiplied as int16.
 """
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels import matmul_32, matmul_wide
 from engine.kernels.matmul_32 import lowered_by, scaled, walk_32
@@ -11,7 +12,6 @@ from engine.kernels.matmul_fours import sum_32
 from engine.kernels.matmul_wide import columns_wide, store_wide
 from engine.kernels.tiles import NARROW, WIDE, each_columns, words_at
 from engine.machine.level import FOURS_OFFSET, SUMS_FOURS
-from engine.simd import splat_i8x32, store_i8x32, xor
 
 _, value = lowered_by(128) if FOURS_OFFSET else (None, scaled)
 
@@ -19,7 +19,7 @@ _, value = lowered_by(128) if FOURS_OFFSET else (None, scaled)
 @inner
 def store_bytes(out, b, w):
     """Write the b-th 32 weights of a row as bytes, unsigned where VNNI wants that."""
-    store_i8x32(out + 32 * b, xor(w, splat_i8x32(FOURS_OFFSET)))
+    vec.store_i8x32(out + 32 * b, vec.xor(w, vec.splat_i8x32(FOURS_OFFSET)))
 
 
 @inner

@@ -5,30 +5,9 @@ when their tile is ready, and the product is kept as two digits of base 128: eac
 of a row are one sum for each digit. Both sums are exact, and so is ``low + 128 * high``.
 """
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.machine.level import HAS_AMX
-from engine.simd import (
-    and_,
-    bytes_in_turn,
-    clear_tile,
-    first_rows_i8,
-    last_rows_i8,
-    load_i8,
-    load_i8x64,
-    load_i16x32,
-    load_tile,
-    mul_upper,
-    multiply_tiles,
-    rolled,
-    shift_lanes_left,
-    shift_lanes_right,
-    splat_i16x32,
-    store_i8x64,
-    store_i32,
-    store_tile,
-    words_of_first_rows,
-    words_of_last_rows,
-)
 from engine.simd.tile_registers import (
     GROUPS_16,
     GROUPS_32,
@@ -56,8 +35,8 @@ def product_plain(n_weights, y, stride, tile, out):
         for row in range(16):
             total = 0
             for k in range(n_weights):
-                total += load_i8(y + stride * column + k) * load_i8(tile + 64 * (k >> 2) + 4 * row + (k & 3))
-            store_i32(out + 64 * column + 4 * row, total)
+                total += vec.load_i8(y + stride * column + k) * vec.load_i8(tile + 64 * (k >> 2) + 4 * row + (k & 3))
+            vec.store_i32(out + 64 * column + 4 * row, total)
 
 
 @inner
@@ -95,43 +74,43 @@ def multiply_digits_plain(add_two, scaled, kept, totals, d_y, sums, acc, y, low,
 @inner
 def product_16_in_tiles(y, stride, tile, out):
     """The same with AMX."""
-    clear_tile(SUMS)
-    load_tile(LINES_16, y, stride)
-    load_tile(GROUPS_16, tile, 64)
-    multiply_tiles(SUMS, LINES_16, GROUPS_16)
-    store_tile(SUMS, out, 64)
+    vec.clear_tile(SUMS)
+    vec.load_tile(LINES_16, y, stride)
+    vec.load_tile(GROUPS_16, tile, 64)
+    vec.multiply_tiles(SUMS, LINES_16, GROUPS_16)
+    vec.store_tile(SUMS, out, 64)
 
 
 @inner
 def start_32_in_tiles(y, stride, tile):
     """The same with AMX."""
-    clear_tile(SUMS)
-    load_tile(LINES_32, y, stride)
-    load_tile(GROUPS_32, tile, 64)
-    multiply_tiles(SUMS, LINES_32, GROUPS_32)
+    vec.clear_tile(SUMS)
+    vec.load_tile(LINES_32, y, stride)
+    vec.load_tile(GROUPS_32, tile, 64)
+    vec.multiply_tiles(SUMS, LINES_32, GROUPS_32)
 
 
 @inner
 def finish_32_in_tiles(y, stride, tile, out):
     """The same with AMX."""
-    store_tile(SUMS, out, 64)
+    vec.store_tile(SUMS, out, 64)
 
 
 @inner
 def multiply_digits_in_tiles(add_two, scaled, kept, totals, d_y, sums, acc, y, low, high, out):
     """The same with AMX; registers are renamed, so the same few serve all four steps."""
-    clear_tile(SUMS)
-    clear_tile(MORE_SUMS)
-    for k in range(rolled(4)):
-        load_tile(LINES_64, y + 64 * k, 256)
-        load_tile(GROUPS_64, low + 1024 * k, 64)
-        multiply_tiles(SUMS, LINES_64, GROUPS_64)
+    vec.clear_tile(SUMS)
+    vec.clear_tile(MORE_SUMS)
+    for k in range(vec.rolled(4)):
+        vec.load_tile(LINES_64, y + 64 * k, 256)
+        vec.load_tile(GROUPS_64, low + 1024 * k, 64)
+        vec.multiply_tiles(SUMS, LINES_64, GROUPS_64)
         add_two(scaled, kept, totals, d_y, sums, acc, 4 * k)
-        load_tile(GROUPS_64, high + 1024 * k, 64)
-        multiply_tiles(MORE_SUMS, LINES_64, GROUPS_64)
+        vec.load_tile(GROUPS_64, high + 1024 * k, 64)
+        vec.multiply_tiles(MORE_SUMS, LINES_64, GROUPS_64)
         add_two(scaled, kept, totals, d_y, sums, acc, 4 * k + 2)
-    store_tile(SUMS, out, 64)
-    store_tile(MORE_SUMS, out + SUMS_BYTES, 64)
+    vec.store_tile(SUMS, out, 64)
+    vec.store_tile(MORE_SUMS, out + SUMS_BYTES, 64)
 
 
 product_16 = product_16_in_tiles if HAS_AMX else product_16_plain
@@ -147,11 +126,11 @@ def split_line(weights, first, last, high):
         first, last: scales times 256 of the first two and last two of each four rows; so are the weights, and the
             upper half of such a product is the product.
     """
-    w = load_i8x64(weights)
-    a, b = mul_upper(first_rows_i8(w), first), mul_upper(last_rows_i8(w), last)
-    low = splat_i16x32(127)
-    store_i8x64(weights, bytes_in_turn(and_(a, low), and_(b, low)))
-    store_i8x64(high, bytes_in_turn(shift_lanes_right(a, 7), shift_lanes_right(b, 7)))
+    w = vec.load_i8x64(weights)
+    a, b = vec.mul_upper(vec.first_rows_i8(w), first), vec.mul_upper(vec.last_rows_i8(w), last)
+    low = vec.splat_i16x32(127)
+    vec.store_i8x64(weights, vec.bytes_in_turn(vec.and_(a, low), vec.and_(b, low)))
+    vec.store_i8x64(high, vec.bytes_in_turn(vec.shift_lanes_right(a, 7), vec.shift_lanes_right(b, 7)))
 
 
 @inner
@@ -163,9 +142,9 @@ def split_tile(group, tile, scales, high):
         scales: address of the tile's scales, two equal int16 for each row and group.
         high: address of the high digits, 4096 bytes.
     """
-    for g in range(rolled(256 // group)):
-        words = shift_lanes_left(load_i16x32(scales + 64 * g), 8)
-        first, last = words_of_first_rows(words), words_of_last_rows(words)
+    for g in range(vec.rolled(256 // group)):
+        words = vec.shift_lanes_left(vec.load_i16x32(scales + 64 * g), 8)
+        first, last = vec.words_of_first_rows(words), vec.words_of_last_rows(words)
         for k in range(0, 16 * group, 64):
             at = 16 * group * g + k
             split_line(tile + at, first, last, high + at)

@@ -7,22 +7,12 @@ when a row is unpacked: 127 * 32 * 127 summed over 256 weights stays below 2^31.
 An unpacked row holds 512 bytes of weights, then up to eight f32 scales.
 """
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul import add_two
 from engine.kernels.matmul_32 import add_by_halves, scaled
 from engine.kernels.matmul_fours import no_products
 from engine.kernels.tiles import each_columns, words_at
-from engine.simd import (
-    broadcast_4_bytes,
-    high_half_i8,
-    i16_of_i8,
-    load_i16x16,
-    low_half_i8,
-    maddwd,
-    rolled,
-    store_i16x16,
-    widen_i8x16,
-)
 
 ROW_D = 512
 """Byte offset of the scales in an unpacked row: 512 + 32 of the 544."""
@@ -32,14 +22,14 @@ TILE_D = 16 * ROW_D
 @inner
 def store_wide(out, w):
     """Write 32 weights of one row as int16."""
-    store_i16x16(out, widen_i8x16(low_half_i8(w)))
-    store_i16x16(out + 32, widen_i8x16(high_half_i8(w)))
+    vec.store_i16x16(out, vec.widen_i8x16(vec.low_half_i8(w)))
+    vec.store_i16x16(out + 32, vec.widen_i8x16(vec.high_half_i8(w)))
 
 
 @inner
 def two_activations(y):
     """Two int16 activations in all lanes."""
-    return i16_of_i8(broadcast_4_bytes(y))
+    return vec.i16_of_i8(vec.broadcast_4_bytes(y))
 
 
 @inner
@@ -47,13 +37,13 @@ def add_pair(tile, y, t):
     """Products of two weights of sixteen rows with four columns, added to i32x8: columns of the first eight rows, then
     of the others."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
-    low, high = load_i16x16(tile), load_i16x16(tile + 32)
+    low, high = vec.load_i16x16(tile), vec.load_i16x16(tile + 32)
     y0, y1 = two_activations(y), two_activations(y + 8)
-    a0, b0 = add_two(a0, b0, maddwd(low, y0), maddwd(high, y0))
-    a1, b1 = add_two(a1, b1, maddwd(low, y1), maddwd(high, y1))
+    a0, b0 = add_two(a0, b0, vec.maddwd(low, y0), vec.maddwd(high, y0))
+    a1, b1 = add_two(a1, b1, vec.maddwd(low, y1), vec.maddwd(high, y1))
     y2, y3 = two_activations(y + 16), two_activations(y + 24)
-    a2, b2 = add_two(a2, b2, maddwd(low, y2), maddwd(high, y2))
-    a3, b3 = add_two(a3, b3, maddwd(low, y3), maddwd(high, y3))
+    a2, b2 = add_two(a2, b2, vec.maddwd(low, y2), vec.maddwd(high, y2))
+    a3, b3 = add_two(a3, b3, vec.maddwd(low, y3), vec.maddwd(high, y3))
     return (a0, a1, a2, a3), (b0, b1, b2, b3)
 
 
@@ -86,7 +76,7 @@ def columns_wide_k(view, tile, y, c, i, n_live, acc, room):
     """The same for 256 weights whose scales were multiplied in, and one scale that was not."""
     _, d, sums, _, padded = view
     t = no_products()
-    for k in range(rolled(8)):
+    for k in range(vec.rolled(8)):
         t = add_32(tile + 1024 * k, y + 256 * k, t)
     at = 4 * (i * padded + c)
     add_by_halves(scaled, tile + TILE_D, t, d + at, sums + at, acc)

@@ -2,52 +2,31 @@
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matvec import ask_ahead, claim, finish, finish_four
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
 from engine.kernels.share import CLAIM_BYTES, claim_rows
-from engine.simd import (
-    and_,
-    broadcast_16_bytes,
-    fold_fours,
-    fold_neighbours,
-    fold_twos,
-    high_half_i8,
-    high_nibbles,
-    join_i8,
-    join_i32,
-    load_i8x32,
-    load_i64,
-    load_two_i8x16,
-    low_half_i8,
-    low_half_i32,
-    maddwd,
-    splat_f32x8,
-    splat_i8x32,
-    splat_i16x16,
-    sum_f32x8,
-    sum_i32x4,
-)
 
 
 @inner
 def fold_i16(p04, p15, p26, p37):
     """Sums of eight blocks in order, from pairs of blocks in the halves of i16x16; four lanes must fit into int16."""
-    return maddwd(fold_twos(fold_fours(p04, p15), fold_fours(p26, p37)), splat_i16x16(1))
+    return vec.maddwd(vec.fold_twos(vec.fold_fours(p04, p15), vec.fold_fours(p26, p37)), vec.splat_i16x16(1))
 
 
 @inner
 def fold_i16_soon(p04, p15, p26, p37):
     """The same where only two lanes fit into int16."""
-    ones = splat_i16x16(1)
-    return fold_neighbours(maddwd(fold_fours(p04, p15), ones), maddwd(fold_fours(p26, p37), ones))
+    ones = vec.splat_i16x16(1)
+    return vec.fold_neighbours(vec.maddwd(vec.fold_fours(p04, p15), ones), vec.maddwd(vec.fold_fours(p26, p37), ones))
 
 
 @inner
 def fold_i32(p04, p15, p26, p37):
     """The same from i32x8."""
-    return fold_neighbours(fold_neighbours(p04, p15), fold_neighbours(p26, p37))
+    return vec.fold_neighbours(vec.fold_neighbours(p04, p15), vec.fold_neighbours(p26, p37))
 
 
 @inner
@@ -61,17 +40,19 @@ def eight_blocks(pair, fold, block_bytes, block, y):
     """
     one, two, three, far = block_bytes, 2 * block_bytes, 3 * block_bytes, block + 4 * block_bytes
     return fold(
-        pair(block, far, load_i8x32(y), load_i8x32(y + 32)),
-        pair(block + one, far + one, load_i8x32(y + 64), load_i8x32(y + 96)),
-        pair(block + two, far + two, load_i8x32(y + 128), load_i8x32(y + 160)),
-        pair(block + three, far + three, load_i8x32(y + 192), load_i8x32(y + 224)),
+        pair(block, far, vec.load_i8x32(y), vec.load_i8x32(y + 32)),
+        pair(block + one, far + one, vec.load_i8x32(y + 64), vec.load_i8x32(y + 96)),
+        pair(block + two, far + two, vec.load_i8x32(y + 128), vec.load_i8x32(y + 160)),
+        pair(block + three, far + three, vec.load_i8x32(y + 192), vec.load_i8x32(y + 224)),
     )
 
 
 @inner
 def by_block(low, high):
     """Lower and upper sixteen bytes of two blocks, one in each half of a register, as a register for each block."""
-    return join_i8(low_half_i8(low), low_half_i8(high)), join_i8(high_half_i8(low), high_half_i8(high))
+    return vec.join_i8(vec.low_half_i8(low), vec.low_half_i8(high)), vec.join_i8(
+        vec.high_half_i8(low), vec.high_half_i8(high)
+    )
 
 
 @inner
@@ -84,40 +65,42 @@ def eight_groups(weights, sums_of, block_bytes, block, y):
     one, two, three, far = block_bytes, 2 * block_bytes, 3 * block_bytes, block + 4 * block_bytes
     (w0, w4), (w1, w5) = by_block(*weights(block, far)), by_block(*weights(block + one, far + one))
     (w2, w6), (w3, w7) = by_block(*weights(block + two, far + two)), by_block(*weights(block + three, far + three))
-    y0, y4 = by_block(load_i8x32(y), load_i8x32(y + 32))
-    y1, y5 = by_block(load_i8x32(y + 64), load_i8x32(y + 96))
-    y2, y6 = by_block(load_i8x32(y + 128), load_i8x32(y + 160))
-    y3, y7 = by_block(load_i8x32(y + 192), load_i8x32(y + 224))
-    return join_i32(sums_of(w0, w1, w2, w3, y0, y1, y2, y3), sums_of(w4, w5, w6, w7, y4, y5, y6, y7))
+    y0, y4 = by_block(vec.load_i8x32(y), vec.load_i8x32(y + 32))
+    y1, y5 = by_block(vec.load_i8x32(y + 64), vec.load_i8x32(y + 96))
+    y2, y6 = by_block(vec.load_i8x32(y + 128), vec.load_i8x32(y + 160))
+    y3, y7 = by_block(vec.load_i8x32(y + 192), vec.load_i8x32(y + 224))
+    return vec.join_i32(sums_of(w0, w1, w2, w3, y0, y1, y2, y3), sums_of(w4, w5, w6, w7, y4, y5, y6, y7))
 
 
 @inner
 def nibbles_of_two(block, other):
     """Nibbles at two addresses, the low ones and the high ones, as ``eight_groups`` takes them."""
-    qs = load_two_i8x16(block, other)
-    return and_(qs, splat_i8x32(15)), high_nibbles(qs)
+    qs = vec.load_two_i8x16(block, other)
+    return vec.and_(qs, vec.splat_i8x32(15)), vec.high_nibbles(qs)
 
 
 @inner
 def one_block_i16(pair, block, y):
     """Integer product of one block with activations in order, where ``pair`` returns i16x16."""
-    products = pair(block, block, broadcast_16_bytes(y), broadcast_16_bytes(y + 16))
-    return sum_i32x4(low_half_i32(maddwd(products, splat_i16x16(1))))
+    products = pair(block, block, vec.broadcast_16_bytes(y), vec.broadcast_16_bytes(y + 16))
+    return vec.sum_i32x4(vec.low_half_i32(vec.maddwd(products, vec.splat_i16x16(1))))
 
 
 @inner
 def one_block_i32(pair, block, y):
     """The same where ``pair`` returns i32x8."""
-    return sum_i32x4(low_half_i32(pair(block, block, broadcast_16_bytes(y), broadcast_16_bytes(y + 16))))
+    return vec.sum_i32x4(
+        vec.low_half_i32(pair(block, block, vec.broadcast_16_bytes(y), vec.broadcast_16_bytes(y + 16)))
+    )
 
 
 @inner
 def columns_32(op, c):
     """Where column c of q8_0 activations lies: (q, d, sums)."""
-    n_cols = load_i64(op + F.n_cols)
+    n_cols = vec.load_i64(op + F.n_cols)
     room = n_cols if n_cols < 256 else (n_cols + 255) & ~255
     at = c * (room // 32) * 4
-    return load_i64(op + F.q) + c * room, load_i64(op + F.d) + at, load_i64(op + F.sums) + at
+    return vec.load_i64(op + F.q) + c * room, vec.load_i64(op + F.d) + at, vec.load_i64(op + F.sums) + at
 
 
 @inner
@@ -129,8 +112,8 @@ def short_row_32(dot1, block_size, block_bytes, op, c, row):
     """
     q, d, sums = columns_32(op, c)
     total = np.float32(0.0)
-    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    for i in range(0, load_i64(op + F.n_cols) // 32, block_size // 32):
+    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+    for i in range(0, vec.load_i64(op + F.n_cols) // 32, block_size // 32):
         total += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
         block += block_bytes
     finish(op, c, row, total)
@@ -146,46 +129,46 @@ def one_column_32(dot8, chunk_bytes, op, c, row):
         dot8: (block, y, d_y, sums, acc) -> acc, adds 256 weights; d_y and sums are addresses, acc is f32x8.
         chunk_bytes: of 256 weights.
     """
-    n_blocks = load_i64(op + F.n_cols) // 32
+    n_blocks = vec.load_i64(op + F.n_cols) // 32
     q, d, sums = columns_32(op, c)
-    acc = splat_f32x8(0.0)
-    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
+    acc = vec.splat_f32x8(0.0)
+    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+    ahead, last = vec.load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
     for i in range(0, n_blocks, 8):
         ask_ahead(block, ahead, chunk_bytes)
         acc = dot8(min(block, last), q + 32 * i, d + 4 * i, sums + 4 * i, acc)
         block += chunk_bytes
-    finish(op, c, row, sum_f32x8(acc))
+    finish(op, c, row, vec.sum_f32x8(acc))
 
 
 @inner
 def two_columns_32(dot8, chunk_bytes, op, c, row):
     """The same with two."""
-    n_blocks = load_i64(op + F.n_cols) // 32
+    n_blocks = vec.load_i64(op + F.n_cols) // 32
     q, d, sums = columns_32(op, c)
     r, e, tums = columns_32(op, c + 1)
-    a, b = splat_f32x8(0.0), splat_f32x8(0.0)
-    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
+    a, b = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+    ahead, last = vec.load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
     for i in range(0, n_blocks, 8):
         ask_ahead(block, ahead, chunk_bytes)
         at = min(block, last)
         a = dot8(at, q + 32 * i, d + 4 * i, sums + 4 * i, a)
         b = dot8(at, r + 32 * i, e + 4 * i, tums + 4 * i, b)
         block += chunk_bytes
-    finish(op, c, row, sum_f32x8(a))
-    finish(op, c + 1, row, sum_f32x8(b))
+    finish(op, c, row, vec.sum_f32x8(a))
+    finish(op, c + 1, row, vec.sum_f32x8(b))
 
 
 @inner
 def four_columns_32(dot8, chunk_bytes, op, c, row):
     """The same with four."""
-    n_blocks = load_i64(op + F.n_cols) // 32
+    n_blocks = vec.load_i64(op + F.n_cols) // 32
     (q0, d0, s0), (q1, d1, s1) = columns_32(op, c), columns_32(op, c + 1)
     (q2, d2, s2), (q3, d3, s3) = columns_32(op, c + 2), columns_32(op, c + 3)
-    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
+    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+    ahead, last = vec.load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
     for i in range(0, n_blocks, 8):
         ask_ahead(block, ahead, chunk_bytes)
         at = min(block, last)
@@ -194,18 +177,21 @@ def four_columns_32(dot8, chunk_bytes, op, c, row):
         a2 = dot8(at, q2 + 32 * i, d2 + 4 * i, s2 + 4 * i, a2)
         a3 = dot8(at, q3 + 32 * i, d3 + 4 * i, s3 + 4 * i, a3)
         block += chunk_bytes
-    v0, v1 = sum_f32x8(a0), sum_f32x8(a1)
-    finish_four(op, c, row, v0, v1, sum_f32x8(a2), sum_f32x8(a3))
+    v0, v1 = vec.sum_f32x8(a0), vec.sum_f32x8(a1)
+    finish_four(op, c, row, v0, v1, vec.sum_f32x8(a2), vec.sum_f32x8(a3))
 
 
 @inner
 def rows_apart_32(dot8, chunk_bytes, op, row, apart):
     """Four rows that lie ``apart`` from each other with one column, 256 weights of each in turn."""
-    n_blocks = load_i64(op + F.n_cols) // 32
+    n_blocks = vec.load_i64(op + F.n_cols) // 32
     q, d, sums = columns_32(op, 0)
-    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    block, far = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes), apart * load_i64(op + F.row_bytes)
-    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
+    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    block, far = (
+        vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes),
+        apart * vec.load_i64(op + F.row_bytes),
+    )
+    ahead, last = vec.load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
     for i in range(0, n_blocks, 8):
         at, y, d_y, sums_y = min(block, last), q + 32 * i, d + 4 * i, sums + 4 * i
         ask_ahead(block, ahead, chunk_bytes)
@@ -217,10 +203,10 @@ def rows_apart_32(dot8, chunk_bytes, op, row, apart):
         ask_ahead(block + 3 * far, ahead, chunk_bytes)
         a3 = dot8(at + 3 * far, y, d_y, sums_y, a3)
         block += chunk_bytes
-    finish(op, 0, row, sum_f32x8(a0))
-    finish(op, 0, row + apart, sum_f32x8(a1))
-    finish(op, 0, row + 2 * apart, sum_f32x8(a2))
-    finish(op, 0, row + 3 * apart, sum_f32x8(a3))
+    finish(op, 0, row, vec.sum_f32x8(a0))
+    finish(op, 0, row + apart, vec.sum_f32x8(a1))
+    finish(op, 0, row + 2 * apart, vec.sum_f32x8(a2))
+    finish(op, 0, row + 3 * apart, vec.sum_f32x8(a3))
 
 
 @inner
@@ -231,7 +217,7 @@ def matvec_32(dot8, dot1, block_size, block_bytes, op, thread, n_threads):
         block_size: 32, 64 or 128 weights; activations have a scale for 32.
     """
     chunk_bytes = 256 // block_size * block_bytes
-    is_short = load_i64(op + F.n_cols) < 256
+    is_short = vec.load_i64(op + F.n_cols) < 256
     turn = 0
     while turn < n_threads:
         apart, first, last, turn = claim(op, thread, n_threads, turn)
@@ -250,7 +236,7 @@ def matvec_32(dot8, dot1, block_size, block_bytes, op, thread, n_threads):
 def few_32(dot8, dot1, block_size, block_bytes, op, thread, n_threads):
     """All rows with the few columns of the step, a row with all of them before the next row."""
     chunk_bytes = 256 // block_size * block_bytes
-    n_tokens, is_short = load_i64(load_i64(op + F.step) + STEP.n_tokens), load_i64(op + F.n_cols) < 256
+    n_tokens, is_short = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens), vec.load_i64(op + F.n_cols) < 256
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)

@@ -1,26 +1,11 @@
 """Rows of 256-weight blocks times one column of activations in q8_k form, or a few: decode of the K types."""
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matvec import ask_ahead, claim, finish, finish_four
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
 from engine.kernels.share import CLAIM_BYTES, claim_rows
-from engine.simd import (
-    add,
-    fsub,
-    high_half_f32,
-    load_f32,
-    load_i8x32,
-    load_i64,
-    low_half_f32,
-    maddubs,
-    maddwd,
-    rolled,
-    splat_f32x8,
-    splat_i32x8,
-    sum_f32x8,
-    written,
-)
 
 
 @inner
@@ -31,17 +16,26 @@ def four_groups(weights, y, s0, s1, s2, s3):
         weights: four i8x32, unsigned, at most 7 bits.
     """
     w0, w1, w2, w3 = weights
-    return add(
-        add(maddwd(s0, maddubs(w0, load_i8x32(y))), maddwd(s1, maddubs(w1, load_i8x32(y + 32)))),
-        add(maddwd(s2, maddubs(w2, load_i8x32(y + 64))), maddwd(s3, maddubs(w3, load_i8x32(y + 96)))),
+    return vec.add(
+        vec.add(
+            vec.maddwd(s0, vec.maddubs(w0, vec.load_i8x32(y))), vec.maddwd(s1, vec.maddubs(w1, vec.load_i8x32(y + 32)))
+        ),
+        vec.add(
+            vec.maddwd(s2, vec.maddubs(w2, vec.load_i8x32(y + 64))),
+            vec.maddwd(s3, vec.maddubs(w3, vec.load_i8x32(y + 96))),
+        ),
     )
 
 
 @inner
 def columns_k(op, y_bytes, c):
     """Where column c of q8_k activations lies: (q, d, sums)."""
-    group = c * (load_i64(op + F.n_cols) // 256)
-    return load_i64(op + F.q) + y_bytes * group, load_i64(op + F.d) + 4 * group, load_i64(op + F.sums) + 48 * group
+    group = c * (vec.load_i64(op + F.n_cols) // 256)
+    return (
+        vec.load_i64(op + F.q) + y_bytes * group,
+        vec.load_i64(op + F.d) + 4 * group,
+        vec.load_i64(op + F.sums) + 48 * group,
+    )
 
 
 @inner
@@ -54,14 +48,14 @@ def one_column_k(dot, y_bytes, block_bytes, op, c, row):
         block_bytes: type_size of the quantised type.
     """
     q, d, sums = columns_k(op, y_bytes, c)
-    acc, acc_min = splat_f32x8(0.0), splat_f32x8(0.0)
-    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for i in range(load_i64(op + F.n_cols) // 256):
+    acc, acc_min = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+    ahead = vec.load_i64(op + F.ahead)
+    for i in range(vec.load_i64(op + F.n_cols) // 256):
         ask_ahead(block, ahead, block_bytes)
-        acc, acc_min = dot(block, q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i, acc, acc_min)
+        acc, acc_min = dot(block, q + y_bytes * i, vec.load_f32(d + 4 * i), sums + 48 * i, acc, acc_min)
         block += block_bytes
-    finish(op, c, row, sum_f32x8(fsub(acc, acc_min)))
+    finish(op, c, row, vec.sum_f32x8(vec.fsub(acc, acc_min)))
 
 
 @inner
@@ -69,16 +63,16 @@ def two_columns_k(dot, y_bytes, block_bytes, op, c, row):
     """The same with two."""
     q, d, sums = columns_k(op, y_bytes, c)
     r, e, tums = columns_k(op, y_bytes, c + 1)
-    a, b, a_min, b_min = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for i in range(load_i64(op + F.n_cols) // 256):
+    a, b, a_min, b_min = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+    ahead = vec.load_i64(op + F.ahead)
+    for i in range(vec.load_i64(op + F.n_cols) // 256):
         ask_ahead(block, ahead, block_bytes)
-        a, a_min = dot(block, q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i, a, a_min)
-        b, b_min = dot(block, r + y_bytes * i, load_f32(e + 4 * i), tums + 48 * i, b, b_min)
+        a, a_min = dot(block, q + y_bytes * i, vec.load_f32(d + 4 * i), sums + 48 * i, a, a_min)
+        b, b_min = dot(block, r + y_bytes * i, vec.load_f32(e + 4 * i), tums + 48 * i, b, b_min)
         block += block_bytes
-    finish(op, c, row, sum_f32x8(fsub(a, a_min)))
-    finish(op, c + 1, row, sum_f32x8(fsub(b, b_min)))
+    finish(op, c, row, vec.sum_f32x8(vec.fsub(a, a_min)))
+    finish(op, c + 1, row, vec.sum_f32x8(vec.fsub(b, b_min)))
 
 
 @inner
@@ -86,31 +80,34 @@ def four_columns_k(dot, y_bytes, block_bytes, op, c, row):
     """The same with four."""
     (q0, d0, s0), (q1, d1, s1) = columns_k(op, y_bytes, c), columns_k(op, y_bytes, c + 1)
     (q2, d2, s2), (q3, d3, s3) = columns_k(op, y_bytes, c + 2), columns_k(op, y_bytes, c + 3)
-    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    m0, m1, m2, m3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for i in range(load_i64(op + F.n_cols) // 256):
+    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    m0, m1, m2, m3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+    ahead = vec.load_i64(op + F.ahead)
+    for i in range(vec.load_i64(op + F.n_cols) // 256):
         ask_ahead(block, ahead, block_bytes)
-        a0, m0 = dot(block, q0 + y_bytes * i, load_f32(d0 + 4 * i), s0 + 48 * i, a0, m0)
-        a1, m1 = dot(block, q1 + y_bytes * i, load_f32(d1 + 4 * i), s1 + 48 * i, a1, m1)
-        a2, m2 = dot(block, q2 + y_bytes * i, load_f32(d2 + 4 * i), s2 + 48 * i, a2, m2)
-        a3, m3 = dot(block, q3 + y_bytes * i, load_f32(d3 + 4 * i), s3 + 48 * i, a3, m3)
+        a0, m0 = dot(block, q0 + y_bytes * i, vec.load_f32(d0 + 4 * i), s0 + 48 * i, a0, m0)
+        a1, m1 = dot(block, q1 + y_bytes * i, vec.load_f32(d1 + 4 * i), s1 + 48 * i, a1, m1)
+        a2, m2 = dot(block, q2 + y_bytes * i, vec.load_f32(d2 + 4 * i), s2 + 48 * i, a2, m2)
+        a3, m3 = dot(block, q3 + y_bytes * i, vec.load_f32(d3 + 4 * i), s3 + 48 * i, a3, m3)
         block += block_bytes
-    v0, v1 = sum_f32x8(fsub(a0, m0)), sum_f32x8(fsub(a1, m1))
-    finish_four(op, c, row, v0, v1, sum_f32x8(fsub(a2, m2)), sum_f32x8(fsub(a3, m3)))
+    v0, v1 = vec.sum_f32x8(vec.fsub(a0, m0)), vec.sum_f32x8(vec.fsub(a1, m1))
+    finish_four(op, c, row, v0, v1, vec.sum_f32x8(vec.fsub(a2, m2)), vec.sum_f32x8(vec.fsub(a3, m3)))
 
 
 @inner
 def rows_apart_k(dot, y_bytes, block_bytes, op, row, apart):
     """Four rows that lie ``apart`` from each other with one column, a block of each in turn."""
     q, d, sums = columns_k(op, y_bytes, 0)
-    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    m0, m1, m2, m3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    block, far = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes), apart * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for i in range(load_i64(op + F.n_cols) // 256):
-        y, d_y, sums_y = q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i
+    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    m0, m1, m2, m3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    block, far = (
+        vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes),
+        apart * vec.load_i64(op + F.row_bytes),
+    )
+    ahead = vec.load_i64(op + F.ahead)
+    for i in range(vec.load_i64(op + F.n_cols) // 256):
+        y, d_y, sums_y = q + y_bytes * i, vec.load_f32(d + 4 * i), sums + 48 * i
         ask_ahead(block, ahead, block_bytes)
         a0, m0 = dot(block, y, d_y, sums_y, a0, m0)
         ask_ahead(block + far, ahead, block_bytes)
@@ -120,10 +117,10 @@ def rows_apart_k(dot, y_bytes, block_bytes, op, row, apart):
         ask_ahead(block + 3 * far, ahead, block_bytes)
         a3, m3 = dot(block + 3 * far, y, d_y, sums_y, a3, m3)
         block += block_bytes
-    finish(op, 0, row, sum_f32x8(fsub(a0, m0)))
-    finish(op, 0, row + apart, sum_f32x8(fsub(a1, m1)))
-    finish(op, 0, row + 2 * apart, sum_f32x8(fsub(a2, m2)))
-    finish(op, 0, row + 3 * apart, sum_f32x8(fsub(a3, m3)))
+    finish(op, 0, row, vec.sum_f32x8(vec.fsub(a0, m0)))
+    finish(op, 0, row + apart, vec.sum_f32x8(vec.fsub(a1, m1)))
+    finish(op, 0, row + 2 * apart, vec.sum_f32x8(vec.fsub(a2, m2)))
+    finish(op, 0, row + 3 * apart, vec.sum_f32x8(vec.fsub(a3, m3)))
 
 
 @inner
@@ -150,29 +147,32 @@ def two_rows_k(dots, y_bytes, block_bytes, op, row, room):
         room: address of 64 bytes of this thread.
     """
     q, d, sums = columns_k(op, y_bytes, 0)
-    a, b, low = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    other = load_i64(op + F.weights) + (row + 1) * load_i64(op + F.row_bytes)
-    ahead, asked = load_i64(op + F.ahead), other
-    for i in range(load_i64(op + F.n_cols) // 256):
+    a, b, low = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+    other = vec.load_i64(op + F.weights) + (row + 1) * vec.load_i64(op + F.row_bytes)
+    ahead, asked = vec.load_i64(op + F.ahead), other
+    for i in range(vec.load_i64(op + F.n_cols) // 256):
         ask_ahead(asked, ahead, 2 * block_bytes)
         asked += 2 * block_bytes
-        a, b, low = dots(block, other, q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i, a, b, low, room)
+        a, b, low = dots(block, other, q + y_bytes * i, vec.load_f32(d + 4 * i), sums + 48 * i, a, b, low, room)
         block, other = block + block_bytes, other + block_bytes
-    finish(op, 0, row, sum_f32x8(fsub(a, low_half_f32(low))))
-    finish(op, 0, row + 1, sum_f32x8(fsub(b, high_half_f32(low))))
+    finish(op, 0, row, vec.sum_f32x8(vec.fsub(a, vec.low_half_f32(low))))
+    finish(op, 0, row + 1, vec.sum_f32x8(vec.fsub(b, vec.high_half_f32(low))))
 
 
 @inner
 def two_pairs_apart_k(dots, y_bytes, block_bytes, op, row, apart, room):
     """Four rows that lie ``apart`` from each other with one column, blocks of two and two in turn."""
     q, d, sums = columns_k(op, y_bytes, 0)
-    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    low01, low23 = splat_f32x8(0.0), splat_f32x8(0.0)
-    block, far = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes), apart * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for i in range(load_i64(op + F.n_cols) // 256):
-        y, d_y, sums_y = q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i
+    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    low01, low23 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    block, far = (
+        vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes),
+        apart * vec.load_i64(op + F.row_bytes),
+    )
+    ahead = vec.load_i64(op + F.ahead)
+    for i in range(vec.load_i64(op + F.n_cols) // 256):
+        y, d_y, sums_y = q + y_bytes * i, vec.load_f32(d + 4 * i), sums + 48 * i
         ask_ahead(block, ahead, block_bytes)
         ask_ahead(block + far, ahead, block_bytes)
         a0, a1, low01 = dots(block, block + far, y, d_y, sums_y, a0, a1, low01, room)
@@ -180,16 +180,16 @@ def two_pairs_apart_k(dots, y_bytes, block_bytes, op, row, apart, room):
         ask_ahead(block + 3 * far, ahead, block_bytes)
         a2, a3, low23 = dots(block + 2 * far, block + 3 * far, y, d_y, sums_y, a2, a3, low23, room + 64)
         block += block_bytes
-    finish(op, 0, row, sum_f32x8(fsub(a0, low_half_f32(low01))))
-    finish(op, 0, row + apart, sum_f32x8(fsub(a1, high_half_f32(low01))))
-    finish(op, 0, row + 2 * apart, sum_f32x8(fsub(a2, low_half_f32(low23))))
-    finish(op, 0, row + 3 * apart, sum_f32x8(fsub(a3, high_half_f32(low23))))
+    finish(op, 0, row, vec.sum_f32x8(vec.fsub(a0, vec.low_half_f32(low01))))
+    finish(op, 0, row + apart, vec.sum_f32x8(vec.fsub(a1, vec.high_half_f32(low01))))
+    finish(op, 0, row + 2 * apart, vec.sum_f32x8(vec.fsub(a2, vec.low_half_f32(low23))))
+    finish(op, 0, row + 3 * apart, vec.sum_f32x8(vec.fsub(a3, vec.high_half_f32(low23))))
 
 
 @inner
 def matvec_in_twos_k(dots, dot, y_bytes, block_bytes, op, thread, n_threads):
     """All rows with one column, two or four at a time."""
-    room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
+    room = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
     turn = 0
     while turn < n_threads:
         apart, first, last, turn = claim(op, thread, n_threads, turn)
@@ -205,7 +205,7 @@ def matvec_in_twos_k(dots, dot, y_bytes, block_bytes, op, thread, n_threads):
 @inner
 def few_k(dot, y_bytes, block_bytes, op, thread, n_threads):
     """All rows with the few columns of the step, a row with all of them before the next row."""
-    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
+    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
@@ -223,8 +223,11 @@ def few_k(dot, y_bytes, block_bytes, op, thread, n_threads):
 def add_pair(pair, y, total):
     """Integer contribution of 64 weights with their two scale registers, added to a column's."""
     even, odd, even_scale, odd_scale = pair
-    both = add(maddwd(even_scale, maddubs(even, load_i8x32(y))), maddwd(odd_scale, maddubs(odd, load_i8x32(y + 32))))
-    return add(total, both)
+    both = vec.add(
+        vec.maddwd(even_scale, vec.maddubs(even, vec.load_i8x32(y))),
+        vec.maddwd(odd_scale, vec.maddubs(odd, vec.load_i8x32(y + 32))),
+    )
+    return vec.add(total, both)
 
 
 @inner
@@ -237,26 +240,26 @@ def shared_columns_k(prepare, pair, fold, block_bytes, op, c, row, room):
     """
     (q0, d0, s0), (q1, d1, s1) = columns_k(op, 256, c), columns_k(op, 256, c + 1)
     (q2, d2, s2), (q3, d3, s3) = columns_k(op, 256, c + 2), columns_k(op, 256, c + 3)
-    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    m0, m1, m2, m3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for i in range(load_i64(op + F.n_cols) // 256):
+    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    m0, m1, m2, m3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+    ahead = vec.load_i64(op + F.ahead)
+    for i in range(vec.load_i64(op + F.n_cols) // 256):
         ask_ahead(block, ahead, block_bytes)
         prepare(block, room)
-        written()
-        t0, t1, t2, t3 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
-        for j in range(rolled(4)):
+        vec.written()
+        t0, t1, t2, t3 = vec.splat_i32x8(0), vec.splat_i32x8(0), vec.splat_i32x8(0), vec.splat_i32x8(0)
+        for j in range(vec.rolled(4)):
             these, at = pair(block, room, j), 256 * i + 64 * j
             t0, t1 = add_pair(these, q0 + at, t0), add_pair(these, q1 + at, t1)
             t2, t3 = add_pair(these, q2 + at, t2), add_pair(these, q3 + at, t3)
-        a0, m0 = fold(block, room, t0, load_f32(d0 + 4 * i), s0 + 48 * i, a0, m0)
-        a1, m1 = fold(block, room, t1, load_f32(d1 + 4 * i), s1 + 48 * i, a1, m1)
-        a2, m2 = fold(block, room, t2, load_f32(d2 + 4 * i), s2 + 48 * i, a2, m2)
-        a3, m3 = fold(block, room, t3, load_f32(d3 + 4 * i), s3 + 48 * i, a3, m3)
+        a0, m0 = fold(block, room, t0, vec.load_f32(d0 + 4 * i), s0 + 48 * i, a0, m0)
+        a1, m1 = fold(block, room, t1, vec.load_f32(d1 + 4 * i), s1 + 48 * i, a1, m1)
+        a2, m2 = fold(block, room, t2, vec.load_f32(d2 + 4 * i), s2 + 48 * i, a2, m2)
+        a3, m3 = fold(block, room, t3, vec.load_f32(d3 + 4 * i), s3 + 48 * i, a3, m3)
         block += block_bytes
-    v0, v1 = sum_f32x8(fsub(a0, m0)), sum_f32x8(fsub(a1, m1))
-    finish_four(op, c, row, v0, v1, sum_f32x8(fsub(a2, m2)), sum_f32x8(fsub(a3, m3)))
+    v0, v1 = vec.sum_f32x8(vec.fsub(a0, m0)), vec.sum_f32x8(vec.fsub(a1, m1))
+    finish_four(op, c, row, v0, v1, vec.sum_f32x8(vec.fsub(a2, m2)), vec.sum_f32x8(vec.fsub(a3, m3)))
 
 
 @inner
@@ -268,8 +271,8 @@ def shared_few_k(prepare, pair, fold, dot, block_bytes, op, thread, n_threads):
         pair: (block, room, j) -> the j-th 64 weights in two registers of bytes, and a register of scales for each.
         fold: (block, room, total, d_y, sums, acc, acc_min) -> (acc, acc_min), as ``dot`` does with its own total.
     """
-    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
-    room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
+    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
+    room = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)

@@ -4,45 +4,23 @@ Threads take the same shares of a vector as ``rmsnorm`` writes, so no barrier is
 Source: ggml-quants.c, quantize_row_q8_K_ref and quantize_row_q8_0.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import QUANTIZE as F
 from engine.kernels.records import STEP
 from engine.kernels.share import share
 from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
-from engine.simd import (
-    abs_i32,
-    add,
-    fabs,
-    fma,
-    fmax,
-    fmul,
-    load_f32x8,
-    load_i64,
-    max_f32x8,
-    round_to_f16,
-    round_to_i32,
-    splat_f32x8,
-    store_bytes_apart,
-    store_f32,
-    store_four_i8,
-    store_four_i16,
-    store_fours_apart,
-    store_i16,
-    store_i32,
-    sum_f32x8,
-    sum_i32x8,
-)
 
 
 @inner
 def largest(x, n):
     """Largest magnitude of n f32, a multiple of 8; NaN if any is NaN or infinite, so that a scale made of it is too."""
-    zero = splat_f32x8(0.0)
+    zero = vec.splat_f32x8(0.0)
     top, broken = zero, zero
     for i in range(0, n, 8):
-        v = load_f32x8(x + 4 * i)
-        top, broken = fmax(fabs(v), top), fma(v, zero, broken)
-    return max_f32x8(top) + sum_f32x8(broken)
+        v = vec.load_f32x8(x + 4 * i)
+        top, broken = vec.fmax(vec.fabs(v), top), vec.fma(v, zero, broken)
+    return vec.max_f32x8(top) + vec.sum_f32x8(broken)
 
 
 @inner
@@ -58,18 +36,18 @@ def in_row(n, t, k):
 def put_in_row(q, n, padded, t, k, low, high):
     """Write values k to k + 15 of token t, one after the other."""
     at = q + in_row(n, t, k)
-    store_four_i8(at, 4, low)
-    store_four_i8(at + 8, 4, high)
+    vec.store_four_i8(at, 4, low)
+    vec.store_four_i8(at + 8, 4, high)
 
 
 @inner
 def put_paired_256(q, n, padded, t, k, low, high):
     """The same in ``buffers.PAIRED_256``, magnitudes 64 bytes after."""
     at = q + 2 * (t * n + (k & ~255)) + 128 * ((k & 255) >> 6) + 16 * ((k >> 5) & 1) + 32 * ((k >> 4) & 1)
-    store_four_i8(at, 4, low)
-    store_four_i8(at + 8, 4, high)
-    store_four_i8(at + 64, 4, abs_i32(low))
-    store_four_i8(at + 72, 4, abs_i32(high))
+    vec.store_four_i8(at, 4, low)
+    vec.store_four_i8(at + 8, 4, high)
+    vec.store_four_i8(at + 64, 4, vec.abs_i32(low))
+    vec.store_four_i8(at + 72, 4, vec.abs_i32(high))
 
 
 @inner
@@ -79,8 +57,8 @@ def put_paired_32(q, n, padded, t, k, low, high):
     if n >= 256:
         group = (place & 255) >> 5
         place = (place & ~255) + 64 * (group & 3) + 16 * (group >> 2) + 32 * ((k >> 4) & 1)
-    store_four_i8(q + place, 4, low)
-    store_four_i8(q + place + 8, 4, high)
+    vec.store_four_i8(q + place, 4, low)
+    vec.store_four_i8(q + place + 8, 4, high)
 
 
 @inner
@@ -91,8 +69,8 @@ def put_planes_8(q, n, padded, t, k, low, high):
     else:
         place = in_row(n, t, k)
         at = q + (place & ~255) + ((place & 255) >> 3)
-        store_bytes_apart(at, 32, low)
-        store_bytes_apart(at + 1, 32, high)
+        vec.store_bytes_apart(at, 32, low)
+        vec.store_bytes_apart(at + 1, 32, high)
 
 
 @inner
@@ -104,8 +82,8 @@ def put_planes_4(q, n, padded, t, k, low, high):
         place = in_row(n, t, k)
         block = (place & 255) >> 6
         at = q + (place & ~255) + 128 * (block & 1) + 16 * (block >> 1) + ((place & 63) >> 2)
-        store_fours_apart(at, 32, low)
-        store_fours_apart(at + 2, 32, high)
+        vec.store_fours_apart(at, 32, low)
+        vec.store_fours_apart(at + 2, 32, high)
 
 
 @inner
@@ -119,49 +97,52 @@ def in_columns(n, padded, t, k):
 def put_in_columns(q, n, padded, t, k, low, high):
     """Write values k to k + 15 of token t, each four next to those of other tokens."""
     at = q + in_columns(n, padded, t, k)
-    store_four_i8(at, 4 * SIDE_BY_SIDE, low)
-    store_four_i8(at + 8 * SIDE_BY_SIDE, 4 * SIDE_BY_SIDE, high)
+    vec.store_four_i8(at, 4 * SIDE_BY_SIDE, low)
+    vec.store_four_i8(at + 8 * SIDE_BY_SIDE, 4 * SIDE_BY_SIDE, high)
 
 
 @inner
 def put_in_columns_of_words(q, n, padded, t, k, low, high):
     """The same in two bytes each."""
     at = q + 2 * in_columns(n, padded, t, k)
-    store_four_i16(at, 8 * SIDE_BY_SIDE, low)
-    store_four_i16(at + 16 * SIDE_BY_SIDE, 8 * SIDE_BY_SIDE, high)
+    vec.store_four_i16(at, 8 * SIDE_BY_SIDE, low)
+    vec.store_four_i16(at + 16 * SIDE_BY_SIDE, 8 * SIDE_BY_SIDE, high)
 
 
 @inner
 def round_sixteen(x, inverse, put, q, n, padded, t, k):
     """Write sixteen rounded values of x, from the k-th of token t on; returns their sum."""
-    factor = splat_f32x8(inverse)
-    low, high = round_to_i32(fmul(load_f32x8(x), factor)), round_to_i32(fmul(load_f32x8(x + 32), factor))
+    factor = vec.splat_f32x8(inverse)
+    low, high = (
+        vec.round_to_i32(vec.fmul(vec.load_f32x8(x), factor)),
+        vec.round_to_i32(vec.fmul(vec.load_f32x8(x + 32), factor)),
+    )
     put(q, n, padded, t, k, low, high)
-    return sum_i32x8(add(low, high))
+    return vec.sum_i32x8(vec.add(low, high))
 
 
 @inner
 def quantize_256(x, put, n, padded, t, k, q, d, sums):
     """One group of q8_k: 256 values, one f32 scale, 16 sums of 16 and 8 sums of 32 (int16)."""
     top = largest(x, 256)
-    store_f32(d, top / 127.0)
+    vec.store_f32(d, top / 127.0)
     inverse = 127.0 / top if top > 0.0 else 0.0
     for g in range(8):
         low = round_sixteen(x + 128 * g, inverse, put, q, n, padded, t, k + 32 * g)
         high = round_sixteen(x + 128 * g + 64, inverse, put, q, n, padded, t, k + 32 * g + 16)
-        store_i16(sums + 4 * g, low)
-        store_i16(sums + 4 * g + 2, high)
-        store_i16(sums + 32 + 2 * g, low + high)
+        vec.store_i16(sums + 4 * g, low)
+        vec.store_i16(sums + 4 * g + 2, high)
+        vec.store_i16(sums + 32 + 2 * g, low + high)
 
 
 @inner
 def quantize_32(x, put, n, padded, t, k, q, d, sums):
     """One group of q8_0: 32 values, a scale that a half can hold, one int32 sum."""
     top = largest(x, 32)
-    store_f32(d, round_to_f16(top / 127.0))
+    vec.store_f32(d, vec.round_to_f16(top / 127.0))
     inverse = 127.0 / top if top > 0.0 else 0.0
     low = round_sixteen(x, inverse, put, q, n, padded, t, k)
-    store_i32(sums, low + round_sixteen(x + 64, inverse, put, q, n, padded, t, k + 16))
+    vec.store_i32(sums, low + round_sixteen(x + 64, inverse, put, q, n, padded, t, k + 16))
 
 
 @inner
@@ -172,9 +153,9 @@ def quantize_groups(quantize, group, sums_bytes, in_rows, put, op, thread, n_thr
         in_rows: whether scales and sums lie token by token, where decode reads them, or those of all tokens together.
         put: (q, n, padded, t, k, low, high) -> None, writes the values k to k + 15 of token t, eight int32 each.
     """
-    n, x = load_i64(op + F.n), load_i64(op + F.x)
-    q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
-    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
+    n, x = vec.load_i64(op + F.n), vec.load_i64(op + F.x)
+    q, d, sums = vec.load_i64(op + F.q), vec.load_i64(op + F.d), vec.load_i64(op + F.sums)
+    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
     padded = (n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
     first, last = share(n, 256, thread, n_threads)
     for t in range(n_tokens):

@@ -4,45 +4,8 @@ Decode reads them for two rows at once, one in each half of a register, and leav
 broadcast costs a load and no shuffle.
 """
 
+from engine import simd as vec
 from engine.jit import inner
-from engine.simd import (
-    and_,
-    as_i16x16,
-    broadcast_4_bytes,
-    broadcast_16_bytes,
-    constant_i8x32,
-    each_twice_i16x8,
-    f32_of_i32x8,
-    first_f32,
-    fma,
-    fmul,
-    i32_of_i16x8,
-    i32x8_of_i32x4,
-    interleave_high_i8,
-    interleave_high_i16,
-    interleave_low_i8,
-    interleave_low_i16,
-    join_halves_f32,
-    last_word_of_b,
-    load_f16x4,
-    load_i16x8,
-    load_two_i8x16,
-    load_u32,
-    maddwd,
-    maddwd_128,
-    mul,
-    or_,
-    second_f32,
-    shift_right,
-    splat_f32x4,
-    splat_i8x32,
-    store_i16x8,
-    store_i16x16,
-    widen_8_bytes,
-    words_1122,
-    words_1323,
-    written,
-)
 
 SIX, FOUR, TWO = 0x3F3F3F3F, 0x0F0F0F0F, 0x03030303
 
@@ -50,7 +13,7 @@ SIX, FOUR, TWO = 0x3F3F3F3F, 0x0F0F0F0F, 0x03030303
 @inner
 def scale_words(block):
     """The eight scales and eight minima of a block, a byte each: (low scales, high, low minima, high) as u32."""
-    u0, u1, u2 = load_u32(block + 4), load_u32(block + 8), load_u32(block + 12)
+    u0, u1, u2 = vec.load_u32(block + 4), vec.load_u32(block + 8), vec.load_u32(block + 12)
     return (
         u0 & SIX,
         (u2 & FOUR) | (((u0 >> 6) & TWO) << 4),
@@ -59,23 +22,23 @@ def scale_words(block):
     )
 
 
-low_fields = constant_i8x32(([0x3F] * 4 + [0x0F] * 4) * 4)
-high_fields = constant_i8x32(([0] * 4 + [0x30] * 4) * 4)
+low_fields = vec.constant_i8x32(([0x3F] * 4 + [0x0F] * 4) * 4)
+high_fields = vec.constant_i8x32(([0] * 4 + [0x30] * 4) * 4)
 
 
 @inner
 def scales_of_two(block, other):
     """Eight scales and eight minima of two blocks, a byte each, one block in each half."""
-    header = load_two_i8x16(block, other)
-    low = words_1323(header, header)
-    low = and_(last_word_of_b(low, shift_right(low, 4)), low_fields())
-    return or_(low, and_(shift_right(words_1122(header, header), 2), high_fields()))
+    header = vec.load_two_i8x16(block, other)
+    low = vec.words_1323(header, header)
+    low = vec.and_(vec.last_word_of_b(low, vec.shift_right(low, 4)), low_fields())
+    return vec.or_(low, vec.and_(vec.shift_right(vec.words_1122(header, header), 2), high_fields()))
 
 
 @inner
 def scale_of(room, j):
     """Scale of sub-block j in all lanes; the second four lie 32 bytes after the first, the other row's in between."""
-    return as_i16x16(broadcast_4_bytes(room + 32 * (j >> 2) + 4 * (j & 3)))
+    return vec.as_i16x16(vec.broadcast_4_bytes(room + 32 * (j >> 2) + 4 * (j & 3)))
 
 
 @inner
@@ -90,16 +53,18 @@ def dots_of_two(total, block, other, y, d_y, sums, acc, other_acc, acc_min, room
     Returns:
         (acc, other_acc, acc_min).
     """
-    fields, zero = scales_of_two(block, other), splat_i8x32(0)
-    s = as_i16x16(interleave_low_i8(fields, zero))
-    store_i16x16(room, interleave_low_i16(s, s))
-    store_i16x16(room + 32, interleave_high_i16(s, s))
-    written()
-    d, e = fmul(load_f16x4(block), splat_f32x4(d_y)), fmul(load_f16x4(other), splat_f32x4(d_y))
-    minima = maddwd(as_i16x16(interleave_high_i8(fields, zero)), as_i16x16(broadcast_16_bytes(sums + 32)))
-    acc_min = fma(join_halves_f32(second_f32(d), second_f32(e)), f32_of_i32x8(minima), acc_min)
-    acc = fma(first_f32(d), f32_of_i32x8(total(block, y, room)), acc)
-    other_acc = fma(first_f32(e), f32_of_i32x8(total(other, y, room + 16)), other_acc)
+    fields, zero = scales_of_two(block, other), vec.splat_i8x32(0)
+    s = vec.as_i16x16(vec.interleave_low_i8(fields, zero))
+    vec.store_i16x16(room, vec.interleave_low_i16(s, s))
+    vec.store_i16x16(room + 32, vec.interleave_high_i16(s, s))
+    vec.written()
+    d, e = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y)), vec.fmul(vec.load_f16x4(other), vec.splat_f32x4(d_y))
+    minima = vec.maddwd(
+        vec.as_i16x16(vec.interleave_high_i8(fields, zero)), vec.as_i16x16(vec.broadcast_16_bytes(sums + 32))
+    )
+    acc_min = vec.fma(vec.join_halves_f32(vec.second_f32(d), vec.second_f32(e)), vec.f32_of_i32x8(minima), acc_min)
+    acc = vec.fma(vec.first_f32(d), vec.f32_of_i32x8(total(block, y, room)), acc)
+    other_acc = vec.fma(vec.first_f32(e), vec.f32_of_i32x8(total(other, y, room + 16)), other_acc)
     return acc, other_acc, acc_min
 
 
@@ -107,31 +72,31 @@ def dots_of_two(total, block, other, y, d_y, sums, acc, other_acc, acc_min, room
 def add_groups(block, groups, d_y, sums, acc, acc_min):
     """Add a block's sums of sub-blocks, a lane each, times their scales; and its minima."""
     s_low, s_high, m_low, m_high = scale_words(block)
-    s, m = i32_of_i16x8(widen_8_bytes(s_low, s_high)), i32_of_i16x8(widen_8_bytes(m_low, m_high))
-    d = fmul(load_f16x4(block), splat_f32x4(d_y))
-    minima = mul(m, i32_of_i16x8(load_i16x8(sums + 32)))
-    acc_min = fma(second_f32(d), f32_of_i32x8(minima), acc_min)
-    return fma(first_f32(d), f32_of_i32x8(mul(s, groups)), acc), acc_min
+    s, m = vec.i32_of_i16x8(vec.widen_8_bytes(s_low, s_high)), vec.i32_of_i16x8(vec.widen_8_bytes(m_low, m_high))
+    d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))
+    minima = vec.mul(m, vec.i32_of_i16x8(vec.load_i16x8(sums + 32)))
+    acc_min = vec.fma(vec.second_f32(d), vec.f32_of_i32x8(minima), acc_min)
+    return vec.fma(vec.first_f32(d), vec.f32_of_i32x8(vec.mul(s, groups)), acc), acc_min
 
 
 @inner
 def prepare_scales(block, room):
     """Scales of one block, each twice, and after 32 bytes its minima."""
     s_low, s_high, m_low, m_high = scale_words(block)
-    store_i16x16(room, each_twice_i16x8(widen_8_bytes(s_low, s_high)))
-    store_i16x8(room + 32, widen_8_bytes(m_low, m_high))
+    vec.store_i16x16(room, vec.each_twice_i16x8(vec.widen_8_bytes(s_low, s_high)))
+    vec.store_i16x8(room + 32, vec.widen_8_bytes(m_low, m_high))
 
 
 @inner
 def prepared_scale(room, j):
     """Scale of sub-block j in all lanes."""
-    return as_i16x16(broadcast_4_bytes(room + 4 * j))
+    return vec.as_i16x16(vec.broadcast_4_bytes(room + 4 * j))
 
 
 @inner
 def fold_with_minima(block, room, total, d_y, sums, acc, acc_min):
     """Add a block's integers: the products times d, the minima times dmin."""
-    d = fmul(load_f16x4(block), splat_f32x4(d_y))
-    minima = i32x8_of_i32x4(maddwd_128(load_i16x8(room + 32), load_i16x8(sums + 32)))
-    acc_min = fma(second_f32(d), f32_of_i32x8(minima), acc_min)
-    return fma(first_f32(d), f32_of_i32x8(total), acc), acc_min
+    d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))
+    minima = vec.i32x8_of_i32x4(vec.maddwd_128(vec.load_i16x8(room + 32), vec.load_i16x8(sums + 32)))
+    acc_min = vec.fma(vec.second_f32(d), vec.f32_of_i32x8(minima), acc_min)
+    return vec.fma(vec.first_f32(d), vec.f32_of_i32x8(total), acc), acc_min

@@ -12,22 +12,12 @@ a system of equations.
 
 import math
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import RATES, STEP, STRIP
 from engine.kernels.records import SCAN as F
 from engine.kernels.share import share
 from engine.kernels.strips import load_strip, minus, no_strip, plus_times, store_strip, times
-from engine.simd import (
-    fma,
-    fmul,
-    load_f32,
-    load_f32x8,
-    load_i64,
-    prefetch_l1,
-    splat_f32x8,
-    store_f32,
-    store_f32x8,
-)
 
 AHEAD = 2
 """Tokens from one to that which is asked for."""
@@ -36,8 +26,8 @@ AHEAD = 2
 @inner
 def key_head(op, head):
     """The head of keys and queries that a head of values goes with."""
-    n_heads, n_key_heads = load_i64(op + F.n_heads), load_i64(op + F.n_key_heads)
-    if load_i64(op + F.is_grouped):
+    n_heads, n_key_heads = vec.load_i64(op + F.n_heads), vec.load_i64(op + F.n_key_heads)
+    if vec.load_i64(op + F.is_grouped):
         return head // (n_heads // n_key_heads)
     return head % n_key_heads
 
@@ -50,51 +40,51 @@ def ask_for_token(n_rows, ahead, q, k, v, out):
         ahead: bytes from one token's query, key and value to the later one's.
     """
     for at in range(ahead, ahead + 4 * n_rows, 64):
-        prefetch_l1(q + at)
-        prefetch_l1(k + at)
+        vec.prefetch_l1(q + at)
+        vec.prefetch_l1(k + at)
     for at in range(0, 4 * STRIP, 64):
-        prefetch_l1(v + ahead + at)
-        prefetch_l1(out + at)
+        vec.prefetch_l1(v + ahead + at)
+        vec.prefetch_l1(out + at)
 
 
 @kernel
 def delta_net(op, thread, n_threads):
     """M = decay M + k d, with d = rate (v - decay M k), and out = M q; strips of heads are dealt to the threads."""
-    step = load_i64(op + F.step)
-    n_tokens, slot = load_i64(step + STEP.n_tokens), load_i64(step + STEP.slot)
-    n_rows, head_dim, n_heads = load_i64(op + F.n_rows), load_i64(op + F.head_dim), load_i64(op + F.n_heads)
-    row_bytes, out_bytes = 4 * load_i64(op + F.stride), 4 * n_heads * head_dim
+    step = vec.load_i64(op + F.step)
+    n_tokens, slot = vec.load_i64(step + STEP.n_tokens), vec.load_i64(step + STEP.slot)
+    n_rows, head_dim, n_heads = vec.load_i64(op + F.n_rows), vec.load_i64(op + F.head_dim), vec.load_i64(op + F.n_heads)
+    row_bytes, out_bytes = 4 * vec.load_i64(op + F.stride), 4 * n_heads * head_dim
     each = head_dim // STRIP
     first, last = share(n_heads * each, 1, thread, n_threads)
     for i in range(first, last):
         head, strip = i // each, i % each
-        place = load_i64(op + F.state) + 4 * STRIP * n_rows * i
-        before = place + slot * load_i64(op + F.slot_bytes)
-        behind = place + (1 - slot) * load_i64(op + F.slot_bytes)
+        place = vec.load_i64(op + F.state) + 4 * STRIP * n_rows * i
+        before = place + slot * vec.load_i64(op + F.slot_bytes)
+        behind = place + (1 - slot) * vec.load_i64(op + F.slot_bytes)
         at = 4 * key_head(op, head) * n_rows
-        q, k = load_i64(op + F.q) + at, load_i64(op + F.k) + at
-        v = load_i64(op + F.v) + 4 * (head * head_dim + strip * STRIP)
-        out = load_i64(op + F.out) + 4 * (head * head_dim + strip * STRIP)
-        decay, rate = load_i64(op + F.decay) + 4 * head, load_i64(op + F.rate) + 4 * head
+        q, k = vec.load_i64(op + F.q) + at, vec.load_i64(op + F.k) + at
+        v = vec.load_i64(op + F.v) + 4 * (head * head_dim + strip * STRIP)
+        out = vec.load_i64(op + F.out) + 4 * (head * head_dim + strip * STRIP)
+        decay, rate = vec.load_i64(op + F.decay) + 4 * head, vec.load_i64(op + F.rate) + 4 * head
         known = no_strip()
         for row in range(n_rows):
             to = behind + 4 * STRIP * row  # written below; with one token it was last read a token ago
-            prefetch_l1(to)
-            prefetch_l1(to + 64)
-            known = plus_times(known, load_f32(k + 4 * row), load_strip(before + 4 * STRIP * row))
+            vec.prefetch_l1(to)
+            vec.prefetch_l1(to + 64)
+            known = plus_times(known, vec.load_f32(k + 4 * row), load_strip(before + 4 * STRIP * row))
         for t in range(n_tokens):
-            fades = load_f32(decay)
-            learned = times(load_f32(rate), minus(load_strip(v), times(fades, known)))
+            fades = vec.load_f32(decay)
+            learned = times(vec.load_f32(rate), minus(load_strip(v), times(fades, known)))
             if t + AHEAD < n_tokens:
                 ask_for_token(n_rows, AHEAD * row_bytes, q, k, v, out + AHEAD * out_bytes)
             following = k + row_bytes if t + 1 < n_tokens else k
             answer, known = no_strip(), no_strip()
             for row in range(n_rows):
                 m = times(fades, load_strip(before + 4 * STRIP * row))
-                m = plus_times(m, load_f32(k + 4 * row), learned)
+                m = plus_times(m, vec.load_f32(k + 4 * row), learned)
                 store_strip(behind + 4 * STRIP * row, m)
-                answer = plus_times(answer, load_f32(q + 4 * row), m)
-                known = plus_times(known, load_f32(following + 4 * row), m)
+                answer = plus_times(answer, vec.load_f32(q + 4 * row), m)
+                known = plus_times(known, vec.load_f32(following + 4 * row), m)
             store_strip(out, answer)
             before, q, k, v, out = behind, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
             decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
@@ -107,18 +97,18 @@ def narrow(op, columns, width, n_tokens, q, k, v, out, decay, rate, skip):
     Args:
         columns: (before, after), where the eight begin; rows are ``width`` columns long.
     """
-    n_rows, n_heads = load_i64(op + F.n_rows), load_i64(op + F.n_heads)
-    row_bytes, out_bytes = 4 * load_i64(op + F.stride), 4 * n_heads * load_i64(op + F.head_dim)
+    n_rows, n_heads = vec.load_i64(op + F.n_rows), vec.load_i64(op + F.n_heads)
+    row_bytes, out_bytes = 4 * vec.load_i64(op + F.stride), 4 * n_heads * vec.load_i64(op + F.head_dim)
     before, behind = columns
     for _ in range(n_tokens):
-        fades, x, answer = splat_f32x8(load_f32(decay)), load_f32x8(v), splat_f32x8(0.0)
-        d = fmul(splat_f32x8(load_f32(rate)), x)
+        fades, x, answer = vec.splat_f32x8(vec.load_f32(decay)), vec.load_f32x8(v), vec.splat_f32x8(0.0)
+        d = vec.fmul(vec.splat_f32x8(vec.load_f32(rate)), x)
         for row in range(n_rows):
-            m = fmul(fades, load_f32x8(before + 4 * width * row))
-            m = fma(splat_f32x8(load_f32(k + 4 * row)), d, m)
-            store_f32x8(behind + 4 * width * row, m)
-            answer = fma(splat_f32x8(load_f32(q + 4 * row)), m, answer)
-        store_f32x8(out, fma(splat_f32x8(skip), x, answer))
+            m = vec.fmul(fades, vec.load_f32x8(before + 4 * width * row))
+            m = vec.fma(vec.splat_f32x8(vec.load_f32(k + 4 * row)), d, m)
+            vec.store_f32x8(behind + 4 * width * row, m)
+            answer = vec.fma(vec.splat_f32x8(vec.load_f32(q + 4 * row)), m, answer)
+        vec.store_f32x8(out, vec.fma(vec.splat_f32x8(skip), x, answer))
         before, q, k, v, out = behind, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
         decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
 
@@ -126,25 +116,25 @@ def narrow(op, columns, width, n_tokens, q, k, v, out, decay, rate, skip):
 @kernel
 def selective_scan(op, thread, n_threads):
     """M = decay M + k (rate v), and out = M q + skip v (Dao and Gu 2024, arXiv:2405.21060)."""
-    step = load_i64(op + F.step)
-    n_tokens, slot = load_i64(step + STEP.n_tokens), load_i64(step + STEP.slot)
-    n_rows, head_dim, n_heads = load_i64(op + F.n_rows), load_i64(op + F.head_dim), load_i64(op + F.n_heads)
-    row_bytes, out_bytes = 4 * load_i64(op + F.stride), 4 * n_heads * head_dim
+    step = vec.load_i64(op + F.step)
+    n_tokens, slot = vec.load_i64(step + STEP.n_tokens), vec.load_i64(step + STEP.slot)
+    n_rows, head_dim, n_heads = vec.load_i64(op + F.n_rows), vec.load_i64(op + F.head_dim), vec.load_i64(op + F.n_heads)
+    row_bytes, out_bytes = 4 * vec.load_i64(op + F.stride), 4 * n_heads * head_dim
     each = (head_dim + STRIP - 1) // STRIP
     first, last = share(n_heads * each, 1, thread, n_threads)
     for i in range(first, last):
         head, start = i // each, i % each * STRIP
-        place = load_i64(op + F.state) + 4 * n_rows * (head * head_dim + start)
-        before = place + slot * load_i64(op + F.slot_bytes)
-        behind = place + (1 - slot) * load_i64(op + F.slot_bytes)
+        place = vec.load_i64(op + F.state) + 4 * n_rows * (head * head_dim + start)
+        before = place + slot * vec.load_i64(op + F.slot_bytes)
+        behind = place + (1 - slot) * vec.load_i64(op + F.slot_bytes)
         at = 4 * key_head(op, head) * n_rows
-        q, k = load_i64(op + F.q) + at, load_i64(op + F.k) + at
+        q, k = vec.load_i64(op + F.q) + at, vec.load_i64(op + F.k) + at
         v, out = (
-            load_i64(op + F.v) + 4 * (head * head_dim + start),
-            load_i64(op + F.out) + 4 * (head * head_dim + start),
+            vec.load_i64(op + F.v) + 4 * (head * head_dim + start),
+            vec.load_i64(op + F.out) + 4 * (head * head_dim + start),
         )
-        decay, rate = load_i64(op + F.decay) + 4 * head, load_i64(op + F.rate) + 4 * head
-        skip = load_f32(load_i64(op + F.skip) + 4 * head)
+        decay, rate = vec.load_i64(op + F.decay) + 4 * head, vec.load_i64(op + F.rate) + 4 * head
+        skip = vec.load_f32(vec.load_i64(op + F.skip) + 4 * head)
         width = min(STRIP, head_dim - start)
         if width < STRIP:
             for at in range(0, 4 * width, 32):
@@ -153,13 +143,13 @@ def selective_scan(op, thread, n_threads):
         for t in range(n_tokens):
             if t + AHEAD < n_tokens:
                 ask_for_token(n_rows, AHEAD * row_bytes, q, k, v, out + AHEAD * out_bytes)
-            fades, x, answer = load_f32(decay), load_strip(v), no_strip()
-            learned = times(load_f32(rate), x)
+            fades, x, answer = vec.load_f32(decay), load_strip(v), no_strip()
+            learned = times(vec.load_f32(rate), x)
             for row in range(n_rows):
                 m = times(fades, load_strip(before + 4 * STRIP * row))
-                m = plus_times(m, load_f32(k + 4 * row), learned)
+                m = plus_times(m, vec.load_f32(k + 4 * row), learned)
                 store_strip(behind + 4 * STRIP * row, m)
-                answer = plus_times(answer, load_f32(q + 4 * row), m)
+                answer = plus_times(answer, vec.load_f32(q + 4 * row), m)
             store_strip(out, plus_times(answer, skip, x))
             before, q, k, v, out = behind, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
             decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
@@ -171,17 +161,21 @@ def rates(op, thread, n_threads):
 
     Heads of all tokens are dealt to the threads.
     """
-    n_heads, times, raw = load_i64(op + RATES.n_heads), load_i64(op + RATES.time), load_i64(op + RATES.raw)
-    n_together, pitch = load_i64(op + RATES.n_together), load_i64(op + RATES.pitch)
-    row_bytes, decay, rate = 4 * load_i64(op + RATES.stride), load_i64(op + RATES.decay), load_i64(op + RATES.rate)
-    first, last = share(load_i64(load_i64(op + RATES.step) + STEP.n_tokens) * n_heads, 1, thread, n_threads)
+    n_heads, times, raw = vec.load_i64(op + RATES.n_heads), vec.load_i64(op + RATES.time), vec.load_i64(op + RATES.raw)
+    n_together, pitch = vec.load_i64(op + RATES.n_together), vec.load_i64(op + RATES.pitch)
+    row_bytes, decay, rate = (
+        4 * vec.load_i64(op + RATES.stride),
+        vec.load_i64(op + RATES.decay),
+        vec.load_i64(op + RATES.rate),
+    )
+    first, last = share(vec.load_i64(vec.load_i64(op + RATES.step) + STEP.n_tokens) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
         head = i % n_heads
         at = i // n_heads * row_bytes + 4 * (head // n_together * pitch + head % n_together)
-        x = load_f32(times + at) + load_f32(load_i64(op + RATES.bias) + 4 * head)
+        x = vec.load_f32(times + at) + vec.load_f32(vec.load_i64(op + RATES.bias) + 4 * head)
         passed = x * 1.0 if x > 20.0 else math.log(1.0 + math.exp(x))
-        store_f32(decay + 4 * i, math.exp(passed * load_f32(load_i64(op + RATES.factor) + 4 * head)))
+        vec.store_f32(decay + 4 * i, math.exp(passed * vec.load_f32(vec.load_i64(op + RATES.factor) + 4 * head)))
         if raw == 0:
-            store_f32(rate + 4 * i, passed)
+            vec.store_f32(rate + 4 * i, passed)
         else:
-            store_f32(rate + 4 * i, 1.0 / (1.0 + math.exp(-load_f32(raw + at))))
+            vec.store_f32(rate + 4 * i, 1.0 / (1.0 + math.exp(-vec.load_f32(raw + at))))

@@ -1,8 +1,8 @@
 """How the rows, columns or heads of one operation are dealt to the threads."""
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import CLAIMS, COUNTER_BYTES, MATMUL
-from engine.simd import atomic_add, load_i64, store_i64
 
 CLAIM_BYTES = 64 << 10
 """Weights in one claim: long enough to read memory in order, short enough that no one waits long for the last one."""
@@ -37,12 +37,12 @@ def claim_rows(op, step, n_bytes, thread, n_threads, turn):
     Returns:
         (first, last, turn); there is nothing left when turn is n_threads.
     """
-    n_rows, counters = load_i64(op + MATMUL.n_rows), load_i64(op + MATMUL.claims)
-    n_each = max(step, n_bytes // load_i64(op + MATMUL.row_bytes) // step * step)
+    n_rows, counters = vec.load_i64(op + MATMUL.n_rows), vec.load_i64(op + MATMUL.claims)
+    n_each = max(step, n_bytes // vec.load_i64(op + MATMUL.row_bytes) // step * step)
     while turn < n_threads:
         owner = (thread + turn) % n_threads
         first, last = share(n_rows, 8, owner, n_threads)
-        first += n_each * atomic_add(counters + COUNTER_BYTES * owner, 1)
+        first += n_each * vec.atomic_add(counters + COUNTER_BYTES * owner, 1)
         if first < last:
             return first, min(first + n_each, last), turn
         turn += 1
@@ -53,6 +53,6 @@ def claim_rows(op, step, n_bytes, thread, n_threads, turn):
 def reset_claims(op, thread, n_threads):
     """Begin a walk with all rows unclaimed; the first thread does it, before the first barrier."""
     if thread == 0:
-        address, n_bytes = load_i64(op + CLAIMS.address), load_i64(op + CLAIMS.n_bytes)
+        address, n_bytes = vec.load_i64(op + CLAIMS.address), vec.load_i64(op + CLAIMS.n_bytes)
         for at in range(0, n_bytes, COUNTER_BYTES):
-            store_i64(address + at, 0)
+            vec.store_i64(address + at, 0)

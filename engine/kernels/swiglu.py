@@ -2,24 +2,12 @@
 
 import math
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.exp import exp_lanes
 from engine.kernels.records import GATE as F
 from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.simd import (
-    LANES,
-    fadd,
-    fdiv,
-    fmul,
-    fsub,
-    load_f32,
-    load_i64,
-    load_lanes,
-    splat_like,
-    store_f32,
-    store_lanes,
-)
 
 
 @inner
@@ -29,22 +17,27 @@ def gated(lanes, one, op, thread, n_threads):
     Args:
         lanes, one: f of two registers, and of the elements that are left over.
     """
-    gate, up, n, up_stride = load_i64(op + F.gate), load_i64(op + F.up), load_i64(op + F.n), load_i64(op + F.up_stride)
+    gate, up, n, up_stride = (
+        vec.load_i64(op + F.gate),
+        vec.load_i64(op + F.up),
+        vec.load_i64(op + F.n),
+        vec.load_i64(op + F.up_stride),
+    )
     first, last = share(n, 256, thread, n_threads)
-    whole = last - last % LANES
-    for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
-        for i in range(first, whole, LANES):
+    whole = last - last % vec.LANES
+    for t in range(vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)):
+        for i in range(first, whole, vec.LANES):
             at, up_at = gate + 4 * (t * n + i), up + 4 * (t * up_stride + i)
-            store_lanes(at, lanes(load_lanes(at), load_lanes(up_at)))
+            vec.store_lanes(at, lanes(vec.load_lanes(at), vec.load_lanes(up_at)))
         for i in range(whole, last):
             at, up_at = gate + 4 * (t * n + i), up + 4 * (t * up_stride + i)
-            store_f32(at, one(load_f32(at), load_f32(up_at)))
+            vec.store_f32(at, one(vec.load_f32(at), vec.load_f32(up_at)))
 
 
 @inner
 def silu_lanes(x, up):
     """x / (1 + exp(-x)) * up."""
-    return fmul(fdiv(x, fadd(splat_like(x, 1.0), exp_lanes(fsub(splat_like(x, 0.0), x)))), up)
+    return vec.fmul(vec.fdiv(x, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(vec.fsub(vec.splat_like(x, 0.0), x)))), up)
 
 
 @inner

@@ -10,27 +10,13 @@ A type supplies how a row is unpacked, and a walk that multiplies ready tiles by
 ``NARROW`` or ``WIDE`` bytes: weights first, then scales; each 4-byte word of it becomes 64 bytes of the tile.
 """
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matvec import each_line
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
 from engine.kernels.share import CLAIM_BYTES, claim_rows
 from engine.machine.level import HAS_AMX, SIXTEEN_COLUMNS
-from engine.simd import (
-    fadd,
-    load_f32,
-    load_f32x8,
-    load_i8x32,
-    load_i64,
-    prefetch_l2,
-    release_tiles,
-    rolled,
-    shape_tiles,
-    splat_f32x8,
-    store_f32,
-    store_f32x8,
-    transpose_store,
-)
 
 COLUMNS_AT_ONCE, SIDE_BY_SIDE = (16, 1) if SIXTEEN_COLUMNS else (4, 4)
 """Columns that are multiplied at once, and those of them whose activations lie side by side, four of each."""
@@ -58,9 +44,15 @@ AMX 4352 + 5120 + 2 * 10240 + 2 * 32768 = 95488."""
 @inner
 def load_columns(op):
     """Where the activations of a step lie: (q, d, sums, n_cols, columns rounded up to whole ``COLUMNS_AT_ONCE``)."""
-    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
+    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
     padded = (n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
-    return load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums), load_i64(op + F.n_cols), padded
+    return (
+        vec.load_i64(op + F.q),
+        vec.load_i64(op + F.d),
+        vec.load_i64(op + F.sums),
+        vec.load_i64(op + F.n_cols),
+        padded,
+    )
 
 
 @inner
@@ -91,22 +83,22 @@ def unpack_half(unpack_row, room_bytes, source, source_bytes, row_bytes, n_rows,
         room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
     """
     for r in range(8):
-        at = source + rolled(min(r, n_rows - 1)) * row_bytes
-        each_line(prefetch_l2, at + source_bytes, source_bytes)
+        at = source + vec.rolled(min(r, n_rows - 1)) * row_bytes
+        each_line(vec.prefetch_l2, at + source_bytes, source_bytes)
         unpack_row(at, rows + room_bytes * r, n_live)
     for group in range(room_bytes // 32):
-        at = rows + 32 * rolled(group)
-        transpose_store(
+        at = rows + 32 * vec.rolled(group)
+        vec.transpose_store(
             tile + 512 * group,
             64,
-            load_i8x32(at),
-            load_i8x32(at + room_bytes),
-            load_i8x32(at + 2 * room_bytes),
-            load_i8x32(at + 3 * room_bytes),
-            load_i8x32(at + 4 * room_bytes),
-            load_i8x32(at + 5 * room_bytes),
-            load_i8x32(at + 6 * room_bytes),
-            load_i8x32(at + 7 * room_bytes),
+            vec.load_i8x32(at),
+            vec.load_i8x32(at + room_bytes),
+            vec.load_i8x32(at + 2 * room_bytes),
+            vec.load_i8x32(at + 3 * room_bytes),
+            vec.load_i8x32(at + 4 * room_bytes),
+            vec.load_i8x32(at + 5 * room_bytes),
+            vec.load_i8x32(at + 6 * room_bytes),
+            vec.load_i8x32(at + 7 * room_bytes),
         )
 
 
@@ -127,9 +119,9 @@ def each_columns(place, columns):
     @inner
     def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
         for c in range(0, n_tokens, COLUMNS_AT_ONCE):
-            y = rolled(place(view, c, i, n_live))
+            y = vec.rolled(place(view, c, i, n_live))
             for n in range(n_tiles):
-                tile = rolled(tiles + TILE_BYTES * n)
+                tile = vec.rolled(tiles + TILE_BYTES * n)
                 columns(view, tile, y, c, i, n_live, acc + TILE_SUMS * n + 4 * ROWS * c, room)
 
     return walk
@@ -150,13 +142,13 @@ def matmul_tiles(unpack_row, finish, walk, room_bytes, tile_cols, source_bytes, 
         tile_cols: weights of a row in one tile.
         source_bytes: what they take in the file.
     """
-    weights, row_bytes = load_i64(op + F.weights), load_i64(op + F.row_bytes)
-    n_cols, view = load_i64(op + F.n_cols), load_columns(op)
-    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
-    scratch = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
+    weights, row_bytes = vec.load_i64(op + F.weights), vec.load_i64(op + F.row_bytes)
+    n_cols, view = vec.load_i64(op + F.n_cols), load_columns(op)
+    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
+    scratch = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
     room, tiles, acc = scratch + _ROOM, scratch + _TILES, scratch + _SUMS
     if HAS_AMX:
-        shape_tiles()
+        vec.shape_tiles()
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, ROWS * TILES, CLAIM_BYTES, thread, n_threads, turn)
@@ -178,36 +170,36 @@ def matmul_tiles(unpack_row, finish, walk, room_bytes, tile_cols, source_bytes, 
             for n in range(n_tiles):
                 store_columns(op, row + ROWS * n, min(ROWS, n_rows - ROWS * n), acc + TILE_SUMS * n, n_tokens)
     if HAS_AMX:
-        release_tiles()
+        vec.release_tiles()
 
 
 @inner
 def clear_columns(acc, n_tokens):
     """Set the accumulators of all columns to zero, those that pad too."""
     for c in range((n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE):
-        at = acc + 4 * ROWS * rolled(c)
-        store_f32x8(at, splat_f32x8(0.0))
-        store_f32x8(at + 32, splat_f32x8(0.0))
+        at = acc + 4 * ROWS * vec.rolled(c)
+        vec.store_f32x8(at, vec.splat_f32x8(0.0))
+        vec.store_f32x8(at + 32, vec.splat_f32x8(0.0))
 
 
 @inner
 def store_columns(op, row, n_rows, acc, n_tokens):
     """Write up to sixteen rows of every column, with the bias or residual added where the record names one."""
-    stride, out = 4 * load_i64(op + F.out_stride), load_i64(op + F.out) + 4 * row
-    addend, add_stride = load_i64(op + F.add), 4 * load_i64(op + F.add_stride)
+    stride, out = 4 * vec.load_i64(op + F.out_stride), vec.load_i64(op + F.out) + 4 * row
+    addend, add_stride = vec.load_i64(op + F.add), 4 * vec.load_i64(op + F.add_stride)
     if n_rows < ROWS:
         store_some_rows(out, stride, addend, addend + 4 * row, add_stride, n_rows, acc, n_tokens)
     elif addend == 0:
         for c in range(n_tokens):
-            low, high = load_f32x8(acc + 4 * ROWS * c), load_f32x8(acc + 4 * ROWS * c + 32)
-            store_f32x8(out + c * stride, low)
-            store_f32x8(out + c * stride + 32, high)
+            low, high = vec.load_f32x8(acc + 4 * ROWS * c), vec.load_f32x8(acc + 4 * ROWS * c + 32)
+            vec.store_f32x8(out + c * stride, low)
+            vec.store_f32x8(out + c * stride + 32, high)
     else:
         addend += 4 * row
         for c in range(n_tokens):
-            low, high = load_f32x8(acc + 4 * ROWS * c), load_f32x8(acc + 4 * ROWS * c + 32)
-            store_f32x8(out + c * stride, fadd(low, load_f32x8(addend + c * add_stride)))
-            store_f32x8(out + c * stride + 32, fadd(high, load_f32x8(addend + c * add_stride + 32)))
+            low, high = vec.load_f32x8(acc + 4 * ROWS * c), vec.load_f32x8(acc + 4 * ROWS * c + 32)
+            vec.store_f32x8(out + c * stride, vec.fadd(low, vec.load_f32x8(addend + c * add_stride)))
+            vec.store_f32x8(out + c * stride + 32, vec.fadd(high, vec.load_f32x8(addend + c * add_stride + 32)))
 
 
 @inner
@@ -215,7 +207,7 @@ def store_some_rows(out, stride, has_addend, addend, add_stride, n_rows, acc, n_
     """The same of fewer than sixteen."""
     for c in range(n_tokens):
         for r in range(n_rows):
-            one = load_f32(acc + 4 * (ROWS * c + r))
+            one = vec.load_f32(acc + 4 * (ROWS * c + r))
             if has_addend != 0:
-                one = one + load_f32(addend + c * add_stride + 4 * r)
-            store_f32(out + c * stride + 4 * r, one)
+                one = one + vec.load_f32(addend + c * add_stride + 4 * r)
+            vec.store_f32(out + c * stride + 4 * r, one)

@@ -3,20 +3,9 @@
 The state block is shared by all threads of a crew; its words lie 128 bytes apart, so that no two share a cache line.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import BARRIER, CREW, QUIT
-from engine.simd import (
-    atomic_add,
-    atomic_load,
-    atomic_store,
-    call_kernel,
-    cycles,
-    load_i64,
-    pause,
-    sleep_while_equal,
-    store_i64,
-    wake_all,
-)
 
 ROW_BYTES, ROW_KERNEL, ROW_RECORD, ROW_FLAGS = 24, 0, 8, 16
 
@@ -35,29 +24,29 @@ def wait_at_barrier(state, n_threads, lead, spin):
     Only the lead looks at the cancel flag, and the last to arrive publishes its verdict with the epoch: were each to
     look for itself, two could disagree and the next barrier would never close.
     """
-    epoch = atomic_load(state + CREW.epoch)
+    epoch = vec.atomic_load(state + CREW.epoch)
     arrival = 1
-    if lead and atomic_load(state + CREW.cancel) != 0:
+    if lead and vec.atomic_load(state + CREW.cancel) != 0:
         arrival = 1 + 256
-    before = atomic_add(state + CREW.arrived, arrival)
+    before = vec.atomic_add(state + CREW.arrived, arrival)
     if (before + arrival) & 255 == n_threads:
-        atomic_store(state + CREW.arrived, 0)
+        vec.atomic_store(state + CREW.arrived, 0)
         verdict = 1 if before + arrival > 255 else 0
-        atomic_store(state + CREW.epoch, ((epoch >> 1) + 1) * 2 + verdict)
-        if atomic_load(state + CREW.waiters) != 0:
-            wake_all(state + CREW.epoch)
+        vec.atomic_store(state + CREW.epoch, ((epoch >> 1) + 1) * 2 + verdict)
+        if vec.atomic_load(state + CREW.waiters) != 0:
+            vec.wake_all(state + CREW.epoch)
         return verdict, spin
-    begin, next_spin = cycles(), min(2 * spin, SPIN_CYCLES)
-    now = atomic_load(state + CREW.epoch)
+    begin, next_spin = vec.cycles(), min(2 * spin, SPIN_CYCLES)
+    now = vec.atomic_load(state + CREW.epoch)
     while now == epoch:
-        if cycles() - begin < spin:
-            pause()
+        if vec.cycles() - begin < spin:
+            vec.pause()
         else:  # asleep, not only yielding: the system can then move the thread it waits for to this core
             next_spin = max(spin >> 1, LEAST_SPIN_CYCLES)
-            atomic_add(state + CREW.waiters, 1)
-            sleep_while_equal(state + CREW.epoch, epoch & 0xFFFFFFFF)
-            atomic_add(state + CREW.waiters, -1)
-        now = atomic_load(state + CREW.epoch)
+            vec.atomic_add(state + CREW.waiters, 1)
+            vec.sleep_while_equal(state + CREW.epoch, epoch & 0xFFFFFFFF)
+            vec.atomic_add(state + CREW.waiters, -1)
+        now = vec.atomic_load(state + CREW.epoch)
     return now & 1, next_spin
 
 
@@ -67,8 +56,8 @@ def walk(table, n_operations, state, thread, n_threads):
     spin = SPIN_CYCLES
     for i in range(n_operations):
         row = table + i * ROW_BYTES
-        call_kernel(load_i64(row + ROW_KERNEL), load_i64(row + ROW_RECORD), thread, n_threads)
-        if load_i64(row + ROW_FLAGS) & BARRIER:
+        vec.call_kernel(vec.load_i64(row + ROW_KERNEL), vec.load_i64(row + ROW_RECORD), thread, n_threads)
+        if vec.load_i64(row + ROW_FLAGS) & BARRIER:
             cancelled, spin = wait_at_barrier(state, n_threads, thread == 0, spin)
             if cancelled:
                 return 1
@@ -78,16 +67,16 @@ def walk(table, n_operations, state, thread, n_threads):
 @inner
 def walk_timed(table, n_operations, state, n_threads, times):
     """``walk`` for the lead, adding each row's cycles, barrier included, to ``times`` (n_operations int64)."""
-    before, spin = cycles(), SPIN_CYCLES
+    before, spin = vec.cycles(), SPIN_CYCLES
     for i in range(n_operations):
         row = table + i * ROW_BYTES
-        call_kernel(load_i64(row + ROW_KERNEL), load_i64(row + ROW_RECORD), 0, n_threads)
-        if load_i64(row + ROW_FLAGS) & BARRIER:
+        vec.call_kernel(vec.load_i64(row + ROW_KERNEL), vec.load_i64(row + ROW_RECORD), 0, n_threads)
+        if vec.load_i64(row + ROW_FLAGS) & BARRIER:
             cancelled, spin = wait_at_barrier(state, n_threads, True, spin)
             if cancelled:
                 return 1
-        now = cycles()
-        store_i64(times + 8 * i, load_i64(times + 8 * i) + now - before)
+        now = vec.cycles()
+        vec.store_i64(times + 8 * i, vec.load_i64(times + 8 * i) + now - before)
         before = now
     return 0
 
@@ -96,17 +85,17 @@ def walk_timed(table, n_operations, state, n_threads, times):
 def lead(state, thread, n_threads):
     """Run one walk of the state's table with the crew, as its first thread, and note whether it was cancelled."""
     call_followers(state, n_threads)
-    table, n_operations = load_i64(state + CREW.table), load_i64(state + CREW.n_operations)
-    store_i64(state + CREW.cancelled, walk(table, n_operations, state, thread, n_threads))
+    table, n_operations = vec.load_i64(state + CREW.table), vec.load_i64(state + CREW.n_operations)
+    vec.store_i64(state + CREW.cancelled, walk(table, n_operations, state, thread, n_threads))
 
 
 @kernel
 def lead_timed(state, thread, n_threads):
     """``lead`` that also notes where the time goes; the plain variant carries no trace of it."""
     call_followers(state, n_threads)
-    table, n_operations = load_i64(state + CREW.table), load_i64(state + CREW.n_operations)
-    times = load_i64(state + CREW.times)
-    store_i64(state + CREW.cancelled, walk_timed(table, n_operations, state, n_threads, times))
+    table, n_operations = vec.load_i64(state + CREW.table), vec.load_i64(state + CREW.n_operations)
+    times = vec.load_i64(state + CREW.times)
+    vec.store_i64(state + CREW.cancelled, walk_timed(table, n_operations, state, n_threads, times))
 
 
 @inner
@@ -119,10 +108,10 @@ def call_followers(state, n_threads):
 @inner
 def call_crew(state, n_threads):
     """Start a job for the first ``n_threads`` threads: its number and their count are one word, read in one go."""
-    job = atomic_load(state + CREW.job)
-    atomic_store(state + CREW.job, ((job >> 8) + 1) * 256 + n_threads)
-    if atomic_load(state + CREW.sleepers) != 0:
-        wake_all(state + CREW.job)
+    job = vec.atomic_load(state + CREW.job)
+    vec.atomic_store(state + CREW.job, ((job >> 8) + 1) * 256 + n_threads)
+    if vec.atomic_load(state + CREW.sleepers) != 0:
+        vec.wake_all(state + CREW.job)
 
 
 @kernel
@@ -145,20 +134,20 @@ def follow(state, thread, seen):
         if n_threads == QUIT:
             return
         if thread < n_threads:
-            walk(load_i64(state + CREW.table), load_i64(state + CREW.n_operations), state, thread, n_threads)
+            walk(vec.load_i64(state + CREW.table), vec.load_i64(state + CREW.n_operations), state, thread, n_threads)
 
 
 @inner
 def next_job(state, seen):
     """Wait until the job word changes: spin, then sleep."""
-    begin = cycles()
-    job = atomic_load(state + CREW.job)
+    begin = vec.cycles()
+    job = vec.atomic_load(state + CREW.job)
     while job == seen:
-        if cycles() - begin < SPIN_CYCLES:
-            pause()
+        if vec.cycles() - begin < SPIN_CYCLES:
+            vec.pause()
         else:
-            atomic_add(state + CREW.sleepers, 1)
-            sleep_while_equal(state + CREW.job, seen & 0xFFFFFFFF)
-            atomic_add(state + CREW.sleepers, -1)
-        job = atomic_load(state + CREW.job)
+            vec.atomic_add(state + CREW.sleepers, 1)
+            vec.sleep_while_equal(state + CREW.job, seen & 0xFFFFFFFF)
+            vec.atomic_add(state + CREW.sleepers, -1)
+        job = vec.atomic_load(state + CREW.job)
     return job

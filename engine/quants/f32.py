@@ -1,11 +1,11 @@
 """F32: weights as they are, float32; 4 bytes each, no blocks."""
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_float import TILE_COLS, unpack_floats, walk_floats
 from engine.kernels.matvec import few_float, matvec_float
 from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
-from engine.simd import load_f32, load_f32x8, store_f32
 
 ITEM_BYTES = 4
 
@@ -13,13 +13,13 @@ ITEM_BYTES = 4
 @inner
 def unpack_row(source, out, n_live):
     """Write one row's part of a tile."""
-    unpack_floats(load_f32x8, load_f32, ITEM_BYTES, source, out, n_live)
+    unpack_floats(vec.load_f32x8, vec.load_f32, ITEM_BYTES, source, out, n_live)
 
 
 @inner
 def dequantize(source, out):
     """Write one weight as f32."""
-    store_f32(out, load_f32(source))
+    vec.store_f32(out, vec.load_f32(source))
 
 
 @kernel
@@ -31,13 +31,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_float(load_f32x8, load_f32, ITEM_BYTES, op, thread, n_threads)
+    matvec_float(vec.load_f32x8, vec.load_f32, ITEM_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_float(load_f32x8, load_f32, ITEM_BYTES, op, thread, n_threads)
+    few_float(vec.load_f32x8, vec.load_f32, ITEM_BYTES, op, thread, n_threads)
 
 
 @kernel

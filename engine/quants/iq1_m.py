@@ -11,6 +11,7 @@ A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.grid_tables import GRIDS
@@ -32,45 +33,22 @@ from engine.kernels.grids import (
 from engine.kernels.matmul import finish_16
 from engine.kernels.matmul_signed import ROOM
 from engine.kernels.tiles import matmul_tiles
-from engine.simd import (
-    add,
-    and_,
-    as_i16x16,
-    broadcast_8_bytes,
-    byte_each_4,
-    constant_i16x16,
-    entries_by_offset,
-    f32_of_half_bits,
-    load_i8x16,
-    load_u16,
-    mul,
-    or_,
-    shift_left,
-    shift_right,
-    splat_f32x8,
-    splat_i16x16,
-    store_i16x16,
-    table,
-    widen_u8x16,
-    word_each_4,
-    xor,
-)
 
 BLOCK_BYTES = 56
 QH, SCALE_WORDS = 32, 48
 FACTOR = np.float32(0.125)
 
-grid = table(GRIDS["IQ1_S"].table)
-upper_bits = constant_i16x16([1 << 11, 1 << 7] * 8)
-scale_places = constant_i16x16([1 << 13, 1 << 10, 1 << 7, 1 << 4] * 4)
+grid = vec.table(GRIDS["IQ1_S"].table)
+upper_bits = vec.constant_i16x16([1 << 11, 1 << 7] * 8)
+scale_places = vec.constant_i16x16([1 << 13, 1 << 10, 1 << 7, 1 << 4] * 4)
 
 
 @inner
 def store_offsets(block, room, k):
     """Of the k-th sixteen entries."""
-    high = mul(as_i16x16(byte_each_4(broadcast_8_bytes(block + QH + 8 * k))), upper_bits())
-    low = shift_left(widen_u8x16(load_i8x16(block + 16 * k)), 3)
-    store_i16x16(room + EIGHTS + 32 * k, or_(low, and_(high, splat_i16x16(7 << 11))))
+    high = vec.mul(vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(block + QH + 8 * k))), upper_bits())
+    low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + 16 * k)), 3)
+    vec.store_i16x16(room + EIGHTS + 32 * k, vec.or_(low, vec.and_(high, vec.splat_i16x16(7 << 11))))
 
 
 @inner
@@ -78,17 +56,19 @@ def prepare(block, room):
     """Fill the room; groups are raised by 2 or 0 for a shift up or down."""
     store_offsets(block, room, 0)
     store_offsets(block, room, 1)
-    nibbles = widen_u8x16(load_i8x16(block + QH))
-    down = and_(or_(nibbles, shift_left(nibbles, 4)), splat_i16x16(0x0808))
-    store_i16x16(room + SIGNS, xor(shift_right(down, 2), splat_i16x16(0x0202)))
-    words = mul(as_i16x16(word_each_4(broadcast_8_bytes(block + SCALE_WORDS))), scale_places())
-    store_i16x16(room + SCALES, or_(and_(shift_right(words, 12), splat_i16x16(14)), splat_i16x16(1)))
+    nibbles = vec.widen_u8x16(vec.load_i8x16(block + QH))
+    down = vec.and_(vec.or_(nibbles, vec.shift_left(nibbles, 4)), vec.splat_i16x16(0x0808))
+    vec.store_i16x16(room + SIGNS, vec.xor(vec.shift_right(down, 2), vec.splat_i16x16(0x0202)))
+    words = vec.mul(vec.as_i16x16(vec.word_each_4(vec.broadcast_8_bytes(block + SCALE_WORDS))), scale_places())
+    vec.store_i16x16(
+        room + SCALES, vec.or_(vec.and_(vec.shift_right(words, 12), vec.splat_i16x16(14)), vec.splat_i16x16(1))
+    )
 
 
 @inner
 def weights(block, room, j):
     """The j-th 32 weights, ``RAISED_BY`` too large."""
-    w = add(entries_by_offset(grid(), room + EIGHTS + 8 * j), raised_of(room, j))
+    w = vec.add(vec.entries_by_offset(grid(), room + EIGHTS + 8 * j), raised_of(room, j))
     return w, w
 
 
@@ -96,9 +76,11 @@ def weights(block, room, j):
 def d_of(block, d_y):
     """Scale of the block times ``d_y``."""
     at = block + SCALE_WORDS
-    low = (load_u16(at) >> 12) | ((load_u16(at + 2) >> 8) & 0xF0)
-    return splat_f32x8(
-        f32_of_half_bits(low | ((load_u16(at + 4) >> 4) & 0xF00) | (load_u16(at + 6) & 0xF000)) * d_y * FACTOR
+    low = (vec.load_u16(at) >> 12) | ((vec.load_u16(at + 2) >> 8) & 0xF0)
+    return vec.splat_f32x8(
+        vec.f32_of_half_bits(low | ((vec.load_u16(at + 4) >> 4) & 0xF00) | (vec.load_u16(at + 6) & 0xF000))
+        * d_y
+        * FACTOR
     )
 
 

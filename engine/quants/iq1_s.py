@@ -11,6 +11,7 @@ A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.grid_tables import GRIDS
@@ -32,70 +33,47 @@ from engine.kernels.grids import (
 from engine.kernels.matmul import finish_16
 from engine.kernels.matmul_signed import ROOM
 from engine.kernels.tiles import matmul_tiles
-from engine.simd import (
-    add,
-    and_,
-    as_i16x16,
-    broadcast_8_bytes,
-    constant_i16x16,
-    each_twice_i16x8,
-    entries_by_offset,
-    first_f32,
-    fmul,
-    load_f16x4,
-    load_i8x16,
-    load_i16x8,
-    low_bytes_of,
-    mul,
-    or_,
-    shift_left,
-    shift_right,
-    splat_f32x4,
-    splat_i16x16,
-    store_i8x32,
-    store_i16x16,
-    sub,
-    table,
-    widen_u8x16,
-    word_each_4,
-)
 
 BLOCK_BYTES = 50
 QS, QH = 2, 34
 FACTOR = np.float32(0.125)
 
-grid = table(GRIDS["IQ1_S"].table)
-upper_bits = constant_i16x16([1 << 11, 1 << 8, 1 << 5, 1 << 2] * 4)
+grid = vec.table(GRIDS["IQ1_S"].table)
+upper_bits = vec.constant_i16x16([1 << 11, 1 << 8, 1 << 5, 1 << 2] * 4)
 
 
 @inner
 def store_offsets(block, room, k):
     """Of the k-th sixteen entries, and what they are raised by: 2 or 0 for a shift up or down."""
-    words = as_i16x16(word_each_4(broadcast_8_bytes(block + QH + 8 * k)))
-    low = shift_left(widen_u8x16(load_i8x16(block + QS + 16 * k)), 3)
-    store_i16x16(room + EIGHTS + 32 * k, or_(low, and_(mul(words, upper_bits()), splat_i16x16(7 << 11))))
-    return sub(splat_i16x16(2), shift_left(shift_right(words, 15), 1))
+    words = vec.as_i16x16(vec.word_each_4(vec.broadcast_8_bytes(block + QH + 8 * k)))
+    low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + QS + 16 * k)), 3)
+    vec.store_i16x16(
+        room + EIGHTS + 32 * k, vec.or_(low, vec.and_(vec.mul(words, upper_bits()), vec.splat_i16x16(7 << 11)))
+    )
+    return vec.sub(vec.splat_i16x16(2), vec.shift_left(vec.shift_right(words, 15), 1))
 
 
 @inner
 def prepare(block, room):
     """Fill the room."""
-    store_i8x32(room + SIGNS, low_bytes_of(store_offsets(block, room, 0), store_offsets(block, room, 1)))
-    words = each_twice_i16x8(load_i16x8(block + QH))
-    store_i16x16(room + SCALES, or_(and_(shift_right(words, 11), splat_i16x16(14)), splat_i16x16(1)))
+    vec.store_i8x32(room + SIGNS, vec.low_bytes_of(store_offsets(block, room, 0), store_offsets(block, room, 1)))
+    words = vec.each_twice_i16x8(vec.load_i16x8(block + QH))
+    vec.store_i16x16(
+        room + SCALES, vec.or_(vec.and_(vec.shift_right(words, 11), vec.splat_i16x16(14)), vec.splat_i16x16(1))
+    )
 
 
 @inner
 def weights(block, room, j):
     """The j-th 32 weights, ``RAISED_BY`` too large."""
-    w = add(entries_by_offset(grid(), room + EIGHTS + 8 * j), raised_of(room, j))
+    w = vec.add(vec.entries_by_offset(grid(), room + EIGHTS + 8 * j), raised_of(room, j))
     return w, w
 
 
 @inner
 def d_of(block, d_y):
     """Scale of the block times ``d_y``."""
-    return first_f32(fmul(load_f16x4(block), splat_f32x4(d_y * FACTOR)))
+    return vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y * FACTOR)))
 
 
 @inner

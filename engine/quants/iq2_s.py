@@ -12,6 +12,7 @@ A weight is ``d * (scale + 0.5) / 4 * entry * sign``. Layout: ggml-common.h, blo
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.grid_tables import GRIDS
@@ -33,47 +34,22 @@ from engine.kernels.grids import (
 from engine.kernels.matmul import finish_16
 from engine.kernels.matmul_signed import ROOM
 from engine.kernels.tiles import matmul_tiles
-from engine.simd import (
-    and_,
-    as_i16x16,
-    broadcast_4_bytes,
-    broadcast_8_bytes,
-    byte_each_4,
-    byte_each_8,
-    constant_i16x16,
-    entries_by_offset,
-    first_f32,
-    fmul,
-    load_f16x4,
-    load_i8x16,
-    load_i8x32,
-    mul,
-    mul_high,
-    or_,
-    shift_left,
-    splat_f32x4,
-    splat_i16x16,
-    store_i8x32,
-    store_i16x16,
-    table,
-    widen_u8x16,
-)
 
 BLOCK_BYTES = 82
 QS, SIGN_BYTES, QH, SCALE_BYTES = 2, 34, 66, 74
 FACTOR = np.float32(0.125)
 
-grid = table(GRIDS["IQ2_S"].table)
-upper_bits = constant_i16x16([1 << 11, 1 << 9, 1 << 7, 1 << 5] * 4)
-nibbles = constant_i16x16([1 << 9, 1 << 5] * 8)
+grid = vec.table(GRIDS["IQ2_S"].table)
+upper_bits = vec.constant_i16x16([1 << 11, 1 << 9, 1 << 7, 1 << 5] * 4)
+nibbles = vec.constant_i16x16([1 << 9, 1 << 5] * 8)
 
 
 @inner
 def store_offsets(block, room, k):
     """Of the k-th sixteen entries."""
-    high = mul(as_i16x16(byte_each_8(broadcast_4_bytes(block + QH + 4 * k))), upper_bits())
-    low = shift_left(widen_u8x16(load_i8x16(block + QS + 16 * k)), 3)
-    store_i16x16(room + EIGHTS + 32 * k, or_(low, and_(high, splat_i16x16(3 << 11))))
+    high = vec.mul(vec.as_i16x16(vec.byte_each_8(vec.broadcast_4_bytes(block + QH + 4 * k))), upper_bits())
+    low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + QS + 16 * k)), 3)
+    vec.store_i16x16(room + EIGHTS + 32 * k, vec.or_(low, vec.and_(high, vec.splat_i16x16(3 << 11))))
 
 
 @inner
@@ -81,21 +57,21 @@ def prepare(block, room):
     """Fill the room."""
     store_offsets(block, room, 0)
     store_offsets(block, room, 1)
-    store_i8x32(room + SIGNS, load_i8x32(block + SIGN_BYTES))
-    twice = mul_high(as_i16x16(byte_each_4(broadcast_8_bytes(block + SCALE_BYTES))), nibbles())
-    store_i16x16(room + SCALES, or_(and_(twice, splat_i16x16(30)), splat_i16x16(1)))
+    vec.store_i8x32(room + SIGNS, vec.load_i8x32(block + SIGN_BYTES))
+    twice = vec.mul_high(vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(block + SCALE_BYTES))), nibbles())
+    vec.store_i16x16(room + SCALES, vec.or_(vec.and_(twice, vec.splat_i16x16(30)), vec.splat_i16x16(1)))
 
 
 @inner
 def weights(block, room, j):
     """The j-th 32 weights."""
-    return entries_by_offset(grid(), room + EIGHTS + 8 * j), signs_of(room, j)
+    return vec.entries_by_offset(grid(), room + EIGHTS + 8 * j), signs_of(room, j)
 
 
 @inner
 def d_of(block, d_y):
     """Scale of the block times ``d_y``."""
-    return first_f32(fmul(load_f16x4(block), splat_f32x4(d_y * FACTOR)))
+    return vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y * FACTOR)))
 
 
 @inner

@@ -10,6 +10,7 @@ A weight is ``d * (scale + 0.5) / 4 * entry * sign``. Layout: ggml-common.h, blo
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.grid_tables import GRIDS
@@ -31,55 +32,34 @@ from engine.kernels.grids import (
 from engine.kernels.matmul import finish_16
 from engine.kernels.matmul_signed import ROOM
 from engine.kernels.tiles import matmul_tiles
-from engine.simd import (
-    and_,
-    as_i16x16,
-    broadcast_8_bytes,
-    byte_each_4,
-    constant_i16x16,
-    entries_by_nine_bits,
-    first_f32,
-    fmul,
-    load_f16x4,
-    load_i16x16,
-    low_bytes_of,
-    mul_high,
-    or_,
-    shift_right,
-    splat_f32x4,
-    splat_i16x16,
-    store_i8x32,
-    store_i16x16,
-    table,
-)
 
 BLOCK_BYTES = 74
 QS, SCALE_BYTES = 2, 66
 FACTOR = np.float32(0.125)
 
-grid = table(GRIDS["IQ2_XS"].table)
-nibbles = constant_i16x16([1 << 9, 1 << 5] * 8)
+grid = vec.table(GRIDS["IQ2_XS"].table)
+nibbles = vec.constant_i16x16([1 << 9, 1 << 5] * 8)
 
 
 @inner
 def prepare(block, room):
     """Fill the room."""
-    low, high = load_i16x16(block + QS), load_i16x16(block + QS + 32)
-    store_i8x32(room + SIGNS, even_signs(low_bytes_of(shift_right(low, 9), shift_right(high, 9))))
-    twice = mul_high(as_i16x16(byte_each_4(broadcast_8_bytes(block + SCALE_BYTES))), nibbles())
-    store_i16x16(room + SCALES, or_(and_(twice, splat_i16x16(30)), splat_i16x16(1)))
+    low, high = vec.load_i16x16(block + QS), vec.load_i16x16(block + QS + 32)
+    vec.store_i8x32(room + SIGNS, even_signs(vec.low_bytes_of(vec.shift_right(low, 9), vec.shift_right(high, 9))))
+    twice = vec.mul_high(vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(block + SCALE_BYTES))), nibbles())
+    vec.store_i16x16(room + SCALES, vec.or_(vec.and_(twice, vec.splat_i16x16(30)), vec.splat_i16x16(1)))
 
 
 @inner
 def weights(block, room, j):
     """The j-th 32 weights."""
-    return entries_by_nine_bits(grid(), block + QS + 8 * j), signs_of(room, j)
+    return vec.entries_by_nine_bits(grid(), block + QS + 8 * j), signs_of(room, j)
 
 
 @inner
 def d_of(block, d_y):
     """Scale of the block times ``d_y``."""
-    return first_f32(fmul(load_f16x4(block), splat_f32x4(d_y * FACTOR)))
+    return vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y * FACTOR)))
 
 
 @inner

@@ -10,6 +10,7 @@
 A weight is ``d * (2 * scale + 1) * entry * sign``. Layout: ggml-common.h, block_iq3_s.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.grid_tables import GRIDS
@@ -31,37 +32,13 @@ from engine.kernels.grids import (
 from engine.kernels.matmul import finish_16
 from engine.kernels.matmul_signed import ROOM
 from engine.kernels.tiles import matmul_tiles
-from engine.simd import (
-    and_,
-    as_i16x16,
-    broadcast_4_bytes,
-    byte_each_8,
-    byte_each_16,
-    constant_i16x16,
-    first_f32,
-    fmul,
-    fours_by_offset,
-    load_f16x4,
-    load_i8x16,
-    load_i8x32,
-    mul,
-    mul_high,
-    or_,
-    shift_left,
-    splat_f32x4,
-    splat_i16x16,
-    store_i8x32,
-    store_i16x16,
-    table,
-    widen_u8x16,
-)
 
 BLOCK_BYTES = 110
 QS, QH, SIGN_BYTES, SCALE_BYTES = 2, 66, 74, 106
 
-grid = table(GRIDS["IQ3_S"].table)
-ninth_bits = constant_i16x16([1 << (11 - k) for k in range(8)] * 2)
-nibbles = constant_i16x16(
+grid = vec.table(GRIDS["IQ3_S"].table)
+ninth_bits = vec.constant_i16x16([1 << (11 - k) for k in range(8)] * 2)
+nibbles = vec.constant_i16x16(
     [1 << 9] * 2
     + [1 << 5] * 2
     + [1 << 9] * 2
@@ -76,10 +53,10 @@ nibbles = constant_i16x16(
 @inner
 def store_offsets(block, room, k):
     """Of the k-th sixteen entries."""
-    high = as_i16x16(byte_each_16(broadcast_4_bytes(block + QH + 2 * k)))
-    high = and_(mul(high, ninth_bits()), splat_i16x16(1 << 11))
-    low = shift_left(widen_u8x16(load_i8x16(block + QS + 16 * k)), 3)
-    store_i16x16(room + FOURS + 32 * k, or_(low, high))
+    high = vec.as_i16x16(vec.byte_each_16(vec.broadcast_4_bytes(block + QH + 2 * k)))
+    high = vec.and_(vec.mul(high, ninth_bits()), vec.splat_i16x16(1 << 11))
+    low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + QS + 16 * k)), 3)
+    vec.store_i16x16(room + FOURS + 32 * k, vec.or_(low, high))
 
 
 @inner
@@ -89,21 +66,21 @@ def prepare(block, room):
     store_offsets(block, room, 1)
     store_offsets(block, room, 2)
     store_offsets(block, room, 3)
-    store_i8x32(room + SIGNS, load_i8x32(block + SIGN_BYTES))
-    twice = mul_high(as_i16x16(byte_each_8(broadcast_4_bytes(block + SCALE_BYTES))), nibbles())
-    store_i16x16(room + SCALES, or_(and_(twice, splat_i16x16(30)), splat_i16x16(1)))
+    vec.store_i8x32(room + SIGNS, vec.load_i8x32(block + SIGN_BYTES))
+    twice = vec.mul_high(vec.as_i16x16(vec.byte_each_8(vec.broadcast_4_bytes(block + SCALE_BYTES))), nibbles())
+    vec.store_i16x16(room + SCALES, vec.or_(vec.and_(twice, vec.splat_i16x16(30)), vec.splat_i16x16(1)))
 
 
 @inner
 def weights(block, room, j):
     """The j-th 32 weights."""
-    return fours_by_offset(grid(), room + FOURS + 16 * j, 512 * 8), signs_of(room, j)
+    return vec.fours_by_offset(grid(), room + FOURS + 16 * j, 512 * 8), signs_of(room, j)
 
 
 @inner
 def d_of(block, d_y):
     """Scale of the block times ``d_y``."""
-    return first_f32(fmul(load_f16x4(block), splat_f32x4(d_y)))
+    return vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y)))
 
 
 @inner

@@ -11,6 +11,7 @@ A weight is ``d * (scale + 0.5) / 2 * entry * sign``. Layout: ggml-common.h, blo
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.grid_tables import GRIDS
@@ -31,27 +32,18 @@ from engine.kernels.grids import (
 from engine.kernels.matmul import finish_16
 from engine.kernels.matmul_signed import ROOM
 from engine.kernels.tiles import matmul_tiles
-from engine.simd import (
-    first_f32,
-    fmul,
-    fours_by_byte,
-    load_f16x4,
-    load_i32x8,
-    splat_f32x4,
-    table,
-)
 
 BLOCK_BYTES = 98
 QS, WORDS = 2, 66
 FACTOR = np.float32(0.25)
 
-grid = table(GRIDS["IQ3_XXS"].table)
+grid = vec.table(GRIDS["IQ3_XXS"].table)
 
 
 @inner
 def prepare(block, room):
     """Fill the room."""
-    words = load_i32x8(block + WORDS)
+    words = vec.load_i32x8(block + WORDS)
     store_signs_of_words(words, room)
     store_scales_of_words(words, room)
 
@@ -59,13 +51,13 @@ def prepare(block, room):
 @inner
 def weights(block, room, j):
     """The j-th 32 weights."""
-    return fours_by_byte(grid(), block + QS + 8 * j, 256 * 8), signs_of(room, j)
+    return vec.fours_by_byte(grid(), block + QS + 8 * j, 256 * 8), signs_of(room, j)
 
 
 @inner
 def d_of(block, d_y):
     """Scale of the block times ``d_y``."""
-    return first_f32(fmul(load_f16x4(block), splat_f32x4(d_y * FACTOR)))
+    return vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y * FACTOR)))
 
 
 @inner

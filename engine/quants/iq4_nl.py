@@ -9,6 +9,7 @@ A weight is ``d * VALUES[q]``. Layout and table: ggml-common.h, block_iq4_nl and
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_signed import ROOM, ROW_D, store_signed, walk_signed
@@ -23,40 +24,11 @@ from engine.kernels.matvec_32 import (
 )
 from engine.kernels.tiles import leave_tile, matmul_tiles
 from engine.machine.level import HAS_ARM64
-from engine.simd import (
-    abs_i8,
-    add,
-    and_,
-    broadcast_16_bytes,
-    constant_i8x32,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    high_half_i8,
-    join_i8,
-    load_f16,
-    load_f16x8_strided,
-    load_f32,
-    load_f32x8,
-    load_two_i8x16,
-    load_u8,
-    lookup16,
-    low_half_i8,
-    maddubs,
-    maddwd,
-    rolled,
-    shift_right,
-    splat_i8x32,
-    splat_i16x16,
-    store_f32,
-    sums_of_32_i8,
-    with_sign_of,
-)
 
 BLOCK_BYTES = 18
 VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
-codebook = constant_i8x32(VALUES * 2)
+codebook = vec.constant_i8x32(VALUES * 2)
 
 
 @inner
@@ -68,12 +40,15 @@ def codebook_value(q):
 @inner
 def pair(block, other, y_low, y_high):
     """Products of two blocks as i32x8, one block in each half."""
-    qs, nibble = load_two_i8x16(block + 2, other + 2), splat_i8x32(15)
-    low, high = lookup16(codebook(), and_(qs, nibble)), lookup16(codebook(), and_(shift_right(qs, 4), nibble))
-    ones = splat_i16x16(1)
-    return add(
-        maddwd(maddubs(abs_i8(low), with_sign_of(y_low, low)), ones),
-        maddwd(maddubs(abs_i8(high), with_sign_of(y_high, high)), ones),
+    qs, nibble = vec.load_two_i8x16(block + 2, other + 2), vec.splat_i8x32(15)
+    low, high = (
+        vec.lookup16(codebook(), vec.and_(qs, nibble)),
+        vec.lookup16(codebook(), vec.and_(vec.shift_right(qs, 4), nibble)),
+    )
+    ones = vec.splat_i16x16(1)
+    return vec.add(
+        vec.maddwd(vec.maddubs(vec.abs_i8(low), vec.with_sign_of(y_low, low)), ones),
+        vec.maddwd(vec.maddubs(vec.abs_i8(high), vec.with_sign_of(y_high, high)), ones),
     )
 
 
@@ -81,14 +56,14 @@ def pair(block, other, y_low, y_high):
 def entries(block, other):
     """Weights of two blocks."""
     low, high = nibbles_of_two(block + 2, other + 2)
-    return lookup16(codebook(), low), lookup16(codebook(), high)
+    return vec.lookup16(codebook(), low), vec.lookup16(codebook(), high)
 
 
 @inner
 def product_of_eight(block, y):
     """Integer products of eight blocks."""
     if HAS_ARM64:
-        return eight_groups(entries, sums_of_32_i8, BLOCK_BYTES, block, y)
+        return eight_groups(entries, vec.sums_of_32_i8, BLOCK_BYTES, block, y)
     return eight_blocks(pair, fold_i32, BLOCK_BYTES, block, y)
 
 
@@ -96,40 +71,40 @@ def product_of_eight(block, y):
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
     t = product_of_eight(block, y)
-    return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
+    return vec.fma(vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
 
 @inner
 def dot1(block, y, d_y, sums):
     """Value of one block's products with 32 activations."""
-    return load_f16(block) * load_f32(d_y) * np.float32(one_block_i32(pair, block, y))
+    return vec.load_f16(block) * vec.load_f32(d_y) * np.float32(one_block_i32(pair, block, y))
 
 
 @inner
 def weights(block):
     """The 32 weights of a block as signed bytes."""
-    qs = broadcast_16_bytes(block + 2)
-    both = and_(join_i8(low_half_i8(qs), high_half_i8(shift_right(qs, 4))), splat_i8x32(15))
-    return lookup16(codebook(), both)
+    qs = vec.broadcast_16_bytes(block + 2)
+    both = vec.and_(vec.join_i8(vec.low_half_i8(qs), vec.high_half_i8(vec.shift_right(qs, 4))), vec.splat_i8x32(15))
+    return vec.lookup16(codebook(), both)
 
 
 @inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
-        at = block + BLOCK_BYTES * rolled(b)
+        at = block + BLOCK_BYTES * vec.rolled(b)
         store_signed(out, b, weights(at))
-        store_f32(out + ROW_D + 4 * b, load_f16(at))
+        vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(at))
 
 
 @inner
 def dequantize(block, out):
     """Write the 32 weights of a block as f32."""
-    d = load_f16(block)
+    d = vec.load_f16(block)
     for k in range(16):
-        q = load_u8(block + 2 + k)
-        store_f32(out + 4 * k, d * codebook_value(q & 15))
-        store_f32(out + 4 * (k + 16), d * codebook_value(q >> 4))
+        q = vec.load_u8(block + 2 + k)
+        vec.store_f32(out + 4 * k, d * codebook_value(q & 15))
+        vec.store_f32(out + 4 * (k + 16), d * codebook_value(q >> 4))
 
 
 @kernel

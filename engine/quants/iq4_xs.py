@@ -9,6 +9,7 @@
 A weight is ``d * (scale - 32) * VALUES[q]``, the table being that of IQ4_NL. Layout: ggml-common.h, block_iq4_xs.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
@@ -21,56 +22,6 @@ from engine.kernels.matvec_k import few_k, matvec_k
 from engine.kernels.tiles import matmul_tiles
 from engine.machine.level import FOURS_OFFSET, HAS_ARM64, SUMS_FOURS
 from engine.quants.iq4_nl import codebook, codebook_value
-from engine.simd import (
-    add,
-    and_,
-    as_i16x16,
-    broadcast_16_bytes,
-    constant_i8x32,
-    constant_i16x16,
-    each_twice_i16x8,
-    f32_of_i32x8,
-    first_f32,
-    fma,
-    fmul,
-    half_lane0,
-    half_lane1,
-    half_lane2,
-    half_lane3,
-    high_half_i8,
-    i32_of_i16x8,
-    join_i8,
-    join_i32,
-    load_f16,
-    load_f16x4,
-    load_i8x32,
-    load_u8,
-    load_u16,
-    load_u32,
-    lookup16,
-    low_half_i8,
-    low_half_i16,
-    maddubs,
-    maddwd,
-    mul,
-    mul_high,
-    or_,
-    rolled,
-    shift_right,
-    splat_f32x4,
-    splat_i8x32,
-    splat_i16x16,
-    store_f32,
-    store_i8x32,
-    store_i16x8,
-    store_i16x16,
-    sub,
-    sums_of_32_i8,
-    widen_8_bytes,
-    widen_i8x16,
-    with_sign_of,
-    xor,
-)
 
 BLOCK_BYTES = 136
 SCALES_H, SCALES_L, QS = 2, 4, 8
@@ -80,7 +31,7 @@ FOUR, TWO = 0x0F0F0F0F, 0x03030303
 @inner
 def scale_words(block):
     """The eight scales of a block as they are stored, a byte each: (0, 2, 4, 6) and (1, 3, 5, 7) as u32."""
-    low, high = load_u32(block + SCALES_L), load_u16(block + SCALES_H)
+    low, high = vec.load_u32(block + SCALES_L), vec.load_u16(block + SCALES_H)
     high = (high | (high << 8)) & 0x00FF00FF
     high = (high | (high << 4)) & FOUR
     return (low & FOUR) | ((high & TWO) << 4), ((low >> 4) & FOUR) | (((high >> 2) & TWO) << 4)
@@ -97,35 +48,40 @@ def scales_in_order(block):
     """The eight scales as int16."""
     even, odd = scale_words(block)
     low, high = spread(even) | (spread(odd) << 8), spread(even >> 16) | (spread(odd >> 16) << 8)
-    return sub(widen_8_bytes(low, high), low_half_i16(splat_i16x16(32)))
+    return vec.sub(vec.widen_8_bytes(low, high), vec.low_half_i16(vec.splat_i16x16(32)))
 
 
 # Where lane by lane a scale's lower and upper bits lie in the first bytes of a block, and by what to multiply them to
 # bring them into place; 128 picks nothing.
-low_bytes = constant_i8x32([128, 4, 128, 5, 128, 6, 128, 7] * 4)
-high_bytes = constant_i8x32([128, 2, 128, 2, 128, 3, 128, 3] * 4)
-low_places = constant_i16x16([1 << 8] * 8 + [1 << 4] * 8)
-high_places = constant_i16x16([1 << 12, 1 << 8] * 4 + [1 << 10, 1 << 6] * 4)
+low_bytes = vec.constant_i8x32([128, 4, 128, 5, 128, 6, 128, 7] * 4)
+high_bytes = vec.constant_i8x32([128, 2, 128, 2, 128, 3, 128, 3] * 4)
+low_places = vec.constant_i16x16([1 << 8] * 8 + [1 << 4] * 8)
+high_places = vec.constant_i16x16([1 << 12, 1 << 8] * 4 + [1 << 10, 1 << 6] * 4)
 
 
 @inner
 def scales(block):
     """The eight scales as int16, four times 0, 2, 4, 6 in the lower half and 1, 3, 5, 7 in the upper one."""
-    head = broadcast_16_bytes(block)
-    low = mul_high(as_i16x16(lookup16(head, low_bytes())), low_places())
-    high = mul_high(as_i16x16(lookup16(head, high_bytes())), high_places())
-    return sub(or_(and_(low, splat_i16x16(15)), and_(high, splat_i16x16(0x30))), splat_i16x16(32))
+    head = vec.broadcast_16_bytes(block)
+    low = vec.mul_high(vec.as_i16x16(vec.lookup16(head, low_bytes())), low_places())
+    high = vec.mul_high(vec.as_i16x16(vec.lookup16(head, high_bytes())), high_places())
+    return vec.sub(
+        vec.or_(vec.and_(low, vec.splat_i16x16(15)), vec.and_(high, vec.splat_i16x16(0x30))), vec.splat_i16x16(32)
+    )
 
 
 @inner
 def pair(block, y, j, scale):
     """Integer contribution of sub-blocks 2j and 2j+1, one in each half of the registers."""
-    qs, nibble = load_i8x32(block + QS + 32 * j), splat_i8x32(15)
-    low, high = lookup16(codebook(), and_(qs, nibble)), lookup16(codebook(), and_(shift_right(qs, 4), nibble))
+    qs, nibble = vec.load_i8x32(block + QS + 32 * j), vec.splat_i8x32(15)
+    low, high = (
+        vec.lookup16(codebook(), vec.and_(qs, nibble)),
+        vec.lookup16(codebook(), vec.and_(vec.shift_right(qs, 4), nibble)),
+    )
     at = y + 128 * j  # as buffers.PAIRED_256 says: the sign goes to the weights, the magnitudes are there already
-    return add(
-        maddwd(scale, maddubs(load_i8x32(at + 64), with_sign_of(low, load_i8x32(at)))),
-        maddwd(scale, maddubs(load_i8x32(at + 96), with_sign_of(high, load_i8x32(at + 32)))),
+    return vec.add(
+        vec.maddwd(scale, vec.maddubs(vec.load_i8x32(at + 64), vec.with_sign_of(low, vec.load_i8x32(at)))),
+        vec.maddwd(scale, vec.maddubs(vec.load_i8x32(at + 96), vec.with_sign_of(high, vec.load_i8x32(at + 32)))),
     )
 
 
@@ -133,11 +89,13 @@ def pair(block, y, j, scale):
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
     s = scales(block)
-    total = add(
-        add(pair(block, y, 0, half_lane0(s)), pair(block, y, 1, half_lane1(s))),
-        add(pair(block, y, 2, half_lane2(s)), pair(block, y, 3, half_lane3(s))),
+    total = vec.add(
+        vec.add(pair(block, y, 0, vec.half_lane0(s)), pair(block, y, 1, vec.half_lane1(s))),
+        vec.add(pair(block, y, 2, vec.half_lane2(s)), pair(block, y, 3, vec.half_lane3(s))),
     )
-    return fma(first_f32(fmul(load_f16x4(block), splat_f32x4(d_y))), f32_of_i32x8(total), acc), acc_min
+    return vec.fma(
+        vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))), vec.f32_of_i32x8(total), acc
+    ), acc_min
 
 
 @inner
@@ -145,19 +103,21 @@ def half_groups(block, y, n):
     """Sums of the four sub-blocks of one half."""
     l0, h0 = nibbles_of_two(block + QS + 64 * n, block + QS + 64 * n + 16)
     l1, h1 = nibbles_of_two(block + QS + 64 * n + 32, block + QS + 64 * n + 48)
-    w0, w1 = by_block(lookup16(codebook(), l0), lookup16(codebook(), h0))
-    w2, w3 = by_block(lookup16(codebook(), l1), lookup16(codebook(), h1))
-    y0, y1 = by_block(load_i8x32(y), load_i8x32(y + 32))
-    y2, y3 = by_block(load_i8x32(y + 128), load_i8x32(y + 160))
-    return sums_of_32_i8(w0, w1, w2, w3, y0, y1, y2, y3)
+    w0, w1 = by_block(vec.lookup16(codebook(), l0), vec.lookup16(codebook(), h0))
+    w2, w3 = by_block(vec.lookup16(codebook(), l1), vec.lookup16(codebook(), h1))
+    y0, y1 = by_block(vec.load_i8x32(y), vec.load_i8x32(y + 32))
+    y2, y3 = by_block(vec.load_i8x32(y + 128), vec.load_i8x32(y + 160))
+    return vec.sums_of_32_i8(w0, w1, w2, w3, y0, y1, y2, y3)
 
 
 @inner
 def dot_by_groups(block, y, d_y, sums, acc, acc_min):
     """``dot`` with a lane for each sub-block."""
-    groups = join_i32(half_groups(block, y, 0), half_groups(block, y + 256, 1))
-    total = mul(i32_of_i16x8(scales_in_order(block)), groups)
-    return fma(first_f32(fmul(load_f16x4(block), splat_f32x4(d_y))), f32_of_i32x8(total), acc), acc_min
+    groups = vec.join_i32(half_groups(block, y, 0), half_groups(block, y + 256, 1))
+    total = vec.mul(vec.i32_of_i16x8(scales_in_order(block)), groups)
+    return vec.fma(
+        vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))), vec.f32_of_i32x8(total), acc
+    ), acc_min
 
 
 dot_of_one = dot_by_groups if HAS_ARM64 else dot
@@ -166,32 +126,32 @@ dot_of_one = dot_by_groups if HAS_ARM64 else dot
 @inner
 def weights(block, j):
     """The j-th 32 weights of a block as signed bytes."""
-    qs = broadcast_16_bytes(block + QS + 16 * j)
-    both = and_(join_i8(low_half_i8(qs), high_half_i8(shift_right(qs, 4))), splat_i8x32(15))
-    return lookup16(codebook(), both)
+    qs = vec.broadcast_16_bytes(block + QS + 16 * j)
+    both = vec.and_(vec.join_i8(vec.low_half_i8(qs), vec.high_half_i8(vec.shift_right(qs, 4))), vec.splat_i8x32(15))
+    return vec.lookup16(codebook(), both)
 
 
 @inner
 def unpack_row_words(block, out, n_live):
     """Write one row's part of a tile, weights times the scale of their sub-block."""
     even, odd = scale_words(block)
-    for j in range(rolled(8)):
+    for j in range(vec.rolled(8)):
         w, word = weights(block, j), odd if j & 1 else even
-        scale = splat_i16x16(((word >> (8 * (j >> 1))) & 255) - 32)
-        store_i16x16(out + 64 * j, mul(widen_i8x16(low_half_i8(w)), scale))
-        store_i16x16(out + 64 * j + 32, mul(widen_i8x16(high_half_i8(w)), scale))
-    store_f32(out + tiles_of_words.ROW_D, load_f16(block))
+        scale = vec.splat_i16x16(((word >> (8 * (j >> 1))) & 255) - 32)
+        vec.store_i16x16(out + 64 * j, vec.mul(vec.widen_i8x16(vec.low_half_i8(w)), scale))
+        vec.store_i16x16(out + 64 * j + 32, vec.mul(vec.widen_i8x16(vec.high_half_i8(w)), scale))
+    vec.store_f32(out + tiles_of_words.ROW_D, vec.load_f16(block))
 
 
 @inner
 def unpack_row_bytes(block, out, n_live):
     """Write one row's part of a tile, weights 128 too large for VNNI; that becomes minima of -128 scales."""
-    for j in range(rolled(8)):
-        store_i8x32(out + 32 * j, xor(weights(block, j), splat_i8x32(FOURS_OFFSET)))
+    for j in range(vec.rolled(8)):
+        vec.store_i8x32(out + 32 * j, vec.xor(weights(block, j), vec.splat_i8x32(FOURS_OFFSET)))
     s = scales_in_order(block)
-    store_i16x16(out + tiles_of_bytes.ROW_SCALES, each_twice_i16x8(s))
-    store_i16x8(out + tiles_of_bytes.ROW_MINIMA, mul(s, low_half_i16(splat_i16x16(FOURS_OFFSET))))
-    store_f32(out + tiles_of_bytes.ROW_D, load_f16(block))
+    vec.store_i16x16(out + tiles_of_bytes.ROW_SCALES, vec.each_twice_i16x8(s))
+    vec.store_i16x8(out + tiles_of_bytes.ROW_MINIMA, vec.mul(s, vec.low_half_i16(vec.splat_i16x16(FOURS_OFFSET))))
+    vec.store_f32(out + tiles_of_bytes.ROW_D, vec.load_f16(block))
 
 
 unpack_row = unpack_row_bytes if SUMS_FOURS else unpack_row_words
@@ -201,13 +161,13 @@ walk = walk_of_bytes(32, 32, STORED_OF_32) if SUMS_FOURS else walk_wide_k
 @inner
 def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
-    d, high = load_f16(block), load_u16(block + SCALES_H)
+    d, high = vec.load_f16(block), vec.load_u16(block + SCALES_H)
     for j in range(8):
-        low = (load_u8(block + SCALES_L + (j >> 1)) >> (4 * (j & 1))) & 15
+        low = (vec.load_u8(block + SCALES_L + (j >> 1)) >> (4 * (j & 1))) & 15
         scale = d * ((low | (((high >> (2 * j)) & 3) << 4)) - 32)
         for k in range(32):
-            q = (load_u8(block + QS + 16 * j + (k & 15)) >> (4 * (k >> 4))) & 15
-            store_f32(out + 4 * (32 * j + k), scale * codebook_value(q))
+            q = (vec.load_u8(block + QS + 16 * j + (k & 15)) >> (4 * (k >> 4))) & 15
+            vec.store_f32(out + 4 * (32 * j + k), scale * codebook_value(q))
 
 
 @kernel

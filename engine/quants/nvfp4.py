@@ -10,6 +10,7 @@ each expert, by one more number (``.scale``). Layout: ggml-common.h, block_nvfp4
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import (
@@ -25,78 +26,49 @@ from engine.kernels.matvec_32 import few_32, matvec_32
 from engine.kernels.tiles import NARROW, bytes_at, each_columns, matmul_tiles
 from engine.machine.level import SIXTEEN_COLUMNS
 from engine.quants.mxfp4 import VALUES, raised_values, value_of
-from engine.simd import (
-    abs_i8,
-    and_,
-    constant_i8x32,
-    even_quads,
-    f32_of_half_bits,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    fold_neighbours,
-    high_half_i8,
-    join_i8,
-    load_f32,
-    load_i8,
-    load_i8x32,
-    load_small_floats,
-    load_two_i8x16,
-    load_u8,
-    lookup16,
-    low_half_i8,
-    maddubs,
-    maddwd,
-    odd_quads,
-    rolled,
-    shift_right,
-    splat_i8x32,
-    splat_i16x16,
-    spread_scales,
-    store_f32,
-    store_i8x32,
-    with_sign_of,
-)
 
 BLOCK_BYTES = 36
 
-values = constant_i8x32(VALUES * 2)
+values = vec.constant_i8x32(VALUES * 2)
 
 
 @inner
 def scale(block, k):
     """Half of the k-th scale of a block."""
-    bits = load_u8(block + k)
-    return f32_of_half_bits(0 if bits == 0x7F else (bits & 0x7F) << 7) * np.float32(128.0)
+    bits = vec.load_u8(block + k)
+    return vec.f32_of_half_bits(0 if bits == 0x7F else (bits & 0x7F) << 7) * np.float32(128.0)
 
 
 @inner
 def sixteens_in_lanes(qs, table):
     """The weights of a block by a table: first and third sixteen, second and fourth."""
-    low, high = lookup16(table, and_(qs, splat_i8x32(15))), lookup16(table, and_(shift_right(qs, 4), splat_i8x32(15)))
-    return even_quads(low, high), odd_quads(low, high)
+    low, high = (
+        vec.lookup16(table, vec.and_(qs, vec.splat_i8x32(15))),
+        vec.lookup16(table, vec.and_(vec.shift_right(qs, 4), vec.splat_i8x32(15))),
+    )
+    return vec.even_quads(low, high), vec.odd_quads(low, high)
 
 
 @inner
 def sixteens(w, y, other):
     """Products of 32 weights with twice sixteen activations, four i32 for each sixteen."""
-    ys = load_two_i8x16(y, other)
-    return maddwd(maddubs(abs_i8(w), with_sign_of(ys, w)), splat_i16x16(1))
+    ys = vec.load_two_i8x16(y, other)
+    return vec.maddwd(vec.maddubs(vec.abs_i8(w), vec.with_sign_of(ys, w)), vec.splat_i16x16(1))
 
 
 @inner
 def one_block(block, y):
     """Products of a block as i32x8: two lanes of the first and of the second sixteen, then of the third and fourth."""
-    even, odd = sixteens_in_lanes(load_i8x32(block + 4), values())
-    return fold_neighbours(sixteens(even, y, y + 32), sixteens(odd, y + 16, y + 48))
+    even, odd = sixteens_in_lanes(vec.load_i8x32(block + 4), values())
+    return vec.fold_neighbours(sixteens(even, y, y + 32), sixteens(odd, y + 16, y + 48))
 
 
 @inner
 def two_blocks(block, y, d_y, acc):
     """Add the products of two blocks with 128 activations."""
-    t = fold_neighbours(one_block(block, y), one_block(block + BLOCK_BYTES, y + 64))
-    d = fmul(load_small_floats(block, block + BLOCK_BYTES), spread_scales(d_y))
-    return fma(d, f32_of_i32x8(t), acc)
+    t = vec.fold_neighbours(one_block(block, y), one_block(block + BLOCK_BYTES, y + 64))
+    d = vec.fmul(vec.load_small_floats(block, block + BLOCK_BYTES), vec.spread_scales(d_y))
+    return vec.fma(d, vec.f32_of_i32x8(t), acc)
 
 
 @inner
@@ -108,7 +80,7 @@ def dot8(block, y, d_y, sums, acc):
 @inner
 def number(block, k):
     """The k-th weight of a block as a place in the table."""
-    return (load_u8(block + 4 + 8 * (k >> 4) + (k & 7)) >> (k >> 1 & 4)) & 15
+    return (vec.load_u8(block + 4 + 8 * (k >> 4) + (k & 7)) >> (k >> 1 & 4)) & 15
 
 
 @inner
@@ -117,9 +89,9 @@ def dot1(block, y, d_y, sums):
     total = np.float32(0.0)
     for g in range(4):
         t = 0
-        for k in range(rolled(16 * g), 16 * g + 16):
-            t += value_of(number(block, k)) * load_i8(y + k)
-        total += scale(block, g) * load_f32(d_y + 4 * (g >> 1)) * np.float32(t)
+        for k in range(vec.rolled(16 * g), 16 * g + 16):
+            t += value_of(number(block, k)) * vec.load_i8(y + k)
+        total += scale(block, g) * vec.load_f32(d_y + 4 * (g >> 1)) * np.float32(t)
     return total
 
 
@@ -127,11 +99,11 @@ def dot1(block, y, d_y, sums):
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile: weights 12 too large, and a scale for each sixteen."""
     for b in range(n_live // 64):
-        even, odd = sixteens_in_lanes(load_i8x32(block + BLOCK_BYTES * rolled(b) + 4), raised_values())
-        store_i8x32(out + 64 * b, join_i8(low_half_i8(even), low_half_i8(odd)))
-        store_i8x32(out + 64 * b + 32, join_i8(high_half_i8(even), high_half_i8(odd)))
+        even, odd = sixteens_in_lanes(vec.load_i8x32(block + BLOCK_BYTES * vec.rolled(b) + 4), raised_values())
+        vec.store_i8x32(out + 64 * b, vec.join_i8(vec.low_half_i8(even), vec.low_half_i8(odd)))
+        vec.store_i8x32(out + 64 * b + 32, vec.join_i8(vec.high_half_i8(even), vec.high_half_i8(odd)))
     for g in range(n_live // 16):
-        store_f32(out + ROW_D + 4 * g, scale(block + BLOCK_BYTES * (rolled(g) >> 2), g & 3))
+        vec.store_f32(out + ROW_D + 4 * g, scale(block + BLOCK_BYTES * (vec.rolled(g) >> 2), g & 3))
 
 
 finish, value = lowered_by(12)
@@ -165,7 +137,7 @@ walk = each_columns(bytes_at, columns_by_sixteens if SIXTEEN_COLUMNS else column
 def dequantize(block, out):
     """Write the 64 weights of a block as f32."""
     for k in range(64):
-        store_f32(out + 4 * k, scale(block, k >> 4) * np.float32(value_of(number(block, k))))
+        vec.store_f32(out + 4 * k, scale(block, k >> 4) * np.float32(value_of(number(block, k))))
 
 
 @kernel

@@ -12,39 +12,12 @@ bytes meets every eighth activation from the k-th on, and four bytes of a regist
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_eight, walk_32
 from engine.kernels.matvec_32 import few_32, matvec_32
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.simd import (
-    add,
-    and_,
-    bits_to_bytes,
-    broadcast_4_bytes,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    halves_of_two,
-    load_f16,
-    load_f32,
-    load_f32x8,
-    load_i8x32,
-    load_i32,
-    load_i32x8,
-    load_two_i8x16,
-    load_u8,
-    maddubs,
-    maddwd,
-    rolled,
-    shift_right,
-    splat_i8x32,
-    splat_i16x16,
-    store_f32,
-    store_i8x32,
-    sub,
-    sum_i32x8,
-)
 
 BLOCK_BYTES = 18
 
@@ -52,43 +25,43 @@ BLOCK_BYTES = 18
 @inner
 def plane(bits, y, k):
     """Products of the k-th bits of 32 bytes as i16x16."""
-    return maddubs(and_(shift_right(bits, k), splat_i8x32(1)), load_i8x32(y + 32 * k))
+    return vec.maddubs(vec.and_(vec.shift_right(bits, k), vec.splat_i8x32(1)), vec.load_i8x32(y + 32 * k))
 
 
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of two blocks with 256 activations: twice the sum of those whose bit is set, less all."""
-    bits = load_two_i8x16(block + 2, block + BLOCK_BYTES + 2)
-    low = add(add(plane(bits, y, 0), plane(bits, y, 1)), add(plane(bits, y, 2), plane(bits, y, 3)))
-    high = add(add(plane(bits, y, 4), plane(bits, y, 5)), add(plane(bits, y, 6), plane(bits, y, 7)))
-    t = sub(maddwd(add(low, high), splat_i16x16(2)), load_i32x8(sums))
-    d = halves_of_two(block, block + BLOCK_BYTES)
-    return fma(fmul(d, load_f32x8(d_y)), f32_of_i32x8(t), acc)
+    bits = vec.load_two_i8x16(block + 2, block + BLOCK_BYTES + 2)
+    low = vec.add(vec.add(plane(bits, y, 0), plane(bits, y, 1)), vec.add(plane(bits, y, 2), plane(bits, y, 3)))
+    high = vec.add(vec.add(plane(bits, y, 4), plane(bits, y, 5)), vec.add(plane(bits, y, 6), plane(bits, y, 7)))
+    t = vec.sub(vec.maddwd(vec.add(low, high), vec.splat_i16x16(2)), vec.load_i32x8(sums))
+    d = vec.halves_of_two(block, block + BLOCK_BYTES)
+    return vec.fma(vec.fmul(d, vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
 
 @inner
 def weights(block, g):
     """The g-th 32 weights of a block as bytes: 2 or 0, one too large."""
-    return and_(bits_to_bytes(broadcast_4_bytes(block + 2 + 4 * g)), splat_i8x32(2))
+    return vec.and_(vec.bits_to_bytes(vec.broadcast_4_bytes(block + 2 + 4 * g)), vec.splat_i8x32(2))
 
 
 @inner
 def dot1(block, y, d_y, sums):
     """Value of one block's products with 128 activations in order."""
     total = np.float32(0.0)
-    for g in range(rolled(4)):
-        products = maddwd(maddubs(weights(block, g), load_i8x32(y + 32 * g)), splat_i16x16(1))
-        total += load_f32(d_y + 4 * g) * np.float32(sum_i32x8(products) - load_i32(sums + 4 * g))
-    return load_f16(block) * total
+    for g in range(vec.rolled(4)):
+        products = vec.maddwd(vec.maddubs(weights(block, g), vec.load_i8x32(y + 32 * g)), vec.splat_i16x16(1))
+        total += vec.load_f32(d_y + 4 * g) * np.float32(vec.sum_i32x8(products) - vec.load_i32(sums + 4 * g))
+    return vec.load_f16(block) * total
 
 
 @inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for g in range(n_live // 32):
-        at = block + BLOCK_BYTES * (rolled(g) >> 2)
-        store_i8x32(out + 32 * g, weights(at, g & 3))
-        store_f32(out + ROW_D + 4 * g, load_f16(at))
+        at = block + BLOCK_BYTES * (vec.rolled(g) >> 2)
+        vec.store_i8x32(out + 32 * g, weights(at, g & 3))
+        vec.store_f32(out + ROW_D + 4 * g, vec.load_f16(at))
 
 
 finish, value = lowered_by(1)
@@ -98,9 +71,9 @@ walk = walk_32(sum_eight, value)
 @inner
 def dequantize(block, out):
     """Write the 128 weights of a block as f32."""
-    d = load_f16(block)
+    d = vec.load_f16(block)
     for k in range(128):
-        store_f32(out + 4 * k, d if load_u8(block + 2 + (k >> 3)) >> (k & 7) & 1 else -d)
+        vec.store_f32(out + 4 * k, d if vec.load_u8(block + 2 + (k >> 3)) >> (k & 7) & 1 else -d)
 
 
 @kernel

@@ -12,38 +12,12 @@ meets every fourth activation of two blocks, and eight bytes of a register are 3
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_eight, walk_32
 from engine.kernels.matvec_32 import few_32, matvec_32
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.simd import (
-    add,
-    and_,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    fold_neighbours,
-    halves_of_four,
-    load_f16,
-    load_f32,
-    load_f32x8,
-    load_i8,
-    load_i8x32,
-    load_i32,
-    load_i32x8,
-    load_two_i8x16,
-    load_u8,
-    maddubs,
-    maddwd,
-    rolled,
-    shift_right,
-    splat_i8x32,
-    splat_i16x16,
-    store_f32,
-    store_i8,
-    sub,
-)
 
 BLOCK_BYTES = 18
 
@@ -51,30 +25,30 @@ BLOCK_BYTES = 18
 @inner
 def plane(qs, y, k):
     """Products of the k-th pairs of bits of 32 bytes as i16x16."""
-    return maddubs(and_(shift_right(qs, 2 * k), splat_i8x32(3)), load_i8x32(y + 32 * k))
+    return vec.maddubs(vec.and_(vec.shift_right(qs, 2 * k), vec.splat_i8x32(3)), vec.load_i8x32(y + 32 * k))
 
 
 @inner
 def pair(block, other, y):
     """Products of two blocks as i32x8, one block in each half: two lanes of its first 32 weights, two of the rest."""
-    qs = load_two_i8x16(block + 2, other + 2)
-    products = add(add(plane(qs, y, 0), plane(qs, y, 1)), add(plane(qs, y, 2), plane(qs, y, 3)))
-    return maddwd(products, splat_i16x16(1))
+    qs = vec.load_two_i8x16(block + 2, other + 2)
+    products = vec.add(vec.add(plane(qs, y, 0), plane(qs, y, 1)), vec.add(plane(qs, y, 2), plane(qs, y, 3)))
+    return vec.maddwd(products, vec.splat_i16x16(1))
 
 
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of four blocks with 256 activations."""
     one, two, three = block + BLOCK_BYTES, block + 2 * BLOCK_BYTES, block + 3 * BLOCK_BYTES
-    t = sub(fold_neighbours(pair(block, two, y), pair(one, three, y + 128)), load_i32x8(sums))
-    d = halves_of_four(block, one, two, three)
-    return fma(fmul(d, load_f32x8(d_y)), f32_of_i32x8(t), acc)
+    t = vec.sub(vec.fold_neighbours(pair(block, two, y), pair(one, three, y + 128)), vec.load_i32x8(sums))
+    d = vec.halves_of_four(block, one, two, three)
+    return vec.fma(vec.fmul(d, vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
 
 @inner
 def weight(block, k):
     """The k-th weight of a block, one too large."""
-    return (load_u8(block + 2 + (k >> 2)) >> (2 * (k & 3))) & 3
+    return (vec.load_u8(block + 2 + (k >> 2)) >> (2 * (k & 3))) & 3
 
 
 @inner
@@ -82,20 +56,20 @@ def dot1(block, y, d_y, sums):
     """Value of one block's products with 64 activations in order."""
     total = np.float32(0.0)
     for g in range(2):
-        t = -load_i32(sums + 4 * g)
-        for k in range(rolled(32 * g), 32 * g + 32):
-            t += weight(block, k) * load_i8(y + k)
-        total += load_f32(d_y + 4 * g) * np.float32(t)
-    return load_f16(block) * total
+        t = -vec.load_i32(sums + 4 * g)
+        for k in range(vec.rolled(32 * g), 32 * g + 32):
+            t += weight(block, k) * vec.load_i8(y + k)
+        total += vec.load_f32(d_y + 4 * g) * np.float32(t)
+    return vec.load_f16(block) * total
 
 
 @inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
-    for k in range(rolled(n_live)):
-        store_i8(out + k, weight(block + BLOCK_BYTES * (k >> 6), k & 63))
+    for k in range(vec.rolled(n_live)):
+        vec.store_i8(out + k, weight(block + BLOCK_BYTES * (k >> 6), k & 63))
     for g in range(n_live // 32):
-        store_f32(out + ROW_D + 4 * g, load_f16(block + BLOCK_BYTES * (rolled(g) >> 1)))
+        vec.store_f32(out + ROW_D + 4 * g, vec.load_f16(block + BLOCK_BYTES * (vec.rolled(g) >> 1)))
 
 
 finish, value = lowered_by(1)
@@ -105,9 +79,9 @@ walk = walk_32(sum_eight, value)
 @inner
 def dequantize(block, out):
     """Write the 64 weights of a block as f32."""
-    d = load_f16(block)
+    d = vec.load_f16(block)
     for k in range(64):
-        store_f32(out + 4 * k, d * (weight(block, k) - 1))
+        vec.store_f32(out + 4 * k, d * (weight(block, k) - 1))
 
 
 @kernel

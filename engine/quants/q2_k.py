@@ -10,6 +10,7 @@
 A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q2_K.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import (
@@ -23,42 +24,6 @@ from engine.kernels.matmul import (
 )
 from engine.kernels.matvec_k import few_k, four_groups, matvec_k
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.simd import (
-    add,
-    and_,
-    each_twice_i16x8,
-    even_then_odd,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    fourth_f32,
-    half_lane0,
-    half_lane1,
-    half_lane2,
-    half_lane3,
-    half_lane4,
-    half_lane5,
-    half_lane6,
-    half_lane7,
-    high_half_i16,
-    load_f16,
-    load_f16x4,
-    load_i8x16,
-    load_i8x32,
-    load_i16x16,
-    load_u8,
-    low_half_i16,
-    maddwd,
-    shift_right,
-    splat_f32x4,
-    splat_i8x16,
-    splat_i8x32,
-    store_f32,
-    store_i8x32,
-    store_i16x16,
-    third_f32,
-    widen_u8x16,
-)
 
 BLOCK_BYTES = 84
 QS, D, DMIN = 16, 80, 82
@@ -67,26 +32,28 @@ QS, D, DMIN = 16, 80, 82
 @inner
 def half(block, n):
     """Weights of one half of a block as bytes: four registers of 32."""
-    qs, mask = load_i8x32(block + QS + 32 * n), splat_i8x32(3)
+    qs, mask = vec.load_i8x32(block + QS + 32 * n), vec.splat_i8x32(3)
     return (
-        and_(qs, mask),
-        and_(shift_right(qs, 2), mask),
-        and_(shift_right(qs, 4), mask),
-        and_(shift_right(qs, 6), mask),
+        vec.and_(qs, mask),
+        vec.and_(vec.shift_right(qs, 2), mask),
+        vec.and_(vec.shift_right(qs, 4), mask),
+        vec.and_(vec.shift_right(qs, 6), mask),
     )
 
 
 @inner
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
-    both = load_i8x16(block)
-    minima = maddwd(widen_u8x16(and_(shift_right(both, 4), splat_i8x16(15))), load_i16x16(sums))
-    d = fmul(load_f16x4(block + D - 4), splat_f32x4(d_y))
-    acc_min = fma(fourth_f32(d), f32_of_i32x8(minima), acc_min)
-    s = widen_u8x16(even_then_odd(and_(both, splat_i8x16(15))))
-    low = four_groups(half(block, 0), y, half_lane0(s), half_lane1(s), half_lane2(s), half_lane3(s))
-    high = four_groups(half(block, 1), y + 128, half_lane4(s), half_lane5(s), half_lane6(s), half_lane7(s))
-    return fma(third_f32(d), f32_of_i32x8(add(low, high)), acc), acc_min
+    both = vec.load_i8x16(block)
+    minima = vec.maddwd(vec.widen_u8x16(vec.and_(vec.shift_right(both, 4), vec.splat_i8x16(15))), vec.load_i16x16(sums))
+    d = vec.fmul(vec.load_f16x4(block + D - 4), vec.splat_f32x4(d_y))
+    acc_min = vec.fma(vec.fourth_f32(d), vec.f32_of_i32x8(minima), acc_min)
+    s = vec.widen_u8x16(vec.even_then_odd(vec.and_(both, vec.splat_i8x16(15))))
+    low = four_groups(half(block, 0), y, vec.half_lane0(s), vec.half_lane1(s), vec.half_lane2(s), vec.half_lane3(s))
+    high = four_groups(
+        half(block, 1), y + 128, vec.half_lane4(s), vec.half_lane5(s), vec.half_lane6(s), vec.half_lane7(s)
+    )
+    return vec.fma(vec.third_f32(d), vec.f32_of_i32x8(vec.add(low, high)), acc), acc_min
 
 
 @inner
@@ -94,17 +61,17 @@ def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for n in range(2):
         w0, w1, w2, w3 = half(block, n)
-        store_i8x32(out + 128 * n, w0)
-        store_i8x32(out + 128 * n + 32, w1)
-        store_i8x32(out + 128 * n + 64, w2)
-        store_i8x32(out + 128 * n + 96, w3)
-    both = load_i8x16(block)
-    s = widen_u8x16(and_(both, splat_i8x16(15)))
-    store_i16x16(out + ROW_SCALES, each_twice_i16x8(low_half_i16(s)))
-    store_i16x16(out + ROW_SCALES + 32, each_twice_i16x8(high_half_i16(s)))
-    store_i16x16(out + ROW_MINIMA, widen_u8x16(and_(shift_right(both, 4), splat_i8x16(15))))
-    store_f32(out + ROW_D, load_f16(block + D))
-    store_f32(out + ROW_DMIN, -load_f16(block + DMIN))
+        vec.store_i8x32(out + 128 * n, w0)
+        vec.store_i8x32(out + 128 * n + 32, w1)
+        vec.store_i8x32(out + 128 * n + 64, w2)
+        vec.store_i8x32(out + 128 * n + 96, w3)
+    both = vec.load_i8x16(block)
+    s = vec.widen_u8x16(vec.and_(both, vec.splat_i8x16(15)))
+    vec.store_i16x16(out + ROW_SCALES, vec.each_twice_i16x8(vec.low_half_i16(s)))
+    vec.store_i16x16(out + ROW_SCALES + 32, vec.each_twice_i16x8(vec.high_half_i16(s)))
+    vec.store_i16x16(out + ROW_MINIMA, vec.widen_u8x16(vec.and_(vec.shift_right(both, 4), vec.splat_i8x16(15))))
+    vec.store_f32(out + ROW_D, vec.load_f16(block + D))
+    vec.store_f32(out + ROW_DMIN, -vec.load_f16(block + DMIN))
 
 
 walk = walk_k(16, 16, MINIMA_OF_16)
@@ -113,13 +80,13 @@ walk = walk_k(16, 16, MINIMA_OF_16)
 @inner
 def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
-    d, dmin = load_f16(block + D), load_f16(block + DMIN)
+    d, dmin = vec.load_f16(block + D), vec.load_f16(block + DMIN)
     for g in range(16):
-        both = load_u8(block + g)
+        both = vec.load_u8(block + g)
         scale, minimum = d * (both & 15), dmin * (both >> 4)
         for k in range(16 * g, 16 * g + 16):
-            q = (load_u8(block + QS + 32 * (k >> 7) + (k & 31)) >> (2 * ((k >> 5) & 3))) & 3
-            store_f32(out + 4 * k, scale * q - minimum)
+            q = (vec.load_u8(block + QS + 32 * (k >> 7) + (k & 31)) >> (2 * ((k >> 5) & 3))) & 3
+            vec.store_f32(out + 4 * k, scale * q - minimum)
 
 
 @kernel

@@ -10,58 +10,12 @@
 A weight is ``d * (scale - 32) * (q - 4)``. Layout: ggml-common.h, block_q3_K.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import OFFSETS_OF_16, ROW_D, ROW_MINIMA, ROW_SCALES, finish_16, walk_k
 from engine.kernels.matvec_k import few_k, four_groups, matvec_k
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.simd import (
-    add,
-    and_,
-    as_i16x16,
-    broadcast_16_bytes,
-    constant_i8x32,
-    constant_i16x16,
-    each_twice_i16x8,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    four_u32,
-    fourth_f32,
-    half_lane0,
-    half_lane1,
-    half_lane2,
-    half_lane3,
-    half_lane4,
-    half_lane5,
-    half_lane6,
-    half_lane7,
-    halves_in_turn,
-    high_half_i16,
-    keep_order,
-    load_f16,
-    load_f16x4,
-    load_i8x32,
-    load_i16x16,
-    load_u8,
-    load_u32,
-    lookup16,
-    low_half_i16,
-    maddwd,
-    mul_high,
-    or_,
-    shift_lanes_left,
-    shift_left,
-    shift_right,
-    splat_f32x4,
-    splat_i8x32,
-    splat_i16x16,
-    store_f32,
-    store_i8x32,
-    store_i16x16,
-    sub,
-    widen_u8x16,
-)
 
 BLOCK_BYTES = 110
 QS, SCALES, D = 32, 96, 108
@@ -71,8 +25,8 @@ FOUR, TWO = 0x0F0F0F0F, 0x03030303
 @inner
 def scales(block):
     """The sixteen scales of a block, as they are stored: bytes from 0 to 63."""
-    u0, u1, u2 = load_u32(block + SCALES), load_u32(block + SCALES + 4), load_u32(block + SCALES + 8)
-    return four_u32(
+    u0, u1, u2 = vec.load_u32(block + SCALES), vec.load_u32(block + SCALES + 4), vec.load_u32(block + SCALES + 8)
+    return vec.four_u32(
         (u0 & FOUR) | ((u2 & TWO) << 4),
         (u1 & FOUR) | (((u2 >> 2) & TWO) << 4),
         ((u0 >> 4) & FOUR) | (((u2 >> 4) & TWO) << 4),
@@ -83,31 +37,33 @@ def scales(block):
 # Where lane by lane a scale's lower and upper bits lie in the last sixteen bytes of a block, the even scales first, and
 # by what to multiply them to bring them into place; 128 picks nothing.
 _ORDER = [*range(0, 16, 2), *range(1, 16, 2)]
-low_bytes = constant_i8x32([at for k in _ORDER for at in (128, 2 + k % 8)])
-high_bytes = constant_i8x32([at for k in _ORDER for at in (128, 10 + k % 4)])
-low_places = constant_i16x16([1 << (8 if k < 8 else 4) for k in _ORDER])
-high_places = constant_i16x16([1 << (12 - k // 4 * 2) for k in _ORDER])
+low_bytes = vec.constant_i8x32([at for k in _ORDER for at in (128, 2 + k % 8)])
+high_bytes = vec.constant_i8x32([at for k in _ORDER for at in (128, 10 + k % 4)])
+low_places = vec.constant_i16x16([1 << (8 if k < 8 else 4) for k in _ORDER])
+high_places = vec.constant_i16x16([1 << (12 - k // 4 * 2) for k in _ORDER])
 
 
 @inner
 def even_and_odd_scales(block):
     """The sixteen scales as int16, the even ones in the lower half."""
-    tail = broadcast_16_bytes(block + BLOCK_BYTES - 16)
-    low = mul_high(as_i16x16(lookup16(tail, low_bytes())), low_places())
-    high = mul_high(as_i16x16(lookup16(tail, high_bytes())), high_places())
-    return sub(or_(and_(low, splat_i16x16(15)), and_(high, splat_i16x16(0x30))), splat_i16x16(32))
+    tail = vec.broadcast_16_bytes(block + BLOCK_BYTES - 16)
+    low = vec.mul_high(vec.as_i16x16(vec.lookup16(tail, low_bytes())), low_places())
+    high = vec.mul_high(vec.as_i16x16(vec.lookup16(tail, high_bytes())), high_places())
+    return vec.sub(
+        vec.or_(vec.and_(low, vec.splat_i16x16(15)), vec.and_(high, vec.splat_i16x16(0x30))), vec.splat_i16x16(32)
+    )
 
 
 @inner
 def half(block, n):
     """Weights of one half of a block as bytes from 0 to 7: four registers of 32."""
-    qs, mask = load_i8x32(block + QS + 32 * n), shift_right(load_i8x32(block), 4 * n)
-    two, four = splat_i8x32(3), splat_i8x32(4)
+    qs, mask = vec.load_i8x32(block + QS + 32 * n), vec.shift_right(vec.load_i8x32(block), 4 * n)
+    two, four = vec.splat_i8x32(3), vec.splat_i8x32(4)
     return (
-        or_(and_(qs, two), and_(shift_left(mask, 2), four)),
-        or_(and_(shift_right(qs, 2), two), and_(shift_left(mask, 1), four)),
-        or_(and_(shift_right(qs, 4), two), and_(mask, four)),
-        or_(and_(shift_right(qs, 6), two), and_(shift_right(mask, 1), four)),
+        vec.or_(vec.and_(qs, two), vec.and_(vec.shift_left(mask, 2), four)),
+        vec.or_(vec.and_(vec.shift_right(qs, 2), two), vec.and_(vec.shift_left(mask, 1), four)),
+        vec.or_(vec.and_(vec.shift_right(qs, 4), two), vec.and_(mask, four)),
+        vec.or_(vec.and_(vec.shift_right(qs, 6), two), vec.and_(vec.shift_right(mask, 1), four)),
     )
 
 
@@ -115,12 +71,16 @@ def half(block, n):
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
     s = even_and_odd_scales(block)
-    offset = shift_lanes_left(maddwd(halves_in_turn(s), load_i16x16(sums)), 2)
-    low = four_groups(half(block, 0), y, half_lane0(s), half_lane1(s), half_lane2(s), half_lane3(s))
-    keep_order()
-    high = four_groups(half(block, 1), y + 128, half_lane4(s), half_lane5(s), half_lane6(s), half_lane7(s))
-    total = sub(add(low, high), offset)
-    return fma(fourth_f32(fmul(load_f16x4(block + D - 6), splat_f32x4(d_y))), f32_of_i32x8(total), acc), acc_min
+    offset = vec.shift_lanes_left(vec.maddwd(vec.halves_in_turn(s), vec.load_i16x16(sums)), 2)
+    low = four_groups(half(block, 0), y, vec.half_lane0(s), vec.half_lane1(s), vec.half_lane2(s), vec.half_lane3(s))
+    vec.keep_order()
+    high = four_groups(
+        half(block, 1), y + 128, vec.half_lane4(s), vec.half_lane5(s), vec.half_lane6(s), vec.half_lane7(s)
+    )
+    total = vec.sub(vec.add(low, high), offset)
+    return vec.fma(
+        vec.fourth_f32(vec.fmul(vec.load_f16x4(block + D - 6), vec.splat_f32x4(d_y))), vec.f32_of_i32x8(total), acc
+    ), acc_min
 
 
 @inner
@@ -128,15 +88,15 @@ def unpack_row(block, out, n_live):
     """Write one row's part of a tile; the offset of 4 becomes minima of -4 scales."""
     for n in range(2):
         w0, w1, w2, w3 = half(block, n)
-        store_i8x32(out + 128 * n, w0)
-        store_i8x32(out + 128 * n + 32, w1)
-        store_i8x32(out + 128 * n + 64, w2)
-        store_i8x32(out + 128 * n + 96, w3)
-    s = sub(widen_u8x16(scales(block)), splat_i16x16(32))
-    store_i16x16(out + ROW_SCALES, each_twice_i16x8(low_half_i16(s)))
-    store_i16x16(out + ROW_SCALES + 32, each_twice_i16x8(high_half_i16(s)))
-    store_i16x16(out + ROW_MINIMA, sub(splat_i16x16(0), shift_lanes_left(s, 2)))
-    store_f32(out + ROW_D, load_f16(block + D))
+        vec.store_i8x32(out + 128 * n, w0)
+        vec.store_i8x32(out + 128 * n + 32, w1)
+        vec.store_i8x32(out + 128 * n + 64, w2)
+        vec.store_i8x32(out + 128 * n + 96, w3)
+    s = vec.sub(vec.widen_u8x16(scales(block)), vec.splat_i16x16(32))
+    vec.store_i16x16(out + ROW_SCALES, vec.each_twice_i16x8(vec.low_half_i16(s)))
+    vec.store_i16x16(out + ROW_SCALES + 32, vec.each_twice_i16x8(vec.high_half_i16(s)))
+    vec.store_i16x16(out + ROW_MINIMA, vec.sub(vec.splat_i16x16(0), vec.shift_lanes_left(s, 2)))
+    vec.store_f32(out + ROW_D, vec.load_f16(block + D))
 
 
 walk = walk_k(16, 16, OFFSETS_OF_16)
@@ -145,15 +105,15 @@ walk = walk_k(16, 16, OFFSETS_OF_16)
 @inner
 def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
-    d = load_f16(block + D)
+    d = vec.load_f16(block + D)
     for g in range(16):
-        low = load_u8(block + SCALES + (g & 7)) >> (4 * (g >> 3))
-        high = load_u8(block + SCALES + 8 + (g & 3)) >> (2 * (g >> 2))
+        low = vec.load_u8(block + SCALES + (g & 7)) >> (4 * (g >> 3))
+        high = vec.load_u8(block + SCALES + 8 + (g & 3)) >> (2 * (g >> 2))
         scale = d * (((low & 15) | ((high & 3) << 4)) - 32)
         for k in range(16 * g, 16 * g + 16):
-            two = (load_u8(block + QS + 32 * (k >> 7) + (k & 31)) >> (2 * ((k >> 5) & 3))) & 3
-            one = (load_u8(block + (k & 31)) >> (k >> 5)) & 1
-            store_f32(out + 4 * k, scale * (two + 4 * one - 4))
+            two = (vec.load_u8(block + QS + 32 * (k >> 7) + (k & 31)) >> (2 * ((k >> 5) & 3))) & 3
+            one = (vec.load_u8(block + (k & 31)) >> (k >> 5)) & 1
+            vec.store_f32(out + 4 * k, scale * (two + 4 * one - 4))
 
 
 @kernel

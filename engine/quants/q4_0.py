@@ -9,6 +9,7 @@ A weight is ``d * (q - 8)``. Layout: ggml-common.h, block_q4_0.
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_eight, walk_32
@@ -23,34 +24,6 @@ from engine.kernels.matvec_32 import (
 )
 from engine.kernels.tiles import NARROW, matmul_tiles
 from engine.machine.level import HAS_ARM64
-from engine.simd import (
-    add,
-    and_,
-    broadcast_16_bytes,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    high_half_i8,
-    join_i8,
-    load_f16,
-    load_f16x8_strided,
-    load_f32,
-    load_f32x8,
-    load_i32,
-    load_i32x8,
-    load_two_i8x16,
-    load_u8,
-    low_half_i8,
-    maddubs,
-    rolled,
-    shift_lanes_left,
-    shift_right,
-    splat_i8x32,
-    store_f32,
-    store_i8x32,
-    sub,
-    sums_of_32_u4,
-)
 
 BLOCK_BYTES = 18
 
@@ -58,8 +31,10 @@ BLOCK_BYTES = 18
 @inner
 def pair(block, other, y_low, y_high):
     """Products of two blocks as i16x16, one block in each half."""
-    qs, nibble = load_two_i8x16(block + 2, other + 2), splat_i8x32(15)
-    return add(maddubs(and_(qs, nibble), y_low), maddubs(and_(shift_right(qs, 4), nibble), y_high))
+    qs, nibble = vec.load_two_i8x16(block + 2, other + 2), vec.splat_i8x32(15)
+    return vec.add(
+        vec.maddubs(vec.and_(qs, nibble), y_low), vec.maddubs(vec.and_(vec.shift_right(qs, 4), nibble), y_high)
+    )
 
 
 @inner
@@ -72,28 +47,28 @@ def nibbles(block, other):
 def product_of_eight(block, y):
     """Integer products of eight blocks."""
     if HAS_ARM64:
-        return eight_groups(nibbles, sums_of_32_u4, BLOCK_BYTES, block, y)
+        return eight_groups(nibbles, vec.sums_of_32_u4, BLOCK_BYTES, block, y)
     return eight_blocks(pair, fold_i16, BLOCK_BYTES, block, y)
 
 
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
-    t = sub(product_of_eight(block, y), shift_lanes_left(load_i32x8(sums), 3))
-    return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
+    t = vec.sub(product_of_eight(block, y), vec.shift_lanes_left(vec.load_i32x8(sums), 3))
+    return vec.fma(vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
 
 @inner
 def dot1(block, y, d_y, sums):
     """Value of one block's products with 32 activations."""
-    return load_f16(block) * load_f32(d_y) * np.float32(one_block_i16(pair, block, y) - 8 * load_i32(sums))
+    return vec.load_f16(block) * vec.load_f32(d_y) * np.float32(one_block_i16(pair, block, y) - 8 * vec.load_i32(sums))
 
 
 @inner
 def weights(block):
     """The 32 weights of a block as bytes."""
-    qs = broadcast_16_bytes(block + 2)
-    both = and_(join_i8(low_half_i8(qs), high_half_i8(shift_right(qs, 4))), splat_i8x32(15))
+    qs = vec.broadcast_16_bytes(block + 2)
+    both = vec.and_(vec.join_i8(vec.low_half_i8(qs), vec.high_half_i8(vec.shift_right(qs, 4))), vec.splat_i8x32(15))
     return both
 
 
@@ -101,9 +76,9 @@ def weights(block):
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
-        at = block + BLOCK_BYTES * rolled(b)
-        store_i8x32(out + 32 * b, weights(at))
-        store_f32(out + ROW_D + 4 * b, load_f16(at))
+        at = block + BLOCK_BYTES * vec.rolled(b)
+        vec.store_i8x32(out + 32 * b, weights(at))
+        vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(at))
 
 
 finish, value = lowered_by(8)
@@ -113,11 +88,11 @@ walk = walk_32(sum_eight, value)
 @inner
 def dequantize(block, out):
     """Write the 32 weights of a block as f32."""
-    d = load_f16(block)
+    d = vec.load_f16(block)
     for k in range(16):
-        q = load_u8(block + 2 + k)
-        store_f32(out + 4 * k, d * ((q & 15) - 8))
-        store_f32(out + 4 * (k + 16), d * ((q >> 4) - 8))
+        q = vec.load_u8(block + 2 + k)
+        vec.store_f32(out + 4 * k, d * ((q & 15) - 8))
+        vec.store_f32(out + 4 * (k + 16), d * ((q >> 4) - 8))
 
 
 @kernel

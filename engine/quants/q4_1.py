@@ -10,6 +10,7 @@ A weight is ``d * q + m``. Layout: ggml-common.h, block_q4_1.
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, ROW_M, sum_eight, walk_32, with_minimum
@@ -24,32 +25,6 @@ from engine.kernels.matvec_32 import (
 )
 from engine.kernels.tiles import NARROW, leave_tile, matmul_tiles
 from engine.machine.level import HAS_ARM64
-from engine.simd import (
-    add,
-    and_,
-    broadcast_16_bytes,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    high_half_i8,
-    join_i8,
-    load_f16,
-    load_f16x8_strided,
-    load_f32,
-    load_f32x8,
-    load_i32,
-    load_i32x8,
-    load_two_i8x16,
-    load_u8,
-    low_half_i8,
-    maddubs,
-    rolled,
-    shift_right,
-    splat_i8x32,
-    store_f32,
-    store_i8x32,
-    sums_of_32_u4,
-)
 
 BLOCK_BYTES = 20
 
@@ -57,8 +32,10 @@ BLOCK_BYTES = 20
 @inner
 def pair(block, other, y_low, y_high):
     """Products of two blocks as i16x16, one block in each half."""
-    qs, nibble = load_two_i8x16(block + 4, other + 4), splat_i8x32(15)
-    return add(maddubs(and_(qs, nibble), y_low), maddubs(and_(shift_right(qs, 4), nibble), y_high))
+    qs, nibble = vec.load_two_i8x16(block + 4, other + 4), vec.splat_i8x32(15)
+    return vec.add(
+        vec.maddubs(vec.and_(qs, nibble), y_low), vec.maddubs(vec.and_(vec.shift_right(qs, 4), nibble), y_high)
+    )
 
 
 @inner
@@ -71,31 +48,34 @@ def nibbles(block, other):
 def product_of_eight(block, y):
     """Integer products of eight blocks."""
     if HAS_ARM64:
-        return eight_groups(nibbles, sums_of_32_u4, BLOCK_BYTES, block, y)
+        return eight_groups(nibbles, vec.sums_of_32_u4, BLOCK_BYTES, block, y)
     return eight_blocks(pair, fold_i16, BLOCK_BYTES, block, y)
 
 
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
-    d_y8 = load_f32x8(d_y)
-    d, m = fmul(load_f16x8_strided(block, BLOCK_BYTES), d_y8), fmul(load_f16x8_strided(block + 2, BLOCK_BYTES), d_y8)
-    products = f32_of_i32x8(product_of_eight(block, y))
-    return fma(m, f32_of_i32x8(load_i32x8(sums)), fma(d, products, acc))
+    d_y8 = vec.load_f32x8(d_y)
+    d, m = (
+        vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), d_y8),
+        vec.fmul(vec.load_f16x8_strided(block + 2, BLOCK_BYTES), d_y8),
+    )
+    products = vec.f32_of_i32x8(product_of_eight(block, y))
+    return vec.fma(m, vec.f32_of_i32x8(vec.load_i32x8(sums)), vec.fma(d, products, acc))
 
 
 @inner
 def dot1(block, y, d_y, sums):
     """Value of one block's products with 32 activations."""
-    product, total = np.float32(one_block_i16(pair, block, y)), np.float32(load_i32(sums))
-    return (load_f16(block) * product + load_f16(block + 2) * total) * load_f32(d_y)
+    product, total = np.float32(one_block_i16(pair, block, y)), np.float32(vec.load_i32(sums))
+    return (vec.load_f16(block) * product + vec.load_f16(block + 2) * total) * vec.load_f32(d_y)
 
 
 @inner
 def weights(block):
     """The 32 weights of a block as bytes."""
-    qs = broadcast_16_bytes(block + 4)
-    both = and_(join_i8(low_half_i8(qs), high_half_i8(shift_right(qs, 4))), splat_i8x32(15))
+    qs = vec.broadcast_16_bytes(block + 4)
+    both = vec.and_(vec.join_i8(vec.low_half_i8(qs), vec.high_half_i8(vec.shift_right(qs, 4))), vec.splat_i8x32(15))
     return both
 
 
@@ -103,10 +83,10 @@ def weights(block):
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
-        at = block + BLOCK_BYTES * rolled(b)
-        store_i8x32(out + 32 * b, weights(at))
-        store_f32(out + ROW_D + 4 * b, load_f16(at))
-        store_f32(out + ROW_M + 4 * b, load_f16(at + 2))
+        at = block + BLOCK_BYTES * vec.rolled(b)
+        vec.store_i8x32(out + 32 * b, weights(at))
+        vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(at))
+        vec.store_f32(out + ROW_M + 4 * b, vec.load_f16(at + 2))
 
 
 walk = walk_32(sum_eight, with_minimum)
@@ -115,11 +95,11 @@ walk = walk_32(sum_eight, with_minimum)
 @inner
 def dequantize(block, out):
     """Write the 32 weights of a block as f32."""
-    d, m = load_f16(block), load_f16(block + 2)
+    d, m = vec.load_f16(block), vec.load_f16(block + 2)
     for k in range(16):
-        q = load_u8(block + 4 + k)
-        store_f32(out + 4 * k, d * (q & 15) + m)
-        store_f32(out + 4 * (k + 16), d * (q >> 4) + m)
+        q = vec.load_u8(block + 4 + k)
+        vec.store_f32(out + 4 * k, d * (q & 15) + m)
+        vec.store_f32(out + 4 * (k + 16), d * (q >> 4) + m)
 
 
 @kernel

@@ -9,6 +9,7 @@
 A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q4_K.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import (
@@ -32,46 +33,6 @@ from engine.kernels.scales_k import (
 )
 from engine.kernels.tiles import NARROW, matmul_tiles
 from engine.machine.level import HAS_ARM64
-from engine.simd import (
-    add,
-    and_,
-    each_twice_i16x8,
-    f32_of_i32x8,
-    first_f32,
-    fma,
-    fmul,
-    four_u32,
-    half_lane0,
-    half_lane1,
-    half_lane2,
-    half_lane3,
-    half_lane4,
-    half_lane5,
-    half_lane6,
-    half_lane7,
-    high_nibbles,
-    i32x8_of_i32x4,
-    join_i32,
-    load_f16,
-    load_f16x4,
-    load_i8x32,
-    load_i16x8,
-    load_u8,
-    maddubs,
-    maddwd_128,
-    maddwd_folded,
-    second_f32,
-    shift_right,
-    splat_f32x4,
-    splat_i8x32,
-    store_f32,
-    store_i8x32,
-    store_i16x8,
-    store_i16x16,
-    sums_of_32_u4,
-    widen_8_bytes,
-    widen_u8x16,
-)
 
 BLOCK_BYTES = 144
 
@@ -79,59 +40,67 @@ BLOCK_BYTES = 144
 @inner
 def nibbles(block, j):
     """The j-th 32 weights of a block as bytes."""
-    return and_(shift_right(load_i8x32(block + 16 + 32 * (j >> 1)), 4 * (j & 1)), splat_i8x32(15))
+    return vec.and_(vec.shift_right(vec.load_i8x32(block + 16 + 32 * (j >> 1)), 4 * (j & 1)), vec.splat_i8x32(15))
 
 
 @inner
 def pair(block, y, j, even_scale, odd_scale):
     """Integer contribution of sub-blocks 2j and 2j+1."""
-    qs, mask = load_i8x32(block + 16 + 32 * j), splat_i8x32(15)
-    even = maddwd_folded(even_scale, maddubs(and_(qs, mask), load_i8x32(y + 64 * j)))
-    odd = maddwd_folded(odd_scale, maddubs(and_(shift_right(qs, 4), mask), load_i8x32(y + 64 * j + 32)))
-    return add(even, odd)
+    qs, mask = vec.load_i8x32(block + 16 + 32 * j), vec.splat_i8x32(15)
+    even = vec.maddwd_folded(even_scale, vec.maddubs(vec.and_(qs, mask), vec.load_i8x32(y + 64 * j)))
+    odd = vec.maddwd_folded(
+        odd_scale, vec.maddubs(vec.and_(vec.shift_right(qs, 4), mask), vec.load_i8x32(y + 64 * j + 32))
+    )
+    return vec.add(even, odd)
 
 
 @inner
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
     s_low, s_high, m_low, m_high = scale_words(block)
-    s, m = widen_u8x16(four_u32(s_low, s_high, s_low, s_high)), widen_8_bytes(m_low, m_high)
-    d = fmul(load_f16x4(block), splat_f32x4(d_y))
-    minima = i32x8_of_i32x4(maddwd_128(m, load_i16x8(sums + 32)))
-    acc_min = fma(second_f32(d), f32_of_i32x8(minima), acc_min)
-    total = add(
-        add(pair(block, y, 0, half_lane0(s), half_lane1(s)), pair(block, y, 1, half_lane2(s), half_lane3(s))),
-        add(pair(block, y, 2, half_lane4(s), half_lane5(s)), pair(block, y, 3, half_lane6(s), half_lane7(s))),
+    s, m = vec.widen_u8x16(vec.four_u32(s_low, s_high, s_low, s_high)), vec.widen_8_bytes(m_low, m_high)
+    d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))
+    minima = vec.i32x8_of_i32x4(vec.maddwd_128(m, vec.load_i16x8(sums + 32)))
+    acc_min = vec.fma(vec.second_f32(d), vec.f32_of_i32x8(minima), acc_min)
+    total = vec.add(
+        vec.add(
+            pair(block, y, 0, vec.half_lane0(s), vec.half_lane1(s)),
+            pair(block, y, 1, vec.half_lane2(s), vec.half_lane3(s)),
+        ),
+        vec.add(
+            pair(block, y, 2, vec.half_lane4(s), vec.half_lane5(s)),
+            pair(block, y, 3, vec.half_lane6(s), vec.half_lane7(s)),
+        ),
     )
-    return fma(first_f32(d), f32_of_i32x8(total), acc), acc_min
+    return vec.fma(vec.first_f32(d), vec.f32_of_i32x8(total), acc), acc_min
 
 
 @inner
 def half_groups(block, y, n):
     """Sums of the four sub-blocks of one half."""
-    q0, q1, mask = load_i8x32(block + 16 + 64 * n), load_i8x32(block + 48 + 64 * n), splat_i8x32(15)
-    return sums_of_32_u4(
-        and_(q0, mask), high_nibbles(q0), and_(q1, mask), high_nibbles(q1),
-        load_i8x32(y), load_i8x32(y + 32), load_i8x32(y + 64), load_i8x32(y + 96),
+    q0, q1, mask = vec.load_i8x32(block + 16 + 64 * n), vec.load_i8x32(block + 48 + 64 * n), vec.splat_i8x32(15)
+    return vec.sums_of_32_u4(
+        vec.and_(q0, mask), vec.high_nibbles(q0), vec.and_(q1, mask), vec.high_nibbles(q1),
+        vec.load_i8x32(y), vec.load_i8x32(y + 32), vec.load_i8x32(y + 64), vec.load_i8x32(y + 96),
     )  # fmt: skip
 
 
 @inner
 def dot_by_groups(block, y, d_y, sums, acc, acc_min):
     """``dot`` with a lane for each sub-block."""
-    groups = join_i32(half_groups(block, y, 0), half_groups(block, y + 128, 1))
+    groups = vec.join_i32(half_groups(block, y, 0), half_groups(block, y + 128, 1))
     return add_groups(block, groups, d_y, sums, acc, acc_min)
 
 
 @inner
 def total(block, y, room):
     """Integer contribution of one of two blocks whose scales lie at ``room``."""
-    return add(
-        add(
+    return vec.add(
+        vec.add(
             pair(block, y, 0, scale_of(room, 0), scale_of(room, 1)),
             pair(block, y, 1, scale_of(room, 2), scale_of(room, 3)),
         ),
-        add(
+        vec.add(
             pair(block, y, 2, scale_of(room, 4), scale_of(room, 5)),
             pair(block, y, 3, scale_of(room, 6), scale_of(room, 7)),
         ),
@@ -147,20 +116,25 @@ def dots(block, other, y, d_y, sums, acc, other_acc, acc_min, room):
 @inner
 def shared_pair(block, room, j):
     """Sub-blocks 2j and 2j+1 for several columns."""
-    qs, mask = load_i8x32(block + 16 + 32 * j), splat_i8x32(15)
-    return and_(qs, mask), and_(shift_right(qs, 4), mask), prepared_scale(room, 2 * j), prepared_scale(room, 2 * j + 1)
+    qs, mask = vec.load_i8x32(block + 16 + 32 * j), vec.splat_i8x32(15)
+    return (
+        vec.and_(qs, mask),
+        vec.and_(vec.shift_right(qs, 4), mask),
+        prepared_scale(room, 2 * j),
+        prepared_scale(room, 2 * j + 1),
+    )
 
 
 @inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for j in range(8):
-        store_i8x32(out + 32 * j, nibbles(block, j))
+        vec.store_i8x32(out + 32 * j, nibbles(block, j))
     s_low, s_high, m_low, m_high = scale_words(block)
-    store_i16x16(out + ROW_SCALES, each_twice_i16x8(widen_8_bytes(s_low, s_high)))
-    store_i16x8(out + ROW_MINIMA, widen_8_bytes(m_low, m_high))
-    store_f32(out + ROW_D, load_f16(block))
-    store_f32(out + ROW_DMIN, -load_f16(block + 2))
+    vec.store_i16x16(out + ROW_SCALES, vec.each_twice_i16x8(vec.widen_8_bytes(s_low, s_high)))
+    vec.store_i16x8(out + ROW_MINIMA, vec.widen_8_bytes(m_low, m_high))
+    vec.store_f32(out + ROW_D, vec.load_f16(block))
+    vec.store_f32(out + ROW_DMIN, -vec.load_f16(block + 2))
 
 
 walk = walk_k(32, 32, MINIMA_OF_32)
@@ -170,13 +144,13 @@ walk = walk_k(32, 32, MINIMA_OF_32)
 def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
     s_low, s_high, m_low, m_high = scale_words(block)
-    d, dmin = load_f16(block), load_f16(block + 2)
+    d, dmin = vec.load_f16(block), vec.load_f16(block + 2)
     for j in range(8):
         s, m = (s_low, m_low) if j < 4 else (s_high, m_high)
         scale, minimum = d * ((s >> (8 * (j & 3))) & 255), dmin * ((m >> (8 * (j & 3))) & 255)
         for k in range(32):
-            q = (load_u8(block + 16 + 32 * (j >> 1) + k) >> (4 * (j & 1))) & 15
-            store_f32(out + 4 * (32 * j + k), scale * q - minimum)
+            q = (vec.load_u8(block + 16 + 32 * (j >> 1) + k) >> (4 * (j & 1))) & 15
+            vec.store_f32(out + 4 * (32 * j + k), scale * q - minimum)
 
 
 @kernel

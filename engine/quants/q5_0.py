@@ -10,45 +10,12 @@ A weight is ``d * (q - 16)``. Layout: ggml-common.h, block_q5_0.
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_two_fours, walk_32
 from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i16_soon, matvec_32, one_block_i16
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.simd import (
-    add,
-    and_,
-    broadcast_4_bytes,
-    broadcast_16_bytes,
-    broadcast_two_4_bytes,
-    f32_of_i32x8,
-    fifth_bits,
-    fifth_bits_high,
-    fifth_bits_low,
-    fma,
-    fmul,
-    high_half_i8,
-    join_i8,
-    load_f16,
-    load_f16x8_strided,
-    load_f32,
-    load_f32x8,
-    load_i32,
-    load_i32x8,
-    load_two_i8x16,
-    load_u8,
-    load_u32,
-    low_half_i8,
-    maddubs,
-    or_,
-    rolled,
-    shift_lanes_left,
-    shift_right,
-    splat_i8x32,
-    store_f32,
-    store_i8x32,
-    sub,
-)
 
 BLOCK_BYTES = 22
 QH, QS = 2, 6
@@ -57,42 +24,42 @@ QH, QS = 2, 6
 @inner
 def pair(block, other, y_low, y_high):
     """Products of two blocks as i16x16, one block in each half; two lanes of them fit into int16."""
-    qs, qh = load_two_i8x16(block + QS, other + QS), broadcast_two_4_bytes(block + QH, other + QH)
-    nibble = splat_i8x32(15)
-    low = or_(and_(qs, nibble), fifth_bits_low(qh))
-    high = or_(and_(shift_right(qs, 4), nibble), fifth_bits_high(qh))
-    return add(maddubs(low, y_low), maddubs(high, y_high))
+    qs, qh = vec.load_two_i8x16(block + QS, other + QS), vec.broadcast_two_4_bytes(block + QH, other + QH)
+    nibble = vec.splat_i8x32(15)
+    low = vec.or_(vec.and_(qs, nibble), vec.fifth_bits_low(qh))
+    high = vec.or_(vec.and_(vec.shift_right(qs, 4), nibble), vec.fifth_bits_high(qh))
+    return vec.add(vec.maddubs(low, y_low), vec.maddubs(high, y_high))
 
 
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
     t = eight_blocks(pair, fold_i16_soon, BLOCK_BYTES, block, y)
-    t = sub(t, shift_lanes_left(load_i32x8(sums), 4))
-    return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
+    t = vec.sub(t, vec.shift_lanes_left(vec.load_i32x8(sums), 4))
+    return vec.fma(vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
 
 @inner
 def dot1(block, y, d_y, sums):
     """Value of one block's products with 32 activations."""
-    return load_f16(block) * load_f32(d_y) * np.float32(one_block_i16(pair, block, y) - 16 * load_i32(sums))
+    return vec.load_f16(block) * vec.load_f32(d_y) * np.float32(one_block_i16(pair, block, y) - 16 * vec.load_i32(sums))
 
 
 @inner
 def weights(block):
     """The 32 weights of a block as bytes."""
-    qs = broadcast_16_bytes(block + QS)
-    both = and_(join_i8(low_half_i8(qs), high_half_i8(shift_right(qs, 4))), splat_i8x32(15))
-    return or_(both, fifth_bits(broadcast_4_bytes(block + QH)))
+    qs = vec.broadcast_16_bytes(block + QS)
+    both = vec.and_(vec.join_i8(vec.low_half_i8(qs), vec.high_half_i8(vec.shift_right(qs, 4))), vec.splat_i8x32(15))
+    return vec.or_(both, vec.fifth_bits(vec.broadcast_4_bytes(block + QH)))
 
 
 @inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
-        at = block + BLOCK_BYTES * rolled(b)
-        store_i8x32(out + 32 * b, weights(at))
-        store_f32(out + ROW_D + 4 * b, load_f16(at))
+        at = block + BLOCK_BYTES * vec.rolled(b)
+        vec.store_i8x32(out + 32 * b, weights(at))
+        vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(at))
 
 
 finish, value = lowered_by(16)
@@ -102,13 +69,13 @@ walk = walk_32(sum_two_fours, value)
 @inner
 def dequantize(block, out):
     """Write the 32 weights of a block as f32."""
-    d = load_f16(block)
-    high = load_u32(block + QH)
+    d = vec.load_f16(block)
+    high = vec.load_u32(block + QH)
     for k in range(16):
-        q = load_u8(block + QS + k)
+        q = vec.load_u8(block + QS + k)
         low_q, high_q = (q & 15) | (((high >> k) & 1) << 4), (q >> 4) | (((high >> (k + 16)) & 1) << 4)
-        store_f32(out + 4 * k, d * (np.int32(low_q) - 16))
-        store_f32(out + 4 * (k + 16), d * (np.int32(high_q) - 16))
+        vec.store_f32(out + 4 * k, d * (np.int32(low_q) - 16))
+        vec.store_f32(out + 4 * (k + 16), d * (np.int32(high_q) - 16))
 
 
 @kernel

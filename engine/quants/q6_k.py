@@ -10,58 +10,13 @@
 A weight is ``d * scale * (q - 32)``. Layout: ggml-common.h, block_q6_K.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import OFFSETS_OF_16, ROW_D, ROW_MINIMA, ROW_SCALES, finish_16, walk_k
 from engine.kernels.matvec_k import few_k, four_groups, matvec_k
 from engine.kernels.tiles import NARROW, matmul_tiles
 from engine.machine.level import HAS_ARM64, HAS_F16C
-from engine.simd import (
-    add,
-    and_,
-    each_twice_i16x8,
-    even_then_odd,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    fourth_f32,
-    half_lane0,
-    half_lane1,
-    half_lane2,
-    half_lane3,
-    half_lane4,
-    half_lane5,
-    half_lane6,
-    half_lane7,
-    high_half_i16,
-    i32_of_i16x8,
-    join_i32,
-    keep_order,
-    load_f16,
-    load_f16x4,
-    load_i8,
-    load_i8x16,
-    load_i8x32,
-    load_i16x16,
-    load_u8,
-    low_half_i16,
-    maddwd,
-    mul,
-    or_,
-    shift_lanes_left,
-    shift_left,
-    shift_right,
-    splat_f32x4,
-    splat_f32x8,
-    splat_i8x32,
-    splat_i16x16,
-    store_f32,
-    store_i8x32,
-    store_i16x16,
-    sub,
-    sums_of_16_u6,
-    widen_i8x16,
-)
 
 BLOCK_BYTES = 210
 QH, SCALES, D = 128, 192, 208
@@ -70,26 +25,30 @@ QH, SCALES, D = 128, 192, 208
 @inner
 def half(block, n):
     """Weights of one half of a block as bytes from 0 to 63: four registers of 32."""
-    low0, low1, qh = load_i8x32(block + 64 * n), load_i8x32(block + 64 * n + 32), load_i8x32(block + QH + 32 * n)
-    nibble, two = splat_i8x32(15), splat_i8x32(48)
+    low0, low1, qh = (
+        vec.load_i8x32(block + 64 * n),
+        vec.load_i8x32(block + 64 * n + 32),
+        vec.load_i8x32(block + QH + 32 * n),
+    )
+    nibble, two = vec.splat_i8x32(15), vec.splat_i8x32(48)
     return (
-        or_(and_(low0, nibble), and_(shift_left(qh, 4), two)),
-        or_(and_(low1, nibble), and_(shift_left(qh, 2), two)),
-        or_(and_(shift_right(low0, 4), nibble), and_(qh, two)),
-        or_(and_(shift_right(low1, 4), nibble), and_(shift_right(qh, 2), two)),
+        vec.or_(vec.and_(low0, nibble), vec.and_(vec.shift_left(qh, 4), two)),
+        vec.or_(vec.and_(low1, nibble), vec.and_(vec.shift_left(qh, 2), two)),
+        vec.or_(vec.and_(vec.shift_right(low0, 4), nibble), vec.and_(qh, two)),
+        vec.or_(vec.and_(vec.shift_right(low1, 4), nibble), vec.and_(vec.shift_right(qh, 2), two)),
     )
 
 
 @inner
 def scale_of_four(block, d_y):
     """The block's scale times that of the activations: taken out of four halves, so that no register waits for it."""
-    return fourth_f32(fmul(load_f16x4(block + D - 6), splat_f32x4(d_y)))
+    return vec.fourth_f32(vec.fmul(vec.load_f16x4(block + D - 6), vec.splat_f32x4(d_y)))
 
 
 @inner
 def scale_of_one(block, d_y):
     """The same where halves are widened by integer operations."""
-    return splat_f32x8(load_f16(block + D) * d_y)
+    return vec.splat_f32x8(vec.load_f16(block + D) * d_y)
 
 
 scale_of = scale_of_four if HAS_F16C else scale_of_one
@@ -98,32 +57,34 @@ scale_of = scale_of_four if HAS_F16C else scale_of_one
 @inner
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
-    scales = load_i8x16(block + SCALES)
-    offset = shift_lanes_left(maddwd(widen_i8x16(scales), load_i16x16(sums)), 5)
-    s = widen_i8x16(even_then_odd(scales))
-    low = four_groups(half(block, 0), y, half_lane0(s), half_lane1(s), half_lane2(s), half_lane3(s))
-    keep_order()
-    high = four_groups(half(block, 1), y + 128, half_lane4(s), half_lane5(s), half_lane6(s), half_lane7(s))
-    total = sub(add(low, high), offset)
-    return fma(scale_of(block, d_y), f32_of_i32x8(total), acc), acc_min
+    scales = vec.load_i8x16(block + SCALES)
+    offset = vec.shift_lanes_left(vec.maddwd(vec.widen_i8x16(scales), vec.load_i16x16(sums)), 5)
+    s = vec.widen_i8x16(vec.even_then_odd(scales))
+    low = four_groups(half(block, 0), y, vec.half_lane0(s), vec.half_lane1(s), vec.half_lane2(s), vec.half_lane3(s))
+    vec.keep_order()
+    high = four_groups(
+        half(block, 1), y + 128, vec.half_lane4(s), vec.half_lane5(s), vec.half_lane6(s), vec.half_lane7(s)
+    )
+    total = vec.sub(vec.add(low, high), offset)
+    return vec.fma(scale_of(block, d_y), vec.f32_of_i32x8(total), acc), acc_min
 
 
 @inner
 def half_groups(block, y, n):
     """Sums of the eight sub-blocks of one half."""
     w0, w1, w2, w3 = half(block, n)
-    low = sums_of_16_u6(w0, w1, load_i8x32(y), load_i8x32(y + 32))
-    return join_i32(low, sums_of_16_u6(w2, w3, load_i8x32(y + 64), load_i8x32(y + 96)))
+    low = vec.sums_of_16_u6(w0, w1, vec.load_i8x32(y), vec.load_i8x32(y + 32))
+    return vec.join_i32(low, vec.sums_of_16_u6(w2, w3, vec.load_i8x32(y + 64), vec.load_i8x32(y + 96)))
 
 
 @inner
 def dot_by_groups(block, y, d_y, sums, acc, acc_min):
     """``dot`` with a lane for each sub-block of one half."""
-    s = widen_i8x16(load_i8x16(block + SCALES))
-    offset = shift_lanes_left(maddwd(s, load_i16x16(sums)), 5)
-    low = mul(i32_of_i16x8(low_half_i16(s)), half_groups(block, y, 0))
-    high = mul(i32_of_i16x8(high_half_i16(s)), half_groups(block, y + 128, 1))
-    return fma(scale_of(block, d_y), f32_of_i32x8(sub(add(low, high), offset)), acc), acc_min
+    s = vec.widen_i8x16(vec.load_i8x16(block + SCALES))
+    offset = vec.shift_lanes_left(vec.maddwd(s, vec.load_i16x16(sums)), 5)
+    low = vec.mul(vec.i32_of_i16x8(vec.low_half_i16(s)), half_groups(block, y, 0))
+    high = vec.mul(vec.i32_of_i16x8(vec.high_half_i16(s)), half_groups(block, y + 128, 1))
+    return vec.fma(scale_of(block, d_y), vec.f32_of_i32x8(vec.sub(vec.add(low, high), offset)), acc), acc_min
 
 
 dot_of_one = dot_by_groups if HAS_ARM64 else dot
@@ -134,15 +95,15 @@ def unpack_row(block, out, n_live):
     """Write one row's part of a tile; the offset of 32 becomes minima of -32 scales."""
     for n in range(2):
         w0, w1, w2, w3 = half(block, n)
-        store_i8x32(out + 128 * n, w0)
-        store_i8x32(out + 128 * n + 32, w1)
-        store_i8x32(out + 128 * n + 64, w2)
-        store_i8x32(out + 128 * n + 96, w3)
-    s = widen_i8x16(load_i8x16(block + SCALES))
-    store_i16x16(out + ROW_SCALES, each_twice_i16x8(low_half_i16(s)))
-    store_i16x16(out + ROW_SCALES + 32, each_twice_i16x8(high_half_i16(s)))
-    store_i16x16(out + ROW_MINIMA, sub(splat_i16x16(0), shift_lanes_left(s, 5)))
-    store_f32(out + ROW_D, load_f16(block + D))
+        vec.store_i8x32(out + 128 * n, w0)
+        vec.store_i8x32(out + 128 * n + 32, w1)
+        vec.store_i8x32(out + 128 * n + 64, w2)
+        vec.store_i8x32(out + 128 * n + 96, w3)
+    s = vec.widen_i8x16(vec.load_i8x16(block + SCALES))
+    vec.store_i16x16(out + ROW_SCALES, vec.each_twice_i16x8(vec.low_half_i16(s)))
+    vec.store_i16x16(out + ROW_SCALES + 32, vec.each_twice_i16x8(vec.high_half_i16(s)))
+    vec.store_i16x16(out + ROW_MINIMA, vec.sub(vec.splat_i16x16(0), vec.shift_lanes_left(s, 5)))
+    vec.store_f32(out + ROW_D, vec.load_f16(block + D))
 
 
 walk = walk_k(8, 16, OFFSETS_OF_16)
@@ -151,13 +112,13 @@ walk = walk_k(8, 16, OFFSETS_OF_16)
 @inner
 def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
-    d = load_f16(block + D)
+    d = vec.load_f16(block + D)
     for k in range(256):
         n, j, position = k >> 7, (k >> 5) & 3, k & 31
-        low = load_u8(block + 64 * n + 32 * (j & 1) + position) >> (4 * (j >> 1))
-        high = load_u8(block + QH + 32 * n + position) >> (2 * j)
+        low = vec.load_u8(block + 64 * n + 32 * (j & 1) + position) >> (4 * (j >> 1))
+        high = vec.load_u8(block + QH + 32 * n + position) >> (2 * j)
         q = ((low & 15) | ((high & 3) << 4)) - 32
-        store_f32(out + 4 * k, d * load_i8(block + SCALES + (k >> 4)) * q)
+        vec.store_f32(out + 4 * k, d * vec.load_i8(block + SCALES + (k >> 4)) * q)
 
 
 @kernel

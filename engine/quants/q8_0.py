@@ -9,34 +9,13 @@ A weight is ``d * q``. Layout: ggml-common.h, block_q8_0.
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_signed import ROOM, ROW_D, store_signed, walk_signed
 from engine.kernels.matvec_32 import few_32, fold_i32, matvec_32
 from engine.kernels.tiles import leave_tile, matmul_tiles
 from engine.machine.level import HAS_ARM64
-from engine.simd import (
-    abs_i8,
-    add_halves,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    join_i32,
-    load_f16,
-    load_f16x8_strided,
-    load_f32,
-    load_f32x8,
-    load_i8,
-    load_i8x32,
-    maddubs,
-    maddwd,
-    rolled,
-    splat_i16x16,
-    store_f32,
-    sum_i32x8,
-    sums_of_32_i8,
-    with_sign_of,
-)
 
 BLOCK_BYTES = 34
 
@@ -44,16 +23,16 @@ BLOCK_BYTES = 34
 @inner
 def products(block, y):
     """Products of one block as i32x8; the weights' signs move to the activations."""
-    w = load_i8x32(block + 2)
+    w = vec.load_i8x32(block + 2)
     if HAS_ARM64:
-        return maddwd(maddubs(w, load_i8x32(y)), splat_i16x16(1))
-    return maddwd(maddubs(abs_i8(w), with_sign_of(load_i8x32(y), w)), splat_i16x16(1))
+        return vec.maddwd(vec.maddubs(w, vec.load_i8x32(y)), vec.splat_i16x16(1))
+    return vec.maddwd(vec.maddubs(vec.abs_i8(w), vec.with_sign_of(vec.load_i8x32(y), w)), vec.splat_i16x16(1))
 
 
 @inner
 def pair(block, y):
     """Products of this block and the fourth after it, one in each half."""
-    return add_halves(products(block, y), products(block + 4 * BLOCK_BYTES, y + 128))
+    return vec.add_halves(products(block, y), products(block + 4 * BLOCK_BYTES, y + 128))
 
 
 @inner
@@ -65,24 +44,24 @@ def dot8(block, y, d_y, sums, acc):
         pair(block + 2 * BLOCK_BYTES, y + 64),
         pair(block + 3 * BLOCK_BYTES, y + 96),
     )
-    return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
+    return vec.fma(vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
 
 @inner
 def four_groups(block, y):
     """Products of four blocks, a lane each."""
     one, two, three = block + BLOCK_BYTES, block + 2 * BLOCK_BYTES, block + 3 * BLOCK_BYTES
-    return sums_of_32_i8(
-        load_i8x32(block + 2), load_i8x32(one + 2), load_i8x32(two + 2), load_i8x32(three + 2),
-        load_i8x32(y), load_i8x32(y + 32), load_i8x32(y + 64), load_i8x32(y + 96),
+    return vec.sums_of_32_i8(
+        vec.load_i8x32(block + 2), vec.load_i8x32(one + 2), vec.load_i8x32(two + 2), vec.load_i8x32(three + 2),
+        vec.load_i8x32(y), vec.load_i8x32(y + 32), vec.load_i8x32(y + 64), vec.load_i8x32(y + 96),
     )  # fmt: skip
 
 
 @inner
 def dot8_by_groups(block, y, d_y, sums, acc):
     """``dot8`` with a lane for each block."""
-    t = join_i32(four_groups(block, y), four_groups(block + 4 * BLOCK_BYTES, y + 128))
-    return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
+    t = vec.join_i32(four_groups(block, y), four_groups(block + 4 * BLOCK_BYTES, y + 128))
+    return vec.fma(vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
 
 dot_of_eight = dot8_by_groups if HAS_ARM64 else dot8
@@ -91,24 +70,24 @@ dot_of_eight = dot8_by_groups if HAS_ARM64 else dot8
 @inner
 def dot1(block, y, d_y, sums):
     """Value of one block's products with 32 activations."""
-    return load_f16(block) * load_f32(d_y) * np.float32(sum_i32x8(products(block, y)))
+    return vec.load_f16(block) * vec.load_f32(d_y) * np.float32(vec.sum_i32x8(products(block, y)))
 
 
 @inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
-        at = block + BLOCK_BYTES * rolled(b)
-        store_signed(out, b, load_i8x32(at + 2))
-        store_f32(out + ROW_D + 4 * b, load_f16(at))
+        at = block + BLOCK_BYTES * vec.rolled(b)
+        store_signed(out, b, vec.load_i8x32(at + 2))
+        vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(at))
 
 
 @inner
 def dequantize(block, out):
     """Write the 32 weights of a block as f32."""
-    d = load_f16(block)
+    d = vec.load_f16(block)
     for k in range(32):
-        store_f32(out + 4 * k, d * load_i8(block + 2 + k))
+        vec.store_f32(out + 4 * k, d * vec.load_i8(block + 2 + k))
 
 
 @kernel

@@ -10,38 +10,13 @@ A weight is ``d * (digit - 1)``. The digits of a byte come after the point: mult
 its digit n is 0 below 256/3, 1 below 512/3 and else 2. Layout: ggml-common.h, block_tq1_0.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import finish_32
 from engine.kernels.matvec_k import few_k, matvec_k
 from engine.kernels.ternary import finish_row, scaled_weights, walk
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.simd import (
-    add,
-    broadcast_4_bytes,
-    broadcast_16_bytes,
-    bytes_above,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    fourth_f32,
-    high_half_i8,
-    join_i8,
-    load_f16,
-    load_f16x4,
-    load_i8x32,
-    load_i16x16,
-    low_half_i8,
-    maddubs,
-    maddwd,
-    splat_f32x4,
-    splat_i8x32,
-    splat_i16x16,
-    store_i8x32,
-    sub,
-    words_of_four,
-    xor,
-)
 
 BLOCK_BYTES = 54
 QH, D = 48, 52
@@ -50,39 +25,39 @@ QH, D = 48, 52
 @inner
 def next_digits(x):
     """The numbers with the next digit in front, shifted by 128 before and after."""
-    return add(add(x, x), x)
+    return vec.add(vec.add(x, x), x)
 
 
 @inner
 def digits(x):
     """The first digits, 0 to 2, of numbers shifted by 128."""
-    above = add(bytes_above(x, splat_i8x32(85 - 128)), bytes_above(x, splat_i8x32(170 - 128)))
-    return sub(splat_i8x32(0), above)
+    above = vec.add(vec.bytes_above(x, vec.splat_i8x32(85 - 128)), vec.bytes_above(x, vec.splat_i8x32(170 - 128)))
+    return vec.sub(vec.splat_i8x32(0), above)
 
 
 @inner
 def halves(low, high):
     """Lower half of one register and upper half of another."""
-    return join_i8(low_half_i8(low), high_half_i8(high))
+    return vec.join_i8(vec.low_half_i8(low), vec.high_half_i8(high))
 
 
 @inner
 def weights(block):
     """The 256 weights as bytes, one too large: eight registers of 32."""
-    top = splat_i8x32(-128)
-    a0 = xor(load_i8x32(block), top)
+    top = vec.splat_i8x32(-128)
+    a0 = vec.xor(vec.load_i8x32(block), top)
     a1 = next_digits(a0)
     a2 = next_digits(a1)
     a3 = next_digits(a2)
     a4 = next_digits(a3)
-    b0 = xor(broadcast_16_bytes(block + 32), top)
+    b0 = vec.xor(vec.broadcast_16_bytes(block + 32), top)
     b1 = next_digits(b0)
     b2 = next_digits(b1)
     b3 = next_digits(b2)
-    c0 = xor(broadcast_4_bytes(block + QH), top)
+    c0 = vec.xor(vec.broadcast_4_bytes(block + QH), top)
     c1 = next_digits(c0)
     c2 = next_digits(c1)
-    c = words_of_four(c0, c1, c2, next_digits(c2))
+    c = vec.words_of_four(c0, c1, c2, next_digits(c2))
     b4 = halves(next_digits(b3), c)
     first = digits(a0), digits(a1), digits(a2), digits(a3)
     return first, (digits(a4), digits(halves(b0, b1)), digits(halves(b2, b3)), digits(b4))
@@ -92,28 +67,28 @@ def weights(block):
 def four_groups(w, y):
     """Products of 128 weights as i16x16."""
     w0, w1, w2, w3 = w
-    low = add(maddubs(w0, load_i8x32(y)), maddubs(w1, load_i8x32(y + 32)))
-    return add(low, add(maddubs(w2, load_i8x32(y + 64)), maddubs(w3, load_i8x32(y + 96))))
+    low = vec.add(vec.maddubs(w0, vec.load_i8x32(y)), vec.maddubs(w1, vec.load_i8x32(y + 32)))
+    return vec.add(low, vec.add(vec.maddubs(w2, vec.load_i8x32(y + 64)), vec.maddubs(w3, vec.load_i8x32(y + 96))))
 
 
 @inner
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations: all of them fit into int16."""
     first, last = weights(block)
-    products = add(four_groups(first, y), four_groups(last, y + 128))
-    total = maddwd(sub(products, load_i16x16(sums)), splat_i16x16(1))
-    d = fmul(load_f16x4(block + D - 6), splat_f32x4(d_y))
-    return fma(fourth_f32(d), f32_of_i32x8(total), acc), acc_min
+    products = vec.add(four_groups(first, y), four_groups(last, y + 128))
+    total = vec.maddwd(vec.sub(products, vec.load_i16x16(sums)), vec.splat_i16x16(1))
+    d = vec.fmul(vec.load_f16x4(block + D - 6), vec.splat_f32x4(d_y))
+    return vec.fma(vec.fourth_f32(d), vec.f32_of_i32x8(total), acc), acc_min
 
 
 @inner
 def store_half(w, out):
     """Write 128 weights of a row's part of a tile."""
     w0, w1, w2, w3 = w
-    store_i8x32(out, w0)
-    store_i8x32(out + 32, w1)
-    store_i8x32(out + 64, w2)
-    store_i8x32(out + 96, w3)
+    vec.store_i8x32(out, w0)
+    vec.store_i8x32(out + 32, w1)
+    vec.store_i8x32(out + 64, w2)
+    vec.store_i8x32(out + 96, w3)
 
 
 @inner
@@ -122,7 +97,7 @@ def unpack_row(block, out, n_live):
     first, last = weights(block)
     store_half(first, out)
     store_half(last, out + 128)
-    finish_row(out, load_f16(block + D))
+    finish_row(out, vec.load_f16(block + D))
 
 
 @inner
@@ -139,8 +114,8 @@ def dequantize_half(w, d, out):
 def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
     first, last = weights(block)
-    dequantize_half(first, load_f16(block + D), out)
-    dequantize_half(last, load_f16(block + D), out + 512)
+    dequantize_half(first, vec.load_f16(block + D), out)
+    dequantize_half(last, vec.load_f16(block + D), out + 512)
 
 
 @kernel

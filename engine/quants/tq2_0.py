@@ -8,32 +8,13 @@
 A weight is ``d * (q - 1)``. Layout: ggml-common.h, block_tq2_0.
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul import finish_32
 from engine.kernels.matvec_k import few_k, matvec_k
 from engine.kernels.ternary import finish_row, scaled_weights, walk
 from engine.kernels.tiles import NARROW, matmul_tiles
-from engine.simd import (
-    add,
-    and_,
-    f32_of_i32x8,
-    fma,
-    fmul,
-    fourth_f32,
-    load_f16,
-    load_f16x4,
-    load_i8x32,
-    load_i16x16,
-    maddubs,
-    maddwd,
-    shift_right,
-    splat_f32x4,
-    splat_i8x32,
-    splat_i16x16,
-    store_i8x32,
-    sub,
-)
 
 BLOCK_BYTES = 66
 D = 64
@@ -42,12 +23,12 @@ D = 64
 @inner
 def half(block, n):
     """Weights of one half of a block as bytes, one too large: four registers of 32."""
-    qs, mask = load_i8x32(block + 32 * n), splat_i8x32(3)
+    qs, mask = vec.load_i8x32(block + 32 * n), vec.splat_i8x32(3)
     return (
-        and_(qs, mask),
-        and_(shift_right(qs, 2), mask),
-        and_(shift_right(qs, 4), mask),
-        and_(shift_right(qs, 6), mask),
+        vec.and_(qs, mask),
+        vec.and_(vec.shift_right(qs, 2), mask),
+        vec.and_(vec.shift_right(qs, 4), mask),
+        vec.and_(vec.shift_right(qs, 6), mask),
     )
 
 
@@ -55,17 +36,17 @@ def half(block, n):
 def four_groups(weights, y):
     """Products of 128 weights as i16x16."""
     w0, w1, w2, w3 = weights
-    low = add(maddubs(w0, load_i8x32(y)), maddubs(w1, load_i8x32(y + 32)))
-    return add(low, add(maddubs(w2, load_i8x32(y + 64)), maddubs(w3, load_i8x32(y + 96))))
+    low = vec.add(vec.maddubs(w0, vec.load_i8x32(y)), vec.maddubs(w1, vec.load_i8x32(y + 32)))
+    return vec.add(low, vec.add(vec.maddubs(w2, vec.load_i8x32(y + 64)), vec.maddubs(w3, vec.load_i8x32(y + 96))))
 
 
 @inner
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations: all of them fit into int16."""
-    products = add(four_groups(half(block, 0), y), four_groups(half(block, 1), y + 128))
-    total = maddwd(sub(products, load_i16x16(sums)), splat_i16x16(1))
-    d = fmul(load_f16x4(block + D - 6), splat_f32x4(d_y))
-    return fma(fourth_f32(d), f32_of_i32x8(total), acc), acc_min
+    products = vec.add(four_groups(half(block, 0), y), four_groups(half(block, 1), y + 128))
+    total = vec.maddwd(vec.sub(products, vec.load_i16x16(sums)), vec.splat_i16x16(1))
+    d = vec.fmul(vec.load_f16x4(block + D - 6), vec.splat_f32x4(d_y))
+    return vec.fma(vec.fourth_f32(d), vec.f32_of_i32x8(total), acc), acc_min
 
 
 @inner
@@ -73,17 +54,17 @@ def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for n in range(2):
         w0, w1, w2, w3 = half(block, n)
-        store_i8x32(out + 128 * n, w0)
-        store_i8x32(out + 128 * n + 32, w1)
-        store_i8x32(out + 128 * n + 64, w2)
-        store_i8x32(out + 128 * n + 96, w3)
-    finish_row(out, load_f16(block + D))
+        vec.store_i8x32(out + 128 * n, w0)
+        vec.store_i8x32(out + 128 * n + 32, w1)
+        vec.store_i8x32(out + 128 * n + 64, w2)
+        vec.store_i8x32(out + 128 * n + 96, w3)
+    finish_row(out, vec.load_f16(block + D))
 
 
 @inner
 def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
-    d = load_f16(block + D)
+    d = vec.load_f16(block + D)
     for n in range(2):
         w0, w1, w2, w3 = half(block, n)
         scaled_weights(w0, d, out + 512 * n)

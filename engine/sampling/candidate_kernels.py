@@ -8,20 +8,9 @@ import math
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.exp import exp_lanes
-from engine.simd import (
-    fadd,
-    fma,
-    fmax,
-    fmul,
-    fsub,
-    load_f32x8,
-    max_f32x8,
-    splat_f32x8,
-    store_f32x8,
-    sum_f32x8,
-)
 
 PIECE = 256
 """Logits per block: one pass over a block decides whether its logits need to be examined one by one."""
@@ -34,13 +23,13 @@ LOWEST = np.float32(-3e38)
 def largest(logits):
     """Return the largest of (n,) logits, and whether any is NaN or infinite."""
     at, n = logits.ctypes.data, logits.shape[0]
-    tops, broken, zero = splat_f32x8(LOWEST), splat_f32x8(0.0), splat_f32x8(0.0)
+    tops, broken, zero = vec.splat_f32x8(LOWEST), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
     whole = n // 8 * 8
     for i in range(0, whole, 8):
-        x = load_f32x8(at + 4 * i)
-        tops = fmax(x, tops)
-        broken = fma(x, zero, broken)
-    top, is_broken = max_f32x8(tops), sum_f32x8(broken) != 0.0  # NaN is not 0
+        x = vec.load_f32x8(at + 4 * i)
+        tops = vec.fmax(x, tops)
+        broken = vec.fma(x, zero, broken)
+    top, is_broken = vec.max_f32x8(tops), vec.sum_f32x8(broken) != 0.0  # NaN is not 0
     for i in range(whole, n):
         top = max(top, logits[i])
         is_broken |= not abs(logits[i]) < np.inf
@@ -141,14 +130,14 @@ def weigh(value, weight, n, top, factor):
     for i in range(n, (n + 7) // 8 * 8):
         value[i] = LOWEST
     values, weights = value.ctypes.data, weight.ctypes.data
-    highest, factors, total = splat_f32x8(top), splat_f32x8(factor), 0.0
+    highest, factors, total = vec.splat_f32x8(top), vec.splat_f32x8(factor), 0.0
     for begin in range(0, n, PIECE):
-        piece = splat_f32x8(0.0)
+        piece = vec.splat_f32x8(0.0)
         for i in range(begin, min(begin + PIECE, n), 8):
-            lanes = exp_lanes(fmul(fsub(load_f32x8(values + 4 * i), highest), factors))
-            store_f32x8(weights + 4 * i, lanes)
-            piece = fadd(piece, lanes)
-        total += float(sum_f32x8(piece))
+            lanes = exp_lanes(vec.fmul(vec.fsub(vec.load_f32x8(values + 4 * i), highest), factors))
+            vec.store_f32x8(weights + 4 * i, lanes)
+            piece = vec.fadd(piece, lanes)
+        total += float(vec.sum_f32x8(piece))
     return total
 
 

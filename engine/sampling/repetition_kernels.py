@@ -1,21 +1,21 @@
 """The compiled half of what makes repetition less likely: counts of tokens, and how long their end stood before."""
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import PENALISE, REPEATS
-from engine.simd import array_f32, array_i32, load_f64, load_i64, store_i64
 
 
 @kernel
 def penalise(op, thread, n_threads):
     """Make tokens that came up less likely, see ``lower``."""
-    n_vocab = load_i64(op + PENALISE.n_vocab)
+    n_vocab = vec.load_i64(op + PENALISE.n_vocab)
     lower(
-        array_f32(load_i64(op + PENALISE.logits), n_vocab),
-        array_i32(load_i64(op + PENALISE.recent), load_i64(op + PENALISE.n)),
-        array_i32(load_i64(op + PENALISE.counts), n_vocab),
-        load_f64(op + PENALISE.repeat),
-        load_f64(op + PENALISE.frequency),
-        load_f64(op + PENALISE.presence),
+        vec.array_f32(vec.load_i64(op + PENALISE.logits), n_vocab),
+        vec.array_i32(vec.load_i64(op + PENALISE.recent), vec.load_i64(op + PENALISE.n)),
+        vec.array_i32(vec.load_i64(op + PENALISE.counts), n_vocab),
+        vec.load_f64(op + PENALISE.repeat),
+        vec.load_f64(op + PENALISE.frequency),
+        vec.load_f64(op + PENALISE.presence),
     )
 
 
@@ -45,16 +45,16 @@ def lower(logits, recent, counts, repeat, frequency, presence):
 @kernel
 def find_repeats(op, thread, n_threads):
     """Find the tokens that would go on with a repetition, see ``repeats_of``."""
-    n = load_i64(op + REPEATS.n)
+    n = vec.load_i64(op + REPEATS.n)
     n_found = repeats_of(
-        array_i32(load_i64(op + REPEATS.recent), n),
-        load_i64(op + REPEATS.limit),
-        load_i64(op + REPEATS.least),
-        array_i32(load_i64(op + REPEATS.lengths), n),
-        array_i32(load_i64(op + REPEATS.longest), load_i64(op + REPEATS.n_vocab)),
-        array_i32(load_i64(op + REPEATS.found), n),
+        vec.array_i32(vec.load_i64(op + REPEATS.recent), n),
+        vec.load_i64(op + REPEATS.limit),
+        vec.load_i64(op + REPEATS.least),
+        vec.array_i32(vec.load_i64(op + REPEATS.lengths), n),
+        vec.array_i32(vec.load_i64(op + REPEATS.longest), vec.load_i64(op + REPEATS.n_vocab)),
+        vec.array_i32(vec.load_i64(op + REPEATS.found), n),
     )
-    store_i64(op + REPEATS.result, n_found)
+    vec.store_i64(op + REPEATS.result, n_found)
 
 
 @inner

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import DRAW, LOGITS
 from engine.sampling.candidate_kernels import (
@@ -19,7 +20,6 @@ from engine.sampling.candidate_kernels import (
     spread,
     weigh,
 )
-from engine.simd import array_f32, array_f64, array_i32, array_u64, load_f64, load_i64, store_i64
 
 FEW = 1024
 """Up to this top_k the largest logits are kept in a heap; more are found by bins."""
@@ -33,8 +33,8 @@ FORBIDDEN = 1e6
 @kernel
 def largest_logit(op, thread, n_threads):
     """Index of the largest logit, the first of equals; -1 where any is NaN or infinite."""
-    logits = array_f32(load_i64(op + LOGITS.logits), load_i64(op + LOGITS.n))
-    store_i64(op + LOGITS.result, find_largest(logits))
+    logits = vec.array_f32(vec.load_i64(op + LOGITS.logits), vec.load_i64(op + LOGITS.n))
+    vec.store_i64(op + LOGITS.result, find_largest(logits))
 
 
 @inner
@@ -73,12 +73,12 @@ def look_at(logits, least):
 @kernel
 def copy_logits(op, thread, n_threads):
     """Copy logits; 0 where any is NaN or infinite, else 1."""
-    n, is_broken = load_i64(op + LOGITS.n), 0
-    source, target = array_f32(load_i64(op + LOGITS.logits), n), array_f32(load_i64(op + LOGITS.out), n)
+    n, is_broken = vec.load_i64(op + LOGITS.n), 0
+    source, target = vec.array_f32(vec.load_i64(op + LOGITS.logits), n), vec.array_f32(vec.load_i64(op + LOGITS.out), n)
     for i in range(n):
         target[i] = source[i]
         is_broken |= not abs(source[i]) < np.inf
-    store_i64(op + LOGITS.result, is_broken == 0)
+    vec.store_i64(op + LOGITS.result, is_broken == 0)
 
 
 @inner
@@ -108,24 +108,24 @@ def largest_of(value, n):
 @kernel
 def draw(op, thread, n_threads):
     """Draw a token, see ``draw_token``."""
-    n = load_i64(op + DRAW.n)
-    row, floats, ints = n + 8, load_i64(op + DRAW.floats), load_i64(op + DRAW.ints)
+    n = vec.load_i64(op + DRAW.n)
+    row, floats, ints = n + 8, vec.load_i64(op + DRAW.floats), vec.load_i64(op + DRAW.ints)
     token = draw_token(
-        array_f32(load_i64(op + DRAW.logits), n),
-        load_f64(op + DRAW.temperature),
-        load_i64(op + DRAW.top_k),
-        load_f64(op + DRAW.top_p),
-        load_f64(op + DRAW.min_p),
-        load_f64(op + DRAW.top_n_sigma),
-        load_f64(op + DRAW.typical_p),
-        load_f64(op + DRAW.xtc_probability),
-        load_f64(op + DRAW.xtc_threshold),
-        array_u64(load_i64(op + DRAW.state), 1),
-        (array_f32(floats, row), array_f32(floats + 4 * row, row), array_f32(floats + 8 * row, row)),
-        (array_i32(ints, row), array_i32(ints + 4 * row, row)),
-        array_f64(load_i64(op + DRAW.mass), BINS),
+        vec.array_f32(vec.load_i64(op + DRAW.logits), n),
+        vec.load_f64(op + DRAW.temperature),
+        vec.load_i64(op + DRAW.top_k),
+        vec.load_f64(op + DRAW.top_p),
+        vec.load_f64(op + DRAW.min_p),
+        vec.load_f64(op + DRAW.top_n_sigma),
+        vec.load_f64(op + DRAW.typical_p),
+        vec.load_f64(op + DRAW.xtc_probability),
+        vec.load_f64(op + DRAW.xtc_threshold),
+        vec.array_u64(vec.load_i64(op + DRAW.state), 1),
+        (vec.array_f32(floats, row), vec.array_f32(floats + 4 * row, row), vec.array_f32(floats + 8 * row, row)),
+        (vec.array_i32(ints, row), vec.array_i32(ints + 4 * row, row)),
+        vec.array_f64(vec.load_i64(op + DRAW.mass), BINS),
     )
-    store_i64(op + DRAW.result, token)
+    vec.store_i64(op + DRAW.result, token)
 
 
 @inner
