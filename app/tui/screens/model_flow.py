@@ -251,4 +251,4 @@ def how_to_load(keymap: Keymap) -> str:
 def _line_of_machine(threads: int, measured: events.MemoryMeasured) -> str:
     from app.library.known import machine_line  # no first frame waits for it
 
-    return machine_line(threads, measured.read_gbps, measured.is_crowded)
+    return machine_line(threads, measured.read_gbps, measured.is_quiet)

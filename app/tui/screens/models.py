@@ -98,11 +98,9 @@ class ModelList(Listing[ModelEntry]):
             error = measured.exception()
             if error is not None:
                 self.said = clean_line(f"not measured: {type(error).__name__}: {error}", 120)
-            elif measured.result() is not None and (engine := measured.result().engine).is_machine_busy:
-                self.said = (
-                    f"machine busy now: memory reads {engine.read_gbps:.1f} GB/s, {engine.best_gbps:.1f} at best; "
-                    "speeds are estimated from the best"
-                )
+            elif measured.result() is not None and (busy := measured.result().engine.busy_words):
+                basis = "the best" if measured.result().engine.best_gbps else "typical figures"
+                self.said = f"{busy}; speeds are estimated from {basis}"
             self.begin()
         if self._served is not None and self._served.done() and (error := self._served.exception()) is not None:
             self.said, self._served = shown_line(error), None
