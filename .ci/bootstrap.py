@@ -20,9 +20,7 @@ NEEDED_MB = 600
 _NO_NETWORK = ("name resolution", "Name or service not known", "nodename nor servname", "Network is unreachable")
 _NO_ANSWER = ("NewConnectionError", "ConnectTimeout", "ReadTimeout", "ProxyError", "Max retries exceeded")
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
-_STEP = re.compile(
-    r"\s*(Collecting|Downloading|Building|Prepared|Installing|Installed)\b[ :]*(?:\S*/)?([\w.-]*)"
-)
+_STEP = re.compile(r"\s*(Collecting|Downloading|Building|Prepared|Installing|Installed)\b[ :]*(?:\S*/)?([\w.-]*)")
 """What pip and uv say they do, and with what."""
 _SIZE = re.compile(r"Downloading .*\(([\d.]+) ?([kMG])i?B\)")
 _MB = {"k": 1e-3, "M": 1.0, "G": 1e3}
