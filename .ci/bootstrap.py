@@ -4,9 +4,12 @@ Runs on any Python 3 with nothing installed: ``python3 .ci/bootstrap.py .venv .`
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
 
 LEAST_PYTHON = (3, 10)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11", "python3.10")
@@ -17,6 +20,10 @@ NEEDED_MB = 600
 _NO_NETWORK = ("name resolution", "Name or service not known", "nodename nor servname", "Network is unreachable")
 _NO_ANSWER = ("NewConnectionError", "ConnectTimeout", "ReadTimeout", "ProxyError", "Max retries exceeded")
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
+_STEP = re.compile(r"\s*(Collecting|Downloading|Building|Prepared|Installing|Installed)\b[ :]*(?:\S*/)?([\w.-]*)")
+"""What pip and uv say they do, and with what."""
+_SIZE = re.compile(r"Downloading .*\(([\d.]+) ?([kMG])i?B\)")
+_MB = {"k": 1e-3, "M": 1.0, "G": 1e3}
 _VENV_HINT = "Debian, Ubuntu: sudo apt install python3-venv; or install uv, which brings a Python"
 
 
@@ -31,7 +38,8 @@ def main(arguments):
         uv = shutil.which("uv")
         python = None if uv else suitable_python()
         check_disk(os.path.dirname(os.path.abspath(folder)))
-        print(f"Installing what Jalopy needs into {folder}: about {DOWNLOAD_MB} MB to download, once.", flush=True)
+        if not sys.stdout.isatty():
+            print(f"Installing what Jalopy needs into {folder}: about {DOWNLOAD_MB} MB to download, once.", flush=True)
         if uv:
             install_by_uv(uv, folder, target)
         else:
@@ -70,25 +78,24 @@ def check_disk(folder):
 
 
 def install_by_uv(uv, folder, target):
-    """Let uv do all of it: it finds or brings a Python, and says itself what it does."""
+    """Let uv do all of it: it finds or brings a Python."""
     python = os.path.join(folder, "bin", "python")
     steps = [[uv, "pip", "install", "--python", python, "-e", target]]
     if not runs(python):
         steps.insert(0, [uv, "venv", "--python", ">=3.10", "--clear", folder])
     for step in steps:
-        if subprocess.call(step) != 0:
-            raise Refusal("uv could not install it; what it said above is why (no network? a full disk?)")
+        spoken(step)
 
 
 def install_by_pip(python, folder, target):
-    """Make the environment, see whether packages can be had, and let pip show what it downloads."""
+    """Make the environment, see whether packages can be had, and install them."""
     own = os.path.join(folder, "bin", "python")
     if not runs(own):
-        spoken([python, "-m", "venv", "--clear", folder], is_quiet=True)
+        spoken([python, "-m", "venv", "--clear", folder])
     pip = [own, "-m", "pip", "--disable-pip-version-check"]
     probe = ["install", "--quiet", "--dry-run", "--no-deps", "--retries", "1", "--timeout", "15", "setuptools>=77"]
-    spoken(pip + probe, is_quiet=True)
-    spoken([*pip, "install", "-e", target])
+    spoken(pip + probe)
+    spoken([*pip, "install", "--progress-bar", "off", "-e", target])
 
 
 def runs(python):
@@ -99,12 +106,45 @@ def runs(python):
         return False
 
 
-def spoken(command, is_quiet=False):
-    """Run a command; say in one line why it failed."""
-    out = subprocess.DEVNULL if is_quiet else None
-    done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, errors="replace")
-    if done.returncode != 0:
-        raise Refusal(cause(done.stderr))
+def spoken(command):
+    """Run a command and show one line with its progress; say in one line why it failed."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    said = []
+    reader = threading.Thread(target=lambda: said.extend(process.stdout), daemon=True)
+    reader.start()
+    began_s = time.monotonic()
+    try:
+        while reader.is_alive():
+            reader.join(0.2)
+            show(said, time.monotonic() - began_s)
+        if process.wait() != 0:
+            raise Refusal(cause("".join(said)))
+    finally:
+        process.terminate()
+        show()
+
+
+def show(said=(), passed_s=0.0):
+    """Replace the terminal's line by how far it is; without anything said, clear it."""
+    if not sys.stdout.isatty():
+        return
+    text = f"Installing, once: {progress(list(said))} · {passed_s:.0f} s" if passed_s else ""
+    columns = shutil.get_terminal_size().columns - 1
+    sys.stdout.write("\r" + text[:columns].ljust(columns) + ("" if text else "\r"))
+    sys.stdout.flush()
+
+
+def progress(said):
+    """Return what was downloaded so far and what it is busy with, from what pip or uv said."""
+    steps = [match for match in map(_STEP.match, said) if match]
+    if steps and steps[-1][1] in ("Installing", "Installed", "Prepared"):
+        return "unpacking"
+    sizes = [match for match in map(_SIZE.match, map(str.strip, said)) if match]
+    done_mb = sum(float(match[1]) * _MB[match[2]] for match in sizes[:-1])
+    package = f", {steps[-1][2].partition('-')[0]}" if steps and steps[-1][2] else ""
+    return f"{done_mb:.0f} of about {DOWNLOAD_MB} MB{package}"
 
 
 def cause(said):
@@ -116,8 +156,8 @@ def cause(said):
     if any(words in said for words in _NO_ANSWER):
         return "the package index does not answer (check network and proxy, then try again)"
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR")] or lines or ["no reason was given"]
-    return f"installing failed: {errors[0].replace('ERROR: ', '', 1)[:200]}"
+    errors = [line for line in lines if line.lower().startswith("error")] or lines[-1:] or ["no reason was given"]
+    return f"installing failed: {re.sub('^error: ', '', errors[0], flags=re.IGNORECASE)[:200]}"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from engine.cache.kv_types import KVType
 from engine.cache.rotation import stretched, unstretchable
 from engine.cache.states import CHECKPOINT_BYTES
 from engine.errors import EngineError, MemoryPlanError, ModelChangedError, UnsupportedCPUError
+from engine.gguf.title import model_title
 from engine.loader import validate
 from engine.machine import address_space, host, residency
 from engine.machine.memory import shown_bytes
@@ -50,7 +51,7 @@ class Model:
         path: of the file; the first part of a model in several files.
         config: hyperparameters read from the file.
         tokenizer: the file's vocabulary.
-        name: ``general.name``, unsanitised, or the file's stem.
+        name: what to call it, unsanitised.
         quantization: name of the mix of weight types, such as ``"Q4_K_M"``.
         threads: threads of a decode step, 1 to ``MOST_THREADS``.
         prefill_threads: threads of a prefill block, 1 to ``MOST_THREADS``.
@@ -134,9 +135,8 @@ class Model:
 
     @property
     def name(self) -> str:
-        """``general.name`` of the file, unsanitised; the file's stem if it has none."""
-        name = self._checked.gguf.metadata.get("general.name")
-        return name if isinstance(name, str) and name else self.path.stem
+        """What to call it (``model_title``), unsanitised."""
+        return model_title(self._checked.gguf.metadata, self.path)
 
     @cached_property
     def bytes_per_token(self) -> int:

@@ -93,6 +93,54 @@ def test_what_pip_fails_of_is_one_line(bootstrap, monkeypatch, tmp_path, capsys,
     assert err.count("\n") == 1
 
 
+PIP_SAYS = """Obtaining file:///home/me/jalopy
+Collecting textual==8.2.8 (from jalopy==0.1.0)
+  Downloading textual-8.2.8-py3-none-any.whl.metadata (9.0 kB)
+Collecting numpy>=1.26
+  Downloading numpy-2.4.6-cp311-cp311-manylinux_2_28_x86_64.whl (16.9 MB)
+"""
+UV_SAYS = """Resolved 21 packages in 8ms
+Downloading numpy (16.1MiB)
+Downloading llvmlite (53.7MiB)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "progress"),
+    [
+        ("", "0 of about 90 MB"),
+        (PIP_SAYS, "0 of about 90 MB, numpy"),
+        (
+            PIP_SAYS + "Collecting a\n  Downloading llvmlite-0.45.whl (53.7 MB)\n",
+            "17 of about 90 MB, llvmlite",
+        ),
+        (PIP_SAYS + "Installing collected packages: numpy, textual\n", "unpacking"),
+        (UV_SAYS, "16 of about 90 MB, llvmlite"),
+        (UV_SAYS + "Prepared 20 packages in 9s\n", "unpacking"),
+    ],
+)
+def test_progress_is_drawn_from_what_the_installer_says(bootstrap, said, progress):
+    assert bootstrap.progress(said.splitlines(keepends=True)) == progress
+
+
+def test_at_a_terminal_one_line_stands_for_all_of_it(bootstrap, monkeypatch, tmp_path, capsys):
+    program(tmp_path, "uv", 'for n in 1 2 3; do echo "Downloading numpy (16.1MiB)"; echo noise; done; sleep 0.5')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert bootstrap.main([str(tmp_path / "venv"), "."]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert "\rInstalling, once: 32 of about 90 MB, numpy · 0 s" in out
+    assert "noise" not in out
+
+
+def test_what_uv_fails_of_is_one_line(bootstrap, monkeypatch, tmp_path, capsys):
+    program(tmp_path, "uv", "echo Resolved; echo 'error: Failed to build `jalopy`' >&2; echo ' By: x' >&2; exit 2")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert bootstrap.main([str(tmp_path / "venv"), "."]) == 1
+    assert capsys.readouterr().err == "jalopy: installing failed: Failed to build `jalopy`\n"
+
+
 def test_uv_does_all_of_it_where_it_is_installed(bootstrap, monkeypatch, tmp_path, capsys):
     program(tmp_path, "uv", f'echo "$*" >> "{tmp_path}/calls"')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

@@ -246,11 +246,11 @@ class TitleWritten(Event):
 
 @record
 class MemoryMeasured(Event):
-    """How fast memory can be read is known now, and the best of it remembered."""
+    """Memory was measured, and the best of quiet times remembered."""
 
     read_gbps: float
-    is_crowded: bool = False
-    """Whether another program took a core meanwhile: memory can do more."""
+    is_quiet: bool = True
+    """Whether other programs left the machine alone meanwhile: else memory can do more."""
 
 
 @record

@@ -167,11 +167,9 @@ class EngineWorker:
         self._refuse_stopped()
 
     def _measure_bandwidth(self, opened: OpenedModel, command: commands.MeasureBandwidth) -> None:
-        conditions = self._options.watch_conditions()
-        conditions.begin()
-        gbps = opened.measures.measure_bandwidth(self._wire.is_wanted)
-        if gbps is not None:
-            self._wire.emit(events.MemoryMeasured(gbps, conditions.end().is_crowded))
+        measured = opened.measures.measure_bandwidth(self._wire.is_wanted)
+        if measured is not None:
+            self._wire.emit(measured)
 
     def _open(self, path: Path) -> OpenedModel:
         self.unload()
@@ -213,7 +211,7 @@ class EngineWorker:
         n_ctx = options.settings.context_size or options.size_context(model, chat)
         session = model.session(n_ctx, opening.kv_type_of(options.settings, model))
         live = LiveConversation(model, session, chat, options.least_reply_tokens)
-        measures = EngineMeasures(wire, self._history, model, session)
+        measures = EngineMeasures(wire, self._history, model, session, self._options.watch_conditions())
         tuning = EngineTuning(wire, options, model, session, measures.note_weights)
         states = SavedStates(wire, self._state_files, model, session, wire.is_wanted)
         ahead = ReadAhead(wire, session, chat, states)

@@ -12,11 +12,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from app.chat.events import MemoryMeasured
 from app.chat.reply import ReplyMeter
 from app.machine.page_faults import FaultLog
 from app.machine.records import INTERFACE, EngineFigures, ModelFacts, PhaseCost, TimeSpent
-from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
+from app.machine.reply_history import (
+    LEAST_PROMPT_TOKENS,
+    READ_GBPS,
+    PastReply,
+    ReplyHistory,
+    history_key,
+    identity_of,
+    rates_key,
+)
 from app.machine.token_speed import excess_at
+from app.machine.tuning_conditions import ConditionsWatch
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -32,8 +42,11 @@ PROBE_ROOM = 3
 class EngineMeasures:
     """Measurements of one open model."""
 
-    def __init__(self, wire: Wire, history: ReplyHistory, model: Model, session: Session) -> None:
+    def __init__(
+        self, wire: Wire, history: ReplyHistory, model: Model, session: Session, conditions: ConditionsWatch
+    ) -> None:
         self._wire, self._history, self._model, self._session = wire, history, model, session
+        self._conditions = conditions
         self._meter: ReplyMeter | None = None
         self._next_profile_s = 0.0
         identity = _identity(model)
@@ -48,7 +61,7 @@ class EngineMeasures:
             resident_kv_bytes=session.kv_resident_bytes,
         )
         earlier = history.earlier(history_key(identity, model.threads))
-        known = history.read_gbps(history_key(identity_of("memory"), model.threads))
+        known = history.rates(rates_key(model.threads)).get(READ_GBPS)
         wire.figures = EngineFigures(
             facts,
             earlier=earlier,
@@ -81,10 +94,12 @@ class EngineMeasures:
             threads=model.threads,
             weights_mode=model.weights_mode,
         )
+        self._conditions.begin()
         self._session.start_profile()
         try:
             yield
         finally:
+            is_quiet = self._conditions.end().is_quiet
             ended_s = self._wire.now_s()
             self._wire.figures.faults.note(meter.tokens)
             self._show_profile(meter)
@@ -96,7 +111,8 @@ class EngineMeasures:
             is_one_setting = key == history_key(_identity(model), model.threads)
             if is_one_setting and meter.finish_reason != "error":
                 first_s = meter.first_token_s or 0.0
-                past = PastReply(time.time(), meter.tokens, meter.decode_tps, meter.prefill_tps, first_s)
+                prefill_tps = meter.prefill_tps if meter.read_tokens >= LEAST_PROMPT_TOKENS else 0.0
+                past = PastReply(time.time(), meter.tokens, meter.decode_tps, prefill_tps, first_s, is_quiet)
                 self._history.add(key, past)
 
     def note_progress(self) -> None:
@@ -117,19 +133,21 @@ class EngineMeasures:
             prompt_phases=phase_costs(prompt, meter.read_tokens),
         )
 
-    def measure_bandwidth(self, is_unwanted: Callable[[], bool]) -> float | None:
-        """Measure how fast memory can be read, in GB/s; None where there is no room for it or something else to do."""
+    def measure_bandwidth(self, is_unwanted: Callable[[], bool]) -> MemoryMeasured | None:
+        """Measure how fast memory can be read; None where there is no room for it or something else to do."""
         model, threads = self._model, self._model.threads
         if not has_room(model):
             return None
+        self._conditions.begin()
         try:
             gbps = model.read_bandwidth_gbps(threads, is_unwanted)
         except EngineError:  # given way to something better, or no memory
             return None
-        key = history_key(identity_of("memory"), threads)
-        best = self._history.remember_read_gbps(key, gbps)
-        self._wire.figures = replace(self._wire.figures, read_gbps={**self._wire.figures.read_gbps, threads: best})
-        return gbps
+        is_quiet = self._conditions.end().is_quiet
+        known = self._history.remember_rates(rates_key(threads), {READ_GBPS: gbps}, is_quiet)
+        if best := known.get(READ_GBPS):
+            self._wire.figures = replace(self._wire.figures, read_gbps={**self._wire.figures.read_gbps, threads: best})
+        return MemoryMeasured(gbps, is_quiet)
 
 
 def _identity(model: Model) -> str:

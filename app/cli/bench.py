@@ -21,6 +21,7 @@ from app.cli.output import ProgressLine
 from app.documents.text_file import read_text_file
 from app.library.report_card import bench_identity
 from app.machine.reply_history import PastReply, ReplyHistory, history_key
+from app.machine.tuning_conditions import watch_machine
 from app.program import exit_codes, paths
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal, exit_code_of, say
@@ -161,8 +162,11 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
     model.set_threads(threads, threads)
     engine_access.check_kernels(model)
     verdict = gate(model, clock)
+    watch = watch_machine()
     with closing(model.session(options.n_prompt + options.n_gen, wanted)) as session:
+        watch.begin()
         measured = measure(session, options, model.config.vocab_size, clock)
+        is_quiet = watch.end().is_quiet
         profile = profiled(session, options, model.config.vocab_size) if options.profile else {}
         kv_type = session.kv_type
         for line in session.notices:
@@ -170,7 +174,7 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
     written = text_speed(model, options, kv_type, clock) if options.text else {}
     prefill_tps, decode_tps = (statistics.median(rates) for rates in measured.values())
     identity = bench_identity(model.name, model.quantization, model.weights_bytes)
-    past = PastReply(time.time(), options.n_gen, decode_tps, prefill_tps, 0.0)
+    past = PastReply(time.time(), options.n_gen, decode_tps, prefill_tps, 0.0, is_quiet)
     ReplyHistory(paths.speeds_file()).add(history_key(identity, threads), past)  # for ``jalopy report``
     return {
         "engine": "jalopy",

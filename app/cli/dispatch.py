@@ -20,7 +20,6 @@ from typing import NoReturn
 from app.cli import arguments
 from app.cli.supervisor import supervise
 from app.program import exit_codes
-from app.program.bundled_model import model_path
 from app.program.refusals import Refusal, refuse, say
 from app.program.remote_model import RemoteModel, server_address
 from app.program.settings import Settings, load_settings, override
@@ -101,7 +100,9 @@ def obey(options: argparse.Namespace) -> int:
     elif getattr(options, "model", None) == "":
         raise Refusal(f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)")
     elif getattr(options, "model", None) is not None:
-        options.model = str(model_path(options.model))
+        from app.library.named import named_model
+
+        options.model = str(named_model(options.model, settings.model_directories))
     given = {**vars(options), "threads": settings.threads, "weights": settings.weights_or_default, "settings": settings}
     carry_out = getattr(module, options.command)
     kind = getattr(module, f"{options.command.capitalize()}Options", None)

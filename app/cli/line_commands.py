@@ -22,12 +22,12 @@ from app.conversations.rows import moment_text
 from app.conversations.store import MOST_TITLE_CHARS
 from app.documents.passages import announcement, fit, for_message
 from app.documents.read import Document, described, read_documents, referred, split_wanted
+from app.library.named import named_model
 from app.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
-from app.program.bundled_model import model_path
 from app.program.manual import page
 from app.program.refusals import Refusal, say
-from app.program.settings import AUTO
+from app.program.settings import AUTO, load_settings
 from app.text.clean_text import clean_line, clean_text
 from app.tui.actions import Action, commands, find_command, nearest_name
 from app.tui.markdown.code_blocks import wanted_text
@@ -289,7 +289,7 @@ class LineCommands:
 
     def model(self, wanted: str) -> None:
         """Open another model; the conversation goes on with it."""
-        self._dialogue.switch_model(model_path(wanted))
+        self._dialogue.switch_model(named_model(wanted, load_settings().model_directories))
 
     def set(self, wanted: str = "") -> None:
         """Show generation parameters, or use another value from the next message on."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from app.doctor.readings import Readings
 from app.machine.sample import Governor
+from app.machine.tuning_conditions import QUIET_CORES
 from app.text.figures import counted, size
 from app.text.record import record
 
@@ -106,7 +107,7 @@ def other_programs(readings: Readings) -> Iterable[Finding]:
     busy = readings.cores.others_busy
     if busy is None:
         return
-    if busy < 0.3:
+    if busy <= QUIET_CORES:
         yield Finding(OK, "load", "other programs are quiet")
     else:
         found = f"other programs keep {busy:.1f} cores busy"
@@ -157,14 +158,12 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
     gbps, again = engine.read_gbps, "look again when it is quiet"
     found = f"{gbps:.1f} GB/s read with {counted(engine.threads, 'thread')}"
     ceiling = f"an 8B model as Q4_K_M cannot write more than {gbps / GB_PER_TOKEN_8B:.1f} tok/s"
-    if engine.is_machine_busy:
-        found = f"{found} now, {engine.best_gbps:.1f} at best"
-        meaning = "the machine is busy now; speeds are estimated from the best"
-        yield Finding(WEAK, "bandwidth", found, meaning, again)
+    if busy := engine.busy_words:
+        usual = f"{engine.best_gbps:.1f} at best" if engine.best_gbps else "which is not kept"
+        basis = "the best" if engine.best_gbps else "typical figures"
+        yield Finding(WEAK, "bandwidth", f"{found} now, {usual}", f"{busy}; speeds are estimated from {basis}", again)
     elif gbps >= SLOW_MEMORY_GBPS:
         yield Finding(OK, "bandwidth", found, ceiling)
-    elif (readings.cores.others_busy or 0) > 0.3:
-        yield Finding(WEAK, "bandwidth", found, f"{ceiling}; other programs read as well", again)
     else:
         mend = "one RAM module? a matching second one roughly doubles this: sudo dmidecode -t memory"
         yield Finding(WEAK, "bandwidth", found, f"{ceiling}; looks like single-channel memory", mend)
@@ -173,7 +172,7 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
 def arithmetic(readings: Readings) -> Iterable[Finding]:
     """Say what the measured arithmetic means for prompts."""
     engine = readings.engine
-    if engine is None or engine.prefill_gops is None:
+    if engine is None or engine.prefill_gops is None or (not engine.is_quiet and not engine.best_gbps):
         return
     found = f"{engine.prefill_gops:.0f} billion multiplications/s (Q4_K)"
     yield Finding(OK, "arithmetic", found, f"an 8B model reads prompts at about {engine.prefill_gops / 7.8:.1f} tok/s")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 from app.library.measure import EngineReadings
 from app.machine.paced import or_none
 from app.machine.processor import number_in
-from app.machine.tuning_conditions import ConditionsWatch
+from app.machine.tuning_conditions import look_at_load
 from app.program.clipboard import has_desktop
 from app.text.record import record
 
@@ -141,7 +140,7 @@ def read_cores(root: Path = ROOT, look_s: float = LOOK_S) -> CoreReadings:
         allowed_physical=cores.n_physical if cores else None,
         quota=cores.quota if cores else None,
         flags=flags,
-        others_busy=_others_busy(look_s),
+        others_busy=look_at_load(look_s).others_cores,
     )
 
 
@@ -229,16 +228,6 @@ def _mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
         if (point == path or point in path.parents) and (best is None or len(point.parts) >= best[0]):
             best = len(point.parts), (kind[0], kind[1])
     return best[1] if best else None
-
-
-def _others_busy(look_s: float) -> float | None:
-    """Cores that are busy with anything but this process."""
-    import psutil
-
-    watch = ConditionsWatch(psutil, clock=time.monotonic)
-    watch.begin()
-    time.sleep(look_s)
-    return watch.end().others_cores
 
 
 def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.chat import opening as engine_access
-from app.program.bundled_model import is_starter, model_path, starter_file
+from app.library.named import named_model
+from app.program.bundled_model import is_starter, starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
 from app.program.state import load_state, remember_model
@@ -21,14 +22,14 @@ def choose_model(given: str | None, settings: Settings, check: Check = engine_ac
     What was used last counts only while its file can be used. ``check`` raises for one that cannot be. Before a screen
     a glance is enough: what opening finds wrong is then shown in the chat, and the first frame need not wait for it.
 
-    Raises EngineError: the given model cannot be used; Refusal: the one of the settings cannot.
+    Raises EngineError: the given model cannot be used; Refusal: several have its name, or that of the settings cannot.
     """
     if given:
-        path = str(model_path(given))
+        path = str(named_model(given, settings.model_directories))
         check(path)
         return path
     if settings.model:
-        path = str(model_path(settings.model))
+        path = str(named_model(settings.model, settings.model_directories))
         try:
             check(path)
         except EngineError as error:  # no one has just typed setting and path: both are named

@@ -149,10 +149,13 @@ def advice_line(lister: Lister) -> str:
     return f"({figures.size(lister.memory.available_bytes)} free{speed}): {best.size} {best.quantization}{tps}"
 
 
-def machine_line(threads: int, now_gbps: float = 0.0, is_crowded: bool = False) -> str:
-    """Say how fast memory is here at best, and what sizes suit that; "" while it is not measured."""
+def machine_line(threads: int, now_gbps: float = 0.0, is_quiet: bool = True) -> str:
+    """Say how fast memory is here at best, and what sizes suit that; "" while it is not measured.
+
+    ``now_gbps``: a measurement just made; ``is_quiet``: whether other programs left the machine alone meanwhile.
+    """
     from app.library import advice
-    from app.library.measure import is_busy, memory_for_models
+    from app.library.measure import busy_words, memory_for_models
     from engine.measure.fit import MachineRates
 
     gbps = known_read_gbps(threads)
@@ -162,7 +165,8 @@ def machine_line(threads: int, now_gbps: float = 0.0, is_crowded: bool = False) 
         return ""
     shown = list(dict.fromkeys([*[one for one in found if one.size == _SMALL], best]))
     speeds = ", ".join(f"~{figures.rate(one.fit.decode_tps or 0)} tok/s with {one.size}" for one in shown)
-    busy = " at best (machine busy now)" if is_crowded or is_busy(now_gbps, gbps) else ""
+    words = busy_words(now_gbps, gbps, is_quiet)
+    busy = f" at best ({words})" if words else ""
     return f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} are comfortable"
 
 

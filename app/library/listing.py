@@ -118,7 +118,7 @@ class Lister:
         """Make one row."""
         return ModelEntry(
             path=file.path,
-            title=clean_line(_title(file.title, header.quantization), _LONGEST_TITLE),
+            title=title_of(file, header),
             place=clean_line(file.place, 40),
             size_bytes=file.size_bytes,
             n_parts=file.n_parts,
@@ -189,13 +189,15 @@ def in_order(entries: Iterable[ModelEntry]) -> list[ModelEntry]:
     return sorted(entries, key=lambda entry: not entry.can_open)
 
 
-def _title(name: str, quantization: str) -> str:
-    """Drop the type from the end of a file's name: it has a column of its own."""
+def title_of(file: FoundFile, header: ModelHeader) -> str:
+    """Return what lists call a file, clean: its name without the type, which has a column of its own."""
+    name = file.title
     for between in "-._":
-        ending = f"{between}{quantization}".lower()
-        if quantization and name.lower().endswith(ending) and len(name) > len(ending):
-            return name[: -len(ending)]
-    return name
+        ending = f"{between}{header.quantization}".lower()
+        if header.quantization and name.lower().endswith(ending) and len(name) > len(ending):
+            name = name[: -len(ending)]
+            break
+    return clean_line(name, _LONGEST_TITLE)
 
 
 def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:

@@ -11,7 +11,8 @@ from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.library.rates import better_rates, remember_rates
+from app.library.rates import TYPICAL_READ_GBPS, remember_rates
+from app.machine.tuning_conditions import Conditions, watch_machine
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.measure import fit as fitting
@@ -47,17 +48,22 @@ class EngineReadings:
     """Whether the environment names the instruction set instead of the processor."""
     error: str = ""
     best_gbps: float | None = None
-    """The best that reading memory was ever measured at here; another program can only make it slower."""
+    """The best that reading memory was ever measured at here, in quiet times; None for never."""
+    is_quiet: bool = True
+    """Whether other programs left the machine alone meanwhile."""
 
     @property
-    def is_machine_busy(self) -> bool:
-        """Whether something else must be reading memory now."""
-        return is_busy(self.read_gbps, self.best_gbps)
+    def busy_words(self) -> str:
+        """How busy the machine is now; "" where it is quiet."""
+        return busy_words(self.read_gbps, self.best_gbps, self.is_quiet)
 
 
-def is_busy(now_gbps: float | None, best_gbps: float | None) -> bool:
-    """Whether memory is read so much slower than it ever was that something else must be reading it."""
-    return bool(now_gbps and best_gbps and now_gbps < BUSY_SHARE * best_gbps)
+def busy_words(now_gbps: float | None, best_gbps: float | None, is_quiet: bool) -> str:
+    """Say that other programs use the memory or the cores: "machine busy now: 0.4 of usual"; "" where they do not."""
+    share = now_gbps / best_gbps if now_gbps and best_gbps else 1.0
+    if share < BUSY_SHARE:
+        return f"machine busy now: {max(share, 0.1):.1f} of usual"
+    return "" if is_quiet else "machine busy now"
 
 
 def measure(
@@ -72,10 +78,13 @@ def measure(
 
         threads = threads or min(MOST_THREADS, host.cores().default_threads)
         rates = known = fitting.MachineRates()
+        conditions, watch = Conditions(), watch_machine()
         if host.available_memory_bytes() >= LEAST_FREE_BYTES:
             with nullcontext(crew) if crew is not None else closing(Crew()) as used:
+                watch.begin()
                 rates = measure_rates(used, dict.fromkeys(quants), threads, prefill_threads or threads, progress)
-            known = remember_rates(threads, rates)
+                conditions = watch.end()
+            known = remember_rates(threads, rates, conditions.is_quiet)
         cache_bytes, stale_bytes = _cache_sizes(CACHE_DIRECTORY)
     except Exception as error:  # no compiler, no memory, a processor no one tried: the doctor reports it
         return EngineReadings(error=clean_line(f"{type(error).__name__}: {error}", 160)), fitting.MachineRates()
@@ -83,15 +92,18 @@ def measure(
         level=LEVEL,
         threads=threads,
         read_gbps=rates.read_gbps,
-        prefill_gops=rates.prefill_gops.get(COMMON_TYPE),
+        prefill_gops=(known if known.prefill_gops else rates).prefill_gops.get(COMMON_TYPE),
         cache=str(CACHE_DIRECTORY or ""),
         cache_bytes=cache_bytes,
         stale_bytes=stale_bytes,
         features_named=any(name in os.environ for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")),
         best_gbps=known.read_gbps,
+        is_quiet=conditions.is_quiet,
     )
     # Advice goes by the best: it must not change with the load of the moment.
-    return readings, better_rates(known, rates)
+    if known.read_gbps or not rates.read_gbps:
+        return readings, known
+    return readings, fitting.MachineRates(max(TYPICAL_READ_GBPS, rates.read_gbps))
 
 
 def memory_for_models() -> fitting.MachineMemory:

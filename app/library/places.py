@@ -18,11 +18,14 @@ from pathlib import Path
 from app.program import paths
 from app.program.bundled_model import starter_file
 from app.program.small_file import read_bounded, read_json_object
+from app.program.state import load_state
 from app.text.record import record
 from engine import part_name
 
 _MOST_POINTER_BYTES = 1 << 16
 _OLLAMAS_SERVICE = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/models")
+MOST_FOLDERS = 10
+"""In which models were opened, and which are looked into for that."""
 DEEP = 8
 """Levels below a place that are looked into; no store puts its files deeper."""
 
@@ -67,7 +70,7 @@ def hugging_face_home() -> Path | None:
 def _all_places(directories: Sequence[str]) -> Iterator[Place]:
     home = _expanded("~")
     for path in filter(None, map(_expanded, directories)):
-        yield Place(f"~/{path.relative_to(home)}" if home and home in path.parents else str(path), path)
+        yield Place(_label(path, home), path)
     if data := paths.data_dir():
         yield Place("downloads", data / "models")
     for label, texts in (
@@ -77,10 +80,22 @@ def _all_places(directories: Sequence[str]) -> Iterator[Place]:
         ("llama.cpp", [_first_path(os.environ.get("LLAMA_CACHE", ""), "~/.cache/llama.cpp")]),
     ):
         yield from (Place(label, path, is_ollama=label == "Ollama") for path in filter(None, map(_expanded, texts)))
+    for folder in _opened_in():
+        yield Place(_label(folder, home), folder, depth=0)
     with contextlib.suppress(OSError):  # it was deleted
         yield Place("this directory", Path.cwd(), depth=0)
     if starter := starter_file():
         yield Place("comes with Jalopy", starter.parent, depth=0)
+
+
+def _label(path: Path, home: Path | None) -> str:
+    return f"~/{path.relative_to(home)}" if home and home in path.parents else str(path)
+
+
+def _opened_in() -> list[Path]:
+    """Return the folders of models that were opened, the last one first: what is next to them is listed as well."""
+    opened = reversed(load_state()[0].opened_models)
+    return list(dict.fromkeys(Path(path).parent for path in opened))[:MOST_FOLDERS]
 
 
 def _lm_studio() -> Iterator[str]:

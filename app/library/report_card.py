@@ -7,13 +7,11 @@ and no word of a conversation comes near it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
 from app.chat.bridge import EngineBridge
 from app.chat.turns import Turns
-from app.conversations.conversation import ChatMessage
 from app.conversations.export import write_new
 from app.library.choose_model import choose_model
 from app.library.header import ModelHeader, read_header
@@ -28,8 +26,6 @@ from app.text.clean_text import clean_line
 from app.text.record import record
 
 NO_SPEED = "not measured yet (jalopy bench MODEL)"
-LEAST_PROMPT_TOKENS = 16
-"""Fewer tokens read say nothing about the speed of reading."""
 _NAME_CHARS = 48
 _WIDTH, _ROW, _MARGIN = 640, 30, 28
 _STYLE = (
@@ -92,39 +88,21 @@ def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Spe
 
 
 def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
-    """Return the open model's card, by this conversation's speeds, else earlier ones. Raises Refusal: none is open."""
+    """Return the open model's card with its usual speeds. Raises Refusal: none is open."""
     model, in_use = turns.model, bridge.threads
     if model is None or in_use is None:
         raise Refusal("no model is loaded: /model PATH opens one")
-    speeds = speeds_of(turns.conversation.messages)
-    if not speeds.decode_tps:
-        speeds = known_speeds(model.full_name, model.quantization, model.weights_bytes)[0]
+    speeds = known_speeds(model.full_name, model.quantization, model.weights_bytes)[0]
     return card_of(model.full_name or model.name, model.quantization, (in_use.now.decode, in_use.now.prefill), speeds)
 
 
-def speeds_of(messages: Iterable[ChatMessage]) -> Speeds:
-    """Return the speeds of the newest reply that has them."""
-    decode_tps = prefill_tps = 0.0
-    for message in messages:
-        found = message.figures
-        if found is not None:
-            decode_tps = found.decode_tps or decode_tps
-            if found.first_token_s and found.prompt_tokens >= LEAST_PROMPT_TOKENS:
-                prefill_tps = found.prompt_tokens / found.first_token_s
-    return Speeds(decode_tps, prefill_tps)
-
-
 def known_speeds(model: str, quantization: str, weights_bytes: int) -> tuple[Speeds, int]:
-    """Return the speeds of the last bench, else of earlier replies, with the threads that wrote; 0 for unknown."""
+    """Return the usual speeds of benches, else of replies, with the threads that wrote; 0 for unknown."""
     history = ReplyHistory(paths.speeds_file())
     identities = [bench_identity(model, quantization, weights_bytes)]
     identities += [identity_of(model, quantization, weights_bytes, mode) for mode in ("mmap", "huge")]
-    for identity in identities:
-        last = history.last(identity)
-        if last is not None:
-            reply, threads = last
-            return Speeds(reply.decode_tps, reply.prefill_tps), threads
-    return Speeds(), 0
+    found = (history.usual_and_threads(identity) for identity in identities)
+    return next(filter(None, found), (Speeds(), 0))
 
 
 def bench_identity(model: str, quantization: str, weights_bytes: int) -> str:

@@ -16,7 +16,7 @@ from app.text.record import record
 ESTIMATE = "~"
 """Stands before every speed that was not measured with the model itself."""
 LEGEND = f"{ESTIMATE} estimate from this machine's measurements; without it: measured with the model itself"
-NO_RATES = "speeds are unknown until this machine is measured"
+NO_RATES = f"{ESTIMATE} typical speeds: other programs are busy now, and this machine is measured in a quiet moment"
 _LEAST_TITLE, _MOST_TITLE = 14, 44
 _MOST_TYPES = 3
 

@@ -11,7 +11,7 @@ from app.library.header import HeaderCache, ModelHeader
 from app.library.known import advice_line, offers
 from app.library.listing import ModelEntry, in_order, make_lister, read_models
 from app.library.places import file_at, find_files, places
-from app.library.rates import TYPICAL_READ_GBPS, known_read_gbps, load_rates, usual_threads
+from app.library.rates import known_read_gbps, rates_or_typical, usual_threads
 from app.program.background import in_background
 from app.program.refusals import bug_line
 from app.program.settings import Settings
@@ -64,13 +64,10 @@ class ModelScan:
             self.found = ScanResult(self.found.entries, is_done=True, trouble=clean_line(bug_line(error), 200))
 
     def _look(self) -> None:
-        from engine.measure.fit import MachineRates  # NumPy, which no first frame waits for
-
         settings = self._settings
         threads = usual_threads(settings)
-        measured, gbps = load_rates(threads), known_read_gbps(threads)
-        rates = measured if measured.read_gbps else MachineRates(gbps or TYPICAL_READ_GBPS)
-        lister = make_lister(settings, rates)
+        gbps = known_read_gbps(threads)
+        lister = make_lister(settings, rates_or_typical(threads))
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)
         known = {file.path.resolve() for file in files}

@@ -90,30 +90,40 @@ class EngineFigures:
     """Measured read-only memory bandwidth by number of threads."""
 
 
-MORE_THAN_MEMORY = 1.1
-"""Above this share the weights cannot all come from memory: a cache holds them."""
-
-
 @record
 class Ceiling:
     """The bound for one context length."""
 
     bytes_per_token: float
     read_gbps: float
+    reached_tps: float = 0.0
+    """Speed of the reply: what was reached is no more than the limit, whatever was measured of the memory."""
+
+    @property
+    def memory_tps(self) -> float:
+        """Tokens per second that the memory would allow, as it was measured."""
+        return self.read_gbps * 1e9 / self.bytes_per_token if self.bytes_per_token > 0 else 0.0
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether the reply was faster than that: a cache holds weights, or the measurement was disturbed."""
+        return self.reached_tps > self.memory_tps
 
     @property
     def tps(self) -> float:
-        """Tokens per second that the memory would allow."""
-        return self.read_gbps * 1e9 / self.bytes_per_token if self.bytes_per_token > 0 else 0.0
+        """The limit in tokens per second."""
+        return max(self.memory_tps, self.reached_tps)
 
     def share(self, tps: float) -> float:
-        """Return which part of it is reached, 0 to 1 and above."""
-        return tps / self.tps if self.tps > 0 else 0.0
+        """Return which part of it is reached, 0 to 1."""
+        return min(1.0, tps / self.tps) if self.tps > 0 else 0.0
 
 
-def ceiling_at(facts: ModelFacts | None, context_used: int, read_gbps: float | None) -> Ceiling | None:
+def ceiling_at(
+    facts: ModelFacts | None, context_used: int, read_gbps: float | None, reached_tps: float = 0.0
+) -> Ceiling | None:
     """Return the bound at a context length; None while model or bandwidth is unknown."""
     if facts is None or not read_gbps:
         return None
     # Every token reads all weights, and the keys and values of the whole context, once.
-    return Ceiling(facts.bytes_per_token + context_used * facts.kv_bytes_per_position, read_gbps)
+    return Ceiling(facts.bytes_per_token + context_used * facts.kv_bytes_per_position, read_gbps, reached_tps)

@@ -1,7 +1,8 @@
-"""Speeds of earlier replies, and the memory speed once measured: numbers only, by machine, model and settings.
+"""Speeds of earlier replies, and rates of memory and kernels: numbers only, by machine, model, settings and threads.
 
-One small JSON file; losing it costs nothing but the comparison, so nothing here raises and nothing is flushed to the
-disk. Used by the engine's thread, between replies.
+The one store of what was measured: a small JSON file. Losing it costs nothing but the comparison, so nothing here
+raises and nothing is flushed to the disk. Another program can only make a figure worse: the best of all rates counts,
+and what was measured next to a busy program is no truth of its own.
 """
 
 from __future__ import annotations
@@ -18,13 +19,19 @@ from app.text.record import record
 
 T = TypeVar("T")
 
-VERSION = 1
+VERSION = 2
+READ_GBPS = "read_gbps"
+"""Name of the memory's bandwidth among the rates; others are named by kind and weight type, as "decode_gbps Q4_K"."""
 MOST_KEYS = 32
 MOST_REPLIES = 50
 LEAST_TOKENS = 8
 """Shorter replies say nothing about speed."""
+LEAST_PROMPT_TOKENS = 16
+"""Fewer tokens read say nothing about the speed of reading."""
 _MAX_FILE_BYTES = 1 << 18
 _KEY = re.compile(r"[0-9a-f]{16}\.\d{1,4}")
+_RATE = re.compile(r"read_gbps|(decode_gbps|prefill_gops) [A-Z0-9_]{1,12}")
+_MOST_RATES = 64
 _LARGEST = 1e9
 
 
@@ -36,7 +43,10 @@ class PastReply:
     tokens: float
     decode_tps: float
     prefill_tps: float
+    """0 where too little was read to say."""
     first_token_s: float
+    is_quiet: bool = True
+    """Whether other programs left the machine alone."""
 
 
 @record
@@ -63,7 +73,7 @@ class ReplyHistory:
     def __init__(self, path: Path | None = None) -> None:
         self._file = JsonFile(path, VERSION, _MAX_FILE_BYTES)
         self._replies: dict[str, list[PastReply]] = {}
-        self._read_gbps: dict[str, float] = {}
+        self._rates: dict[str, dict[str, float]] = {}
         self._load()
 
     def earlier(self, key: str) -> Earlier | None:
@@ -74,26 +84,25 @@ class ReplyHistory:
         import statistics  # not with the module, nor hashlib: the first frame would wait for them
 
         best = max(replies, key=lambda reply: reply.decode_tps)
-        median = statistics.median(reply.decode_tps for reply in replies)
-        return Earlier(len(replies), median, best.decode_tps, best.finished_unix_s)
+        usual = statistics.median(reply.decode_tps for reply in _quiet(replies))
+        return Earlier(len(replies), usual, best.decode_tps, best.finished_unix_s)
 
     def usual(self, identity: str) -> Speeds | None:
         """Return the usual speeds of the thread count that wrote fastest; None where there was no reply."""
+        found = self.usual_and_threads(identity)
+        return found[0] if found is not None else None
+
+    def usual_and_threads(self, identity: str) -> tuple[Speeds, int] | None:
+        """The same, with that thread count."""
         import statistics
 
-        speeds = [
-            Speeds(
-                statistics.median(reply.decode_tps for reply in replies),
-                statistics.median(reply.prefill_tps for reply in replies),
-            )
-            for _, replies in self._of(identity)
-        ]
-        return max(speeds, key=lambda speed: speed.decode_tps, default=None)
-
-    def last(self, identity: str) -> tuple[PastReply, int] | None:
-        """Return the newest reply of any thread count, with that count; None where there was none."""
-        found = [(replies[-1], threads) for threads, replies in self._of(identity)]
-        return max(found, key=lambda one: one[0].finished_unix_s, default=None)
+        speeds = []
+        for threads, replies in self._of(identity):
+            quiet = _quiet(replies)
+            read = [reply.prefill_tps for reply in quiet if reply.prefill_tps > 0]
+            decode_tps = statistics.median(reply.decode_tps for reply in quiet)
+            speeds.append((Speeds(decode_tps, statistics.median(read) if read else 0.0), threads))
+        return max(speeds, key=lambda found: found[0].decode_tps, default=None)
 
     def _of(self, identity: str) -> list[tuple[int, list[PastReply]]]:
         """Return the replies of each thread count."""
@@ -110,34 +119,45 @@ class ReplyHistory:
         self._replies = _newest(self._replies)
         self._save()
 
-    def read_gbps(self, key: str) -> float | None:
-        """Return the memory bandwidth once measured for a key."""
-        return self._read_gbps.get(key)
+    def rates(self, key: str) -> Mapping[str, float]:
+        """Return the rates known of a key, by name; {} for none."""
+        return self._rates.get(key, {})
 
-    def remember_read_gbps(self, key: str, gbps: float) -> float:
-        """Remember a measurement; the best of all is what the machine can do, and is returned."""
+    def remember_rates(self, key: str, rates: Mapping[str, float], is_quiet: bool) -> Mapping[str, float]:
+        """Remember measurements and return the best of all, by name.
+
+        What was measured while other programs were busy is remembered only where it beats a figure from a quiet time.
+        """
         self._load()
-        best = max(gbps, self._read_gbps.pop(key, 0.0))
-        self._read_gbps = _newest({**self._read_gbps, key: best})
-        self._save()
-        return best
+        known = self._rates.pop(key, {})
+        measured = {name: rate for name, rate in rates.items() if _is_rate(name, rate) and (is_quiet or name in known)}
+        joined = {**known, **{name: max(rate, known.get(name, 0.0)) for name, rate in measured.items()}}
+        if joined:
+            self._rates = _newest({**self._rates, key: joined})
+            self._save()
+        return joined
 
     def _load(self) -> None:
         content = self._file.read()
         if not content:
             return  # what names no version is damaged, and is replaced by the next reply
         self._replies = _checked_replies(content.get("replies"))
-        speeds = _entries(content.get("read_gbps"))
-        self._read_gbps = {key: float(gbps) for key, gbps in speeds.items() if _is_sound(gbps) and gbps > 0}
+        rates = {key: _checked_rates(found) for key, found in _entries(content.get("rates")).items()}
+        self._rates = {key: found for key, found in rates.items() if found}
 
     def _save(self) -> None:
         replies = {key: [list(vars(reply).values()) for reply in replies] for key, replies in self._replies.items()}
-        self._file.write(read_gbps=self._read_gbps, replies=replies)
+        self._file.write(rates=self._rates, replies=replies)
 
 
 def history_key(identity: str, threads: int) -> str:
     """Name what replies or measurements are comparable under."""
     return f"{identity}.{threads}"
+
+
+def rates_key(threads: int) -> str:
+    """Name what the rates of memory and kernels are kept under."""
+    return history_key(identity_of("rates"), threads)
 
 
 def identity_of(*parts: object) -> str:
@@ -177,12 +197,27 @@ def _newest(entries: dict[str, T]) -> dict[str, T]:
 
 
 def _past_reply(row: object) -> PastReply | None:
-    if not isinstance(row, list) or len(row) != 5 or not all(map(_is_sound, row[1:])):
+    if not isinstance(row, list) or len(row) != 6 or type(row[5]) is not bool or not all(map(_is_sound, row[1:5])):
         return None
     # Only a date: kept far enough inside what calendars can show.
     if not _is_sound(row[0], 32_000_000_000) or row[2] <= 0:
         return None
-    return PastReply(*map(float, row))
+    finished_unix_s, tokens, decode_tps, prefill_tps, first_token_s = map(float, row[:5])
+    return PastReply(finished_unix_s, tokens, decode_tps, prefill_tps, first_token_s, row[5])
+
+
+def _quiet(replies: list[PastReply]) -> list[PastReply]:
+    """Return those of quiet times; where there are none, the fastest of the others, which was disturbed least."""
+    return [reply for reply in replies if reply.is_quiet] or [max(replies, key=lambda reply: reply.decode_tps)]
+
+
+def _checked_rates(found: object) -> dict[str, float]:
+    rates = list(found.items())[:_MOST_RATES] if isinstance(found, dict) else []
+    return {name: float(rate) for name, rate in rates if _is_rate(name, rate)}
+
+
+def _is_rate(name: str, rate: object) -> bool:
+    return bool(_RATE.fullmatch(name)) and _is_sound(rate) and rate != 0
 
 
 def _is_sound(value: object, largest: float = _LARGEST) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from app.machine.sample import BUSY_LOAD, MachineSample
+from app.machine.tuning_conditions import QUIET_CORES
 from app.text.figures import counted
 from app.text.record import record
 
@@ -20,7 +21,6 @@ LEAST_GAPS = 8
 """Gaps below which their median says nothing."""
 _MOST_KEPT = 64
 _GAPS_KEPT = 501
-_OTHERS_LEAST_CORES = 0.3
 _CLOCK_FELL_TO = 0.85
 _INTERFACE_LEAST_SHARE = 0.35
 
@@ -184,7 +184,7 @@ def _cause_in(seen: Sequence[MachineSample], samples: Sequence[MachineSample]) -
     if throttled:
         return "throttled by heat"
     others = max((sample.others_cores or 0.0 for sample in seen), default=0.0)
-    if others >= _OTHERS_LEAST_CORES:
+    if others > QUIET_CORES:
         return f"other programs took {others:.1f} cores"
     clocks = [sample.clock_ghz for sample in seen if sample.clock_ghz]
     usual = _usual_clock_ghz(samples)

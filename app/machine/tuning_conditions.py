@@ -15,6 +15,8 @@ from app.text.record import record
 
 SWAPPED_BYTES = 8 << 20
 """Moved between memory and disk; less than that happens by the way."""
+QUIET_CORES = 0.3
+"""Cores' worth of time that other programs may take of a machine that is quiet."""
 A_CORE = 0.6
 """Cores' worth of time that other programs took: one of them had a core most of the time."""
 
@@ -34,6 +36,11 @@ class Conditions:
     def is_swapping(self) -> bool:
         """Whether memory was short."""
         return self.swapped_bytes is not None and self.swapped_bytes >= SWAPPED_BYTES
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether other programs left the machine alone, as far as can be told: figures then say what it can do."""
+        return self.others_cores is None or self.others_cores <= QUIET_CORES
 
     @property
     def is_crowded(self) -> bool:
@@ -109,3 +116,11 @@ def watch_machine() -> ConditionsWatch:
     import psutil  # not with the module: the first frame would wait for it
 
     return ConditionsWatch(psutil)
+
+
+def look_at_load(look_s: float) -> Conditions:
+    """Watch for ``look_s`` seconds what other programs take."""
+    watch = watch_machine()
+    watch.begin()
+    time.sleep(look_s)
+    return watch.end()

@@ -46,7 +46,6 @@ state_dir = _place("state")
 state_file = _place("state", "state.json")
 """What the program learned."""
 speeds_file = _place("state", "speeds.json")
-rates_file = _place("state", "rates.json")
 history_file = _place("state", "prompt-history.jsonl")
 """What was sent from the prompt."""
 unsent_file = _place("state", "unsent.jsonl")

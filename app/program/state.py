@@ -24,6 +24,8 @@ VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
 _MAX_TUNED = 200
 """At most this many pairs of machine and model are remembered; the oldest go first."""
+MOST_OPENED = 30
+"""At most this many opened models are remembered; those opened longest ago go first."""
 WEIGHTS = ("", "mmap", "huge")
 
 
@@ -69,6 +71,9 @@ class ProgramState:
     generation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Generation parameters that were chosen for a model and kept, by the path of its file."""
 
+    opened_models: tuple[str, ...] = ()
+    """Absolute paths of models that were opened, the last one last."""
+
 
 def load_state() -> tuple[ProgramState, str | None]:
     """Return what was learned, and a line of notice where a file was there but could not be used."""
@@ -96,8 +101,10 @@ def save_state(state: ProgramState) -> str | None:
 
 
 def remember_model(model_path: Path | str) -> str | None:
-    """Note which model was opened last; returns a line where that failed."""
-    return _note(last_model=os.path.abspath(model_path))
+    """Note that a model was opened, which makes it the last one; returns a line where that failed."""
+    path = os.path.abspath(model_path)
+    others = [one for one in load_state()[0].opened_models if one != path]
+    return _note(last_model=path, opened_models=(*others, path)[-MOST_OPENED:])
 
 
 def remember_theme(name: str) -> str | None:
@@ -145,9 +152,11 @@ def _parse(content: dict[str, Any]) -> ProgramState:
     tuned, when, thinking = (content.get(name, {}) for name in ("tuned_threads", "tuned_when", "thinking"))
     if not all(isinstance(one, dict) for one in (tuned, when, thinking)):
         raise DamagedFileError("not a state file")
-    is_path = isinstance(last_model, str) and "\0" not in last_model and os.path.isabs(last_model)
-    if last_model is not None and not is_path:
+    opened = content.get("opened_models", [])
+    if last_model is not None and not _is_path(last_model):
         raise DamagedFileError("last_model is no absolute path")
+    if not isinstance(opened, list) or not all(map(_is_path, opened)):
+        raise DamagedFileError("opened_models holds no absolute paths")
     if not isinstance(theme, (str, type(None))):
         raise DamagedFileError("theme is no name")
     choices = {key: _parse_choice(value) for key, value in tuned.items()}
@@ -157,7 +166,12 @@ def _parse(content: dict[str, Any]) -> ProgramState:
             ThinkingMode.parse(mode)
         except (AttributeError, ValueError):
             raise DamagedFileError("thinking holds no way to think") from None
-    return ProgramState(last_model, choices, theme, measured, thinking, _parse_generation(content.get("generation")))
+    generation = _parse_generation(content.get("generation"))
+    return ProgramState(last_model, choices, theme, measured, thinking, generation, tuple(opened[-MOST_OPENED:]))
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value and os.path.isabs(value)
 
 
 def _parse_generation(value: object) -> dict[str, dict[str, float]]:

@@ -19,6 +19,7 @@ MOST_NAMES = 200
 _THINKING = ("on", "off", "auto", "low", "medium", "high")
 _FILES = {"model": ".gguf", "schema": ".json"}
 """Commands that take one path, and how the name of the file ends."""
+_LONGEST_PATH = 4096
 _READ_WORD = re.compile(r"""("[^"]*|'[^']*|\S*)$""")
 """The last of several paths."""
 _REFERENCE = re.compile(r'(?<!\S)@("[^"\n]*|[^\s"]*)$')
@@ -62,6 +63,27 @@ def offered_paths(typed: str) -> Future[list[Offered]] | None:
     else:
         return None
     return in_background(look, "paths")
+
+
+def dropped_command(pasted: str) -> str:
+    """Return the command for a file that was dropped on the terminal, which pastes its path; "" for any other text.
+
+    Nothing happens until the user sends the command: it is the question whether to open or attach the file.
+    """
+    text = pasted.strip()
+    if not text or len(text) > _LONGEST_PATH or not text.isprintable():
+        return ""
+    if text.startswith("file://"):
+        from urllib.parse import unquote  # the first frame does without
+
+        path = unquote(text.removeprefix("file://"))
+    elif text[0] in "'\"" and text[-1] == text[0]:
+        path = text[1:-1]
+    else:
+        path = re.sub(r"\\(.)", r"\1", text)
+    if not os.path.isabs(path) or not path.isprintable() or not os.path.isfile(path):
+        return ""
+    return f"/{'model' if path.lower().endswith(_FILES['model']) else 'read'} {path}"
 
 
 def _command_of(typed: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from engine.cache.layer_memory import MemoryNeeds
 from engine.errors import GGUFError, UnsupportedQuantError
 from engine.gguf.contents import GGUFFile
 from engine.gguf.read import read_gguf
+from engine.gguf.title import model_title
 from engine.machine import host
 from engine.model import DEFAULT_CONTEXT
 from engine.models import expected_tensors, read_config
@@ -50,7 +51,7 @@ class ModelNeeds:
     """Requirements of one model, on any machine.
 
     Attributes:
-        name: ``general.name`` of the file, untrusted, or its stem.
+        name: what to call it, untrusted.
         quantization: name of the mix of weight types, such as ``"Q4_K_M"``.
         weights_bytes: bytes of all tensors that are brought into memory.
         read_bytes: bytes of weights that a decode step reads, by weight type.
@@ -153,9 +154,8 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
     kind_of_vocabulary(gguf.metadata, gguf.shown_name)
     tensors = checked_tensors(gguf, config, expected_tensors(config))
     specs = multiplied(tensors, expected_tensors(config))
-    name = gguf.metadata.get("general.name")
     return ModelNeeds(
-        name=name if isinstance(name, str) and name else gguf.path.stem,
+        name=model_title(gguf.metadata, gguf.path),
         quantization=Weights(gguf, tensors).quantization_label(),
         weights_bytes=sum(one.size_bytes for name, one in tensors.items() if not specs[name].stays_in_file),
         read_bytes=_read_bytes(tensors, specs),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import wrap_future
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -15,7 +16,7 @@ from app.chat.commands import MeasureBandwidth, Think
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice, chosen_thinking, describe_thinking, parse_thinking
 from app.program.background import in_background
-from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
+from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.refusals import shown_line
 from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO
@@ -196,13 +197,15 @@ class ModelFlow(ChatHelper):
     def open_wanted(self, wanted: str = "") -> None:
         """Load another model, after asking what becomes of the conversation."""
         if wanted:
-            self._screen.run_worker(self._look_and_open(model_path(wanted)), group="model", exclusive=True)
+            self._screen.run_worker(self._look_and_open(wanted), group="model", exclusive=True)
         else:
             self._prompt.begin_command("model")
 
-    async def _look_and_open(self, path: Path) -> None:
+    async def _look_and_open(self, wanted: str) -> None:
         """Look whether there is such a file before anything is asked about it."""
+        find = partial(_find_model, wanted, self._around.settings.model_directories)
         try:
+            path = await wrap_future(in_background(find, "model"))
             await wrap_future(self._bridge.glance_at(path))
         except Exception as error:
             self._note(shown_line(error), is_error=True)
@@ -248,7 +251,13 @@ def how_to_load(keymap: Keymap) -> str:
     return f"No model is loaded: {where} shows what is on this machine and what fits; /model PATH opens a file"
 
 
+def _find_model(wanted: str, directories: Sequence[str]) -> Path:
+    from app.library.named import named_model  # no first frame waits for it
+
+    return named_model(wanted, directories)
+
+
 def _line_of_machine(threads: int, measured: events.MemoryMeasured) -> str:
     from app.library.known import machine_line  # no first frame waits for it
 
-    return machine_line(threads, measured.read_gbps, measured.is_crowded)
+    return machine_line(threads, measured.read_gbps, measured.is_quiet)

@@ -23,7 +23,6 @@ from app.library import rows
 from app.library.inspect import report_of_file
 from app.library.listing import ModelEntry, Outlook
 from app.library.scan import ModelScan, ScanResult
-from app.program import state
 from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of, shown_line
 from app.program.remote_model import ModelPlace
@@ -71,8 +70,7 @@ class ModelList(Listing[ModelEntry]):
         self.end()
         if self._around.settings.server:
             self._served = in_background(partial(_served_models, self._around.settings.server), "server")
-        last = state.load_state()[0].last_model
-        elsewhere = {Path(last): "last used"} if last else {}  # it may lie in none of the folders, as the open one may
+        elsewhere = {}  # it may lie in none of the folders
         if self._turns.model is not None and not self._turns.model.server:
             elsewhere[Path(self._turns.model.path)] = "open now"
         self._scan = ModelScan(self._around.settings, elsewhere).start()
@@ -98,11 +96,9 @@ class ModelList(Listing[ModelEntry]):
             error = measured.exception()
             if error is not None:
                 self.said = clean_line(f"not measured: {type(error).__name__}: {error}", 120)
-            elif measured.result() is not None and (engine := measured.result().engine).is_machine_busy:
-                self.said = (
-                    f"machine busy now: memory reads {engine.read_gbps:.1f} GB/s, {engine.best_gbps:.1f} at best; "
-                    "speeds are estimated from the best"
-                )
+            elif measured.result() is not None and (busy := measured.result().engine.busy_words):
+                basis = "the best" if measured.result().engine.best_gbps else "typical figures"
+                self.said = f"{busy}; speeds are estimated from {basis}"
             self.begin()
         if self._served is not None and self._served.done() and (error := self._served.exception()) is not None:
             self.said, self._served = shown_line(error), None

@@ -173,8 +173,9 @@ class PerformanceWatch:
         self._stutters.follow(times_s)
         # A reply that is over is compared with what the memory allowed the threads that wrote it.
         wrote = figures.threads if times_s and not status.is_busy and figures.threads else status.threads
-        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(wrote))
         speed = _speed_of(status, times_s, now_s)
+        reached_tps = max(speed.last_10_s, speed.reply)
+        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(wrote), reached_tps)
         self._measure_memory_if_idle(status, figures, speed.reply if wrote == status.threads else 0.0, now_s)
         faults, found = figures.faults.by_token(), self._stutters.found
         return PerformanceView(
@@ -196,8 +197,8 @@ class PerformanceWatch:
         """Have the memory measured where it is unknown, and once more where a reply proved it faster than measured."""
         if status.activity is not Activity.READY or figures.facts is None:
             return
-        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(status.threads))
-        is_beaten = ceiling is not None and ceiling.share(tps) > 1
+        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(status.threads), tps)
+        is_beaten = ceiling is not None and ceiling.is_beaten
         what = status.threads, is_beaten
         if (ceiling is None or is_beaten) and now_s >= self._probe_again_s.get(what, float("-inf")):
             # A small model that lives in a cache always beats the memory: once is enough there.

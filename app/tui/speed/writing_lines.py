@@ -6,7 +6,7 @@ from datetime import datetime
 
 from app.chat.status import Activity
 from app.machine.paced import or_none
-from app.machine.records import INTERFACE, MORE_THAN_MEMORY, PhaseCost, TimeSpent
+from app.machine.records import INTERFACE, PhaseCost, TimeSpent
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
@@ -77,11 +77,9 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
     if view.ceiling is None:
         return [line(muted("limit: measured when idle"))]
     share = view.ceiling.share(shown_tps(view))
-    text = ">100 %" if share > MORE_THAN_MEMORY else lines.percent(share, 4)
-    of = f"of {figures.rate(view.ceiling.tps)} tok/s ({view.ceiling.read_gbps:.1f} GB/s)"
-    if share > MORE_THAN_MEMORY:
-        of = "the weights lie in the cache"
-    return [_gauge_line("limit", share, text, width, glyphs, level_of(share)), line(muted(of))]
+    basis = "reached" if view.ceiling.is_beaten else f"{view.ceiling.read_gbps:.1f} GB/s"
+    of = f"of {figures.rate(view.ceiling.tps)} tok/s ({basis})"
+    return [_gauge_line("limit", share, lines.percent(share, 4), width, glyphs, level_of(share)), line(muted(of))]
 
 
 def _gauge_line(name: str, share: float, text: str, width: int, glyphs: Glyphs, role: SpanRole) -> Line:

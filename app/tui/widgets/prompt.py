@@ -19,7 +19,7 @@ from app.documents.passages import FileText
 from app.documents.read import referred, referred_so_far
 from app.tui import draft as drafts
 from app.tui.actions import ACTIONS, commands, split_command
-from app.tui.completing import Offered
+from app.tui.completing import Offered, dropped_command
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
 from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptScrolled
@@ -314,7 +314,11 @@ class Prompt(TextArea):
         event.stop()
         text = drafts.without_chips(event.text)
         self._is_pasting = True
-        self._insert(self._fold(text) if drafts.is_large(text) else text)
+        command = dropped_command(text) if not self.text else ""
+        self._insert(self._fold(text) if drafts.is_large(text) and not command else text)
+        if command:
+            self.replace(command, (0, 0), self.document.end, maintain_selection_offset=False)
+            self.move_cursor(self.document.end)
         self._is_pasting = False
 
     def attach(self, files: Sequence[FileText]) -> None:

@@ -14,6 +14,7 @@ from app.cli.models import models
 from app.library import measure as measuring
 from app.library.measure import EngineReadings
 from app.library.places import Place
+from app.machine.tuning_conditions import Conditions
 from app.program import exit_codes
 from app.program.settings import built_in_settings
 from engine.measure.fit import MachineRates
@@ -33,6 +34,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(measuring, "measure", measure)
+    monkeypatch.setattr(command, "look_at_load", lambda look_s: Conditions(others_cores=0.1))
     monkeypatch.setattr(command, "places", lambda directories: [Place("here", tmp_path / "models")])
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "models").mkdir()
@@ -70,6 +72,18 @@ def test_this_machine_is_measured_once_and_again_when_asked(
     assert machine == [["Q4_K"]]
     run(capsys, measure=True)
     assert len(machine) == 2
+
+
+def test_a_busy_machine_is_not_measured_and_has_typical_speeds(
+    machine: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "look_at_load", lambda look_s: Conditions(others_cores=0.9))
+    tiny_gguf.write(tmp_path / "models" / "good.gguf")
+    out = run(capsys)
+    assert machine == []
+    assert "typical speeds: other programs are busy now" in out
+    assert "memory reads" not in out
+    assert json.loads(run(capsys, as_json=True))["read_gbps"] is None
 
 
 def test_scripts_get_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

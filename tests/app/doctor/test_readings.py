@@ -10,6 +10,8 @@ import pytest
 
 from app.doctor import readings as reading
 from app.doctor.readings import ClockReadings, read_clock, read_cores, read_disk, read_memory, read_terminal
+from app.machine import tuning_conditions
+from app.machine.tuning_conditions import ConditionsWatch
 
 
 def lay_out(root: Path, files: dict[str, str]) -> None:
@@ -74,7 +76,9 @@ def test_idle_time_is_not_what_other_programs_took_where_times_come_in_another_o
     looks = iter([[type(spent)(*(0.0 for _ in spent))], [spent]])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(looks))
     moments = iter([100.0, 110.0])
-    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: next(moments), sleep=lambda _: None))
+    watch = ConditionsWatch(psutil, clock=lambda: next(moments))
+    monkeypatch.setattr(tuning_conditions, "watch_machine", lambda: watch)
+    monkeypatch.setattr(tuning_conditions, "time", SimpleNamespace(sleep=bool))
     assert read_cores(tmp_path, look_s=10.0).others_busy == pytest.approx(busy_s / 10, abs=0.05)
 
 

@@ -11,7 +11,7 @@ from app.library import rows
 from app.library.header import HeaderCache
 from app.library.listing import Lister, ModelEntry, Outlook, list_models
 from app.library.places import Place, find_files
-from app.library.rates import load_rates, remember_rates
+from app.library.rates import TYPICAL_READ_GBPS, load_rates, rates_or_typical, remember_rates
 from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
 from app.program import paths
 from engine.measure.fit import MachineMemory, MachineRates
@@ -123,8 +123,8 @@ def test_two_contexts_are_shown_where_not_all_of_it_fits() -> None:
     assert rows.context(Outlook("no", 1, 0), 8192) == "-/8k"
 
 
-def rates_file() -> Path:
-    path = paths.rates_file()
+def speeds_file() -> Path:
+    path = paths.speeds_file()
     assert path is not None
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
@@ -140,15 +140,23 @@ def test_the_best_of_all_measurements_of_a_machine_counts() -> None:
     assert (load_rates(3).read_gbps, load_rates(64).read_gbps) == (10.0, 20.0)
 
 
+def test_without_a_measurement_estimates_are_typical() -> None:
+    assert rates_or_typical(2) == MachineRates(TYPICAL_READ_GBPS)
+    assert remember_rates(2, MachineRates(2.0, {"Q4_K": 1.0}), is_quiet=False) == MachineRates()
+    assert rates_or_typical(2) == MachineRates(TYPICAL_READ_GBPS)
+    remember_rates(2, MachineRates(5.0))
+    assert rates_or_typical(2) == MachineRates(5.0)
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2, "rates": 3}', b'{"version": 9}', b"[" * 100_000])
 def test_damaged_measurements_are_none(content: bytes) -> None:
-    rates_file().write_bytes(content)
+    speeds_file().write_bytes(content)
     assert load_rates(2) == MachineRates()
 
 
 def test_a_rate_of_hundreds_of_digits_was_never_measured() -> None:
     remember_rates(2, MachineRates(10.0))
-    path = rates_file()
+    path = speeds_file()
     path.write_text(path.read_text().replace("10.0", "1" + "0" * 400))
     assert load_rates(2) == MachineRates()
 

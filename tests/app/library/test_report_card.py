@@ -5,26 +5,27 @@ from __future__ import annotations
 import getpass
 import platform
 import time
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from app.cli.dispatch import main
-from app.conversations.conversation import ChatMessage, ReplyFigures, Role
 from app.library.report_card import (
     as_svg,
     as_text,
     bench_identity,
     card_of,
     known_speeds,
-    speeds_of,
     write_card,
 )
 from app.machine.reply_history import PastReply, ReplyHistory, Speeds, history_key, identity_of
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
+from tests.app import chat_driver
 from tests.app.chat_driver import chatting
+from tests.app.fake_engine import Script
 from tests.engine import tiny_gguf
 
 SECRET = "quokka"
@@ -64,19 +65,13 @@ def test_a_hostile_name_stays_text() -> None:
     ElementTree.fromstring(as_svg(card))
 
 
-def test_the_speeds_are_those_of_the_last_reply_that_has_them() -> None:
-    def reply(decode_tps: float | None, prompt_tokens: int) -> ChatMessage:
-        return ChatMessage(Role.ASSISTANT, SECRET, figures=ReplyFigures(9, 2.0, decode_tps, prompt_tokens, 0))
-
-    assert speeds_of([reply(5.0, 100), reply(6.0, 4), reply(None, 0), ChatMessage(Role.USER, SECRET)]) == Speeds(6, 50)
-
-
-def test_a_bench_goes_before_replies_and_the_newest_of_it_counts() -> None:
+def test_a_bench_goes_before_replies_and_the_usual_of_it_counts() -> None:
     history = ReplyHistory(paths.speeds_file())
     history.add(history_key(identity_of("m", "Q8_0", 10, "mmap"), 2), PastReply(time.time(), 9, 5.0, 50.0, 0.1))
     assert known_speeds("m", "Q8_0", 10) == (Speeds(5.0, 50.0), 2)
-    for n, threads in enumerate((4, 3)):
-        history.add(history_key(bench_identity("m", "Q8_0", 10), threads), PastReply(100.0 + n, 32, 7.0 + n, 70.0, 0))
+    for n, tps in enumerate((7.0, 8.0, 4.0, 9.0)):
+        benched = PastReply(100.0 + n, 32, tps, 70.0, 0, is_quiet=tps != 4.0)
+        history.add(history_key(bench_identity("m", "Q8_0", 10), 3), benched)
     assert known_speeds("m", "Q8_0", 10) == (Speeds(8.0, 70.0), 3)
     assert known_speeds("m", "Q4_0", 10) == (Speeds(), 0)
 
@@ -106,7 +101,10 @@ async def test_the_chat_copies_a_card_without_a_word_of_the_conversation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied: list[str] = []
-    async with chatting() as driver:
+    original = chat_driver.options_for
+    history = {"open_history": lambda: ReplyHistory(paths.speeds_file())}
+    monkeypatch.setattr(chat_driver, "options_for", lambda script: replace(original(script), **history))
+    async with chatting(Script(replies=[[" word"] * 9])) as driver:
         monkeypatch.setattr(driver.app, "copy_to_clipboard", copied.append)
         await driver.ask(f"What is a {SECRET}?")
         await driver.say("/report")

@@ -1,10 +1,20 @@
 import json
 import os
 import re
+from dataclasses import replace
 
 import pytest
 
-from app.machine.reply_history import MOST_KEYS, MOST_REPLIES, PastReply, ReplyHistory, history_key, identity_of
+from app.machine.reply_history import (
+    MOST_KEYS,
+    MOST_REPLIES,
+    READ_GBPS,
+    PastReply,
+    ReplyHistory,
+    Speeds,
+    history_key,
+    identity_of,
+)
 
 KEY = history_key("0123456789abcdef", 2)
 
@@ -31,9 +41,10 @@ def test_median_and_best_of_earlier_replies_survive_the_program(path):
 def test_the_file_holds_numbers_and_no_text_and_is_private(path):
     history = ReplyHistory(path)
     history.add(KEY, reply(4.0))
-    history.remember_read_gbps(KEY, 12.1)
+    history.remember_rates(KEY, {READ_GBPS: 12.1}, is_quiet=True)
     content = path.read_text()
-    assert set(re.findall(r"[a-z_]{3,}", content)) - {"abcdef"} == {"version", "read_gbps", "replies"}
+    words = {"version", "rates", "read_gbps", "replies", "true"}
+    assert set(re.findall(r"[a-z_]{3,}", content)) - {"abcdef"} == words
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -71,13 +82,42 @@ def test_two_instances_do_not_forget_each_others_replies(path):
 
 def test_the_best_measurement_of_the_memory_is_kept(path):
     history = ReplyHistory(path)
-    assert history.read_gbps(KEY) is None
-    assert history.remember_read_gbps(KEY, 12.0) == 12.0
-    assert history.remember_read_gbps(KEY, 9.0) == 12.0
-    assert ReplyHistory(path).read_gbps(KEY) == 12.0
+    assert history.rates(KEY) == {}
+    assert history.remember_rates(KEY, {READ_GBPS: 12.0}, is_quiet=True) == {READ_GBPS: 12.0}
+    assert history.remember_rates(KEY, {READ_GBPS: 9.0}, is_quiet=True) == {READ_GBPS: 12.0}
+    assert ReplyHistory(path).rates(KEY) == {READ_GBPS: 12.0}
 
 
-GOOD_ROW = [1_700_000_000.0, 100, 5.0, 40.0, 1.5]
+def test_a_busy_machine_teaches_only_what_beats_the_known(path):
+    history = ReplyHistory(path)
+    decode = "decode_gbps Q4_K"
+    assert history.remember_rates(KEY, {READ_GBPS: 3.0, decode: 2.0}, is_quiet=False) == {}
+    assert not path.exists()
+    history.remember_rates(KEY, {READ_GBPS: 12.0}, is_quiet=True)
+    assert history.remember_rates(KEY, {READ_GBPS: 13.0, decode: 2.0}, is_quiet=False) == {READ_GBPS: 13.0}
+    assert history.remember_rates(KEY, {READ_GBPS: 3.0}, is_quiet=False) == {READ_GBPS: 13.0}
+
+
+def test_replies_of_busy_times_are_not_the_usual_ones(path):
+    history, identity = ReplyHistory(path), KEY.partition(".")[0]
+    history.add(KEY, replace(reply(4.0), is_quiet=False))
+    history.add(KEY, replace(reply(5.0), is_quiet=False))
+    assert history.usual(identity) == Speeds(5.0, 40.0), "the one that was disturbed least"
+    history.add(KEY, reply(9.0))
+    history.add(KEY, replace(reply(2.0), is_quiet=False))
+    assert ReplyHistory(path).usual(identity) == Speeds(9.0, 40.0)
+    assert (ReplyHistory(path).earlier(KEY).median_tps, ReplyHistory(path).earlier(KEY).best_tps) == (9.0, 9.0)
+
+
+def test_short_prompts_do_not_count_as_the_usual_reading(path):
+    history, identity = ReplyHistory(path), KEY.partition(".")[0]
+    history.add(KEY, replace(reply(4.0), prefill_tps=0.0))
+    history.add(KEY, replace(reply(4.0), prefill_tps=0.0))
+    history.add(KEY, reply(4.0))
+    assert history.usual(identity) == Speeds(4.0, 40.0)
+
+
+GOOD_ROW = [1_700_000_000.0, 100, 5.0, 40.0, 1.5, True]
 
 
 @pytest.mark.parametrize(
@@ -92,16 +132,22 @@ GOOD_ROW = [1_700_000_000.0, 100, 5.0, 40.0, 1.5]
         b"\xff\xfe",
         b"[" * 5000,
         b" " * (1 << 19),
-        json.dumps({"version": 1, "replies": [], "read_gbps": 3}).encode(),
-        json.dumps({"version": 1, "replies": {"../../etc": [GOOD_ROW], KEY: {"a": 1}}}).encode(),
-        json.dumps({"version": 1, "replies": {KEY: [None, [], [1], [*GOOD_ROW, 1], ["x"] * 5]}}).encode(),
-        json.dumps({"version": 1, "replies": {KEY: [[1e300, 100, 5.0, 40.0, 1.5]]}}).encode(),
-        json.dumps({"version": 1, "replies": {KEY: [[1.0, 100, -5.0, 40.0, 1.5], [1.0, 100, 0, 40.0, 1.5]]}}).encode(),
-        json.dumps({"version": 1, "replies": {KEY: [[1.0, True, 5.0, 40.0, 1.5]]}}).encode(),
-        b'{"version": 1, "replies": {"' + KEY.encode() + b'": [[1, 100, NaN, 40, 1], [1, 100, Infinity, 1, 1]]}}',
-        json.dumps({"version": 1, "read_gbps": {KEY: -1}}).encode(),
-        json.dumps({"version": 1, "read_gbps": {KEY: 10**400}}).encode(),
-        json.dumps({"version": 1, "replies": {KEY: [[10**400, 100, 5.0, 40.0, 1.5]]}}).encode(),
+        json.dumps({"version": 2, "replies": [], "rates": 3}).encode(),
+        json.dumps({"version": 2, "replies": {"../../etc": [GOOD_ROW], KEY: {"a": 1}}}).encode(),
+        json.dumps({"version": 2, "replies": {KEY: [None, [], [1], [*GOOD_ROW, 1], ["x"] * 6]}}).encode(),
+        json.dumps({"version": 2, "replies": {KEY: [[1e300, 100, 5.0, 40.0, 1.5, True]]}}).encode(),
+        json.dumps(
+            {"version": 2, "replies": {KEY: [[1.0, 100, -5.0, 40.0, 1.5, True], [1.0, 100, 0, 40.0, 1.5, True]]}}
+        ).encode(),
+        json.dumps({"version": 2, "replies": {KEY: [[1.0, True, 5.0, 40.0, 1.5, True]]}}).encode(),
+        b'{"version": 2, "replies": {"'
+        + KEY.encode()
+        + b'": [[1, 100, NaN, 40, 1, true], [1, 100, Infinity, 1, 1, true]]}}',
+        json.dumps({"version": 2, "rates": {KEY: {READ_GBPS: -1, "x": 1}}}).encode(),
+        json.dumps(
+            {"version": 2, "rates": {KEY: {READ_GBPS: 10**400, "decode_gbps ": 2, "decode_gbps Q\n": 2}}}
+        ).encode(),
+        json.dumps({"version": 2, "replies": {KEY: [[10**400, 100, 5.0, 40.0, 1.5, True]]}}).encode(),
     ],
 )
 def test_a_damaged_or_hostile_file_is_no_history_and_no_error(path, content):
@@ -109,20 +155,20 @@ def test_a_damaged_or_hostile_file_is_no_history_and_no_error(path, content):
     path.write_bytes(content)
     history = ReplyHistory(path)
     assert history.earlier(KEY) is None
-    assert history.read_gbps(KEY) is None
+    assert history.rates(KEY) == {}
     history.add(KEY, reply(4.0))
     assert ReplyHistory(path).earlier(KEY).n_replies == 1
 
 
 def test_good_rows_between_bad_ones_are_kept(path):
     path.parent.mkdir()
-    path.write_text(json.dumps({"version": 1, "replies": {KEY: [None, GOOD_ROW, [1]]}}))
+    path.write_text(json.dumps({"version": 2, "replies": {KEY: [None, GOOD_ROW, [1]]}}))
     assert ReplyHistory(path).earlier(KEY).best_tps == 5.0
 
 
 def test_a_file_of_a_newer_version_is_never_overwritten(path):
     path.parent.mkdir()
-    newer = json.dumps({"version": 2, "replies": "something new"})
+    newer = json.dumps({"version": 3, "replies": "something new"})
     path.write_text(newer)
     ReplyHistory(path).add(KEY, reply(4.0))
     assert path.read_text() == newer
@@ -131,7 +177,7 @@ def test_a_file_of_a_newer_version_is_never_overwritten(path):
 def test_a_link_a_pipe_and_a_folder_are_not_read(path, tmp_path):
     path.parent.mkdir()
     good = tmp_path / "elsewhere.json"
-    good.write_text(json.dumps({"version": 1, "replies": {KEY: [GOOD_ROW]}}))
+    good.write_text(json.dumps({"version": 2, "replies": {KEY: [GOOD_ROW]}}))
     path.symlink_to(good)
     assert ReplyHistory(path).earlier(KEY) is None
     path.unlink()

@@ -216,11 +216,11 @@ def test_a_reply_is_compared_with_earlier_ones(tps, text):
     assert next(one for one in shown if one.startswith("usual here")) == f"usual here    4.9  {text}".rstrip()
 
 
-def test_a_model_in_the_cache_has_no_share_of_the_memory():
-    shown = view(ceiling=Ceiling(1e6, 2.0), speed=Speed(9000, 9000, 9000))
+def test_a_speed_above_that_of_memory_is_its_own_limit():
+    shown = view(ceiling=Ceiling(1e6, 2.0, reached_tps=9000.0), speed=Speed(9000, 9000, 9000))
     drawn = texts(writing_lines.limit_lines(shown, 27, BLOCKS))
-    assert ">100 %" in drawn[0]
-    assert drawn[1] == "the weights lie in the cache"
+    assert drawn[0].endswith(" 100 %")
+    assert drawn[1] == "of 9,000 tok/s (reached)"
 
 
 def test_stutters_are_counted_and_the_newest_is_explained():

@@ -17,7 +17,7 @@ from app.library.header import HeaderCache, ModelHeader, read_header
 from app.library.measure import EngineReadings
 from app.library.places import Place
 from app.library.rates import remember_rates
-from app.machine.reply_history import ReplyHistory, history_key, identity_of
+from app.machine.reply_history import READ_GBPS, ReplyHistory, rates_key
 from app.program import paths
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.question import SwitchModelScreen, price_line
@@ -494,7 +494,7 @@ async def test_the_open_model_has_a_row_wherever_it_lies(tmp_path: Path) -> None
 
 async def test_what_the_chat_has_measured_of_the_memory_counts() -> None:
     history = ReplyHistory(paths.speeds_file())
-    history.remember_read_gbps(history_key(identity_of("memory"), 2), 40.0)
+    history.remember_rates(rates_key(2), {READ_GBPS: 40.0}, is_quiet=True)
     async with chatting() as driver:
         await opened(driver)
         await shows(driver, "reads 40.0 GB/s")
@@ -519,7 +519,7 @@ async def test_a_measurement_far_below_the_best_says_that_the_machine_is_busy(mo
     async with chatting(size=(100, 30)) as driver:
         await opened(driver)
         await driver.pilot.press("ctrl+r")
-        await shows(driver, "machine busy now: memory reads 5.0 GB/s, 12.0 at best")
+        await shows(driver, "machine busy now: 0.4 of usual; speeds are estimated from the best")
 
 
 async def test_every_row_has_a_speed_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,3 +207,39 @@ async def test_a_message_without_a_file_goes_to_a_server_unasked() -> None:
 
 def test_a_prompt_begins_without_references() -> None:
     assert Prompt().draft.references == frozenset()
+
+
+@pytest.mark.parametrize("written", ["{}", "'{}'", '"{}"', "file://{}", " {}\n"])
+async def test_a_dropped_file_becomes_a_command_to_confirm(tmp_path: Path, written: str) -> None:
+    async with chatting() as driver:
+        await paste(driver, written.format(tmp_path / "notes"))
+        assert driver.prompt.text == f"/read {tmp_path / 'notes'}"
+        await driver.pilot.press("enter")
+        await driver.until(lambda: "[file" in driver.prompt.text, "the file is attached")
+        assert "words of notes" in driver.prompt.draft.text
+
+
+async def test_a_dropped_model_becomes_the_command_that_opens_it(tmp_path: Path) -> None:
+    (tmp_path / "a model.gguf").write_bytes(b"GGUF")
+    async with chatting() as driver:
+        await paste(driver, f"{tmp_path}/a\\ model.gguf")
+        assert driver.prompt.text == f"/model {tmp_path}/a model.gguf"
+        await driver.pilot.press("ctrl+z")
+        await driver.until(lambda: driver.prompt.text == f"{tmp_path}/a\\ model.gguf", "the paste as it was")
+
+
+async def test_other_pastes_and_those_within_words_stay_text(tmp_path: Path) -> None:
+    async with chatting() as driver:
+        for text in (
+            "notes",
+            f"{tmp_path}/none",
+            f"see {tmp_path}/notes",
+            f"{tmp_path}/notes\n{tmp_path}/x",
+            str(tmp_path),
+        ):
+            await paste(driver, text)
+            assert driver.prompt.text == text
+            driver.prompt.clear()
+        await driver.type("in ")
+        await paste(driver, f"{tmp_path}/notes")
+        assert driver.prompt.text == f"in {tmp_path}/notes"

@@ -1,0 +1,39 @@
+"""What to call a model: by what its file says, or by the file's name where that says nothing or something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.gguf.parts import part_name
+
+_SIZE = r"\d{1,4}(?:\.\d{1,3})?[bm]"
+_USUAL_NAME = re.compile(
+    rf"(?P<title>.*(?<![a-z0-9]){_SIZE}(?![a-z0-9]).*)[-._](?:[it]?q[1-9]_\w{{1,8}}|mxfp4|nvfp4|b?f16|f32)",
+    re.IGNORECASE,
+)
+"""A file named as most are: the model, its size and its type, "Qwen3-0.6B-Q8_0"."""
+_SAYS_NOTHING = re.compile("ggml|gguf|hf|llama|models?|merged|out|output|checkpoint|final|tmp|main|[0-9a-f]{16,}", re.I)
+"""A word that any model may have for its name."""
+_LONGEST = 400
+
+
+def model_title(metadata: Mapping[str, Any], path: Path) -> str:
+    """Return ``general.name``, or what the file's name says where that is empty, a word for any model, or differs.
+
+    Both come from outside: neither is cleaned.
+    """
+    found = metadata.get("general.name")
+    part = part_name(path.name)
+    name, stem = found if isinstance(found, str) else "", part.stem if part else path.stem
+    usual = _USUAL_NAME.fullmatch(stem[:_LONGEST])
+    if usual and _plain(usual["title"]) != _plain(name):
+        return usual["title"]
+    words = re.findall(r"\w+", name[:_LONGEST].replace("_", " "))
+    return stem if all(map(_SAYS_NOTHING.fullmatch, words)) or re.search(r"[/\\]", name) else name
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name[:_LONGEST].lower() if character.isalnum())
