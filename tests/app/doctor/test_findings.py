@@ -113,12 +113,12 @@ def test_only_the_troubled_topic_changes() -> None:
 
 
 @pytest.mark.parametrize("driver", ["intel_pstate", "amd-pstate-epp"])
-def test_a_processor_that_chooses_its_clock_itself_is_well_under_powersave(driver: str) -> None:
+def test_powersave_is_fine_where_the_processor_sets_its_clock(driver: str) -> None:
     clock = replace(GOOD.clock, governor="powersave", driver=driver, preference="balance_performance")
     assert by_topic(replace(GOOD, clock=clock))["governor"].mark == OK
 
 
-def test_a_processor_without_avx2_is_nothing_to_mend_but_a_hidden_one_is() -> None:
+def test_missing_avx2_needs_no_mending_but_hidden_avx2_does() -> None:
     old = replace(GOOD.cores, flags=frozenset({"ssse3"}))
     engine = replace(GOOD.engine, level="ssse3")  # type: ignore[type-var]
     assert by_topic(replace(GOOD, cores=old, engine=engine))["processor"].mark == OK
@@ -142,7 +142,7 @@ def test_slow_memory_is_not_blamed_on_modules_while_others_read() -> None:
     assert "arithmetic" not in busy
 
 
-def test_a_busy_machine_is_told_from_a_slow_one_by_what_was_measured_before() -> None:
+def test_earlier_bandwidth_tells_a_busy_machine_from_a_slow_one() -> None:
     busy = by_topic(with_part("engine", read_gbps=16.0, best_gbps=62.0))["bandwidth"]
     assert busy.mark == WEAK
     assert busy.found.endswith("now, 62.0 at best")

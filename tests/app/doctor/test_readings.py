@@ -70,7 +70,7 @@ _Linux = namedtuple("_Linux", "user nice system idle iowait irq softirq steal gu
         (_Linux(10.0, 1.0, 5.0, 1000.0, 50.0, 0.5, 0.5, 2.0, 8.0, 1.0), 19.0),
     ],
 )
-def test_idle_time_is_not_what_other_programs_took_where_times_come_in_another_order(
+def test_idle_time_is_not_counted_as_busy_in_any_field_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spent: tuple[float, ...], busy_s: float
 ) -> None:
     looks = iter([[type(spent)(*(0.0 for _ in spent))], [spent]])
@@ -153,7 +153,7 @@ def test_an_encrypted_disk_is_what_it_lies_on(tmp_path: Path, model: Path) -> No
     assert read_disk(model, root).kind == "spinning"
 
 
-def test_mounts_name_network_memory_and_devices_that_numbers_do_not(tmp_path: Path, model: Path) -> None:
+def test_mounts_name_network_memory_and_spinning_disks(tmp_path: Path, model: Path) -> None:
     root = tmp_path / "root"
     home = str(model.parent.resolve())
 

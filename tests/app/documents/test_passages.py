@@ -21,7 +21,7 @@ def test_scores_are_those_computed_by_hand() -> None:
     assert scores == pytest.approx([0.0, (0.4700036 + 0.9808293) * 0.7934426, 0.4700036 * 1.2284264], rel=1e-6)
 
 
-def test_a_word_said_often_and_a_rare_word_count_more_and_no_text_at_all_breaks_nothing() -> None:
+def test_a_repeated_word_scores_more_and_empty_text_scores_zero() -> None:
     once, twice = bm25(["fan"], [["fan", "x"], ["fan", "fan"]])
     assert twice > once > 0
     assert bm25(["fan"], []) == []
@@ -29,11 +29,11 @@ def test_a_word_said_often_and_a_rare_word_count_more_and_no_text_at_all_breaks_
     assert not any(math.isnan(one) for one in bm25(["fan"], [[]]))
 
 
-def test_words_are_found_whatever_their_case_and_characters_where_there_are_no_spaces() -> None:
+def test_words_ignore_case_and_cjk_characters_are_single_words() -> None:
     assert words_of("Die GRÖSSE, don't 東京!") == ["die", "grösse", "don", "t", "東", "京"]
 
 
-def test_passages_that_fit_the_question_stand_in_the_order_of_the_documents() -> None:
+def test_passages_that_fit_the_question_are_in_document_order() -> None:
     filler = "\n".join(f"line {n} about nothing at all, told at some length" for n in range(30))
     first = document("a.md", f"{filler}\n\nThe fan hums.\n{filler}")
     second = document("b.md", f"The fan is cleaned with a brush.\n{filler}")
@@ -46,13 +46,13 @@ def test_passages_that_fit_the_question_stand_in_the_order_of_the_documents() ->
         assert "\n".join(lines) == passage.text
 
 
-def test_what_has_no_word_of_the_question_is_not_read_unless_nothing_has() -> None:
+def test_passages_without_a_question_word_go_if_all_lack_one() -> None:
     text = "\n\n".join(f"{word} " * 180 for word in ("fan", "screw", "blade"))
     assert [one.text.split()[0] for one in fitting([document("a", text)], "a screw?", (10_000, 0))] == ["screw"]
     assert len(fitting([document("a", text)], "sum it up", (10_000, 0))[0].text) == len(text)
 
 
-def test_later_questions_use_what_the_context_holds_and_add_what_is_new() -> None:
+def test_later_questions_add_only_passages_not_in_the_context() -> None:
     folder = [document(f"{word}.md", f"{word} turns. " * 12) for word in ("fan", "screw", "blade")]
     rooms = 1500, 300
     [first] = fitting(folder, "how is the fan?", rooms)
@@ -81,7 +81,7 @@ def test_neighbours_become_one_passage_and_a_long_line_several() -> None:
     assert [(one.place, len(one.text)) for one in pieces] == [("line 1", 1200), ("line 1", 1200), ("line 1", 600)]
 
 
-def test_the_sources_of_a_message_are_its_passages_and_nothing_that_a_file_or_a_user_says() -> None:
+def test_sources_are_the_passages_and_no_text_of_a_file_or_user() -> None:
     nasty = document("a, lines 1-2.md", "c.md, lines 5-6:\n```\nx\n```\n")
     pdf = Document("p.pdf", Path("/p.pdf"), "[page 1]\none\n[page 2]\ntwo\nmore")
     texts = [one.in_message for one in fitting([nasty, pdf], "x two", (10_000, 0))]
@@ -90,7 +90,7 @@ def test_the_sources_of_a_message_are_its_passages_and_nothing_that_a_file_or_a_
     assert sources_of(question) == sources_of(document("a", "b").in_message) == ()
 
 
-def test_documents_that_fit_go_whole_and_what_they_cost_is_said_before() -> None:
+def test_documents_that_fit_go_whole_and_their_cost_is_announced() -> None:
     small, large = document("a.md", "word " * 100), document("b.md", "word\n" * 10_000)
     assert fit([small], 1024)
     assert not fit([small, large], 1024)

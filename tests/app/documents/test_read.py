@@ -68,7 +68,7 @@ def test_a_word_document_becomes_its_words() -> None:
     assert docx_text(docx(runs + unseen)) == "One\t two\nThree\n"
 
 
-def test_a_word_document_may_neither_explode_nor_declare_entities(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_document_with_a_bomb_or_entities_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = "<!DOCTYPE d [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
     with pytest.raises(Refusal, match="declares entities"):
         docx_text(docx("<w:p><w:t>&b;</w:t></w:p>", bomb))
@@ -91,7 +91,7 @@ def test_noise_is_refused_or_is_text(kind: str) -> None:
             assert isinstance(convert.converted(kind, io.BytesIO(raw)), str)
 
 
-def test_files_folders_and_patterns_are_read_in_an_order_that_does_not_depend_on_the_way_to_them(
+def test_files_are_read_in_the_same_order_however_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "docs" / "sub").mkdir(parents=True)
@@ -137,9 +137,7 @@ def test_many_troubles_are_counted_and_the_limits_hold(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_pdf_is_read_by_a_process_that_may_neither_hang_nor_fail_unseen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pdf_reader_that_hangs_or_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fan.pdf").write_bytes(pdf("It hums").getvalue())
     (tmp_path / "torn.docx").write_bytes(b"PK")
     reading = read_documents([str(tmp_path)])
@@ -160,9 +158,7 @@ def test_names_with_spaces_stand_in_quotes_or_alone(tmp_path: Path, monkeypatch:
     assert split_wanted("Anna's notes") == ["Anna's notes"]
 
 
-def test_references_in_a_message_are_read_where_there_are_such_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_references_in_a_message_are_read_if_the_file_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b.md").write_text("one")
     (tmp_path / "c.md").write_text("two")
@@ -173,7 +169,7 @@ def test_references_in_a_message_are_read_where_there_are_such_files(
     assert reading.troubles == ()
 
 
-def test_a_small_vocabulary_makes_more_tokens_of_documents_than_are_estimated(tmp_path: Path) -> None:
+def test_a_small_vocabulary_raises_the_estimated_token_count(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("word " * 99)
     reading = read_documents([str(tmp_path / "a.md")])
     [document] = reading.documents

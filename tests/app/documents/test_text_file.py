@@ -98,7 +98,7 @@ async def test_a_file_named_in_a_message_goes_with_it_and_is_completed(tmp_path:
         )
 
 
-async def test_passages_of_a_folder_that_does_not_fit_go_with_the_question_and_are_named(tmp_path: Path) -> None:
+async def test_passages_of_a_large_folder_go_with_the_question_by_name(tmp_path: Path) -> None:
     folder = tmp_path / "manuals"
     folder.mkdir()
     for number in range(3):
@@ -120,7 +120,7 @@ async def test_passages_of_a_folder_that_does_not_fit_go_with_the_question_and_a
         await driver.shows("from 0.md lines ")
 
 
-async def test_whether_documents_fit_follows_the_open_models_vocabulary(
+async def test_document_size_is_estimated_with_the_models_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "one.md").write_text("word\n" * 400)

@@ -69,7 +69,7 @@ def test_a_directory_in_a_home_that_there_is_not_is_refused(server: LocalHub, ta
     assert server.requests == []
 
 
-def test_a_type_can_be_named_in_any_case_and_advice_chooses_without_one(
+def test_a_type_is_named_in_any_case_or_chosen_by_advice(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for quant in ("Q4_K", "F16"):
@@ -130,9 +130,7 @@ def test_an_address_elsewhere_needs_a_hash_and_is_checked_by_it(server: LocalHub
     assert left_over(target) == [NAME]
 
 
-def test_a_hash_that_is_not_that_of_the_hub_is_refused_before_anything_is_downloaded(
-    server: LocalHub, target: Path
-) -> None:
+def test_a_hash_that_differs_from_the_hubs_is_refused_at_once(server: LocalHub, target: Path) -> None:
     error = refusal(target, sha256="0" * 64)
     assert (error.exit_code, NAME in str(error)) == (exit_codes.BAD_DATA, True)
     assert hashlib.sha256(content()).hexdigest() in str(error)
@@ -213,7 +211,7 @@ def test_a_cut_connection_is_resumed_where_it_broke(after: int, server: LocalHub
     assert len(pauses) == 2
 
 
-def test_a_line_that_brings_nothing_is_given_up_and_the_part_stays(server: LocalHub, target: Path) -> None:
+def test_a_connection_without_progress_ends_and_keeps_the_part(server: LocalHub, target: Path) -> None:
     server.faults += [cut(70_000), *[cut(0)] * 20]
     pauses: list[float] = []
     assert "connection ended before the file did" in str(refusal(target, web=client(pauses)))
@@ -231,7 +229,7 @@ def test_a_stall_ends_by_itself_and_is_resumed(server: LocalHub, target: Path) -
     assert "range" in server.asked("content")[1].headers
 
 
-def test_a_line_that_breaks_after_the_last_byte_has_brought_everything(server: LocalHub, target: Path) -> None:
+def test_a_connection_cut_after_the_last_byte_completes_the_file(server: LocalHub, target: Path) -> None:
     def unfinished(answer: Any) -> None:
         # The last chunk says that another one follows, which never comes.
         body = answer.body
@@ -456,7 +454,7 @@ def test_a_name_that_could_leave_the_directory_does_not_exist(name: str, server:
     assert server.asked("content") == []
 
 
-def test_the_longest_name_leaves_room_for_what_lies_beside_its_part(server: LocalHub, target: Path) -> None:
+def test_the_longest_name_leaves_room_for_the_parts_suffixes(server: LocalHub, target: Path) -> None:
     server.files[REPOSITORY] = {"x" * 231 + ".gguf": content()}
     assert "no GGUF file that could be checked" in str(refusal(target))
     server.files[REPOSITORY] = {"x" * 230 + ".gguf": content()}
@@ -575,7 +573,7 @@ def test_a_disk_that_fills_up_keeps_the_part(server: LocalHub, target: Path, mon
     assert get(target) == exit_codes.OK
 
 
-def test_a_directory_that_cannot_be_made_is_an_error_of_input_and_output(server: LocalHub, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_raises_an_os_error(server: LocalHub, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(OSError, match=r"Not a directory|File exists"):
         get(tmp_path / "file" / "models")
@@ -641,7 +639,7 @@ def test_a_look_at_what_is_here_can_be_stopped(
     assert (target / name).exists()
 
 
-def test_an_architecture_that_cannot_run_is_not_downloaded_unless_asked(server: LocalHub, target: Path) -> None:
+def test_an_unsupported_architecture_is_downloaded_only_if_asked(server: LocalHub, target: Path) -> None:
     server.extra[REPOSITORY] = {"gguf": {"total": 1000, "architecture": "mamba\x1b[2J"}}
     assert "its architecture mamba␛[2J is not supported" in str(refusal(target))
     assert get(target, anyway=True) == exit_codes.OK

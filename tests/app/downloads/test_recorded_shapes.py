@@ -62,7 +62,7 @@ def test_the_content_networks_own_tag_is_not_taken_for_the_hash(server: LocalHub
     assert (target / NAME).read_bytes() == content()
 
 
-def test_a_file_that_the_hub_calls_another_is_refused_before_its_bytes_come(server: LocalHub, target: Path) -> None:
+def test_a_file_with_another_hash_than_described_is_not_read(server: LocalHub, target: Path) -> None:
     server.add(REPOSITORY, NAME, content())
     described = client().get_body(f"{server.address}/api/models/{REPOSITORY}/revision/main?blobs=true")
     (sibling,) = (one for one in json.loads(described)["siblings"] if one["rfilename"] == NAME)
@@ -104,7 +104,7 @@ def test_each_way_of_saying_no_is_told_apart(
     assert len(server.requests) == 1
 
 
-def test_a_gated_repository_is_told_by_its_description_before_anything_is_asked_for(
+def test_a_gated_repository_is_refused_after_one_request(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.extra[REPOSITORY] = {"gated": "manual"}
@@ -126,9 +126,7 @@ def test_a_disabled_repository_is_not_asked_for(server: LocalHub, target: Path) 
     assert "disabled on the hub" in str(refusal(target))
 
 
-def test_an_address_of_the_content_network_that_expired_is_not_blamed_on_a_token(
-    server: LocalHub, target: Path
-) -> None:
+def test_an_expired_content_address_is_not_blamed_on_the_token(server: LocalHub, target: Path) -> None:
     server.faults.append(status(403))
     assert "HF_TOKEN" not in str(refusal(target))
 
@@ -221,9 +219,7 @@ def test_what_is_meant_for_this_machine_passes_no_proxy(
     assert get(target) == exit_codes.OK
 
 
-def test_a_part_that_got_its_name_while_its_lock_was_waited_for_is_left_whole(
-    target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_completed_by_another_process_is_left_whole(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target.mkdir()
     remote = RemoteFile(NAME, "https://example.invalid/", len(content()), hashlib.sha256(content()).hexdigest())
     part, final = target / f"{NAME}.part", target / NAME

@@ -50,7 +50,7 @@ def cut_or(change: Callable[[Any], None]) -> Callable[[Any], None]:
     [status(416), local_hub.with_headers(Content_Range="bytes 0-9/10"), local_hub.with_headers(Content_Range="")],
     ids=["416", "another range", "no range"],
 )
-def test_a_server_that_never_gives_the_rest_is_given_up_and_the_part_stays(
+def test_a_server_that_never_sends_the_rest_leaves_the_part(
     change: Callable[[Any], None], server: LocalHub, target: Path
 ) -> None:
     server.faults += [cut_or(change)] * 100
@@ -59,14 +59,14 @@ def test_a_server_that_never_gives_the_rest_is_given_up_and_the_part_stays(
     assert (target / f"{NAME}.part").stat().st_size == KEPT
 
 
-def test_a_server_that_gives_only_the_whole_is_read_past_what_is_here(server: LocalHub, target: Path) -> None:
+def test_a_server_without_ranges_is_read_past_the_kept_part(server: LocalHub, target: Path) -> None:
     server.faults += [cut(KEPT), status(416)]
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
     assert "range" not in server.asked("content")[2].headers
 
 
-def test_a_server_that_sends_something_else_each_time_is_given_up(server: LocalHub, target: Path) -> None:
+def test_a_server_whose_content_changes_each_time_is_given_up(server: LocalHub, target: Path) -> None:
     n_asked = iter(range(1000))
 
     def another(answer: Any) -> None:
@@ -93,7 +93,7 @@ def page_without_length(answer: Any) -> None:
     answer.body = b"<html>Please log in</html>"
 
 
-def test_a_page_without_length_instead_of_the_rest_leaves_the_part(server: LocalHub, target: Path) -> None:
+def test_a_web_page_without_length_leaves_the_part(server: LocalHub, target: Path) -> None:
     server.faults += [cut(KEPT), page_without_length]
     assert "web page" in str(refusal(target))
     assert (target / f"{NAME}.part").read_bytes() == content()[:KEPT]
@@ -116,7 +116,7 @@ def test_the_whole_that_is_cut_again_takes_nothing_away(server: LocalHub, target
     assert (target / f"{NAME}.part").read_bytes() == content()[:KEPT]
 
 
-def test_what_differs_behind_a_common_beginning_takes_the_place_of_what_is_here(server: LocalHub, target: Path) -> None:
+def test_content_that_differs_after_the_start_replaces_the_part(server: LocalHub, target: Path) -> None:
     def wrong_end(answer: Any) -> None:
         answer.body = content()[: KEPT - 50_000] + bytes(50_000)
         answer.cut_after = len(answer.body)
@@ -209,7 +209,7 @@ def start(target: Path, pauses_s: float | None = None) -> PullJob:
     return job.start()
 
 
-def test_what_is_stopped_lets_go_of_its_part_though_the_server_is_silent(server: LocalHub, target: Path) -> None:
+def test_a_stopped_job_releases_its_part_on_a_silent_server(server: LocalHub, target: Path) -> None:
     server.faults.append(stalls)
     job = start(target)
     job.proceed()
@@ -220,7 +220,7 @@ def test_what_is_stopped_lets_go_of_its_part_though_the_server_is_silent(server:
     assert get(target) == exit_codes.OK
 
 
-def test_a_stop_between_two_attempts_ends_the_pause_and_asks_no_more(server: LocalHub, target: Path) -> None:
+def test_a_stop_between_attempts_ends_the_pause_and_the_requests(server: LocalHub, target: Path) -> None:
     server.hub_faults += [status(503, Retry_After="299")] * 100
     job = start(target)
     until(lambda: len(server.hub_faults) == 99)

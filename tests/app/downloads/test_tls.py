@@ -86,7 +86,7 @@ def answering(handshake: Handshake, monkeypatch: pytest.MonkeyPatch) -> Iterator
 # ---- trusted
 
 
-def test_a_whole_pull_works_over_tls_and_the_token_goes_to_the_hub_only(tls_hub: LocalHub, target: Path) -> None:
+def test_a_pull_over_tls_sends_the_token_to_the_hub_only(tls_hub: LocalHub, target: Path) -> None:
     assert tls_hub.address.startswith("https://")
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()

@@ -87,7 +87,7 @@ def test_keys_go_in_and_what_is_painted_comes_out_with_its_time() -> None:
         terminal.close()
 
 
-def test_a_program_that_ends_early_is_reported_with_its_last_words() -> None:
+def test_a_program_that_ends_early_is_reported_with_its_output() -> None:
     terminal = Terminal([sys.executable, "-c", "raise SystemExit('no such model')"], dict(os.environ), (80, 24))
     with pytest.raises(ProgramFailed, match="no such model"):
         terminal.read_until(lambda: False, "nothing", 30.0)

@@ -53,7 +53,7 @@ def test_an_unknown_type_is_refused_with_the_known_ones() -> None:
         advice.needs_of_size(8e9, "Q9_X")
 
 
-def test_a_small_slow_machine_is_advised_what_keeps_up_with_a_reader() -> None:
+def test_a_slow_machine_is_advised_models_as_fast_as_a_reader() -> None:
     memory = MachineMemory(8 * GIB, 6 * GIB)
     found = advice.suggestions(memory, MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0}))
     sizes = [one.size for one in found]
@@ -66,7 +66,7 @@ def test_a_small_slow_machine_is_advised_what_keeps_up_with_a_reader() -> None:
     assert all(one.fit.verdict == "yes" for one in found)
 
 
-def test_the_usual_type_is_advised_and_more_bits_where_they_still_keep_up() -> None:
+def test_the_usual_type_is_advised_and_more_bits_if_fast_enough() -> None:
     memory = MachineMemory(64 * GIB, 60 * GIB)
     fast = advice.suggestions(memory, MachineRates(220.0, {"Q4_K": 200.0}))
     best = advice.best_suggestion(fast)

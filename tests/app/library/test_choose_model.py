@@ -46,7 +46,7 @@ def test_a_given_model_that_is_broken_is_refused(validated: list[str]) -> None:
         choose_model("/bad.gguf", built_in_settings())
 
 
-def test_a_model_of_the_settings_that_cannot_be_used_is_named_whole_and_as_a_setting() -> None:
+def test_an_unusable_model_setting_is_named_with_its_whole_path() -> None:
     settings = replace(built_in_settings(), model="/x/nonexistent.gguf")
     line = "the setting model: /x/nonexistent.gguf: no such file (check the path)"
     for check in (engine_access.check_model, engine_access.glance_at_model):
@@ -69,7 +69,7 @@ def test_where_the_bundled_model_is_not_installed_there_is_none(
     assert choose_model(None, built_in_settings()) is None
 
 
-def test_the_bundled_model_does_not_take_the_place_of_the_last_one(tmp_path: Path) -> None:
+def test_the_bundled_model_does_not_replace_the_last_model(tmp_path: Path) -> None:
     remember_opened(tmp_path / "good.gguf")
     bundled = starter_file()
     assert bundled is not None
@@ -77,7 +77,7 @@ def test_the_bundled_model_does_not_take_the_place_of_the_last_one(tmp_path: Pat
     assert load_state()[0].last_model == str(tmp_path / "good.gguf")
 
 
-def test_starter_names_the_bundled_model_unless_a_file_has_that_name(
+def test_starter_is_the_bundled_model_unless_a_file_is_named_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

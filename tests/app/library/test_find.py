@@ -140,11 +140,11 @@ def test_blobs_that_nobody_may_look_at_hide_no_other_store(tmp_path: Path, monke
     assert [file.title for file in found] == ["good"]
 
 
-def test_the_cache_of_hugging_face_lists_a_file_once_for_all_its_revisions(tmp_path: Path) -> None:
+def test_a_hugging_face_file_with_revisions_is_listed_once(tmp_path: Path) -> None:
     hugging_face_model(tmp_path, "someone/Tiny-GGUF", "tiny-q8_0.gguf", revisions=3)
     assert titles(tmp_path) == ["tiny-q8_0"]
 
 
-def test_a_place_that_is_not_there_or_not_readable_is_passed_over(tmp_path: Path) -> None:
+def test_a_place_that_is_missing_or_no_directory_is_skipped(tmp_path: Path) -> None:
     assert find_files([Place("none", tmp_path / "none"), Place("Ollama", tmp_path / "none", is_ollama=True)]) == []
     assert find_files([Place("a file", touch(tmp_path / "file"))]) == []

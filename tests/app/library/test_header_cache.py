@@ -95,7 +95,7 @@ def test_a_damaged_cache_is_not_believed(damage: object, file: FoundFile, tmp_pa
     assert again(path, file) == (wanted, 1)
 
 
-def test_what_the_engine_cannot_run_keeps_its_reason_and_its_header(tmp_path: Path) -> None:
+def test_an_unsupported_model_keeps_its_reason_and_header(tmp_path: Path) -> None:
     tiny = tiny_gguf.model()
     tiny.set("general.architecture", "mamba")
     tiny.set("mamba.context_length", 4096)
@@ -114,9 +114,7 @@ def test_what_the_engine_cannot_run_keeps_its_reason_and_its_header(tmp_path: Pa
         (b"GGUF\x03\0\0\0" + b"\xff" * 16, "n_tensors is"),
     ],
 )
-def test_a_foreign_file_has_a_reason_without_its_name_and_is_looked_at_again(
-    content: bytes, reason: str, tmp_path: Path
-) -> None:
+def test_a_foreign_file_has_a_reason_and_is_read_again(content: bytes, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(content)
     file = find_files([Place("here", tmp_path)])[0]

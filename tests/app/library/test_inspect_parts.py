@@ -51,7 +51,7 @@ def test_a_long_template_is_shown_whole_on_request(shows: bool, n_shown: int, tm
     assert any("12 more lines" in line for line in lines) != shows
 
 
-def test_a_long_line_of_a_template_is_shown_whole_on_request_and_clean(tmp_path: Path) -> None:
+def test_a_long_template_line_is_shown_whole_on_request(tmp_path: Path) -> None:
     tiny = tiny_gguf.model()
     tiny.set("tokenizer.chat_template", "{{ messages }}" + "\x1b[2J\t" * 1000 + "the end")
     report = describe(validate(tiny.write(tmp_path / "m.gguf")))

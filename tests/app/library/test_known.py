@@ -53,7 +53,7 @@ def test_the_sizes_in_the_names_are_those_of_the_data() -> None:
         assert model.in_memory == pytest.approx(wanted, rel=0.5)  # makers leave the embedding out
 
 
-def test_a_mixture_takes_the_memory_of_all_and_the_time_of_what_a_token_reads() -> None:
+def test_a_mixture_needs_all_its_memory_but_reads_part_per_token() -> None:
     by_name = {model.name: model for model in known_models()}
     mixture, dense = by_name["gpt-oss 20B"], by_name["Qwen3 14B"]
     assert mixture.needs("Q4_K_M").weights_bytes > dense.needs("Q4_K_M").weights_bytes

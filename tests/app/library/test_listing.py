@@ -161,7 +161,7 @@ def test_a_rate_of_hundreds_of_digits_was_never_measured() -> None:
     assert load_rates(2) == MachineRates()
 
 
-def test_a_hundred_models_are_found_and_read_from_the_cache_the_second_time(tmp_path: Path) -> None:
+def test_a_hundred_models_come_from_the_cache_the_second_time(tmp_path: Path) -> None:
     content = tiny_gguf.build()
     for n in range(100):
         (tmp_path / f"m{n:03}.gguf").write_bytes(content)

@@ -23,7 +23,7 @@ def paths_of(label: str) -> list[Path]:
     return [place.path for place in places() if place.label == label]
 
 
-def test_the_directories_of_the_settings_come_first_under_short_names(tmp_path: Path) -> None:
+def test_directories_of_the_settings_come_first_with_short_names(tmp_path: Path) -> None:
     found = places((str(tmp_path / "Models"), "/data/gguf", "relative", "bad\0"))
     assert [(place.label, place.path) for place in found[:2]] == [
         ("~/Models", tmp_path / "Models"),
@@ -32,9 +32,7 @@ def test_the_directories_of_the_settings_come_first_under_short_names(tmp_path: 
     assert all(place.path.is_absolute() for place in found)
 
 
-def test_ollama_is_looked_for_at_home_and_where_its_variable_says(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_ollama_is_found_at_home_and_where_its_variable_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert paths_of("Ollama")[0] == tmp_path / ".ollama" / "models"
     monkeypatch.setenv("OLLAMA_MODELS", "/big/ollama")
     assert paths_of("Ollama")[:2] == [Path("/big/ollama"), tmp_path / ".ollama" / "models"]
@@ -69,7 +67,7 @@ def test_lm_studio_is_found_by_its_pointer_and_its_settings(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"downloadsFolder": 7}', b"\xff", b"[" * 100_000])
-def test_settings_of_lm_studio_that_are_not_sound_are_passed_over(content: bytes, tmp_path: Path) -> None:
+def test_unsound_lm_studio_settings_are_ignored(content: bytes, tmp_path: Path) -> None:
     (tmp_path / ".lmstudio").mkdir()
     (tmp_path / ".lmstudio" / "settings.json").write_bytes(content)
     assert paths_of("LM Studio")[0] == tmp_path / ".lmstudio" / "models"

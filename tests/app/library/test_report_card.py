@@ -97,7 +97,7 @@ def test_the_command_prints_a_card_and_names_no_place(tmp_path: Path, capfd: pyt
     assert said(out) == []
 
 
-async def test_the_chat_copies_a_card_without_a_word_of_the_conversation(
+async def test_the_chat_copies_a_card_without_conversation_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied: list[str] = []

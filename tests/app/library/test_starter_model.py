@@ -42,7 +42,7 @@ async def test_three_turns_in_the_chat_and_each_reads_only_what_is_new(starter: 
         assert third.reused_tokens >= second.reused_tokens + second.prompt_tokens + second.tokens - 4
 
 
-def test_the_line_mode_without_a_model_talks_to_it_and_says_what_it_is() -> None:
+def test_plain_chat_without_a_model_uses_the_starter_and_says_so() -> None:
     done = jalopy(
         "chat", "--plain", "--temp", "0", stdin=b"What is the capital of France?\n", timeout_s=_COMPILING_PATIENCE_S
     )
@@ -61,7 +61,7 @@ def test_one_answer_goes_to_standard_output() -> None:
     assert b"tok/s" in done.stderr
 
 
-def test_what_it_does_not_know_it_says_with_the_way_on_however_hot() -> None:
+def test_the_starter_names_a_way_on_for_what_it_does_not_know() -> None:
     done = jalopy("run", "starter", "--temp", "1.9", "-p", "Explain photosynthesis", timeout_s=_COMPILING_PATIENCE_S)
     assert done.returncode == exit_codes.OK
     assert b"I am a very small model. For more, get a real one with F3, or by: jalopy pull" in done.stdout

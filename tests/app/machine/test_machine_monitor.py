@@ -125,7 +125,7 @@ def test_throttling_is_counted_from_the_first_look_on(monitor, tmp_path):
     assert monitor.sample(110.0, None, None).throttled == 0
 
 
-def test_throttling_while_nobody_watched_is_not_said_of_the_first_look(monitor, tmp_path):
+def test_throttling_before_the_first_sample_is_not_reported(monitor, tmp_path):
     monitor.sample(100.0, None, None)
     (tmp_path / "sys/devices/system/cpu/cpu2/thermal_throttle/core_throttle_count").write_text("10\n")
     monitor.forget_rates()
@@ -193,7 +193,7 @@ def test_weights_copied_to_huge_pages_are_not_the_programs_own(monitor):
     assert monitor.sample(100.0, facts, None).own_bytes == 50 * MIB
 
 
-def test_a_system_that_does_not_tell_files_from_memory_knows_no_own_part(source, tmp_path):
+def test_own_memory_is_unknown_without_the_file_mapped_figure(source, tmp_path):
     procfs = write_tree(tmp_path / "proc", {"self/status": "Name:\tjalopy\nRssAnon:\t5 kB\n"})
     found = MachineMonitor(source, tmp_path, procfs).sample(100.0, None, None)
     assert found.own_bytes is None

@@ -19,7 +19,7 @@ def sample(at_s: float, **readings: object) -> MachineSample:
     return MachineSample(at_s=at_s, interval_s=1.0, **readings)
 
 
-def test_tokens_far_above_the_median_are_found_once_and_small_ones_left_alone():
+def test_gaps_far_above_the_median_are_found_once():
     watch, times = StutterWatch(), times_with({20: 0.9, 30: 0.14, 40: 0.6})
     growing: list[float] = []
     for time_s in times:
@@ -86,7 +86,7 @@ def test_what_nobody_watched_has_no_cause():
     assert cause_of(SLOW, {}, [sample(110.0, others_cores=1.0)]) == "looking for the cause"
 
 
-def test_a_cause_is_looked_for_again_until_the_whole_time_was_seen():
+def test_a_cause_is_sought_until_the_whole_gap_was_sampled():
     watch = StutterWatch()
     watch.follow(times_with({20: 0.9}))
     end_s = watch.found[0].end_s
@@ -107,7 +107,7 @@ def test_faults_noted_twice_for_a_token_add_up(monkeypatch):
     assert log.total == 4
 
 
-def test_the_time_for_pages_from_disk_is_what_their_tokens_took_longer():
+def test_time_for_pages_from_disk_is_the_excess_of_their_tokens():
     times = times_with({20: 0.9, 30: 0.5})
     assert excess_at(times, {20: 5}) == pytest.approx(0.8)
     assert excess_at(times, {20: 5, 30: 1}) == pytest.approx(1.2)

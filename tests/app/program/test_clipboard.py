@@ -28,7 +28,7 @@ async def test_a_native_program_is_asked_first(monkeypatch: pytest.MonkeyPatch):
     assert (copied, sent) == (["text"], [])
 
 
-async def test_where_it_fails_the_terminal_is_asked_and_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch):
+async def test_a_failed_copy_asks_the_terminal_and_claims_nothing(monkeypatch: pytest.MonkeyPatch):
     def fail(text: str) -> None:
         raise pyperclip.PyperclipException("no program")
 

@@ -37,7 +37,7 @@ def test_a_private_directory_is_made_and_closed_to_others(tmp_path: Path) -> Non
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
-def test_a_base_directory_that_is_missing_is_closed_and_one_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+def test_new_base_directories_are_private_and_old_ones_unchanged(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home").chmod(0o777)
     made = paths.private_directory(tmp_path / "home" / ".local" / "state" / "jalopy")

@@ -27,7 +27,7 @@ def test_personas_are_the_text_files_of_the_directory(directory: Path):
     assert load_persona("pirate").system == "You are a pirate.␛[31m"
 
 
-def test_a_persona_may_carry_parameters_and_what_is_no_parameter_is_a_line_of_it(directory: Path):
+def test_a_persona_head_has_parameters_or_is_plain_text(directory: Path):
     (directory / "cool.md").write_text(
         "---\ntemperature: 0.25\ntop_k:  20 \nseed: -1\n---\nBe exact.\n", encoding="utf-8"
     )
@@ -54,7 +54,7 @@ def test_a_preset_is_kept_once_and_read_again(directory: Path):
         personas.save_persona("none", Persona(""))
 
 
-def test_the_command_line_takes_a_personas_parameters_but_those_it_gives_itself(directory: Path):
+def test_command_line_options_win_over_a_personas_parameters(directory: Path):
     (directory / "cool.md").write_text("---\ntemperature: 0.25\ntop_k: 20\n---\nBe exact.\n", encoding="utf-8")
     options = arguments.parse(["--persona", "cool", "--top-k", "7"])
     settings = arguments.apply(options, built_in_settings())
@@ -70,7 +70,7 @@ def test_without_a_directory_there_are_none():
         load_persona("pirate")
 
 
-def test_without_a_home_nobody_is_sent_to_a_directory_called_none(monkeypatch: pytest.MonkeyPatch):
+def test_a_persona_without_a_home_directory_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(paths, "personas_dir", lambda: None)
     with pytest.raises(Refusal, match="there is no home directory"):
         load_persona("pirate")

@@ -60,7 +60,7 @@ def test_without_a_user_file_the_defaults_hold() -> None:
     assert load_settings() == built_in_settings()
 
 
-def test_the_users_file_lies_over_the_defaults_and_the_command_line_over_both(tmp_path: Path) -> None:
+def test_the_command_line_wins_over_the_file_and_the_defaults(tmp_path: Path) -> None:
     file = write(tmp_path, "threads = 3\n[sampling]\ntemperature = 1\ntop_k = 5\n")
     loaded = override(load_settings(file), "sampling.top_k", 7, "--top-k")
     assert (loaded.threads, loaded.sampling.temperature, loaded.sampling.top_k) == (3, 1.0, 7)
@@ -196,7 +196,7 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ("a = " + "[" * 5000, "is not sound TOML"),
     ],
 )
-def test_a_wrong_setting_is_refused_by_file_key_and_what_is_allowed(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_wrong_setting_is_refused_with_file_and_allowed_values(tmp_path: Path, text: str, expected: str) -> None:
     file = write(tmp_path, text)
     with pytest.raises(SettingsError) as refused:
         load_settings(file)
@@ -205,7 +205,7 @@ def test_a_wrong_setting_is_refused_by_file_key_and_what_is_allowed(tmp_path: Pa
     assert refused.value.exit_code == exit_codes.BAD_DATA
 
 
-def test_a_settings_file_that_is_not_utf8_or_no_file_or_huge_is_refused(tmp_path: Path) -> None:
+def test_a_settings_file_that_is_not_utf8_or_is_huge_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_bytes(b'theme = "\xff"')
     with pytest.raises(SettingsError, match="byte 9 is not UTF-8"):
@@ -217,7 +217,7 @@ def test_a_settings_file_that_is_not_utf8_or_no_file_or_huge_is_refused(tmp_path
         load_settings(file)
 
 
-def test_an_option_out_of_range_is_a_usage_error_that_names_the_option() -> None:
+def test_an_option_out_of_range_is_a_usage_error_with_its_name() -> None:
     with pytest.raises(SettingsError, match=r"--temp: .*11\.0; allowed: a number from 0 to 10") as refused:
         override(built_in_settings(), "sampling.temperature", 11.0, "--temp: the value")
     assert refused.value.exit_code == exit_codes.USAGE

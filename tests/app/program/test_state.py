@@ -163,7 +163,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(
     assert [one.name for one in file.parent.iterdir()] == ["state.json"]
 
 
-def test_a_file_system_that_cannot_sync_directories_is_written_to(file: Path, no_directory_syncs: None) -> None:
+def test_a_file_system_without_directory_sync_is_written_to(file: Path, no_directory_syncs: None) -> None:
     assert save_state(ProgramState("/new.gguf")) is None
     assert load_state()[0].last_model == "/new.gguf"
 
@@ -177,7 +177,7 @@ def test_no_writable_directory_is_a_notice_and_no_exception(monkeypatch: pytest.
     assert load_state() == (ProgramState(), None)
 
 
-def test_remembered_threads_can_be_forgotten_and_the_oldest_go_first(file: Path) -> None:
+def test_tuned_threads_can_be_forgotten_and_the_oldest_go_first(file: Path) -> None:
     for n in range(203):
         remember_tuned(f"k{n}", TunedChoice(1, 2, n % 2 == 0))
     kept = load_state()[0].tuned_threads
@@ -187,7 +187,7 @@ def test_remembered_threads_can_be_forgotten_and_the_oldest_go_first(file: Path)
     assert "k202" not in load_state()[0].tuned_threads
 
 
-def test_threads_of_a_version_that_knew_no_pinning_are_not_pinned(file: Path) -> None:
+def test_tuned_threads_without_a_pinning_field_are_not_pinned(file: Path) -> None:
     file.parent.mkdir()
     file.write_text('{"version": 1, "tuned_threads": {"k": {"decode": 2, "prefill": 4}}}')
     assert load_state()[0].tuned_threads == {"k": TunedChoice(2, 4, False)}

@@ -35,7 +35,7 @@ def test_a_bar_never_leaves_its_width():
     assert figures.bar(1, 0, 3) == "░░░"
 
 
-def test_the_footer_names_tokens_speed_and_first_token_and_its_details_the_rest():
+def test_the_footer_has_tokens_and_speed_and_details_the_rest():
     measured = ReplyFigures(214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31, range_tps=(4.8, 5.2))
     footer = "214 tokens · 5.1 tok/s · first after 2.1 s"
     assert lines.reply_footer(measured, Ending.COMPLETE) == footer
@@ -48,7 +48,7 @@ def test_the_footer_names_tokens_speed_and_first_token_and_its_details_the_rest(
     assert lines.shortened(f"{footer} · stopped", 24) == "214 tokens · stopped"
 
 
-def test_tokens_that_were_guessed_are_counted_in_the_footer_and_kept_with_the_reply():
+def test_guessed_tokens_are_in_the_footer_and_in_the_reply():
     measured = ReplyFigures(1214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31, guessed_tokens=312)
     footer = lines.reply_footer(measured, Ending.COMPLETE)
     assert footer == "1,214 tokens (312 guessed) · 5.1 tok/s · first after 2.1 s"
@@ -71,7 +71,7 @@ def test_thinking_is_summed_up_in_one_line():
     assert lines.thinking_summary(Thinking("x", 1, 0.5)) == "thought for 0.50 s · 1 token · not finished"
 
 
-def test_the_footer_of_one_token_claims_no_speed_and_says_that_it_was_stopped():
+def test_the_footer_of_one_stopped_token_has_no_speed():
     measured = ReplyFigures(tokens=1, first_token_s=2.1, decode_tps=None, prompt_tokens=12, reused_tokens=0)
     assert lines.whole_footer(measured, Ending.STOPPED) == "1 token · first after 2.1 s · stopped · read 12 tokens"
 

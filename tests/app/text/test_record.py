@@ -53,7 +53,7 @@ class _Odd:
     needed: str = field(kw_only=True)
 
 
-def test_it_is_made_shown_and_taken_apart_like_a_frozen_dataclass() -> None:
+def test_a_record_behaves_like_a_frozen_dataclass() -> None:
     for values in ({"name": "x"}, {"name": "y", "size": 5, "parts": ()}):
         one, other = _Record(**values), _Frozen(**values)  # type: ignore[arg-type]
         assert repr(one).replace("_Record", "") == repr(other).replace("_Frozen", "")
@@ -99,7 +99,7 @@ def test_a_comparison_of_its_own_stays() -> None:
     assert len({_ByName("x", 1), _ByName("x", 2)}) == 1
 
 
-def test_fields_may_be_given_by_name_alone_and_be_called_anything() -> None:
+def test_record_fields_may_be_keyword_only_and_have_any_name() -> None:
     one, other = _Odd(1, needed="x"), _Odd(2, (3,), named={"a": 1}, needed="y")
     assert asdict(one) == {"size": 1, "values": (), "named": {}, "needed": "x"}
     assert asdict(other) == {"size": 2, "values": (3,), "named": {"a": 1}, "needed": "y"}

@@ -34,7 +34,7 @@ def report(*comparisons: Comparison, best: int = 3) -> TuningReport:
     return TuningReport(curves, Cores((0, 1, 2), 3, None), "done", "", 6, 6, 30.0, 60.0, 840, None, (), (), comparisons)
 
 
-def test_what_was_not_compared_stays_in_use_and_is_not_remembered_as_a_finding() -> None:
+def test_an_option_not_compared_stays_and_is_not_remembered() -> None:
     assert best_choice(report(), NOW) == TunedChoice(3, 3, False, "mmap", "f16")
     assert choice_to_remember(report(), NOW, None) == TunedChoice(3, 3)
     before = TunedChoice(1, 1, False, "huge", "q8_0")
@@ -66,14 +66,14 @@ def test_lines_name_the_way_in_use_the_best_and_the_gains() -> None:
     assert all(line.text.isascii() for line in option_lines(comparison("kv", "f16"), "f16", ASCII))
 
 
-def test_before_anything_is_measured_the_estimate_stands_there_or_the_reason_why_not() -> None:
+def test_before_a_measurement_the_estimate_or_a_reason_is_shown() -> None:
     empty = (Option("mmap", 0), Option("huge", 0))
     assert "a copy of 2.0 GB" in option_lines(comparison(options=empty), "mmap", BLOCKS)[1].text
     refused = comparison(options=empty[:1], left_out="huge pages are not tried")
     assert "huge pages are not tried" in option_lines(refused, "mmap", BLOCKS)[1].text
 
 
-def test_what_is_in_use_is_kept_where_the_best_is_as_fast_within_the_spread() -> None:
+def test_the_count_in_use_is_kept_if_as_fast_within_the_spread() -> None:
     wide = tuple(Point(n, "core", Interval(float(n), 1.0, 4.0, 6, True), False) for n in (2, 3))
     curves = (Curve("decode", wide, 3, 3, None, False, 4), report(best=3).curves[1])
     found = replace(report(), curves=curves)

@@ -34,7 +34,7 @@ def test_what_was_measured_here_holds_without_doubt(laptop: Cores) -> None:
     assert recall(ProgramState(), here) == Recalled()
 
 
-def test_another_version_of_the_kernels_is_a_doubt_but_the_choice_is_used(laptop: Cores) -> None:
+def test_a_choice_of_other_kernels_is_used_with_a_doubt(laptop: Cores) -> None:
     here = place(laptop)
     found = recall(kept((here.key(False), CHOICE, Measured("k0"))), here)
     assert found.choice == CHOICE
@@ -54,7 +54,7 @@ def test_on_battery_what_holds_on_mains_is_used_and_doubted(laptop: Cores) -> No
     assert found.doubt == "threads were tuned on mains, now on battery"
 
 
-def test_what_was_measured_on_battery_goes_first_there_and_is_never_used_on_mains(laptop: Cores) -> None:
+def test_a_choice_made_on_battery_is_used_on_battery_only(laptop: Cores) -> None:
     here = place(laptop, on_battery=True)
     both = kept((here.key(False), CHOICE, None), (here.key(True), OTHER, Measured("k1", True)))
     assert recall(both, here) == Recalled(OTHER, Measured("k1", True))
@@ -98,7 +98,7 @@ def test_names_that_are_no_names_are_passed_over(laptop: Cores, key: str) -> Non
     assert recall(kept((key, CHOICE, None)), place(laptop)).choice is None
 
 
-def test_a_choice_is_kept_for_the_power_source_it_was_measured_on(laptop: Cores) -> None:
+def test_a_choice_is_kept_for_the_power_source_it_was_made_on(laptop: Cores) -> None:
     on_mains, on_battery = place(laptop), place(laptop, on_battery=True)
     assert keys_to_remember(on_mains, None) == (on_mains.key(False), "")
     assert keys_to_remember(on_battery, None) == (on_mains.key(True), "")

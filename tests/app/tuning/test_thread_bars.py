@@ -91,7 +91,7 @@ def test_pinning_is_told_with_its_gain_or_not_at_all() -> None:
     assert pinning_line(told) == "Fixing each thread to one core: 2 threads writing +12 %: faster"
 
 
-def test_counts_whose_spreads_overlap_are_equal_and_none_is_the_best() -> None:
+def test_counts_with_overlapping_spreads_are_shown_as_equal() -> None:
     points = (Point(1, "core", rate(3.0, 0.1), False), *(Point(n, "core", rate(5.0, 0.5), False) for n in (2, 3)))
     lines = curve_lines(Curve("decode", points, 3, 3, None, False, 4), 2, 40, BLOCKS)
     assert [line.text.split()[-1] for line in lines] == ["±0.1", "equal", "equal"]

@@ -29,7 +29,7 @@ def test_another_program_or_the_host_that_takes_a_core_is_seen() -> None:
     assert "Other programs took 0.8 cores meanwhile" in found.remarks()[0]
 
 
-def test_swapping_is_seen_from_what_was_moved_meanwhile_not_from_what_lies_there() -> None:
+def test_swapping_is_seen_from_bytes_moved_not_from_bytes_held() -> None:
     machine = ScriptedMachine()
     machine.swapped_bytes = 5 << 30
     watch = machine.watch()
