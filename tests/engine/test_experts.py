@@ -64,9 +64,7 @@ def test_of_equal_scores_the_lower_index_is_chosen_first() -> None:
 @pytest.mark.parametrize("row", [[NAN] * 6, [NAN, 1.0, NAN, 2.0, 3.0, 0.0], [INF] * 6, [-INF] * 6, [1e38] * 6])
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("score", SCORES)
-def test_whatever_scores_are_each_chosen_expert_exists_and_is_chosen_once(
-    row: list[float], groups: int, score: str
-) -> None:
+def test_chosen_experts_exist_and_differ_whatever_the_scores(row: list[float], groups: int, score: str) -> None:
     words = {"score": SCORES.index(score), "n_groups": groups, "n_groups_used": min(2, groups)}
     ids, _ = chosen([row, row[::-1]], 4, bias=row, **words)
     assert all(len(set(one)) == 4 and set(one) <= set(range(6)) for one in ids)
@@ -98,7 +96,7 @@ def test_weights_are_divided_by_their_sum_and_multiplied() -> None:
     assert weights[0] == pytest.approx([np.exp(-40.0) * 2**14])
 
 
-def test_each_choice_has_a_column_of_its_own_and_an_experts_lie_together() -> None:
+def test_columns_are_one_per_choice_and_grouped_by_expert() -> None:
     rng = np.random.default_rng(0)
     ids = np.stack([rng.permutation(7)[:3] for _ in range(10)]).astype(np.int32)
     columns, table, room = np.zeros_like(ids), np.zeros((8, 8), np.int64), np.zeros(7, np.int64)
@@ -134,9 +132,7 @@ def feed(path: Path, n_tokens: list[int], threads: int = 2) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quant", ["F32", "F16", "Q8_0", "Q4_K"])
-def test_how_a_prompt_is_cut_changes_no_bit_and_more_experts_than_tokens_change_little(
-    quant: str, tmp_path: Path
-) -> None:
+def test_how_a_prompt_is_cut_into_blocks_changes_no_bit(quant: str, tmp_path: Path) -> None:
     path = qwen3moe.tiny(40, 8, n_layers=1, quant=quant).write(tmp_path / "m.gguf")
     whole = feed(path, [90])
     assert feed(path, [31, 5, 16, 38], threads=3).tobytes() == whole.tobytes()
@@ -145,9 +141,7 @@ def test_how_a_prompt_is_cut_changes_no_bit_and_more_experts_than_tokens_change_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quant", ["Q8_0", "Q4_0"])
-def test_widths_with_a_rest_give_each_of_a_few_tokens_its_bits_and_every_block_the_same(
-    quant: str, tmp_path: Path
-) -> None:
+def test_widths_with_a_rest_change_no_bit_in_blocks_or_tokens(quant: str, tmp_path: Path) -> None:
     path = qwen3moe.tiny(6, 3, 288, quant=quant, n_layers=1, dim=320, head_dim=80).write(tmp_path / "m.gguf")
     assert feed(path, [23, 9, 5], threads=3).tobytes() == feed(path, [37]).tobytes()
     model = Model.open(path, threads=3)
@@ -203,7 +197,7 @@ def test_a_damaged_expert_or_router_ends_the_reply_in_one_line(name: str, tmp_pa
     model.close()
 
 
-def test_a_router_of_nan_ends_the_reply_in_one_line_in_every_architecture(tmp_path: Path) -> None:
+def test_a_nan_router_is_one_error_line_in_every_architecture(tmp_path: Path) -> None:
     seen = []
     for name in ARCHITECTURES:
         described = tiny_gguf.model(name)
@@ -255,9 +249,7 @@ def test_chosen_experts_are_read_ahead_and_no_others(tmp_path: Path) -> None:
     assert 2 * n_bytes <= (resident_bytes(view) or 0) < 4 * n_bytes
 
 
-def test_a_model_larger_than_memory_is_not_read_whole_and_computes_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_larger_than_memory_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = qwen3moe.tiny().write(tmp_path / "m.gguf")
     wanted = feed(path, [12, 1, 3])
     monkeypatch.setattr("engine.weights.weights.Weights.resident_share", lambda self: 0.5)

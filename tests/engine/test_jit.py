@@ -66,19 +66,19 @@ def cache(filled: tuple[Path, str], tmp_path: Path) -> Path:
     return Path(shutil.copytree(filled[0], tmp_path / "cache"))
 
 
-def test_machine_code_is_loaded_without_what_only_compiling_needs(filled: tuple[Path, str], cache: Path) -> None:
+def test_machine_code_is_loaded_without_importing_the_compiler(filled: tuple[Path, str], cache: Path) -> None:
     first, second = filled[1], loaded(cache)
     assert (first.split()[0], first.split()[-1]) == ("compiled", "True")
     assert (second.split()[0], second.split()[-1]) == ("loaded", "False")
 
 
-def test_without_a_place_to_keep_it_everything_is_compiled_and_said_to_be(tmp_path: Path) -> None:
+def test_without_a_cache_directory_everything_is_compiled(tmp_path: Path) -> None:
     place = tmp_path / "a file, not a directory"
     place.touch()
     run(_HARMED + "assert compiles()\nassert compiles()", place)
 
 
-def test_all_is_kept_in_the_own_directory_whoever_imported_numba_first(tmp_path: Path) -> None:
+def test_the_cache_is_our_own_even_if_numba_was_imported_before(tmp_path: Path) -> None:
     kept_before = {*ROOT.glob("engine/**/*.nbi")}
     loaded(tmp_path / "cache", before="import numba")
     names = {path.name.partition("-")[0] for path in (tmp_path / "cache").rglob("*.nbi")}
@@ -187,7 +187,7 @@ def test_every_file_with_compiled_code_names_the_cache() -> None:
     assert compiled - counted == set()
 
 
-def test_an_inner_function_becomes_machine_code_only_where_it_is_inlined() -> None:
+def test_an_inner_function_is_machine_code_only_where_inlined() -> None:
     doubled = jit.inner(_doubled)
     assert numba.njit(lambda n: doubled(n) + 1)(4) == 9
     (compiled,) = doubled.overloads.values()

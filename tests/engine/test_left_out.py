@@ -147,7 +147,7 @@ def _without(gguf: GGUFFile, *keys: str) -> GGUFFile:
     return replace(gguf, metadata={name: value for name, value in gguf.metadata.items() if name not in names})
 
 
-def test_a_key_that_a_file_leaves_out_has_the_value_of_the_reference(gguf: GGUFFile) -> None:
+def test_a_key_left_out_has_the_value_of_the_reference(gguf: GGUFFile) -> None:
     architecture = gguf.metadata["general.architecture"]
     turns = bool(read_config(gguf).ropes)
     everywhere = [case for case in EVERYWHERE if turns or not case[0].startswith("rope.")]
@@ -169,9 +169,7 @@ def test_a_key_that_the_reference_asks_for_must_be_there(gguf: GGUFFile) -> None
 
 
 @pytest.mark.parametrize(("architecture", "own"), [("gemma2", 700.0), ("cohere2", 5000.0), ("olmo2", 5000.0)])
-def test_windows_have_the_base_of_the_other_layers_but_for_gemma_2s_key(
-    architecture: str, own: float, tmp_path: Path
-) -> None:
+def test_windows_have_the_rope_base_of_the_others_or_their_key(architecture: str, own: float, tmp_path: Path) -> None:
     described = tiny_gguf.model(architecture, n_layers=4)
     described.set(f"{architecture}.rope.freq_base", 5000.0)
     described.set(f"{architecture}.attention.sliding_window", 6)

@@ -258,7 +258,7 @@ def test_a_key_that_is_no_sound_value_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_keys_that_contradict_each_other_or_the_tensors_are_refused(
+def test_keys_that_contradict_other_keys_or_tensors_are_refused(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     architecture = _name(case)
@@ -294,9 +294,7 @@ def _other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_tensors_that_are_missing_doubled_or_of_another_shape_are_refused_by_their_name(
-    case: str, tmp_path: Path
-) -> None:
+def test_missing_double_or_misshaped_tensors_are_refused_by_name(case: str, tmp_path: Path) -> None:
     with _sound(case, tmp_path) as gguf:
         config = read_config(gguf)
         expected = expected_tensors(config)
@@ -333,7 +331,7 @@ def test_tensors_that_are_missing_doubled_or_of_another_shape_are_refused_by_the
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_vectors_of_another_type_or_that_hold_no_numbers_are_refused_by_their_name(case: str, tmp_path: Path) -> None:
+def test_vectors_of_another_type_or_with_nan_are_refused_by_name(case: str, tmp_path: Path) -> None:
     with _sound(case, tmp_path) as gguf:
         expected = expected_tensors(read_config(gguf))
         vectors = [name for name in gguf.tensors if len(expected[name].shape) == 1]
@@ -380,9 +378,7 @@ WITH_FACTORS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", DISTINCT)
-def test_factors_of_frequencies_are_refused_unless_each_pair_has_one_above_nought(
-    architecture: str, tmp_path: Path
-) -> None:
+def test_rope_factors_must_be_one_above_zero_for_each_pair(architecture: str, tmp_path: Path) -> None:
     n_pairs = 8
     for name in FACTORS[architecture]:
         for values in (

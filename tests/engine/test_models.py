@@ -68,9 +68,7 @@ def test_the_number_of_threads_changes_no_bit(quant: str, kv: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("architecture", architectures.DISTINCT)
-def test_threads_few_tokens_and_the_end_of_a_prompt_change_no_bit_of_any_architecture(
-    architecture: str, tmp_path: Path
-) -> None:
+def test_threads_and_block_sizes_change_no_bit(architecture: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", architecture, "Q8_0")
     results = []
     for threads in (1, 3):
@@ -89,9 +87,7 @@ def test_threads_few_tokens_and_the_end_of_a_prompt_change_no_bit_of_any_archite
 
 
 @pytest.mark.parametrize("architecture", architectures.DISTINCT)
-def test_the_way_back_a_fork_and_a_saved_state_change_no_bit_of_any_architecture(
-    architecture: str, tmp_path: Path
-) -> None:
+def test_truncate_fork_and_restore_change_no_bit(architecture: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=1)
     session, other = (model.session(n_ctx=64) for _ in range(2))
     whole = session.feed(IDS, every=True)

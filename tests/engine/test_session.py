@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model.open(path, threads=2)
 
 
-def test_prefill_computes_only_what_lies_behind_the_common_prefix(model: Model) -> None:
+def test_prefill_computes_only_what_follows_the_common_prefix(model: Model) -> None:
     session = model.session(n_ctx=64)
     first = session.prefill([1, 2, 3, 4, 5, 6])
     again = session.prefill([1, 2, 3, 4, 9, 8, 7])
@@ -98,7 +98,7 @@ def test_truncate_keeps_the_shared_prefix(model: Model) -> None:
     assert (session.feed([10]) == wanted).all()
 
 
-def test_more_tokens_than_the_context_are_refused_with_the_counts(model: Model) -> None:
+def test_more_tokens_than_the_context_are_refused_with_counts(model: Model) -> None:
     session = model.session(n_ctx=16)
     session.feed([1] * 10)
     with pytest.raises(ContextFullError, match=r"17 tokens .* context of 16"):
@@ -176,7 +176,7 @@ def test_cancel_ends_a_reply_and_keeps_what_there_is(model: Model) -> None:
     assert len(got) <= 6
 
 
-def test_cancel_from_another_thread_ends_a_prefill_at_a_whole_block(model: Model) -> None:
+def test_cancel_from_another_thread_ends_prefill_after_a_block(model: Model) -> None:
     session = model.session(n_ctx=2048)
 
     def after_a_block(done: int, total: int) -> None:
@@ -201,9 +201,7 @@ def whole_reply(model: Model, ids: list[int], n_tokens: int) -> tuple[list[int],
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3, 7, 20, 39])
 @pytest.mark.parametrize("vocabulary", ["spm", "bpe"])
-def test_a_stopped_reply_goes_on_byte_for_byte_as_if_it_had_not_been_stopped(
-    tmp_path: Path, vocabulary: str, stop_after: int
-) -> None:
+def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(tmp_path: Path, vocabulary: str, stop_after: int) -> None:
     path = tiny_gguf.model("llama", "Q8_0", vocabulary, context_length=256, seed=3).write(tmp_path / "m.gguf")
     model = Model.open(path, threads=2)
     prompt = [5, 9, 20, 33, 47, 60, 71]
@@ -258,16 +256,14 @@ def test_a_stop_string_ends_the_reply_and_is_not_shown(model: Model) -> None:
     assert session.finish_reason == "stop"
 
 
-def test_a_context_that_does_not_fit_is_refused_with_the_largest_that_does(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_context_that_does_not_fit_is_refused_with_the_largest(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: (300 << 20) + 100_000)
     with pytest.raises(MemoryPlanError, match=r"the largest that fits is \d+"):
         model.session(n_ctx=100_000)
 
 
 @pytest.mark.parametrize("n_ctx", [None, 100])
-def test_where_the_program_itself_has_no_room_the_context_is_not_to_blame(
+def test_no_room_for_the_program_itself_is_not_blamed_on_context(
     model: Model, n_ctx: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: 271_000_000)
@@ -298,7 +294,7 @@ def test_an_unknown_cache_type_is_refused_by_name(model: Model) -> None:
         model.session(n_ctx=16, kv="q9")
 
 
-def test_damaged_weights_end_with_one_clear_line_and_the_old_length(tmp_path: Path) -> None:
+def test_damaged_weights_give_one_clear_line_and_keep_the_length(tmp_path: Path) -> None:
     tiny = tiny_gguf.model("llama", "F32")
     tiny.fill("blk.1.ffn_up.weight", float("nan"))
     model = Model.open(tiny.write(tmp_path / "nan.gguf"), threads=1)
@@ -390,7 +386,7 @@ def test_nothing_reads_a_map_whose_file_was_cut_short(asked: str, is_refused: bo
     assert (ended.returncode, ended.stderr.startswith("m.gguf: the file was changed")) == (is_refused, is_refused)
 
 
-def test_weights_do_not_move_back_into_a_map_whose_file_was_changed(tmp_path: Path) -> None:
+def test_weights_do_not_move_back_to_the_map_of_a_changed_file(tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf")
     model = Model.open(path, threads=1, weights="huge")
     os.utime(path, (1, 1))
@@ -411,9 +407,7 @@ def test_a_renamed_or_deleted_file_does_no_harm(tmp_path: Path) -> None:
     model.close()
 
 
-def test_kernels_that_cannot_be_kept_are_told_once_a_session_exists(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_that_cannot_be_kept_are_noted_after_a_session(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     from engine import jit
 
     model.session(n_ctx=16)
@@ -423,7 +417,7 @@ def test_kernels_that_cannot_be_kept_are_told_once_a_session_exists(
     assert len([line for line in model.notices if "compiled at every start" in line]) == 1
 
 
-def test_more_threads_than_a_session_has_room_for_are_not_let_into_its_memory(tmp_path: Path) -> None:
+def test_no_more_threads_run_than_a_session_has_room_for(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
     session = model.session(n_ctx=32)
     wanted = session.feed([1, 2, 3, 4, 5])
@@ -490,7 +484,7 @@ def test_what_is_fed_while_forgetting_leaves_no_trace(model: Model) -> None:
     fresh.close()
 
 
-def test_what_was_fed_anew_behind_a_cut_while_forgetting_is_forgotten_too(model: Model) -> None:
+def test_tokens_fed_after_a_cut_while_forgetting_are_forgotten(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([1, 2, 3, 4, 5])
     with session.forgetting():

@@ -69,7 +69,7 @@ def fed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     found.model.close()
 
 
-def test_one_block_beyond_windows_and_the_original_context_equals_the_numpy_twin(fed: Fed) -> None:
+def test_a_block_beyond_windows_and_context_equals_the_twin(fed: Fed) -> None:
     attentions = fed.model.config.attentions.values()
     beyond = [one.window for one in attentions if one.window] + [
         one.rope.original_context for one in attentions if one.rope is not None and one.rope.original_context

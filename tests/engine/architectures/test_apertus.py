@@ -40,7 +40,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     return twin.head(x)
 
 
-def test_one_value_for_all_layers_and_a_width_of_no_multiple_of_eight_equal_the_numpy_twin(tmp_path: Path) -> None:
+def test_one_value_for_all_layers_and_width_300_equal_the_twin(tmp_path: Path) -> None:
     described = tiny(hidden_dim=300)
     for name, values in PARAMETERS.items():
         described.set(f"xielu.{name}", values[1])

@@ -31,7 +31,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
 
 
 @pytest.mark.slow
-def test_stretched_positions_and_a_width_of_no_multiple_of_eight_equal_the_numpy_twin(tmp_path: Path) -> None:
+def test_yarn_and_width_100_equal_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny(hidden_dim=100)
     described.set("arcee.rope.scaling.type", "yarn")
     described.set("arcee.rope.scaling.factor", 8.0)

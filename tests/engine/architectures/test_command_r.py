@@ -34,7 +34,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     return twin.unembed(normed) * twin.key("logit_scale", 1.0)
 
 
-def test_sixty_four_layers_with_norms_of_heads_equal_the_numpy_twin(tmp_path: Path) -> None:
+def test_sixty_four_layers_with_head_norms_equal_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny(n_layers=64, dim=32, hidden_dim=16)
     assert "blk.0.attn_q_norm.weight is missing" in refusal(described.write(tmp_path / "model.gguf"))
     described.with_head_layer_norms()

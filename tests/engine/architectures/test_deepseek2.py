@@ -113,7 +113,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     return twin.head(twin.pre_norm_layers(twin.embed(ids), lambda *one: attention(twin, *one), feed_forward))
 
 
-def test_queries_of_a_vector_yarn_and_choices_by_sigmoid_equal_the_numpy_twin(tmp_path: Path) -> None:
+def test_query_rank_yarn_and_sigmoid_router_equal_the_numpy_twin(tmp_path: Path) -> None:
     model = Model.open(tiny(query_rank=64, keys={**YARN, **SIGMOID}).write(tmp_path / "m.gguf"), threads=2)
     session = model.session(n_ctx=64, kv="f32")
     wanted = logits(Twin(model._checked), IDS)

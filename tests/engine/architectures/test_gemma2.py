@@ -47,7 +47,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
 
 
 @pytest.mark.parametrize("key", ["attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"])
-def test_windows_and_caps_that_a_file_leaves_out_equal_the_numpy_twin(key: str, tmp_path: Path) -> None:
+def test_window_and_cap_keys_left_out_equal_the_numpy_twin(key: str, tmp_path: Path) -> None:
     described = tiny()
     described.drop(f"gemma2.{key}")
     model, full = Model.open(described.write(tmp_path / "m.gguf")), Model.open(tiny().write(tmp_path / "full.gguf"))

@@ -260,7 +260,7 @@ def _rows(model: Model, plan: str) -> dict[int, int]:
     return {layer: layers.count(layer) for layer in set(layers)}
 
 
-def test_a_prompt_runs_layers_that_store_nothing_for_its_last_token_only(tmp_path: Path) -> None:
+def test_layers_that_store_nothing_run_for_the_last_token_only(tmp_path: Path) -> None:
     model = opened(tmp_path, n_layers=6)
     q, kv, others = 1, 2, 6  # output, gate, up, down, and two of the layer's input
     assert _rows(model, "block") == {0: q + kv + others, 1: 1}  # the values of layer 1 are its keys
@@ -297,7 +297,7 @@ def test_a_cache_that_layers_share_is_shifted_once(tmp_path: Path) -> None:
 TABLE = "per_layer_token_embd.weight"
 
 
-def test_the_table_of_inputs_is_no_part_of_the_memory_and_a_row_of_what_a_token_reads(tmp_path: Path) -> None:
+def test_the_input_table_costs_no_memory_and_a_row_per_token(tmp_path: Path) -> None:
     described = tiny(quant="Q8_0")
     path = described.write(tmp_path / "m.gguf")
     table, sizes = described.tensor(TABLE), {str(one.name): len(one.data) for one in described.tensors}
@@ -332,7 +332,7 @@ def test_the_table_of_inputs_is_not_read_ahead(tmp_path: Path, monkeypatch: pyte
     model.close()
 
 
-def test_weights_in_huge_pages_leave_the_table_where_it_is_and_change_no_bit(tmp_path: Path) -> None:
+def test_huge_pages_do_not_move_the_input_table_or_change_a_bit(tmp_path: Path) -> None:
     model = opened(tmp_path)
     mapped, session = model._weights, model.session(n_ctx=64)
     wanted = session.feed(IDS)

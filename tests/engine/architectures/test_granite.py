@@ -51,7 +51,7 @@ def test_each_multiplier_counts_and_may_be_left_out_or_nought(key: str, is_nough
     full.close()
 
 
-def test_a_model_without_rope_and_with_biases_equals_the_numpy_twin(tmp_path: Path) -> None:
+def test_no_rope_and_biases_equal_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny()
     described.set("granite.rope.scaling.finetuned", False)
     described.add_biases("attn_output", "ffn_gate", "ffn_up", "ffn_down")

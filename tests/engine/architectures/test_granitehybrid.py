@@ -117,9 +117,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
 
 
 @pytest.mark.parametrize(("n_groups", "head_dim"), [(1, 8), (2, 32), (4, 72), (1, 24)])
-def test_heads_and_groups_of_any_shape_equal_the_recurrence_step_by_step(
-    n_groups: int, head_dim: int, tmp_path: Path
-) -> None:
+def test_heads_and_groups_of_any_shape_equal_the_stepwise_twin(n_groups: int, head_dim: int, tmp_path: Path) -> None:
     ids = np.random.default_rng(1).integers(0, 200, 100).tolist()
     described = tiny(n_groups, head_dim)
     described.set("granitehybrid.rope.scaling.finetuned", False)
@@ -131,7 +129,7 @@ def test_heads_and_groups_of_any_shape_equal_the_recurrence_step_by_step(
     model.close()
 
 
-def test_experts_in_the_place_of_a_dense_feed_forward_equal_the_numpy_twin(tmp_path: Path) -> None:
+def test_experts_instead_of_a_dense_layer_equal_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny(n_layers=3)
     described.with_experts(hidden_dim=described.value("granitehybrid.feed_forward_length"), shared_dim=40)
     described.set("granitehybrid.expert_shared_feed_forward_length", 40)

@@ -37,7 +37,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
 
 
 @pytest.mark.parametrize("shared_dim", [0, 24])
-def test_a_shared_expert_of_any_width_or_none_equals_the_numpy_twin(shared_dim: int, tmp_path: Path) -> None:
+def test_a_shared_expert_of_any_width_equals_the_numpy_twin(shared_dim: int, tmp_path: Path) -> None:
     model = Model.open(tiny(shared_dim).write(tmp_path / "m.gguf"))
     found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
     assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9

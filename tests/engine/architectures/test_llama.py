@@ -30,7 +30,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
 
 
 @pytest.mark.parametrize("n_experts", [1, 8])
-def test_mixtral_and_a_model_of_one_expert_which_is_none_equal_the_numpy_twin(n_experts: int, tmp_path: Path) -> None:
+def test_mixtral_and_a_single_expert_equal_the_numpy_twin(n_experts: int, tmp_path: Path) -> None:
     described = tiny()
     if n_experts > 1:
         described.with_experts(n_experts, hidden_dim=described.value("llama.feed_forward_length"))
@@ -67,7 +67,7 @@ def test_stretched_positions_equal_the_numpy_twin(tmp_path: Path) -> None:
     model.close()
 
 
-def test_layers_with_other_numbers_of_heads_and_other_widths_equal_the_numpy_twin(tmp_path: Path) -> None:
+def test_layers_of_different_heads_and_widths_equal_the_twin(tmp_path: Path) -> None:
     model = Model.open(unlike_layers().write(tmp_path / "m.gguf"), threads=2)
     assert [one.n_kv_heads for one in model.config.attentions.values()] == [2, 4, 1]
     wanted = logits(Twin(model._checked), IDS)

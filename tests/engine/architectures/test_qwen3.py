@@ -22,7 +22,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     return twin.head(twin.pre_norm_layers(twin.embed(ids), attention))
 
 
-def test_a_head_of_its_own_width_and_odd_groups_equal_the_numpy_twin(tmp_path: Path) -> None:
+def test_another_head_width_and_odd_groups_equal_the_numpy_twin(tmp_path: Path) -> None:
     path = tiny(n_heads=6, n_kv_heads=1, dim=48, head_dim=40, hidden_dim=52).write(tmp_path / "m.gguf")
     model = Model.open(path, threads=3)
     found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)

@@ -185,7 +185,7 @@ def test_a_long_prompt_equals_the_recurrence_step_by_step(tmp_path: Path) -> Non
     model.close()
 
 
-def test_a_model_whose_layers_are_all_recurrent_computes_and_is_saved(tmp_path: Path) -> None:
+def test_a_model_of_recurrent_layers_only_computes_and_is_saved(tmp_path: Path) -> None:
     described = tiny_gguf.decoder("qwen35", vocabulary="bpe", head_norms=True)
     described.set("qwen35.attention.recurrent_layers", np.array([True, True]))
     add_delta_nets(described, "qwen35", "F32", range(2))

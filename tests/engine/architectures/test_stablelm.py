@@ -89,9 +89,7 @@ def _lacks_a_norm_of_a_feed_forward(described: tiny_gguf.TinyGGUF) -> None:
         (_lacks_a_norm_of_a_feed_forward, "tensor blk.1.ffn_norm.weight is unknown"),
     ],
 )
-def test_norms_that_some_layers_lack_or_that_are_unsound_are_refused(
-    break_it: Break, name: str, tmp_path: Path
-) -> None:
+def test_missing_or_unsound_norms_are_refused(break_it: Break, name: str, tmp_path: Path) -> None:
     described = tiny()
     described.with_head_layer_norms()
     break_it(described)

@@ -29,7 +29,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     return twin.unembed(twin.layer_norm(x, "output_norm"))
 
 
-def test_a_width_of_no_multiple_of_eight_and_a_mean_far_from_zero_equal_the_numpy_twin(tmp_path: Path) -> None:
+def test_width_100_and_a_mean_far_from_zero_equal_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny(biases=True, hidden_dim=100, dim=40, head_dim=16)
     bias = described.tensor("blk.0.ffn_down.bias")
     bias.data = np.linspace(50, 51, 40, dtype="<f4").tobytes()

@@ -96,7 +96,7 @@ def test_the_end_can_be_dropped_and_what_is_not_there_cannot(tmp_path: Path, kv:
     model.close()
 
 
-def test_a_conversation_without_its_oldest_turns_is_found_in_the_cache(tmp_path: Path) -> None:
+def test_a_conversation_without_its_first_turns_reuses_the_cache(tmp_path: Path) -> None:
     model = one_layer(tmp_path, "llama")
     moved, fresh = model.session(n_ctx=128, kv="f32"), model.session(n_ctx=128, kv="f32")
     system, turns = [5, 6, 7, 8], [[9, 9, n, *IDS[20 * n : 20 * n + 17]] for n in range(4)]

@@ -100,7 +100,7 @@ def test_cutting_says_how_much_is_left(model: Model) -> None:
     assert session.truncate(0) == 0
 
 
-def test_what_is_only_tried_costs_a_kept_position_and_nothing_else(model: Model) -> None:
+def test_tokens_fed_while_forgetting_change_no_later_reply(model: Model) -> None:
     (session, _), fresh = with_checkpoints(model), model.session(n_ctx=256)
     for one in (session, fresh):
         one.prefill(IDS[:50])
@@ -154,7 +154,7 @@ def test_layers_that_are_not_alike_are_kept_shifted_and_saved(tmp_path: Path, kv
     model.close()
 
 
-def test_needs_are_sums_over_layers_and_grow_with_the_context_but_for_what_is_fixed(tmp_path: Path) -> None:
+def test_memory_needs_are_sums_over_layers_plus_a_fixed_part(tmp_path: Path) -> None:
     model = Model.open(unlike_layers().write(tmp_path / "m.gguf"), threads=1)
     assert memory_needs(model.config, KV_TYPES["f16"]) == MemoryNeeds(2 * 2 * 16 * (2 + 4 + 1))
     both = memory_needs(model.config, KV_TYPES["f16"]) + MemoryNeeds(0, 1000)

@@ -59,7 +59,7 @@ def test_a_ring_computes_what_a_whole_cache_does_to_the_bit(model: Model, kv: st
     assert at > 3 * SLOTS
 
 
-def test_only_the_layers_that_see_everything_grow_with_the_context(model: Model) -> None:
+def test_only_layers_without_a_window_grow_with_the_context(model: Model) -> None:
     needs, session = memory_needs(model.config, KV_TYPES["f16"]), model.session(n_ctx=N_CTX)
     windows = [one.window for one in model.config.attentions.values()]
     each = needs.bytes_for(8) // 8 // len(windows)
@@ -68,7 +68,7 @@ def test_only_the_layers_that_see_everything_grow_with_the_context(model: Model)
     assert SLOTS <= WINDOW + RING_BLOCK + 255
 
 
-def test_the_shape_of_gemma_3_4b_takes_little_more_than_its_windows_at_8k() -> None:
+def test_gemma_3_4b_needs_little_more_than_its_windows_at_8k() -> None:
     in_windows = 5 * 8192 + 29 * (1024 + RING_BLOCK)
     needs = MemoryNeeds(5, rings=((ring_slots(1024), 29),))
     assert needs.bytes_for(8192) == in_windows
@@ -100,7 +100,7 @@ def test_going_back_as_far_as_the_ring_reaches_costs_nothing(model: Model) -> No
     assert ring.feed([9]).tobytes() == all_kept.feed([9]).tobytes()
 
 
-def test_going_back_further_computes_everything_and_says_so_before(model: Model) -> None:
+def test_going_back_past_the_ring_computes_everything_again(model: Model) -> None:
     ring, all_kept = model.session(n_ctx=N_CTX), whole(model)
     for session in (ring, all_kept):
         session.feed(IDS[:1500])
@@ -147,7 +147,7 @@ def test_a_saved_state_goes_on_and_goes_back(model: Model, tmp_path: Path) -> No
         assert back.feed([9]).tobytes() == all_kept.feed([9]).tobytes()
 
 
-def test_a_state_that_lacks_what_a_window_sees_costs_a_reread_and_no_answer(model: Model, tmp_path: Path) -> None:
+def test_a_state_without_the_windows_positions_is_read_again(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
     session, all_kept = model.session(n_ctx=N_CTX), whole(model)
     for one in (session, all_kept):
@@ -164,7 +164,7 @@ def test_a_state_that_lacks_what_a_window_sees_costs_a_reread_and_no_answer(mode
     assert early.prefill(IDS[:80]).fed == 80
 
 
-def test_a_state_of_a_whole_cache_and_one_of_a_ring_are_the_same_file(model: Model, tmp_path: Path) -> None:
+def test_states_of_a_whole_cache_and_of_a_ring_are_the_same_file(model: Model, tmp_path: Path) -> None:
     for number, (saver, restorer) in enumerate(((SLOTS, N_CTX), (N_CTX, SLOTS))):
         path = tmp_path / f"{number}.state"
         session, back = model.session(n_ctx=saver), model.session(n_ctx=restorer)

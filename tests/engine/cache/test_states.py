@@ -67,7 +67,7 @@ def save(session: Session, path: Path) -> None:
         saving.close()
 
 
-def test_another_reply_and_an_edit_read_again_from_where_the_conversation_turns(model: Model) -> None:
+def test_another_reply_and_an_edit_restart_at_the_nearest_turn(model: Model) -> None:
     session = session_of(model)
     session.prefill(IDS[:TURN], turns=[10, 70, 195])
     reply = [piece.token_id for piece in session.generate(Sampling.greedy(), 20)]
@@ -159,7 +159,7 @@ def test_guesses_that_hold_need_nothing_again(model: Model) -> None:
     assert next_logits(one) == next_logits(other)
 
 
-def test_nothing_is_guessed_where_a_rejected_guess_would_cost_more_than_it_gains(model: Model) -> None:
+def test_nothing_is_guessed_where_a_rejected_guess_costs_more(model: Model) -> None:
     repeated, replies = IDS[:20] * 6, []
     for guess in (True, False):
         session = session_of(model)
@@ -215,9 +215,7 @@ def test_needs_are_both_slots_and_the_checkpoints_of_the_budget(model: Model) ->
     assert session.memory.states.held_bytes == 7 * each
 
 
-def test_short_memory_leaves_less_for_checkpoints_and_too_little_is_said_in_one_line(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_little_memory_means_fewer_checkpoints_or_a_refusal(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     each, free = states.state_bytes(model.config), [0]
     monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + free[0])
     for free[0], n in ((12 * each, 3), (400_000_000, MOST_CHECKPOINTS)):
@@ -273,7 +271,7 @@ def test_a_restart_keeps_the_way_back(model: Model, tmp_path: Path) -> None:
     assert next_logits(again) == fresh_logits(model, back.tokens[:270])
 
 
-def test_a_state_written_as_the_session_grows_goes_on_from_every_turn(model: Model, tmp_path: Path) -> None:
+def test_a_state_written_in_steps_is_restored_at_every_turn(model: Model, tmp_path: Path) -> None:
     path, session = tmp_path / "kv.state", session_of(model)
     saving, ends = StateWriter(session, path), []
     for turn in range(4):
@@ -404,7 +402,7 @@ ACTIONS = st.one_of(
 
 @settings(deadline=None, max_examples=200)
 @given(st.integers(0, 4), st.lists(ACTIONS, max_size=30))
-def test_wherever_it_goes_back_to_the_state_is_that_of_the_tokens(most: int, actions: list[tuple[str, Any]]) -> None:
+def test_after_any_rewind_the_state_is_that_of_the_tokens(most: int, actions: list[tuple[str, Any]]) -> None:
     walked = Walked(most)
     for action, argument in actions:
         if action in ("walk", "fail"):
@@ -419,7 +417,7 @@ def test_wherever_it_goes_back_to_the_state_is_that_of_the_tokens(most: int, act
         assert walked.states.held_bytes <= walked.states.n_bytes + walked.states.size_bytes
 
 
-def test_the_old_is_kept_sparsely_and_turns_before_what_stands_between() -> None:
+def test_old_checkpoints_are_sparse_and_turns_are_kept_first() -> None:
     walked = Walked(4)
     for number in range(40):
         walked.walk(list(range(10)), is_done=True)

@@ -37,7 +37,7 @@ def test_a_model_in_three_files_has_the_tensors_of_the_whole_one(tmp_path: Path)
     assert parts.file_bytes == sum(path.stat().st_size for path in tmp_path.glob("m-*.gguf"))
 
 
-def test_the_needs_of_a_model_in_parts_are_those_of_the_whole_one(tmp_path: Path) -> None:
+def test_a_model_in_parts_has_the_needs_of_the_whole_one(tmp_path: Path) -> None:
     whole = needs_of_file(tiny_gguf.write(tmp_path / "whole.gguf"))
     assert needs_of_file(tiny_gguf.write_parts(tmp_path, "m", 2)[0]) == whole
 

@@ -150,7 +150,7 @@ def test_replacing_or_deleting_the_name_does_no_harm(tmp_path: Path) -> None:
     assert gguf.map[:] == whole
 
 
-def test_closing_twice_is_harmless_and_a_closed_file_counts_as_changed(tmp_path: Path) -> None:
+def test_closing_twice_is_harmless_and_closed_counts_as_changed(tmp_path: Path) -> None:
     gguf = read_gguf(tiny_gguf.write(tmp_path / "model.gguf"))
     gguf.close()
     gguf.close()

@@ -72,7 +72,7 @@ def a_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [of_all, of_a_group, of_a_group_though_sticky, a_link, a_file])
-def test_a_cache_that_others_had_a_hand_in_is_neither_used_nor_changed(
+def test_a_cache_that_others_could_write_is_not_used_or_changed(
     shared: Path, harm: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directories, "_is_own_group", lambda group_id: False)

@@ -111,9 +111,7 @@ def test_a_map_of_a_file_on_disk_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
     ahead.stop()
 
 
-def test_a_model_opens_where_the_system_refuses_the_thread_that_prepares_its_map(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_opens_if_the_map_ahead_thread_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:

@@ -8,7 +8,7 @@ from engine.machine.topology import cpu_quota, last_cache_bytes, read_cores
 from tests.engine import sysfs_trees
 
 
-def test_two_cores_with_four_threads_are_two_cores_and_two_siblings(tmp_path: Path) -> None:
+def test_four_threads_on_two_cores_are_two_cores_two_siblings(tmp_path: Path) -> None:
     cores = read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path))
     assert cores.logical == (0, 1, 2, 3)
     assert (cores.n_physical, cores.n_siblings, cores.n_efficiency, cores.n_sockets) == (2, 2, 0, 1)
@@ -27,7 +27,7 @@ def test_only_allowed_cpus_count(tmp_path: Path) -> None:
     assert (cores.logical, cores.n_physical, cores.n_siblings) == ((1, 3), 1, 1)
 
 
-def test_a_hybrid_machine_has_fast_cores_first_then_efficiency_cores_then_siblings(tmp_path: Path) -> None:
+def test_hybrid_order_is_fast_cores_efficiency_cores_siblings(tmp_path: Path) -> None:
     cores = read_cores(list(range(20)), sysfs_trees.hybrid(tmp_path))
     assert cores.logical == (*range(0, 16, 2), 16, 17, 18, 19, *range(1, 16, 2))
     assert (cores.n_fast, cores.n_efficiency, cores.n_siblings) == (8, 4, 8)
@@ -40,13 +40,13 @@ def test_a_process_on_efficiency_cores_alone_uses_them_as_cores(tmp_path: Path) 
     assert (cores.n_fast, cores.n_efficiency, cores.default_threads) == (4, 0, 4)
 
 
-def test_capacities_tell_big_cores_from_little_ones_whatever_their_order(tmp_path: Path) -> None:
+def test_capacities_tell_big_cores_from_little_in_any_order(tmp_path: Path) -> None:
     cores = read_cores(list(range(8)), sysfs_trees.big_little(tmp_path))
     assert cores.logical == (4, 5, 6, 7, 0, 1, 2, 3)
     assert (cores.n_fast, cores.n_efficiency, cores.name) == (4, 4, "Radxa ROCK 5B")
 
 
-def test_clocks_decide_where_nothing_else_does_and_a_boost_is_no_other_kind_of_core(tmp_path: Path) -> None:
+def test_clocks_tell_kinds_of_cores_apart_but_a_boost_does_not(tmp_path: Path) -> None:
     files = sysfs_trees.processors([[cpu] for cpu in range(4)], "x")
     clocks = ["5100000", "4800000", "3300000", "3300000"]
     files |= {f"{sysfs_trees.CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq": clock for cpu, clock in enumerate(clocks)}
@@ -95,7 +95,7 @@ def test_where_there_are_no_trees_every_cpu_is_a_core(tmp_path: Path) -> None:
     assert (cores.logical, cores.n_physical, cores.quota, cores.name) == ((0, 1, 2), 3, None, "")
 
 
-def test_machines_that_differ_in_what_tuning_depends_on_have_other_identities(tmp_path: Path) -> None:
+def test_other_cores_or_quotas_give_a_machine_another_identity(tmp_path: Path) -> None:
     whole = read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "a"))
     part = read_cores([0, 1], sysfs_trees.two_cores_four_threads(tmp_path / "a"))
     sysfs_trees.two_cores_four_threads(tmp_path / "b")

@@ -30,7 +30,7 @@ ROOMY = MachineMemory(32 * GIB, 30 * GIB)
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_needs_read_from_the_header_are_those_of_the_opened_model(tmp_path: Path, tied: bool) -> None:
+def test_needs_from_the_header_equal_those_of_the_opened_model(tmp_path: Path, tied: bool) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", quant="Q8_0", tied=tied)
     needs, model = fit.needs_of_file(path, "f32"), Model.open(path, threads=1)
     assert needs.weights_bytes == model.weights_bytes
@@ -67,7 +67,7 @@ def test_what_opening_refuses_by_the_header_is_refused_before(tmp_path: Path) ->
                 refuse(path)
 
 
-def test_shapes_that_a_writer_padded_with_ones_are_those_of_the_opened_model(tmp_path: Path) -> None:
+def test_shapes_padded_with_ones_give_the_same_needs(tmp_path: Path) -> None:
     tiny = tiny_gguf.model(hidden_dim=32)
     plain = fit.needs_of_file(tiny.write(tmp_path / "model.gguf"))
     for tensor in tiny.tensors:
@@ -92,7 +92,7 @@ def test_memory_is_weights_and_cache_and_program() -> None:
     assert answer.verdict == "yes"
 
 
-def test_states_are_read_and_written_for_every_token_and_their_copies_for_none() -> None:
+def test_each_token_reads_and_writes_states_but_not_their_copies() -> None:
     plain, states = (MemoryNeeds(131_072, GIB, state_bytes=n) for n in (0, 50_000_000))
     without, found = (fit.fit(replace(NEEDS, memory=memory), ROOMY, RATES, 4096) for memory in (plain, states))
     assert without.decode_tps == fit.fit(NEEDS, ROOMY, RATES, 4096).decode_tps
@@ -112,9 +112,7 @@ def test_what_layers_remember_whatever_the_context_counts_too() -> None:
 @pytest.mark.parametrize(
     ("total_gib", "available_gib", "verdict"), [(32, 30, "yes"), (8, 4, "tight"), (4, 3, "no"), (6, 5.9, "no")]
 )
-def test_the_verdict_tells_what_fits_now_from_what_would_fit_alone(
-    total_gib: int, available_gib: float, verdict: str
-) -> None:
+def test_the_verdict_tells_fits_now_from_would_fit_alone(total_gib: int, available_gib: float, verdict: str) -> None:
     memory = MachineMemory(total_gib * GIB, int(available_gib * GIB))
     assert fit.fit(NEEDS, memory, RATES, 8192).verdict == verdict
 
@@ -127,7 +125,7 @@ def test_the_largest_context_just_fits_and_no_block_more() -> None:
     assert NEEDS.weights_bytes + RESERVE_BYTES + (n_ctx + 8) * 131_072 > available
 
 
-def test_the_largest_context_never_exceeds_the_trained_one_and_is_none_where_weights_do_not_fit() -> None:
+def test_largest_context_is_at_most_trained_or_0_without_room() -> None:
     assert fit.largest_context(replace(NEEDS, context_length=2048), 30 * GIB) == 2048
     assert fit.largest_context(NEEDS, 5_100_000_000) == 0
 

@@ -90,7 +90,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("quant", ["F32", "Q8_0"])
 @pytest.mark.parametrize(("name", "twin", "n_layers"), [("side-by-side", _side_by_side_twin, 2), ("odd", _odd_twin, 3)])
-def test_what_steps_are_put_together_to_is_what_the_twin_computes(
+def test_composed_steps_compute_what_the_twin_computes(
     name: str, twin: object, n_layers: int, quant: str, tmp_path: Path
 ) -> None:
     described = tiny_gguf.decoder(name, quant, n_layers=n_layers, norms_behind=name != "side-by-side")

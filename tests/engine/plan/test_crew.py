@@ -58,7 +58,7 @@ def test_the_number_of_threads_may_change_from_walk_to_walk() -> None:
     crew.close()
 
 
-def test_a_thread_that_the_system_refuses_is_one_line_and_fewer_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_thread_is_one_line_and_fewer_threads_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     crew, trace, start = Crew(), Trace(4), threading.Thread.start
 
     def refuse_the_second(thread: threading.Thread) -> None:

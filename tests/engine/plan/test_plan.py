@@ -78,7 +78,7 @@ def test_rows_may_have_their_own_number_of_tokens(columns: int, counts: tuple[in
 
 
 @pytest.mark.parametrize("is_normed", [False, True])
-def test_a_branch_is_added_by_its_product_where_nothing_comes_between(is_normed: bool, tmp_path: Path) -> None:
+def test_a_product_adds_its_branch_where_nothing_is_between(is_normed: bool, tmp_path: Path) -> None:
     weights = validate(tiny_gguf.write(tmp_path / "m.gguf", biases=True)).weights
     matrix, bias = weights["blk.0.attn_q.weight"], weights["blk.0.attn_q.bias"]
     norm = weights["blk.0.attn_norm.weight"] if is_normed else None

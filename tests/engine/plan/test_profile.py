@@ -100,7 +100,7 @@ def test_a_reply_times_choosing_and_its_caller_beside_the_walks(model: Model) ->
     assert {phase.n_walks for phase in phases.values()} == {n}
 
 
-def test_reading_a_profile_does_not_end_it_and_starting_again_begins_at_zero(model: Model) -> None:
+def test_reading_a_profile_does_not_end_it_and_a_start_resets_it(model: Model) -> None:
     session = model.session(n_ctx=64)
     assert session.read_profile() == {}
     session.start_profile()
@@ -120,7 +120,7 @@ def test_the_bandwidth_probe_gives_way(model: Model) -> None:
         model.read_bandwidth_gbps(1, is_unwanted=lambda: next(answers))
 
 
-def test_weights_that_were_read_lie_in_memory_and_so_does_the_cache_that_was_written(model: Model) -> None:
+def test_read_weights_and_the_written_cache_are_resident(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([1, 2, 3])
     assert model.resident_weight_bytes() in (model.weights_bytes, None)

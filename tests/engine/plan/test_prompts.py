@@ -30,13 +30,13 @@ def products(model: Model, plan: str) -> list[set[str]]:
 
 
 @pytest.mark.parametrize("plan", ["few", "block"])
-def test_blocks_end_with_the_last_keys_and_values_and_the_last_token_begins_there(model: Model, plan: str) -> None:
+def test_blocks_end_at_the_last_stored_kv_then_one_token_runs(model: Model, plan: str) -> None:
     assert products(model, plan) == [STORED | OTHERS, STORED, set()]
     assert products(model, plan + " last") == [set(), OTHERS, {"output"}]
 
 
 @pytest.mark.parametrize("n", [2, 4, 5, 70, 200])
-def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers_for_all_tokens(model: Model, n: int) -> None:
+def test_the_last_token_has_the_logits_of_all_layers_for_all(model: Model, n: int) -> None:
     whole, prompt = (model.session(n_ctx=256) for _ in range(2))
     prompt._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
     wanted = whole.feed(IDS[:n], every=True)[-1]
@@ -52,7 +52,7 @@ def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:
     assert {name: phases[0].n_walks for name, phases in session.end_profile().items()} == {"block": 4, "block last": 1}
 
 
-def test_a_prompt_that_was_given_up_between_blocks_keeps_them_and_has_nothing_to_continue(model: Model) -> None:
+def test_a_cancelled_prompt_keeps_its_blocks_but_cannot_continue(model: Model) -> None:
     session, fresh = (model.session(n_ctx=256) for _ in range(2))
     session._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
     session.feed(IDS[:3])

@@ -64,9 +64,7 @@ def sizes_of(plan: Plan, word: str) -> dict[int, int]:
     return found
 
 
-def test_a_part_is_streamed_in_every_plan_the_rest_is_read_once_and_no_bit_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streamed_weights_are_in_every_plan_and_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", n_layers=4)
     fits = Model.open(path, threads=2)
     wanted = logits(fits)
@@ -85,7 +83,7 @@ def test_a_part_is_streamed_in_every_plan_the_rest_is_read_once_and_no_bit_chang
     model.close()
 
 
-def test_each_matrix_is_asked_for_before_its_first_row_and_dropped_behind_a_barrier(
+def test_a_matrix_is_asked_for_early_and_dropped_after_a_barrier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", n_layers=4)

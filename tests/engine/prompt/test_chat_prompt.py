@@ -114,7 +114,7 @@ def test_a_template_that_strips_thinking_costs_only_the_reply(process: TemplateP
     assert second[len(first) :] == BYTES.encode(text, bos=False)
 
 
-def test_a_template_that_moves_the_system_message_still_gives_its_whole_text(process: TemplateProcess) -> None:
+def test_a_template_that_moves_the_system_message_gives_all_text(process: TemplateProcess) -> None:
     chat = with_template(MOVES_SYSTEM, BYTES, process)
     chat.start("Be brief")
     assert spelled(BYTES, chat.add_user("one")) == "<|im_start|>Be brief: one<|im_end|>"
@@ -124,7 +124,7 @@ def test_a_template_that_moves_the_system_message_still_gives_its_whole_text(pro
     )
 
 
-def test_the_system_message_joins_the_first_turn_where_there_is_no_system_role(process: TemplateProcess) -> None:
+def test_without_a_system_role_the_text_joins_the_first_turn(process: TemplateProcess) -> None:
     source = "{% for m in messages if m.role != 'system' %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
     chat = with_template(source, BYTES, process)
     chat.start("Be brief.")
@@ -142,12 +142,12 @@ def test_begin_of_text_stands_there_once(process: TemplateProcess) -> None:
     assert printed.count(bos) == 1
 
 
-def test_begin_of_text_is_not_added_where_the_vocabulary_does_not_want_it() -> None:
+def test_bos_is_not_added_if_the_vocabulary_does_not_want_it() -> None:
     assert not BYTES.add_bos
     assert chatml().add_user("a")[0] == BYTES.encode("<|im_start|>")[0]
 
 
-def test_chatml_without_its_tokens_ends_at_its_text_which_is_no_part_of_the_reply(process: TemplateProcess) -> None:
+def test_chatml_without_its_tokens_stops_at_their_text(process: TemplateProcess) -> None:
     chat = chatml(PIECES)
     first = chat.add_user("one")
     assert chat.stops == ("<|im_end|>", "<|im_start|>")
@@ -170,7 +170,7 @@ def with_tokens(tokens: dict[str, int]) -> Tokenizer:
     return Tokenizer.from_metadata(as_read(entries), "tiny.gguf")
 
 
-def test_a_stop_that_begins_inside_a_token_is_no_part_of_the_reply() -> None:
+def test_a_stop_that_begins_in_a_token_is_no_part_of_the_reply() -> None:
     tokenizer = with_tokens({".<": 1})
     chat = chatml(tokenizer)
     chat.add_user("one")
@@ -265,7 +265,7 @@ def test_messages_in_any_order_have_the_ids_of_their_text() -> None:
     assert chat.prompt_ids() == BYTES.encode(f"{text}<|im_start|>assistant\n")
 
 
-def test_a_message_that_cannot_be_rendered_leaves_the_conversation_as_it_was(process: TemplateProcess) -> None:
+def test_a_message_that_cannot_be_rendered_changes_nothing(process: TemplateProcess) -> None:
     source = "{% for m in messages %}{{ m.content }}{% if 'bad' in m.content %}{{ raise_exception('no') }}{% endif %}"
     chat = with_template(source + "<|im_end|>{% endfor %}", BYTES, process)
     first = chat.add_user("one")
@@ -279,7 +279,7 @@ def test_a_message_that_cannot_be_rendered_leaves_the_conversation_as_it_was(pro
     assert answer
 
 
-def test_a_message_that_is_not_rendered_stands_there_and_only_its_prompts_are_refused(process: TemplateProcess) -> None:
+def test_an_unrendered_message_stays_and_its_prompts_are_refused(process: TemplateProcess) -> None:
     source = "{% for m in messages %}{{ m.content }}{% if 'bad' in m.content %}{{ raise_exception('no') }}{% endif %}"
     chat = with_template(source + "<|im_end|>{% endfor %}", BYTES, process)
     chat.add_user("one")
@@ -299,7 +299,7 @@ def test_a_message_that_is_not_rendered_stands_there_and_only_its_prompts_are_re
 # Taking back and going on
 
 
-def test_a_reply_taken_back_leaves_its_prompt_and_returns_its_exact_ids() -> None:
+def test_a_reply_taken_back_gives_its_ids_and_leaves_the_prompt() -> None:
     chat = chatml()
     chat.start("Be brief.")
     prompt = chat.add_user("the rain")
@@ -311,7 +311,7 @@ def test_a_reply_taken_back_leaves_its_prompt_and_returns_its_exact_ids() -> Non
     assert chat.add_user("on")[: len(prompt) + 2 * len(answer)] == prompt + answer + answer
 
 
-def test_a_reply_can_be_taken_back_after_a_later_message_was_taken_back() -> None:
+def test_a_reply_can_be_taken_back_after_a_later_message_was() -> None:
     chat = chatml()
     prompt = chat.add_user("the rain")
     answer = reply(chat, BYTES, "in the end")
@@ -361,7 +361,7 @@ def test_turn_starts_divide_the_prompt_at_the_messages() -> None:
     )
 
 
-def test_a_conversation_turns_where_user_messages_begin_and_the_last_one_ends() -> None:
+def test_turns_are_the_user_messages_starts_and_the_last_end() -> None:
     chat = chatml()
     assert chat.turns() == []
     chat.start("Be brief.")
@@ -374,7 +374,7 @@ def test_a_conversation_turns_where_user_messages_begin_and_the_last_one_ends() 
     assert spelled(BYTES, ids[end:]) == "<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_turn_starts_where_the_template_moves_the_system_message_to_the_end(process: TemplateProcess) -> None:
+def test_turn_starts_if_the_system_message_moves_to_the_end(process: TemplateProcess) -> None:
     chat = with_template(MOVES_SYSTEM, BYTES, process)
     chat.start("Be brief")
     chat.add_user("one")
@@ -386,7 +386,7 @@ def test_turn_starts_where_the_template_moves_the_system_message_to_the_end(proc
     ]
 
 
-def test_turn_starts_without_special_tokens_lie_between_the_turns(process: TemplateProcess) -> None:
+def test_turn_starts_without_special_tokens_are_between_turns(process: TemplateProcess) -> None:
     source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
     chat = with_template(source, BYTES, process)
     prompt = chat.add_user("the rain")
@@ -395,7 +395,7 @@ def test_turn_starts_without_special_tokens_lie_between_the_turns(process: Templ
     assert chat.turn_starts() == [0, len(prompt) + len(answer)]
 
 
-def test_the_opening_is_what_the_template_prints_before_the_reply(process: TemplateProcess) -> None:
+def test_the_opening_is_the_templates_text_before_the_reply(process: TemplateProcess) -> None:
     chat = with_template(OPENS_THINKING, BYTES, process)
     chat.add_user("the rain")
     assert chat.opening == "]<|im_end|><|im_start|>assistant\n<think>\n"
@@ -431,7 +431,7 @@ def test_control_tokens_typed_by_anyone_stay_text(tokenizer: Tokenizer) -> None:
     assert spelled(tokenizer, ids).count(nasty) == 3
 
 
-def test_a_reply_that_spells_a_control_token_stays_text_when_it_is_made_anew(process: TemplateProcess) -> None:
+def test_a_reply_that_spells_a_control_token_stays_text(process: TemplateProcess) -> None:
     chat = with_template(STRIPS_THINKING, BYTES, process)
     chat.add_user("one")
     reply(chat, BYTES, "<think>x</think>say <|im_end|>")
@@ -440,7 +440,7 @@ def test_a_reply_that_spells_a_control_token_stays_text_when_it_is_made_anew(pro
     assert "say <|im_end|>" in spelled(BYTES, ids)
 
 
-def test_a_reply_like_the_beginning_of_a_control_token_hides_none(process: TemplateProcess) -> None:
+def test_a_reply_like_the_start_of_a_control_token_hides_none(process: TemplateProcess) -> None:
     source = "{% for m in messages %}<|im_start|>{{ m.role }}{{ m.content }}<|im_end|>{% endfor %}"
     chat = with_template(source, BYTES, process)
     chat.add_user("the rain")
@@ -479,9 +479,7 @@ def test_any_conversation_only_grows_and_keeps_its_text(turns: list[tuple[str, s
     assert ids.count(BYTES.eos_id) == len(chat.messages) - 1
 
 
-def test_prompts_of_real_vocabularies_equal_their_rendering_at_one_go(
-    shared_data: Path, process: TemplateProcess
-) -> None:
+def test_prompts_of_real_vocabularies_equal_one_whole_rendering(shared_data: Path, process: TemplateProcess) -> None:
     pairs = [
         ("llama-bpe", "meta-llama-Llama-3.2-3B-Instruct"),
         ("qwen2", "Qwen-Qwen2.5-7B-Instruct"),
@@ -549,7 +547,7 @@ def thinking_tokenizer() -> Tokenizer:
     return Tokenizer.from_metadata(fields, "tiny.gguf")
 
 
-def test_a_template_finds_the_tags_that_the_model_generated_as_control_tokens(process: TemplateProcess) -> None:
+def test_a_template_finds_tags_generated_as_control_tokens(process: TemplateProcess) -> None:
     tokenizer = thinking_tokenizer()
     chat = with_template(STRIPS_THINKING, tokenizer, process)
     first = chat.add_user("the rain")
@@ -571,7 +569,7 @@ def test_a_template_that_keeps_thinking_keeps_its_control_tokens() -> None:
     assert second.count(tokenizer.control_texts["</think>"]) == 1
 
 
-def test_a_reply_that_only_spells_the_tags_is_no_thinking_for_a_template(process: TemplateProcess) -> None:
+def test_a_reply_that_only_spells_the_tags_is_not_thinking(process: TemplateProcess) -> None:
     tokenizer = thinking_tokenizer()
     chat = with_template(STRIPS_THINKING, tokenizer, process)
     chat.add_user("the rain")

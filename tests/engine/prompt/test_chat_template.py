@@ -108,9 +108,7 @@ def test_templates_have_the_environment_they_are_written_for(
 
 
 @pytest.mark.parametrize("source", [NO_SYSTEM, DROPS_SYSTEM])
-def test_without_a_system_role_the_system_message_joins_the_first_user_message(
-    source: str, process: TemplateProcess
-) -> None:
+def test_without_a_system_role_it_joins_the_first_user_message(source: str, process: TemplateProcess) -> None:
     made = template(source, process)
     assert not made.supports_system
     assert made.render(SYSTEM).startswith("[user]Be brief.\nHello")

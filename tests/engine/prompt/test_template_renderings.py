@@ -79,7 +79,7 @@ def process() -> Iterator[TemplateProcess]:
 
 
 @pytest.mark.slow
-def test_templates_print_what_jinja2_prints_or_are_refused_by_name(shared_data: Path, process: TemplateProcess) -> None:
+def test_templates_print_as_jinja2_does_or_are_refused_by_name(shared_data: Path, process: TemplateProcess) -> None:
     refused, unsupported, compared = {}, 0, 0
     for name, (source, bos, eos) in _sources(shared_data / "templates").items():
         made = ChatTemplate(source, bos, eos, name, process)

@@ -174,7 +174,7 @@ REPLIES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "on", "off", "high", "500"])
-def test_a_conversation_that_goes_on_holds_what_its_template_prints(
+def test_a_growing_conversation_equals_its_templates_rendering(
     mode: str, shared_data: Path, process: TemplateProcess
 ) -> None:
     """Also where the template drops earlier thoughts, and where the mode changes in between."""

@@ -113,7 +113,7 @@ def test_a_reply_is_told_apart_wherever_it_is_cut(name: str, reply: str, found: 
         assert told(how, [reply[:at], reply[at:]]) == found, reply[:at]
 
 
-def test_a_reply_that_is_no_bare_call_is_told_as_soon_as_that_is_clear() -> None:
+def test_a_reply_that_is_no_bare_call_is_shown_as_soon_as_clear() -> None:
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
     assert [splitter.push(piece).text for piece in ("```", "py", "thon\n")] == ["", "```py", "thon"]
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
@@ -169,7 +169,7 @@ def test_a_closed_schema_takes_no_other_parameter() -> None:
 
 
 @pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
-def test_text_before_a_call_is_told_at_once_and_no_marker_with_it(how: CallFormat) -> None:
+def test_text_before_a_call_is_shown_at_once_without_the_marker(how: CallFormat) -> None:
     for opening in how.openings:
         splitter = CallSplitter(how, TOOLS)
         said = splitter.push("Wait a moment, ").text + splitter.push("please").text

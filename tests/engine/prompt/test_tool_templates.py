@@ -98,7 +98,7 @@ def test_arguments_are_objects_or_text_as_the_template_wants(process: TemplatePr
     assert WRITTEN in template.render(CONVERSATION, tools=[TOOL])
 
 
-def test_a_template_of_its_own_for_tools_is_used_with_tools_alone(process: TemplateProcess) -> None:
+def test_a_separate_tool_template_is_used_with_tools_only(process: TemplateProcess) -> None:
     plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
     template = ChatTemplate(plain, process=process, tools_source=OBJECTS)
     assert template.render(CONVERSATION[:1]) == "How is Paris?"

@@ -55,7 +55,7 @@ def test_a_window_as_long_as_the_context_is_left_out():
     assert sampling_advice({"general.sampling.penalty_last_n": -1}) == {}
 
 
-def test_what_is_left_out_is_named_and_what_the_chain_lacks_is_not():
+def test_refused_keys_are_named_but_unknown_samplers_are_not():
     metadata = {"general.sampling.temp": -1.0, "general.sampling.top_p": 0.9, "general.sampling.mirostat": 1}
     assert refused_keys(metadata | {"general.sampling.top_k": "many"}) == [
         "general.sampling.temp",

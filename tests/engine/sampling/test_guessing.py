@@ -77,7 +77,7 @@ def test_guesses_end_where_the_context_or_the_limit_does(model: Model, left: int
 
 
 @pytest.mark.slow
-def test_a_stop_string_and_a_reply_left_early_leave_no_guess_behind(model: Model) -> None:
+def test_a_stop_and_a_reply_left_early_keep_no_guessed_tokens(model: Model) -> None:
     plain, guessed = model.session(n_ctx=256), model.session(n_ctx=256)
     (said, *_) = reply(plain, Sampling.greedy(), False)
     stop = "".join(text for _, text in said)[40:43]  # type: ignore[attr-defined]
@@ -143,7 +143,7 @@ def test_the_longest_match_decides() -> None:
     assert one.propose(1) == [50]
 
 
-def test_nothing_is_guessed_before_a_step_was_timed_or_without_a_match(tmp_path: Path) -> None:
+def test_nothing_is_guessed_before_a_timed_step_or_with_no_match(tmp_path: Path) -> None:
     one = Guessing([1, 2, 3, 1])
     one.computed(2)
     assert one.propose(3) == []

@@ -67,7 +67,7 @@ def test_top_k_of_a_large_vocabulary_finds_the_largest() -> None:
     assert drawn == set(np.argsort(logits)[-5:].tolist())
 
 
-def test_the_penalty_counts_a_token_once_and_only_within_its_window() -> None:
+def test_the_penalty_counts_a_token_once_within_its_window() -> None:
     logits = np.array([2.0, 1.9, -1.0], np.float32)
     sampler = Sampler(Sampling(temperature=0.0, repeat_penalty=1.5, repeat_window=2), 3)
     assert sampler.choose(logits, [0, 0]) == 1

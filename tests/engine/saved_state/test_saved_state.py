@@ -174,7 +174,7 @@ def test_tokens_that_are_only_tried_are_never_saved(model: Model, tmp_path: Path
     assert same_cache(session, back)
 
 
-def test_conversations_that_begin_alike_share_what_they_begin_with(model: Model, tmp_path: Path) -> None:
+def test_conversations_that_begin_alike_share_those_segments(model: Model, tmp_path: Path) -> None:
     place, document = tmp_path / "states", ids_of(150)
     for number, length in ((1, 40), (2, 90), (3, 90)):
         session = model.session(n_ctx=256)
@@ -215,7 +215,7 @@ def test_only_an_empty_session_is_filled(model: Model, tmp_path: Path) -> None:
     assert session.tokens == [1, 2, 3]
 
 
-def test_the_fingerprint_tells_metadata_and_weights_apart_but_not_names(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_content_and_not_on_the_name(tmp_path: Path) -> None:
     def fingerprint(tiny: tiny_gguf.TinyGGUF, name: str = "m.gguf") -> str:
         model = Model.open(tiny.write(tmp_path / name), threads=1)
         found = model.fingerprint
@@ -258,9 +258,7 @@ def test_another_model_of_the_same_shape_finds_nothing(model: Model, tmp_path: P
     other.close()
 
 
-def test_what_was_used_longest_ago_goes_first_and_no_beginning_before_what_goes_on_from_it(
-    model: Model, tmp_path: Path
-) -> None:
+def test_least_recently_used_states_go_first_ends_before_starts(model: Model, tmp_path: Path) -> None:
     place, session = tmp_path / "states", model.session(n_ctx=256)
     saving = StateWriter(session, place)
     for number in (1, 2, 3):

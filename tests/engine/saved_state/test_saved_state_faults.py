@@ -60,7 +60,7 @@ def lengths_in(place: Path) -> list[int]:
     return sorted(one.segment.last for one in stored_in(place))
 
 
-def test_a_flipped_bit_in_a_segment_cuts_the_prefix_there_and_it_is_written_again(tree: Path) -> None:
+def test_a_flipped_bit_in_a_segment_ends_the_prefix_there(tree: Path) -> None:
     seen = set()
     for one in stored_in(tree):
         whole, head = one.path.read_bytes(), one.segment.head_bytes
@@ -77,7 +77,7 @@ def test_a_flipped_bit_in_a_segment_cuts_the_prefix_there_and_it_is_written_agai
 
 
 @pytest.mark.parametrize("break_it", ["cut off", "missing", "a link", "a pipe", "a directory", "another segment's"])
-def test_a_segment_that_is_not_what_its_name_says_cuts_the_prefix(tree: Path, break_it: str) -> None:
+def test_a_segment_unlike_its_name_ends_the_prefix(tree: Path, break_it: str) -> None:
     (one,) = (found for found in stored_in(tree) if found.segment.last == 128)
     whole = one.path.read_bytes()
     one.path.unlink()
@@ -232,7 +232,7 @@ class Failing:
         return call
 
 
-def test_a_file_system_that_cannot_sync_directories_is_written_to(tmp_path: Path, no_directory_syncs: None) -> None:
+def test_a_file_system_without_directory_sync_is_written_to(tmp_path: Path, no_directory_syncs: None) -> None:
     save(session_of(30), tmp_path / "tree")
     assert restored(tmp_path / "tree", session_of(30).tokens).length == 30
 
@@ -290,7 +290,7 @@ def test_a_nearly_full_disk_is_left_alone(tree: Path, monkeypatch: pytest.Monkey
     saving.close()
 
 
-def test_a_quota_stops_a_conversation_and_a_larger_one_lets_it_grow_on(tmp_path: Path) -> None:
+def test_a_quota_stops_saving_and_a_larger_one_goes_on(tmp_path: Path) -> None:
     place, session = tmp_path / "tree", session_of(64)
     quota_bytes = record.saved_bytes(session.cache, 100)
     saving = StateWriter(session, place, quota_bytes)
@@ -321,7 +321,7 @@ def test_a_session_names_each_segment_before_it_is_there(tmp_path: Path) -> None
     assert {path.name for path in (tmp_path / "tree").iterdir()} == set(named)
 
 
-def test_a_writer_that_was_left_while_the_device_hung_writes_nothing_of_what_came_next(tmp_path: Path) -> None:
+def test_a_writer_left_on_a_hung_device_writes_no_later_tokens(tmp_path: Path) -> None:
     place, session = tmp_path / "tree", session_of(40)
     copy_out, copying, goes_on = session.cache.copy_out, threading.Event(), threading.Event()
 

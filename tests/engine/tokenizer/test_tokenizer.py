@@ -121,7 +121,7 @@ def test_every_text_behind_a_control_token_gets_its_space() -> None:
     assert texts(tokenizer, tokenizer.encode_text("a", after_special=False)) == ["a"]
 
 
-def test_unknown_characters_become_one_unknown_token_without_byte_tokens() -> None:
+def test_unknown_characters_without_byte_tokens_are_one_unknown() -> None:
     tokenizer = spm({"▁": -1, "a": -1})
     assert texts(tokenizer, tokenizer.encode("aé", bos=False)) == ["▁", "a", "<unk>"]
 
@@ -143,7 +143,7 @@ def test_no_text_merges_into_a_control_token() -> None:
     assert texts(tokenizer, ids) == ["▁", "<s", ">"]
 
 
-def test_decoding_takes_the_leading_space_away_and_a_stream_does_not() -> None:
+def test_decode_drops_the_leading_space_and_a_stream_does_not() -> None:
     tokenizer = spm({"▁": -9, "a": -9, "▁a": -1})
     ids = tokenizer.encode("a a")
     assert tokenizer.decode(ids) == "a a"
@@ -256,7 +256,7 @@ def test_later_families_differ_in_numbers_marks_and_signs(pre: str, words: list[
     assert list(splitter(pre)("I'll pay 1234567?!\nनमस्ते了3号")) == words
 
 
-def test_tekken_cuts_before_capitals_and_keeps_slashes_with_signs() -> None:
+def test_tekken_cuts_before_capitals_and_keeps_slashes_together() -> None:
     words = ["get", "HTTPResponse", "For", "URL", "=http", "://\n\n", "x", " été", "Été中e\u0301", "\t\t", "\tif"]
     assert list(splitter("tekken")("".join(words))) == words
 
@@ -302,7 +302,7 @@ def test_aliases_lead_to_pre_tokenizers() -> None:
     assert byte_bpe("llama3").add_bos is False  # the file's own add_bos_token wins over the family's habit
 
 
-def test_a_whole_word_in_the_vocabulary_needs_no_merges_where_the_family_says_so() -> None:
+def test_a_whole_word_needs_no_merges_if_the_family_says_so() -> None:
     entries = bpe_vocabulary("llama-bpe")
     entries["tokenizer.ggml.tokens"] = ["zzz" if t == "Ġthe" else t for t in entries["tokenizer.ggml.tokens"]]
     entries["tokenizer.ggml.merges"] = [m for m in entries["tokenizer.ggml.merges"] if m != "Ġ the"]
@@ -341,7 +341,7 @@ def test_characters_merge_by_rank_with_spaces_in_sight() -> None:
     assert texts(tokenizer, tokenizer.encode("a\u00e9\u00e8", bos=False)) == ["a", "\u00e9", "<0xC3>", "<0xA8>"]
 
 
-def test_a_run_of_newlines_that_is_a_token_is_taken_whole_and_merges_may_hold_newlines() -> None:
+def test_a_newline_run_is_one_token_and_merges_may_hold_newlines() -> None:
     tokenizer = character_bpe()
     tokenizer.check()
     assert texts(tokenizer, tokenizer.encode("a\n\nb\n\n\nb", bos=False)) == ["a", "\n\n", "b", "\n\n", "\n", "b"]
@@ -396,7 +396,7 @@ def test_text_never_becomes_an_unknown_token_of_control_type(kind: int, expected
 # Special tokens
 
 
-def test_control_tokens_are_recognised_only_where_the_text_is_trusted() -> None:
+def test_control_tokens_are_recognised_only_in_trusted_text() -> None:
     tokenizer = byte_bpe()
     end = tokenizer.token_text(tokenizer.eos_id)
     assert tokenizer.encode(f"a{end}", bos=False, special=True)[-1] == tokenizer.eos_id
@@ -449,7 +449,7 @@ def test_repeated_special_tokens_are_all_found() -> None:
     assert texts(tokenizer, tokenizer.encode("<x><x><x>a<x>")) == ["<x><x>", "<x>", "a", "<x>"]
 
 
-def test_phi_3_special_tokens_swallow_the_white_space_behind_them() -> None:
+def test_phi_3_special_tokens_take_the_white_space_after_them() -> None:
     assert texts(*_encoded(with_special(("<|user|>", CONTROL), name="Phi-3 mini"))) == ["<|user|>", "a", "<|user|>"]
     assert texts(*_encoded(with_special(("<|user|>", CONTROL)))) == ["<|user|>", "Ċ", "a", "<|user|>", "Ġ"]
 

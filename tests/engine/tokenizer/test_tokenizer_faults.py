@@ -243,7 +243,7 @@ def test_merges_never_make_a_control_token() -> None:
 
 
 @pytest.mark.parametrize("n_others", [0, 10_000])
-def test_merges_into_a_control_token_are_found_among_few_and_many(n_others: int) -> None:
+def test_merges_into_a_control_token_are_found_among_any_number(n_others: int) -> None:
     metadata = as_read(bpe_vocabulary())
     at = metadata[P + "tokens"].index(b"the")
     metadata[P + "token_type"][at] = 3

@@ -219,7 +219,7 @@ def test_a_damaged_file_is_as_none(content: bytes, place: Path) -> None:
     assert ahead_of("Q8_0") == -2048
 
 
-def test_a_place_that_cannot_be_written_costs_only_later_processes(place: Path) -> None:
+def test_a_lookahead_that_cannot_be_saved_is_used_here(place: Path) -> None:
     place.mkdir()
     remember("Q8_0", Lookahead(-2048, 2.0, 1.0))
     assert ahead_of("Q8_0") == -2048

@@ -51,7 +51,7 @@ def weights_of(report: TuningReport) -> Comparison:
     return found
 
 
-def test_options_are_measured_after_the_counts_with_those_that_won_in_turn_up_and_down() -> None:
+def test_options_are_measured_in_turn_with_the_counts_that_won() -> None:
     trials, options = scripted()
     run(trials)
     decode = [option for phase, option, _, _ in options.taken if phase == "decode"]
@@ -87,7 +87,7 @@ def test_what_gains_too_little_or_is_slower_is_not(gain: float, part: str) -> No
     assert part in found.reason
 
 
-def test_an_interval_that_reaches_the_present_speed_is_never_recommended_however_high_its_median() -> None:
+def test_an_interval_that_reaches_the_present_speed_is_no_advice() -> None:
     trials, options = scripted()
     huge = [5.0, 6.5, 6.4, 4.9, 6.6, 6.5, 4.8, 6.3, 6.6, 4.9, 6.4, 6.5]
     passes = iter(huge)
@@ -112,12 +112,12 @@ def test_a_gain_seen_in_a_few_passes_only_is_not_recommended() -> None:
     assert found.best == "mmap"
 
 
-def test_a_gain_in_one_phase_that_costs_the_other_is_not_recommended() -> None:
+def test_a_gain_in_one_phase_at_the_others_cost_is_no_advice() -> None:
     trials, _ = scripted(1.2, prefill_gain=0.9)
     assert weights_of(run(trials)).best == "mmap"
 
 
-def test_the_map_is_recommended_over_huge_pages_in_use_only_for_a_gain() -> None:
+def test_mmap_is_advised_over_huge_pages_in_use_only_for_a_gain() -> None:
     trials, _ = scripted(0.9, prefill_gain=0.9, present="huge")
     found = weights_of(run(trials))
     assert found.best == "mmap"
@@ -128,7 +128,7 @@ def test_the_map_is_recommended_over_huge_pages_in_use_only_for_a_gain() -> None
     assert "It would need 2.0 GB less memory" in found.reason
 
 
-def test_the_estimate_stands_before_anything_is_measured_and_preparing_is_shown() -> None:
+def test_the_estimate_is_known_first_and_preparing_is_reported() -> None:
     trials, _ = scripted()
     sweep = Sweep(trials, LAPTOP, clock=trials.clock, parts=ALL)
     prepared: list[TuningReport] = []
@@ -140,7 +140,7 @@ def test_the_estimate_stands_before_anything_is_measured_and_preparing_is_shown(
     assert [report.preparing for report in prepared] == ["copying: 1 of 2", "copying: 2 of 2"]
 
 
-def test_what_does_not_fit_is_left_out_with_the_reason_and_nothing_is_opened() -> None:
+def test_options_that_do_not_fit_are_left_out_and_not_opened() -> None:
     trials, options = scripted()
     options.options, options.left_out = ("mmap",), "huge pages are not tried: both at once do not fit into memory"
     last = run(trials)
@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_left_out_with_the_reason_and_nothing_is_opened() -
     assert last.state == "done"
 
 
-def test_memory_that_is_refused_after_all_is_said_and_the_search_ends_well() -> None:
+def test_memory_refused_on_opening_is_said_and_the_sweep_ends() -> None:
     trials, options = scripted()
     options.open_error = MemoryPlanError("the system gives no 2.0 GB of memory")
     last = run(trials)
@@ -195,7 +195,7 @@ def test_a_stop_at_any_moment_closes_what_was_opened(moment: str) -> None:
     assert weights_of(reports[-1]).best == "mmap"
 
 
-def test_a_later_search_keeps_what_an_earlier_one_found_and_uses_its_counts() -> None:
+def test_a_later_sweep_keeps_earlier_results_and_uses_its_counts() -> None:
     trials, _ = scripted()
     earlier = run(trials)
     again = ScriptedTrials(lambda *_: 1.0)
@@ -244,7 +244,7 @@ def quiet(text: str) -> None:
     pass
 
 
-def test_weights_change_place_under_a_session_and_its_text_stays_the_same(model: Model) -> None:
+def test_weights_that_change_place_do_not_change_the_text(model: Model) -> None:
     moved, fresh = model.session(n_ctx=64), model.session(n_ctx=64)
     for session in (moved, fresh):
         session.prefill([1, 2, 3, 4, 5])
@@ -285,7 +285,7 @@ def test_a_copy_that_is_broken_off_leaves_everything_as_it_was(model: Model) -> 
 
 
 @pytest.mark.parametrize("present", ["mmap", "huge"])
-def test_weights_are_compared_behind_a_conversation_and_left_as_they_were(model: Model, present: str) -> None:
+def test_weights_are_compared_in_a_conversation_without_a_change(model: Model, present: str) -> None:
     session = model.session(n_ctx=256)
     session.prefill([1, 2, 3])
     model.use_weights(present)
@@ -328,7 +328,7 @@ def test_the_systems_switch_for_huge_pages_is_read(tmp_path: Path, text: str, gi
     assert gives_huge_pages(tmp_path / "enabled") is gives
 
 
-def test_kv_types_are_compared_in_filled_sessions_of_their_own_which_are_closed(model: Model) -> None:
+def test_kv_types_are_compared_in_separate_sessions_then_closed(model: Model) -> None:
     session = model.session(n_ctx=1024)
     session.prefill([1, 2, 3])
     prepared: list[str] = []
@@ -346,9 +346,7 @@ def test_kv_types_are_compared_in_filled_sessions_of_their_own_which_are_closed(
     model.close()
 
 
-def test_f32_and_long_contexts_are_given_up_before_the_comparison_is(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_little_memory_f32_is_left_out_before_all_options(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     session = model.session(n_ctx=1024, kv="q8_0")
     roomy = KVTrials(model, session)
     assert list(roomy.options) == ["q8_0", "f16", "f32"]
@@ -370,7 +368,7 @@ def test_f32_and_long_contexts_are_given_up_before_the_comparison_is(
 
 
 @pytest.mark.parametrize("kv", ["f16", "f32", "q8_0", "q4_0"])
-def test_a_stretched_cache_repeats_keys_and_values_and_computes_on(tmp_path: Path, kv: str) -> None:
+def test_a_stretched_cache_repeats_its_kv_and_can_be_computed_on(tmp_path: Path, kv: str) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=256, head_dim=32), threads=1)
     session = model.session(n_ctx=128, kv=kv)
     session.prefill(list(range(1, 17)))

@@ -18,7 +18,7 @@ def contest(rates: dict[int, list[float]]) -> Contest:
     # 1 - 2 * 1/32 = 0.94 for five values; 1 - 2 * (1 + 8)/256 = 0.93 for eight without the outermost ones.
     [(5, 1), (7, 1), (8, 2), (10, 2), (11, 3), (12, 3)],
 )
-def test_the_interval_leaves_out_as_many_values_as_ninety_per_cent_allow(n: int, from_each_end: int) -> None:
+def test_the_interval_leaves_out_what_ninety_per_cent_allow(n: int, from_each_end: int) -> None:
     found = median_interval([float(value) for value in range(1, n + 1)])
     assert (found.low, found.high) == (from_each_end, n + 1 - from_each_end)
     assert found.median == (n + 1) / 2
@@ -68,7 +68,7 @@ def test_drift_that_hits_all_settings_alike_hides_no_difference() -> None:
     assert found.is_settled
 
 
-def test_what_is_clearly_slower_is_dropped_after_two_passes_and_not_after_one() -> None:
+def test_a_clearly_slower_setting_is_dropped_after_two_passes() -> None:
     found = Contest([1, 2, 3])
     for number in range(2):
         for setting, rate in ((1, 3.0), (2, 5.0), (3, 4.6)):

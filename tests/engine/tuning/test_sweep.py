@@ -26,7 +26,7 @@ def run(trials: ScriptedTrials, cores: Cores = LAPTOP, budget_s: float = 60.0) -
     return list(Sweep(trials, cores, budget_s, trials.clock))
 
 
-def test_passes_run_up_and_down_with_the_count_in_use_first_and_drop_what_is_clearly_slower() -> None:
+def test_passes_run_up_and_down_and_drop_clearly_slower_counts() -> None:
     trials = ScriptedTrials(steady, sizes={"decode": 4})
     run(trials)
     counts = [n for _, n, _ in trials.taken]
@@ -59,7 +59,7 @@ def test_reports_grow_sample_by_sample_and_name_what_is_measured() -> None:
     assert reports[1].seconds_left == 60.0 - reports[1].elapsed_s
 
 
-def test_time_that_is_up_ends_the_sweep_and_it_says_that_it_is_not_certain() -> None:
+def test_a_sweep_out_of_time_ends_and_says_it_is_not_certain() -> None:
     trials = ScriptedTrials(steady, sample_s=4.0)
     last = run(trials, budget_s=30.0)[-1]
     assert last.state == "unsure"
@@ -120,7 +120,7 @@ def test_what_has_no_room_is_not_measured_and_no_error() -> None:
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(1.10, True), (1.01, False), (0.8, False)])
-def test_pinning_is_compared_at_the_best_counts_and_kept_only_for_a_gain(gain: float, verdict: bool) -> None:
+def test_pinning_is_tried_at_the_best_counts_and_kept_for_a_gain(gain: float, verdict: bool) -> None:
     trials = ScriptedTrials(lambda phase, n, pinned, taken: LAPTOP_TPS[phase][n] * (gain if pinned else 1.0))
     trials.can_pin = True
     last = run(trials)[-1]
@@ -132,7 +132,7 @@ def test_pinning_is_compared_at_the_best_counts_and_kept_only_for_a_gain(gain: f
     assert {(phase, n) for phase, n, pinned in trials.taken if pinned} == {("decode", 2), ("prefill", 4)}
 
 
-def test_pinning_that_helps_one_phase_and_hurts_the_other_is_not_kept() -> None:
+def test_pinning_that_hurts_one_phase_is_not_kept() -> None:
     gains = {"decode": 1.2, "prefill": 0.9}
     trials = ScriptedTrials(lambda phase, n, pinned, taken: LAPTOP_TPS[phase][n] * (gains[phase] if pinned else 1.0))
     trials.can_pin = True
@@ -157,7 +157,7 @@ def test_a_single_thread_has_nothing_to_pin() -> None:
         (Cores(tuple(range(36)), 18, None), [1, 2, 3, 4, 6, 8, 12, 16, 18, 24, 32, 36]),
     ],
 )
-def test_all_counts_are_tried_on_small_machines_and_telling_ones_on_large(cores: Cores, counts: list[int]) -> None:
+def test_all_counts_are_tried_on_small_machines_some_on_large(cores: Cores, counts: list[int]) -> None:
     assert counts_to_try(cores) == counts
 
 
@@ -214,12 +214,12 @@ def test_a_winner_that_others_hardly_beat_is_called_enough() -> None:
     assert sentence.startswith("2 threads are enough for writing: 3 were faster by too little to count (+1 %)")
 
 
-def test_a_leader_that_was_slower_in_most_passes_is_given_no_gain() -> None:
+def test_a_leader_slower_in_most_passes_is_given_no_gain() -> None:
     found = replace(curve("decode", 2, 4, fastest=3), gain=Interval(0.98, 0.95, 1.05, 3, False))
     assert "by too little to count, and fewer" in explain(found, LAPTOP, 2 << 30)
 
 
-def test_sockets_are_a_reason_where_the_next_count_that_was_tried_needs_another() -> None:
+def test_another_socket_is_a_reason_if_the_next_count_needs_it() -> None:
     cores = Cores(tuple(range(80)), 40, None, 0, 2)
     tps = Interval(5.0, 4.9, 5.1, 6, True)
     tried = tuple(Point(n, "core", tps, False) for n in counts_to_try(cores))
@@ -232,7 +232,7 @@ def test_a_winner_that_is_not_settled_is_called_uncertain() -> None:
     assert explain(curve("decode", 2, 4, is_settled=False), LAPTOP, 2 << 30).endswith("when nothing else runs.")
 
 
-def test_fewer_threads_than_cores_are_laid_to_other_programs_where_those_took_a_core() -> None:
+def test_other_programs_explain_few_threads_if_they_took_a_core() -> None:
     crowded = explain(curve("decode", 1, 4), LAPTOP, 2 << 30, others_cores=1.2)
     assert crowded.startswith("1 thread writes fastest, but other programs took 1.2 cores")
     assert "other programs" not in explain(curve("decode", 2, 4), LAPTOP, 2 << 30, others_cores=1.2)
@@ -246,7 +246,7 @@ def test_one_cpu_needs_no_measuring() -> None:
 # ---- on a real session
 
 
-def test_a_sweep_on_a_session_changes_nothing_of_its_conversation(tmp_path: Path) -> None:
+def test_a_sweep_on_a_session_does_not_change_its_conversation(tmp_path: Path) -> None:
     from engine import Model, Sampling
     from engine.tuning.trials import SessionTrials
     from tests.engine import tiny_gguf
@@ -293,7 +293,7 @@ def test_a_cancel_from_another_thread_stops_a_sweep_on_a_session(tmp_path: Path)
     model.close()
 
 
-def test_a_context_with_little_room_is_measured_with_fewer_tokens_or_not_at_all(tmp_path: Path) -> None:
+def test_a_context_with_little_room_is_measured_with_few_tokens(tmp_path: Path) -> None:
     from engine import Model
     from engine.tuning.trials import SessionTrials
     from tests.engine import tiny_gguf

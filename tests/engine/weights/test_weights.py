@@ -44,7 +44,7 @@ def test_every_tensor_is_found_as_another_reader_finds_it(architecture: str, qua
     assert weights.total_bytes == sum(other.n_bytes for other in others)
 
 
-def test_addresses_stay_valid_while_the_weights_live_though_the_file_is_closed_and_gone(tmp_path: Path) -> None:
+def test_weight_addresses_stay_valid_after_the_file_is_deleted(tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf")
     gguf = read_gguf(path)
     weights = weights_of(gguf)
@@ -72,7 +72,7 @@ def test_a_vector_written_with_two_dimensions_is_a_vector(tmp_path: Path) -> Non
     assert (norm.n_rows, norm.n_cols) == (1, 64)
 
 
-def test_an_unsupported_type_is_refused_by_name_and_with_the_supported_ones(tmp_path: Path) -> None:
+def test_an_unsupported_type_is_refused_with_the_supported_ones(tmp_path: Path) -> None:
     path = broken(tmp_path, edit("output.weight", ggml_type=24))
     message = refusal(path)
     assert "tensor output.weight is I8 (ggml type 24)" in message
@@ -108,7 +108,7 @@ def test_damaged_norms_are_refused(name: str, value: float, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
-def test_rope_factors_that_no_frequency_can_be_divided_by_are_refused(value: float, tmp_path: Path) -> None:
+def test_rope_factors_that_cannot_be_divisors_are_refused(value: float, tmp_path: Path) -> None:
     name = "rope_freqs.weight"
     assert f"tensor {name} holds a factor" in refusal(
         broken(tmp_path, lambda t: t.fill(name, value), rope_factors=True)
