@@ -148,7 +148,7 @@ def test_each_architecture_and_cache_type_has_its_tests() -> None:
     assert {name: kv_type.name for name, kv_type in KV_TYPES.items()} == {name: name for name in KV_TYPES}
 
 
-def test_nothing_but_its_own_files_branches_on_an_architectures_name() -> None:
+def test_only_its_own_files_branch_on_an_architectures_name() -> None:
     name = rf"""["']({"|".join(map(re.escape, ARCHITECTURES))})["']"""
     branch = re.compile(rf"""architecture\W*(==|!=|\bin\b)\W*{name}|{name}\s*(==|!=|\bin\b)\s*[\w.]*architecture""")
     assert branch.search('if config.architecture == "llama":')  # or it would find nothing whatever there is
@@ -188,7 +188,7 @@ def test_the_manual_names_all_types_and_architectures() -> None:
     assert [name for name in [*ARCHITECTURES, *NOT_YET] if text.count(f"`{name}`") != 1] == []
 
 
-def test_the_pages_name_files_that_exist_in_lines_that_can_be_read() -> None:
+def test_pages_name_existing_files_and_have_no_long_lines() -> None:
     files = [f"/{file.relative_to(ROOT)}" for top in FOLDERS for file in (ROOT / top).rglob("*.*")]
     for page in [*ROOT.glob("*.md"), *(file for top in FOLDERS for file in (ROOT / top).glob("*.md"))]:
         text = page.read_text(encoding="utf-8")

@@ -35,7 +35,7 @@ def test_what_failed_once_holds(name: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_changed_inputs_can_be_made_and_are_the_same_for_the_same_seed(name: str) -> None:
+def test_mutated_inputs_are_the_same_for_the_same_seed(name: str) -> None:
     def made() -> list[bytes]:
         rng, corpus = Random(3), load(name).seeds()
         for _ in range(40):
@@ -196,7 +196,7 @@ def test_a_replay_says_what_becomes_of_an_input(tmp_path: Path, capsys: pytest.C
     assert "no one expected this" in capsys.readouterr().out
 
 
-def test_a_step_that_costs_too_much_is_a_fault_only_where_that_is_enforced() -> None:
+def test_a_costly_step_is_a_fault_only_where_that_is_enforced() -> None:
     with Worker("planted") as worker:
         assert "processor time" in worker.run(b"time").fault
         assert worker.run(b"fine").fault == ""
@@ -206,7 +206,7 @@ def test_a_step_that_costs_too_much_is_a_fault_only_where_that_is_enforced() -> 
         pass
 
 
-def test_progress_is_said_and_what_reaches_new_lines_is_changed_further(tmp_path: Path) -> None:
+def test_progress_is_reported_and_new_lines_add_seeds(tmp_path: Path) -> None:
     said: list[str] = []
     ticking = iter(range(0, 10_000, 20))
     clock: Callable[[], float] = lambda: float(next(ticking))  # noqa: E731

@@ -118,7 +118,7 @@ def test_a_conversation_that_cannot_be_read_is_found(store: Store, ledger: Ledge
     assert any("cannot be read" in trouble for trouble in ledger.check(read_all(store)))
 
 
-def test_a_deleted_conversation_takes_only_its_own_messages_along(store: Store, ledger: Ledger):
+def test_a_deleted_conversation_excuses_only_its_own_messages(store: Store, ledger: Ledger):
     ledger.note("mk3", "mk3 elsewhere")
     before = read_all(store)
     store.delete("000001")
@@ -128,7 +128,7 @@ def test_a_deleted_conversation_takes_only_its_own_messages_along(store: Store, 
     assert [said.why_gone for said in ledger.said.values()] == ["deleted with their conversation"] * 2 + [""]
 
 
-def test_a_message_that_took_an_unanswered_one_along_is_deleted_with_its_conversation(store, ledger):
+def test_a_message_joined_with_an_unanswered_one_goes_whole(store, ledger):
     from app.conversations.conversation import Conversation
 
     journal, conversation = Journal(store), Conversation()
@@ -188,7 +188,7 @@ def test_peaks_that_an_allocator_keeps_are_no_leak():
     assert growth(_memory(lambda step: 105 + 60 * min(1.0, step / 100))) == []
 
 
-def test_a_leak_of_the_size_of_a_turn_is_found_beside_what_an_allocator_keeps():
+def test_a_leak_of_a_turns_size_is_found_next_to_allocator_noise():
     assert ["memory" in trouble for trouble in growth(_memory(lambda step: _allocator_mib(step) + 0.1 * step))] == [
         True
     ]

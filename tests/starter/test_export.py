@@ -63,7 +63,7 @@ def test_the_engine_opens_what_was_exported(toy, matrix_type):
     model.close()
 
 
-def test_the_template_in_the_file_writes_conversations_as_the_training_text_has_them(toy):
+def test_the_files_template_writes_what_the_training_text_has(toy):
     folder, tokenizer, shape = toy
     export(shape, weights_of(shape), tokenizer, folder / "toy.gguf", "Q8_0")
     model = Model.open(folder / "toy.gguf", threads=1)

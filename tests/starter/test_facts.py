@@ -45,7 +45,7 @@ def test_opposites_have_one_answer_each_and_are_not_themselves():
     assert not set(table("words")["without_opposite"]) & set(facts.opposites())
 
 
-def test_what_the_model_says_of_keys_and_commands_agrees_with_the_program():
+def test_keys_and_commands_in_answers_are_those_of_the_program():
     """Answers name keys and commands as they are in the table of actions, and those they are meant to name."""
     for entry in [*table("jalopy")["qa"], *table("talk")["qa"]]:
         say = " ".join(entry["say"]) if isinstance(entry["say"], list) else entry["say"]
@@ -83,7 +83,7 @@ def test_keys_asked_about_exist():
                 assert f"{action.scope}.{action.name}" in entry.get("actions", ()), ask
 
 
-def test_the_way_to_a_real_model_is_named_right_where_the_model_does_not_know():
+def test_answers_to_unknown_questions_name_the_models_screen():
     for name in ("say_unknown", "say_task"):
         assert list(_named_actions(table("unknown")[name])) == ["app.models"]
 
@@ -110,7 +110,7 @@ def test_wordings_are_not_empty():
 
 
 @pytest.mark.parametrize("topic", ["geography", "arithmetic", "calendar", "opposites"])
-def test_many_wordings_are_of_kinds_that_have_few_ones_and_use_their_slots(topic: str):
+def test_more_wordings_use_the_kinds_and_slots_of_the_first_ones(topic: str):
     few = table("wordings")[topic]
     for kind, wordings in table(f"more/{topic}").items():
         assert slots(wordings) <= slots([wording for of_kind in few.values() for wording in of_kind]), kind

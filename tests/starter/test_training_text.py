@@ -43,7 +43,7 @@ def n_words_of_its_own(wording: str) -> int:
     return len(normalise(re.sub(r"\{[^}]*\}", " ", first_alternatives)).split())
 
 
-def test_no_question_of_the_test_is_a_wording_of_the_training_text(questions_of_the_test):
+def test_no_question_of_the_test_is_in_the_training_text(questions_of_the_test):
     # What is hardly more than a slot ("What is {country}?") matches anything: two words say something where the
     # question has a single word for each slot, one word nothing.
     counted = [(wording, n_words_of_its_own(wording)) for wording in wordings()]
@@ -144,7 +144,7 @@ def test_a_conversation_is_written_as_the_template_does():
     )
 
 
-def test_few_wordings_come_first_and_cost_no_chance_where_many_are_off():
+def test_more_wordings_change_no_random_number_when_they_are_off():
     plain, off, on = Writer(3), Writer(3), Writer(3)
     on.share_more = 1.0
     assert [plain.choice("ab") for _ in range(20)] == [off.wording("ab", "cd") for _ in range(20)]
