@@ -201,3 +201,14 @@ def test_the_readme_shows_every_folder() -> None:
     folders = {place.name for place in ROOT.iterdir() if place.is_dir() and (place / "__init__.py").exists()}
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [folder for folder in sorted(folders) if f"`{folder}/`" not in text] == []
+
+
+def test_names_of_tests_have_at_most_sixty_characters() -> None:
+    names = [
+        name
+        for file in (ROOT / "tests").rglob("*.py")
+        if file.parent.name not in ("chat", "cli", "conversations", "remote", "server", "tui")  # not renamed yet
+        for name in re.findall(r"^ *(?:async )?def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert len(names) > 1000
+    assert [name for name in names if len(name) > 60] == []
