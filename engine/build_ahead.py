@@ -63,7 +63,7 @@ class Pack:
 
     Args:
         name: of the level.
-        folder: that packs lie in.
+        folder: of the packs.
     """
 
     def __init__(self, name: str, folder: Path) -> None:

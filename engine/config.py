@@ -1,6 +1,6 @@
 """The shape of a model as data: what every layer is made of.
 
-Who reads it from a file is the architecture (``engine.models``). Knows no file, no tensors and no arithmetic, so that
+The architecture reads it from a file (``engine.models``). Knows no file, no tensors and no arithmetic, so that
 cache, memory fit, context shift and saved states can loop over layers that need not be alike.
 """
 
@@ -104,7 +104,7 @@ class Attention:
         sinks: every head has one more score, which takes its share of the softmax and has no value.
         value_norms: every head of values is normalised, without a weight; where the file has no values, they are the
             keys before anything was done to them.
-        gated: after each head of queries stands a gate: the head's result is multiplied by its sigmoid.
+        gated: a gate follows each head of queries: the head's result is multiplied by its sigmoid.
         gated_apart: the same, with gates that are a projection of their own.
         bound: queries, keys and values are cut at plus and minus this number; None for none.
         alibi: scores fall with the distance of positions, the first head's by 2 ** -(alibi / heads) for each; 0 for no.
@@ -163,7 +163,7 @@ class Attention:
     def slopes(self) -> tuple[float, ...]:
         """What each head's scores lose for every position of distance (ALiBi, arXiv:2108.12409).
 
-        Heads beyond a power of two have the slopes that lie between those of twice as many.
+        Heads beyond a power of two have the slopes between those of twice as many.
         """
         n = 1 << (self.n_heads.bit_length() - 1)
         first = [2.0 ** (-self.alibi * (i + 1) / n) for i in range(n)]
@@ -394,7 +394,7 @@ class Layer:
     Attributes:
         mixer: None for a feed-forward alone.
         feed_forward: None for a mixer alone.
-        beside: a second mixer, which reads what the first one reads and is added, too.
+        second_mixer: reads what the first one reads and is added, too; None for none.
         norm_before: each branch reads a normed residual stream.
         norm_after: what each branch adds is normed.
         side_by_side: both branches read the residual stream as it was before either was added, through one norm.
@@ -407,12 +407,12 @@ class Layer:
     norm_after: bool = False
     side_by_side: bool = False
     own_norms: bool = False
-    beside: Recurrent | None = None
+    second_mixer: Recurrent | None = None
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
         """Attention and recurrent mixers of the layer, in order."""
-        return tuple(one for one in (self.mixer, self.beside) if one is not None)
+        return tuple(one for one in (self.mixer, self.second_mixer) if one is not None)
 
     @property
     def stores(self) -> bool:
@@ -422,7 +422,7 @@ class Layer:
     @property
     def only_attends(self) -> bool:
         """Whether keys and values are all that the layer remembers of a token."""
-        return self.beside is None and isinstance(self.mixer, Attention)
+        return self.second_mixer is None and isinstance(self.mixer, Attention)
 
 
 @dataclass(frozen=True)

@@ -362,15 +362,15 @@ class Model:
             self.chat_template.close()
         self._checked.gguf.close()
 
-    def bring_weights_in(self, beside_bytes: int = 0) -> None:
+    def bring_weights_in(self, other_bytes: int = 0) -> None:
         """Read what stays in memory once, in order, if it is not cached yet; a part where not all of it fits.
 
         Args:
-            beside_bytes: what else has to fit, next to the program.
+            other_bytes: what else has to fit, next to the program.
         """
         is_needed = self._weights.resident_share() < residency.RESIDENT_ENOUGH
         available_bytes = host.available_memory_bytes() if is_needed else None
-        self._weights.fit_into(available_bytes, RESERVE_BYTES + beside_bytes)
+        self._weights.fit_into(available_bytes, RESERVE_BYTES + other_bytes)
         if is_needed and (places := self._weights.places_to_read()):
             residency.read_in_order(places, self._report_bytes)
 

@@ -526,7 +526,7 @@ class Session:
             self._logits = None
 
     def matrices(self) -> list[Tensor]:
-        """Return the matrices that a decode step multiplies, where they lie now."""
+        """Return the matrices that a decode step multiplies, where they are now."""
         return self._pipeline.plans["decode"].matrices()
 
     def reading(self, n_threads: int) -> Reading:
@@ -608,9 +608,9 @@ class Session:
 
     def _next_turn(self, turns: Collection[int], end: int) -> int:
         """Return where a block ends, at the latest, so that layers can go back to where the conversation turns."""
-        behind = (turn for turn in turns if len(self._tokens) < turn < end)
+        later = (turn for turn in turns if len(self._tokens) < turn < end)
         return min(
-            (turn for turn in behind if turn - self.memory.kept_before(turn) >= FEWEST_BETWEEN_TURNS), default=end
+            (turn for turn in later if turn - self.memory.kept_before(turn) >= FEWEST_BETWEEN_TURNS), default=end
         )
 
     def _feed_block(self, ids: list[int], every: bool, ends: bool, is_prompt: bool) -> list[Logits]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from engine.cache.states import RecurrentStates
 
 STATE_MARK = np.frombuffer(b"stat", np.uint8)
-"""Stands after a state in a copy. Sizes of keys and values are multiples of eight: four bytes more tell them apart."""
+"""Follows a state in a copy. Sizes of keys and values are multiples of eight: four bytes more tell them apart."""
 
 
 class HybridMemory:

@@ -220,7 +220,7 @@ class KVCache:
         The copies have no meaning, but reading them takes as long as reading a real context.
 
         Args:
-            n, upto: multiples of eight, since K lies in tiles of eight positions.
+            n, upto: multiples of eight, since K is in tiles of eight positions.
         """
         self.extend(upto)
         for part in self._parts:

@@ -1,6 +1,6 @@
 """Keys and values of one layer: memory layout of every position of every head, for each KV type.
 
-A layer holds all positions of the context or, where it sees only a window, a ring of them: position p lies in slot
+A layer holds all positions of the context or, where it sees only a window, a ring of them: position p is in slot
 ``p % slots``. Knows no architecture; the layouts are explained in ``kernels/kv_*.py``.
 """
 
@@ -31,7 +31,7 @@ class Heads:
     """Keys or values of one layer: elements, and scales where the type has them, one KV head after the other.
 
     Args:
-        n_slots: positions that are held; position p lies in slot ``p % n_slots``.
+        n_slots: positions that are held; position p is in slot ``p % n_slots``.
         memory: the region that holds the layer.
         at: offsets in it of the elements and of the scales, in bytes.
     """

@@ -1,6 +1,6 @@
 """Which positions the rings of sliding layers hold.
 
-A layer that sees only a window of positions keeps them in a ring: position p lies in slot ``p % slots``, and what is
+A layer that sees only a window of positions keeps them in a ring: position p is in slot ``p % slots``, and what is
 written overwrites the position ``slots`` before it. A session can go back to position n as long as every position that
 the token at n sees is still there.
 """
@@ -18,7 +18,7 @@ RING_BLOCK = 256
 def ring_slots(window: int) -> int:
     """Return the positions that a layer with a window keeps at most.
 
-    A multiple of the attention kernels' chunk, so that no chunk lies across the ring's end.
+    A multiple of the attention kernels' chunk, so that no chunk crosses the ring's end.
     """
     return (window + RING_BLOCK + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK * ATTENTION_CHUNK
 

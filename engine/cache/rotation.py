@@ -57,7 +57,7 @@ def rotation_of(rope: Rope, weights: Weights | None = None, n_ctx: int = 0) -> R
 def _stretched(rope: Rope, frequencies: Any) -> Any:
     """Divide by the scaling factor; with YaRN only those that turn too seldom within the original context.
 
-    Between those that turn ``beta_fast`` times and more and those that turn ``beta_slow`` times and less lies a ramp
+    Between those that turn at least ``beta_fast`` times and those that turn at most ``beta_slow`` times is a ramp
     over the pairs (Peng et al. 2023, arXiv:2309.00071).
     """
     if rope.yarn is None:

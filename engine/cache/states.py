@@ -112,7 +112,7 @@ class RecurrentStates:
         return self._at.slot
 
     def address(self, layer: int) -> int:
-        """Return where a layer's state begins in the first slot; the second lies ``size_bytes`` after it."""
+        """Return where a layer's state begins in the first slot; the second is ``size_bytes`` after it."""
         return self._memory.address + self._offsets[layer]
 
     def extend(self) -> None:
@@ -171,7 +171,7 @@ class RecurrentStates:
         """Copy a kept state, or that of no tokens, into the slot in use."""
         slot = self._at.slot
         found = next((one for one in (*self._kept, *([self._pin] if self._pin else [])) if one.n == n), None)
-        self._at = _Standing(slot, -1)  # whoever copies the slot meanwhile finds it changed
+        self._at = _Standing(slot, -1)  # a copy made in the meantime finds the slot changed
         self._slots[slot][:] = found.data if found is not None and n else 0
         self._at = _Standing(slot, n)
 
@@ -227,7 +227,7 @@ class RecurrentStates:
 
 
 def _least_missed(kept: Sequence[Checkpoint]) -> int:
-    """The checkpoint to drop: the newest stays, and what stands where no turn is goes first."""
+    """The checkpoint to drop: the newest stays, and those not at a turn go first."""
     end = kept[-1].n
     starts = [0, *(one.n for one in kept)]
 

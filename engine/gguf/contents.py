@@ -41,7 +41,7 @@ class GGUFFile:
         metadata: by key. Numbers and bools as Python's own; strings as str (bytes that are not UTF-8 as surrogate
             escapes); arrays of strings as ``StringArray``, or ``StringCount`` with ``keeps_strings=False``; arrays of
             numbers and bools as read-only NumPy arrays.
-        tensors: by name, in the file's order; each lies inside the file, aligned, without overlap.
+        tensors: by name, in the file's order; each is inside the file, aligned, without overlap.
         data_start: offset of the tensor data in bytes; of the first part for a model in several files.
         more_files: the other parts of a model that comes in several files.
     """

@@ -15,7 +15,7 @@ LEAST_POSITIVE = 2.0**-126
 
 
 class Hyperparameters:
-    """The keys of one architecture; each is written without the architecture's name, which stands before it.
+    """The keys of one architecture; each is named here without the architecture's name before it.
 
     Args:
         metadata: of the file.
@@ -33,11 +33,11 @@ class Hyperparameters:
         self._file_name = file_name
 
     def under(self, prefix: str) -> Hyperparameters:
-        """Look at keys of the same file that stand under another name than the architecture's."""
+        """Look at keys of the same file that begin with another name than the architecture's."""
         return Hyperparameters(self.metadata, prefix, self._file_name, self.tensors)
 
     def key(self, name: str) -> str:
-        """Spell a key as it stands in the file."""
+        """Spell a key as the file does."""
         return f"{self.architecture}.{name}"
 
     def fail(self, problem: str) -> EngineError:
@@ -45,7 +45,7 @@ class Hyperparameters:
         return GGUFError(f"{self._file_name}: {problem}")
 
     def raw(self, name: str) -> Any:
-        """Return the value as it stands, or None."""
+        """Return the value as the file has it, or None."""
         return self.metadata.get(self.key(name))
 
     def integer(self, name: str, least: int, most: int, default: int | None = None) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 LEAST_BYTES = 300 << 20
 """Least address space, in bytes, with which NumPy loads; below it OpenBLAS ends the process."""
 NEEDED_BYTES = 1 << 30
-"""Address space of the program and its compiler, in bytes, besides the model."""
+"""Address space of the program and its compiler, in bytes, without the model."""
 
 
 def limit_bytes() -> int | None:

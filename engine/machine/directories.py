@@ -66,7 +66,7 @@ def is_safe_for_code(path: Path) -> bool:
 def _keeps_names(directory: Path) -> bool:
     """True if others cannot rename our entries in it: they may not write, or the sticky bit stops them."""
     found = directory.stat()
-    # Whoever owns the root directory is the system, by whatever number a container knows it.
+    # The owner of the root directory is the system, whatever number a container gives it.
     is_trusted = found.st_uid in (0, os.geteuid(), Path("/").stat().st_uid)
     return is_trusted and (bool(found.st_mode & stat.S_ISVTX) or not _others_may_write(found))
 

@@ -64,7 +64,7 @@ def _parts(n_pages: int, most_pages: int) -> list[tuple[int, int]]:
 def pages_without(n_bytes: int, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return (first byte, end) of what a file holds outside some ranges, which do not overlap.
 
-    A page that lies outside in part counts whole, so that every span begins on a page.
+    A page that is partly outside counts whole, so that every span begins on a page.
     """
     spans, start = [], 0
     for first, end in sorted(ranges):

@@ -43,7 +43,7 @@ OTHER_PREFILL_WORK = 1.12
 UNMEASURED_PREFILL_SHARE = 0.5
 """Assumed share of the fastest measured type's prefill rate, for types not measured (spread: ``PERFORMANCE.md``)."""
 LAYER_S = 5e-5
-"""Seconds per layer besides its matrices: barriers and small operations. Matters only for small models."""
+"""Seconds per layer without its matrices: barriers and small operations. Matters only for small models."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def default_context(needs: ModelNeeds) -> int:
 
 
 def largest_context(needs: ModelNeeds, available_bytes: int) -> int:
-    """Return the largest context that fits besides the weights, in tokens; 0 if below ``SMALLEST_CONTEXT``."""
+    """Return the largest context that fits next to the weights, in tokens; 0 if below ``SMALLEST_CONTEXT``."""
     free = available_bytes - needs.weights_bytes - RESERVE_BYTES
     n_ctx = min(needs.context_length, needs.memory.largest_context(free))
     return n_ctx if n_ctx >= min(SMALLEST_CONTEXT, needs.context_length) else 0

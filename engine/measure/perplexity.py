@@ -1,4 +1,4 @@
-"""Perplexity of a text, and how far the predictions of one session lie from another's.
+"""Perplexity of a text, and how far the predictions of one session are from another's.
 
 The method is that of llama.cpp's ``llama-perplexity``, so that figures compare: the text in chunks of one length, each
 read into an empty cache, with the begin-of-text token in place of its first where the model wants one. The tokens of a

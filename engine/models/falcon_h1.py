@@ -20,7 +20,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
     mamba2 = recurrent.mamba2_of(read)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        return Layer(attention, feed_forward, beside=mamba2)
+        return Layer(attention, feed_forward, second_mixer=mamba2)
 
     return reading.decoder_config(read, layer, neighbours=False, factors="rope_freqs.weight")
 

@@ -19,11 +19,11 @@ def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the halves of what it turns, a part of each head. Some models' branches follow each other."""
     if read.raw("use_parallel_residual") is None:
         raise read.fail(f"{read.key('use_parallel_residual')} is missing")
-    beside = read.flag("use_parallel_residual", default=True)
+    is_parallel = read.flag("use_parallel_residual", default=True)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         form = replace(feed_forward, gate="gelu", has_no_gate=True)
-        return Layer(attention, form, side_by_side=beside, own_norms=beside)
+        return Layer(attention, form, side_by_side=is_parallel, own_norms=is_parallel)
 
     return reading.decoder_config(read, layer, neighbours=False, layer_norm=True)
 

@@ -28,7 +28,7 @@ def granite_config(
         recurrent: what layers without key heads have in place of attention; None where all attend.
     """
     turns = read.flag("rope.scaling.finetuned", default=True)
-    scale = read.number("attention.scale", 0.0)  # 0 stands for the usual one
+    scale = read.number("attention.scale", 0.0)  # 0 means the usual one
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         form = feed_forward(dense) if feed_forward else dense

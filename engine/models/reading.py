@@ -256,7 +256,7 @@ def keyed_router(read: Hyperparameters) -> Router:
 
 
 def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) -> float:
-    """Read a factor; a file's 0 stands for no multiplication.
+    """Read a factor; a file's 0 means no multiplication.
 
     Args:
         default: where the file does not say; None where it must.
@@ -265,7 +265,7 @@ def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) ->
 
 
 def number_or_none(read: Hyperparameters, name: str) -> float | None:
-    """Read a number above 0; a file's 0 stands for none."""
+    """Read a number above 0; a file's 0 means none."""
     return read.positive(name) if read.number(name, 0.0) else None
 
 

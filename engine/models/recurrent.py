@@ -218,7 +218,7 @@ def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tenso
 
 
 def _place(d: Decoder, layer: int, name: str, n_taps: int) -> ConvolutionPlace:
-    """Where a convolution's weights, turned so that channels lie side by side, and its state are."""
+    """Where a convolution's weights, turned so that channels are side by side, and its state are."""
     name = f"blk.{layer}.{name}.weight"
     address = d.buffers.constant(name, d.weights.float32(name).T)
     return ConvolutionPlace(address, n_taps, d.states.address(layer), d.states.size_bytes)

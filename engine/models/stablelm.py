@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the halves of what it turns.
 
-    The 12B's heads have LayerNorms, and its branches stand side by side. Its tensors say so: what files have under
+    The 12B's heads have LayerNorms, and its branches are side by side. Its tensors say so: what files have under
     ``use_parallel_residual`` is a converter's guess.
     """
     has_norms = any(f"blk.0.attn_{letter}_norm.weight" in read.tensors for letter in "qk")

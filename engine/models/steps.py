@@ -117,7 +117,7 @@ def _begin(d: Decoder) -> None:
 
 
 def _floats(d: Decoder, name: str) -> int:
-    """Address of a tensor's elements as float32: where they lie, or a copy of those of another type."""
+    """Address of a tensor's elements as float32: where they are, or a copy of those of another type."""
     tensor = d.weights[name]
     return tensor.address if tensor.quant == "F32" else d.buffers.constant(name, d.weights.float32(name))
 

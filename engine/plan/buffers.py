@@ -23,7 +23,7 @@ class Form:
         group: elements that share a scale, or 0.
         sums_bytes: of a group's sums.
         in_rows: whether it holds up to ``FEW_COLUMNS`` tokens one after the other, or many as ``in_columns`` does.
-        offsets: where the 256 values of a whole chunk lie in its ``256 * item_bytes`` bytes, if not in order.
+        offsets: where the 256 values of a whole chunk are in its ``256 * item_bytes`` bytes, if not in order.
     """
 
     item_bytes: int
@@ -42,7 +42,7 @@ def _offsets(group_step: tuple[int, int, int], high: int) -> np.ndarray[Any, np.
 PAIRED_32 = _offsets((64, 128, 16), 32)
 """Blocks of 32 nibbles that are four apart share a register: lower halves of both, upper halves of both."""
 PAIRED_256 = _offsets((16, 128, 256), 32)
-"""Sub-blocks next to each other share a register; 64 bytes after a value stands its magnitude."""
+"""Sub-blocks next to each other share a register; a value's magnitude is 64 bytes after it."""
 PLANES_8 = np.array([32 * (k % 8) + k // 8 for k in range(256)], np.intp)
 """Every eighth value together: those that meet the same bit of 32 bytes."""
 PLANES_4 = np.array([128 * (k >> 6 & 1) + 16 * (k >> 7) + 32 * (k % 4) + (k & 63) // 4 for k in range(256)], np.intp)
@@ -75,9 +75,9 @@ class Quantized:
 
 
 def row_places(n: int) -> tuple[int, np.ndarray[Any, np.dtype[np.intp]]]:
-    """Where the n values of one token lie in a form that decode reads in rows.
+    """Places of the n values of one token in a form that decode reads in rows.
 
-    Rows of 256 values and more are rounded up to whole chunks of 256, and what is left of a row lies at the end of its
+    Rows of 256 values and more are rounded up to whole chunks of 256, and what is left of a row is at the end of its
     last chunk: kernels read the row's last 256 weights once more, and find scales of zero for those they had before.
 
     Returns:
@@ -98,7 +98,7 @@ def in_rows(part: np.ndarray[Any, Any], n: int, group: int = 1) -> np.ndarray[An
 
 
 def in_columns(
-    q: np.ndarray[Any, Any], d: np.ndarray[Any, Any], sums: np.ndarray[Any, Any], at_once: int, beside: int
+    q: np.ndarray[Any, Any], d: np.ndarray[Any, Any], sums: np.ndarray[Any, Any], at_once: int, columns_together: int
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """An int8 form of several tokens in the order that prefill kernels read: columns side by side.
 
@@ -106,28 +106,29 @@ def in_columns(
         q: (n_tokens, n) int8.
         d: (n_tokens, n_groups) float32.
         sums: (n_tokens, n_groups, ...), integers.
-        at_once, beside: columns that kernels multiply at once, and how many of them lie side by side (``tiles``).
+        at_once: columns that kernels multiply at once.
+        columns_together: how many of them are side by side (``tiles.SIDE_BY_SIDE``).
 
     Returns:
-        q as ``[n/256][n_tokens/beside][256/4][beside tokens][4]``, d and sums as
+        q as ``[n/256][n_tokens/columns_together][256/4][columns_together][4]``, d and sums as
         ``[n_groups][n_tokens]``; tokens padded with zeros to a multiple of ``at_once``, and the last of the 256
         shorter where n is no multiple.
     """
     room = -len(q) % at_once
     q, d, sums = (np.concatenate([part, np.zeros((room, *part.shape[1:]), part.dtype)]) for part in (q, d, sums))
     tiles = [
-        q[:, at : at + 256].reshape(len(q) // beside, beside, -1, 4).swapaxes(1, 2).ravel()
+        q[:, at : at + 256].reshape(len(q) // columns_together, columns_together, -1, 4).swapaxes(1, 2).ravel()
         for at in range(0, q.shape[1], 256)
     ]
     return np.concatenate(tiles), d.swapaxes(0, 1).copy(), sums.swapaxes(0, 1).copy()
 
 
-def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int, beside: int) -> np.ndarray[Any, Any]:
+def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int, columns_together: int) -> np.ndarray[Any, Any]:
     """The values of ``in_columns`` as (n_tokens, n); n_tokens as padded there."""
     tiles = []
     for at in range(0, n, 256):
         width = min(256, n - at)
-        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, beside, 4)
+        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, columns_together, 4)
         tiles.append(tile.swapaxes(1, 2).reshape(n_tokens, width))
     return np.concatenate(tiles, axis=1)
 
@@ -196,11 +197,13 @@ class Activations:
         """View as (columns, n) float32."""
         return self._memory.array(np.float32, (self._columns, self.n))
 
-    def values(self, name: str, n_tokens: int, at_once: int, beside: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def values(
+        self, name: str, n_tokens: int, at_once: int, columns_together: int
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Values that kernels read in an existing form: (n_tokens, n) float64.
 
         Args:
-            at_once, beside: see ``in_columns``.
+            at_once, columns_together: see ``in_columns``.
         """
         if name == "f32":
             return self.array()[:n_tokens].astype(np.float64)
@@ -208,7 +211,7 @@ class Activations:
         if not form.group:
             return parts[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
         if not form.in_rows:
-            return self._out_of_columns(form, parts, n_tokens, at_once, beside)
+            return self._out_of_columns(form, parts, n_tokens, at_once, columns_together)
         room, places = row_places(self.n)
         scales = parts[1].array(np.float32, (n_tokens, room // form.group)).astype(np.float64)
         kept = parts[0].array(np.int8, (n_tokens, room * form.item_bytes))
@@ -217,12 +220,12 @@ class Activations:
         return decoded
 
     def _out_of_columns(
-        self, form: Form, parts: list[Memory], n_tokens: int, at_once: int, beside: int
+        self, form: Form, parts: list[Memory], n_tokens: int, at_once: int, columns_together: int
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
         padded = -(-n_tokens // at_once) * at_once
         q = parts[0].array(np.int8 if form.item_bytes == 1 else np.int16, (padded * self.n,)).astype(np.float64)
         scales = parts[1].array(np.float32, (self.n // form.group, padded)).astype(np.float64)
-        decoded: np.ndarray[Any, np.dtype[np.float64]] = out_of_columns(q, padded, self.n, beside)
+        decoded: np.ndarray[Any, np.dtype[np.float64]] = out_of_columns(q, padded, self.n, columns_together)
         decoded *= np.repeat(scales.T, form.group, axis=1)
         return decoded[:n_tokens]
 

@@ -39,7 +39,7 @@ def compile_kernels(names: Iterable[str], progress: ProgressCallback | None = No
     Returns:
         name -> address of the machine code.
     """
-    from engine.ahead import address_of  # imports llvmlite, which who only opens a model does without
+    from engine.ahead import address_of  # imports llvmlite, which opening a model does not need
 
     places = {name: place_of(name) for name in names}
     steps = {**places, **ENTRIES}

@@ -1,6 +1,6 @@
 """The rows of a layer's experts: a choice for each token, the tokens of each expert, and kernels run once for each.
 
-A token has a column for each of its experts, and the columns of an expert lie side by side: the kernels of dense layers
+A token has a column for each of its experts, and the columns of an expert are side by side: the kernels of dense layers
 work on them as on the tokens of a block of its own.
 """
 
@@ -133,7 +133,7 @@ class ExpertRows:
             self._products.append(operation)
 
     def scale_gate(self, scales: Tensor) -> None:
-        """gate *= each expert's number; barriers stand before and after."""
+        """gate *= each expert's number, between two barriers."""
         self._plan.scale(self.gate, 1.0)
         self._plan.operations[-1].arguments["by"] = scales.address
         self._run_for_each(self._plan.operations[-1], {"x": (0, 4 * self.gate.n, 0), "by": (4, 0, 0)})

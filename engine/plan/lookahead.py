@@ -2,10 +2,10 @@
 
 A choice is a number of bytes, a multiple of eight: ahead into the cache where it is positive, ahead as data that is
 read once (non-temporal) where it is negative, 0 for no request. Its last bits are flags (``records.LOOK_PAGES`` and
-others): ask for the first lines of each page besides, 2 kB before it is reached, since the processor's own
-prefetchers end with a page; ask into the first level of the cache, not the second; walk four rows at a time that lie
+others): ask also for the first lines of each page, 2 kB before it is reached, since the processor's own
+prefetchers end with a page; ask into the first level of the cache, not the second; walk four rows at a time that are
 far from each other, since these prefetchers follow several places at once, each no further ahead than one alone.
-Which is best depends on them; results never depend on it. ``engine.tuning.lookahead_trials`` measures; the file lies
+Which is best depends on them; results never depend on it. ``engine.tuning.lookahead_trials`` measures; the file is
 next to the machine code, so that other kernels begin again.
 """
 

@@ -46,7 +46,7 @@ PRODUCTS_PER_OPERATION = 1 << 31
 
 @dataclass(frozen=True)
 class ConvolutionPlace:
-    """Where a convolution's weights and state lie, and how many inputs make an output; see ``records.Convolution``."""
+    """Where a convolution's weights and state are, and how many inputs make an output; see ``records.Convolution``."""
 
     weights: int
     taps: int
@@ -67,7 +67,7 @@ class HeadLengths:
 
 @dataclass(frozen=True)
 class ScanPlace:
-    """Where a scan's matrices lie, and how key heads go with them; see ``records.ScanState``."""
+    """Where a scan's matrices are, and how key heads go with them; see ``records.ScanState``."""
 
     state: int
     slot_bytes: int
@@ -195,7 +195,7 @@ class Plan:
         self.operations[at:at] = rows
 
     def adds_by_itself(self, read: Activations, written: Activations) -> None:
-        """The last row, which stands alone between two barriers, can write a sum as a product does."""
+        """Note that the last row, alone between two barriers, can write a sum as a product does."""
         self._product = read, written, self.operations[-1:]
 
     def barrier(self) -> None:
@@ -517,7 +517,7 @@ class Plan:
 
         Args:
             time, raw: (vector, first element in it), both of vectors of the same length.
-            together: (heads whose values lie together, elements from those to the next ones'); None for all heads.
+            together: (heads whose values are together, elements from those to the next ones'); None for all heads.
         """
         n_together, pitch = together or (decay.n, 0)
         self._add(

@@ -58,5 +58,5 @@ def _uses(operations: list[Operation], names: Collection[str]) -> list[_Use]:
 
 def _end_of_use(operations: list[Operation], use: _Use) -> int:
     """The first row after a barrier, or the end."""
-    behind = (i + 1 for i in range(use.last_row, len(operations)) if operations[i].barrier)
-    return next(behind, len(operations))
+    following = (i + 1 for i in range(use.last_row, len(operations)) if operations[i].barrier)
+    return next(following, len(operations))

@@ -78,6 +78,6 @@ def resolved(schema: Any, root: Any) -> Mapping[str, Any]:
 
 
 def lifted(schema: Any, root: Any) -> Any:
-    """Return a schema that stands somewhere in the root as one that stands alone, with all that it refers to."""
+    """Return a schema from inside the root as a complete one, with all that it refers to."""
     found = moved(schema, _WHOLE, root)
     return schema if found == schema else {"allOf": [found], "$defs": {"whole": moved(root, _WHOLE)}}

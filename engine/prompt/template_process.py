@@ -34,7 +34,7 @@ class RenderLimits:
         cpu_s: processor time of one rendering, in seconds.
         wall_s: wall-clock time to wait for an answer, in seconds; generous, since the machine may be busy or swapping.
         memory_bytes: address space of the process.
-        output_chars: length of the rendered text besides the messages, in characters.
+        output_chars: length of the rendered text without the messages, in characters.
     """
 
     cpu_s: float = 2.0

@@ -10,7 +10,7 @@ LEVELS = ("low", "medium", "high")
 MOST_BUDGET_TOKENS = 1 << 20
 
 LEVEL_BUDGETS_TOKENS = {"low": 512, "medium": 2048}
-"""Limits on a thought, in tokens, that levels stand for where a template knows no levels."""
+"""Limits on a thought, in tokens, that levels set where a template knows no levels."""
 
 _EFFORT_NAMES = ("reasoning_effort", "thinking_effort", "reasoning_strength")
 _EFFORTS = {

@@ -1,4 +1,4 @@
-"""How models mark a thought in a reply: what stands before it, after it, and around the answer that follows."""
+"""How models mark a thought in a reply: the texts before it, after it, and around the answer that follows."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Guesses the next tokens of a reply from what the conversation repeats, so that one walk checks several (exact).
 
-Where the last tokens stood before, those that followed them are the guess (prompt lookup; Saxena 2023, as llama.cpp's
-"lookup"). ``Session.generate`` computes them together with the chosen token, each to the bit as alone, and samples as
-it would without: a guess that was not chosen costs time and nothing else. That time is kept within a share of the
-whole by a balance of seconds.
+If the last tokens were written before, those that followed them are the guess (prompt lookup; Saxena 2023, as
+llama.cpp's "lookup"). ``Session.generate`` computes them together with the chosen token, each to the bit as alone, and
+samples as it would without: a guess that was not chosen costs time and nothing else. That time is kept within a share
+of the whole by a balance of seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 MOST_GUESSES = 3
 """Tokens guessed at once: with the chosen one, four columns, of which decode's kernels share the most."""
 SHORTEST, LONGEST = 2, 5
-"""Tokens that must have stood before, and from how many on more say nothing new."""
+"""Tokens that must have been written before, and from how many on more say nothing new."""
 KEYS = (4, SHORTEST)
-"""Lengths by which places are looked up; the longest that stood before decides."""
+"""Lengths by which places are looked up; the longest that was written before decides."""
 LIKELY = {2: 0.25, 3: 0.45, 4: 0.6, 5: 0.75}
 """Share of first guesses that come true by length of the match, until it was measured."""
 MEMORY = 16.0

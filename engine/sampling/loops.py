@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 SHORTEST = 4
-"""Tokens that must have stood before, for a period to be looked at."""
+"""Tokens that must have been written before, for a period to be looked at."""
 FARTHEST = 512
 """The longest period that is looked at, in tokens."""
 COPIES, MORE_TOKENS = 3, 128

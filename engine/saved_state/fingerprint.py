@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from engine.gguf.contents import GGUFFile
 
 PIECES = 32
-"""Samples of each tensor, evenly spread: an edit of more than a 31st of one in a run cannot lie between them."""
+"""Samples of each tensor, evenly spread: an edit of more than a 31st of one in a run cannot be between them."""
 PIECE_BYTES = 64
 
 

@@ -5,7 +5,7 @@ segment continues the prefix of ``first`` tokens, a multiple of 64, to ``last``;
 length, and the key of the other. So names alone tell which prefixes there are, conversations that begin alike share
 their files, and no file is ever changed. Most segments end at the next multiple of 64; others are where a conversation
 ends, or where recurrent layers can go on, whose state comes after the keys and values. Where a segment is missing
-or damaged, the prefix ends: whoever needs more computes it and writes the segment again.
+or damaged, the prefix ends: a session that needs more computes it and writes the segment again.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def note_use(path: Path) -> None:
 
 
 def read_head(fd: int, segment: Segment, header: StateHeader) -> Record:
-    """Read what stands before a segment's keys and values.
+    """Read what is before a segment's keys and values.
 
     Args:
         fd: descriptor of the open file.

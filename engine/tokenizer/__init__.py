@@ -118,7 +118,7 @@ class Tokenizer:
     def most_token_bytes(self) -> int:
         """Bytes of the longest token: a text of n bytes has at least n divided by this many tokens."""
         texts, is_apart = self._vocabulary.texts, self._vocabulary.model == "gpt2"
-        plain = map(len, texts) if is_apart else (len(text.encode()) for text in texts)  # each letter stands for a byte
+        plain = map(len, texts) if is_apart else (len(text.encode()) for text in texts)  # each letter is a byte
         return max(*plain, *(len(texts[one].encode()) for one in self._vocabulary.ids_of(TokenType.USER_DEFINED)), 4)
 
     @property
@@ -161,8 +161,8 @@ class Tokenizer:
 
         Args:
             text: untrusted text.
-            after_special: whether a special token or nothing stands before it. SentencePiece vocabularies with
-                ``add_space_prefix`` then put a space in front, at every such place, as llama.cpp does.
+            after_special: whether a special token or nothing is before it. SentencePiece vocabularies with
+                ``add_space_prefix`` then put a space before it, at every such place, as llama.cpp does.
         """
         ids: list[int] = []
         for fragment in self.split(text, special=False):
@@ -188,7 +188,7 @@ class Tokenizer:
         return raw.decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes a token stands for; empty for control, unknown and unused tokens.
+        """The bytes of a token; empty for control, unknown and unused tokens.
 
         Raises:
             TokenizerError: the id is outside the vocabulary.
@@ -204,7 +204,7 @@ class Tokenizer:
         return raw
 
     def spelled_bytes(self, token_id: int) -> bytes:
-        """The bytes a token stands for, or its name where it stands for none; empty outside the vocabulary."""
+        """The bytes of a token, or its name where it has none; empty outside the vocabulary."""
         if not 0 <= token_id < self.vocab_size:
             return b""
         return self.token_bytes(token_id) or self.token_text(token_id).encode()

@@ -12,7 +12,7 @@ from engine.tokenizer.words import WordCache
 
 
 def _byte_alphabet() -> dict[int, str]:
-    """Byte to character: printable Latin-1 stands for itself, the rest for U+0100 and up, in order."""
+    """Byte to character: printable Latin-1 is itself, the rest is U+0100 and up, in order."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     return {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}

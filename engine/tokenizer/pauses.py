@@ -21,7 +21,7 @@ def pausing(pause: Callable[[], object]) -> Iterator[None]:
 
 
 def pause() -> None:
-    """Let whoever waits look in."""
+    """Call the function that this thread was given, if there is one."""
     wanted = _pause.get()
     if wanted is not None:
         wanted()

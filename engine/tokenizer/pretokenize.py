@@ -78,7 +78,7 @@ def _cased(digits: str, suffix: str = "", but: str = "", signs_end: str = r"[\r\
 _KIMI = r"\p{Han}+|" + _cased(r"\p{N}{1,3}", f"{_SUFFIX}?", but=r"(?!\p{Han})", signs_end=r"[\r\n]*")
 _GPT4O = _cased(r"\p{N}{1,3}", f"{_SUFFIX}?")
 
-# Chinese, Japanese and Korean apart, then words that a sign may begin.
+# Chinese, Japanese and Korean separately, then words that a sign may begin.
 _DEEPSEEK3_KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _LED_WORDS = r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+"
 _DEEPSEEK3_WORDS = rf"{_LED_WORDS}[\r\n]*|{_BLANKS}"
@@ -258,7 +258,7 @@ def splitter(name: str) -> Callable[[str], Iterator[str]]:
 
 
 def _in_place(text: str, pieces: Iterable[str]) -> Iterator[str]:
-    """Yield what of a text stands where the pieces of one of the same length stand."""
+    """Yield a text in pieces of the same lengths as those of another."""
     at = 0
     for piece in pieces:
         yield text[at : at + len(piece)]

@@ -97,8 +97,8 @@ class Unigram:
 class Rules:
     """A table of what texts are rewritten to before they are cut, as SentencePiece compiles it.
 
-    A trie in one array (Kanda et al. 2018): each entry holds where its children lie, the byte that leads to it, and
-    whether a text ends with it; after the array stand the texts that are put in, each ended by a zero byte.
+    A trie in one array (Kanda et al. 2018): each entry holds where its children are, the byte that leads to it, and
+    whether a text ends with it; the texts that are put in follow the array, each ended by a zero byte.
 
     Raises:
         TokenizerError: the table is damaged.
@@ -134,7 +134,7 @@ class Rules:
         return out.decode("utf-8", "replace")
 
     def _longest(self, raw: bytes, at: int) -> tuple[int, int]:
-        """(bytes that a rule rewrites, where its text lies), (0, 0) for none."""
+        """(bytes that a rule rewrites, where its text is), (0, 0) for none."""
         entries, found = self._entries, (0, 0)
         if not entries:
             return found

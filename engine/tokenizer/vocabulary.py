@@ -103,7 +103,7 @@ class Vocabulary:
         types: (vocab_size,) one :class:`TokenType` per token.
         scores: (vocab_size,) float32, or None for BPE by merges.
         merges: ``left right`` pairs, the earlier the stronger; empty for ``llama``.
-        byte_values: id to byte, for tokens that stand for one raw byte.
+        byte_values: id to byte, for tokens that are one raw byte.
         without_text: id to bytes, for tokens that no text is cut into: they are empty or not UTF-8.
         end_ids: tokens that end a turn or a text.
         rstrip_ids: special tokens that swallow the white space after them.
@@ -153,7 +153,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         fields.token_id(f"{name}_token_id", len(texts), default_ids.get(name))
         for name in ("bos", "eos", "unknown", "eot", "eom", "seperator")
     )
-    if model == "bert":  # a text stands between its two marks
+    if model == "bert":  # a text is between its two marks
         eos_id = separator_id
     types = _read_types(fields, texts, model, control_ids={bos_id, eos_id}, unknown_id=unknown_id)
     declared_ends = {token_id for token_id in (eos_id, eot_id, eom_id) if token_id is not None}
@@ -391,7 +391,7 @@ def _are_pairs(text: bytes, n_merges: int) -> bool:
 
 
 def _read_byte_tokens(texts: list[str], types: bytearray) -> dict[int, int]:
-    """Return the bytes of tokens that stand for one; those spelled otherwise become ordinary tokens."""
+    """Return the bytes of the tokens that are single bytes; those spelled otherwise become ordinary tokens."""
     byte_values = {}
     for at in _ids_of(bytes(types), (TokenType.BYTE,)):
         match = _BYTE_TEXT.fullmatch(texts[at])

@@ -1,7 +1,7 @@
 """WordPiece (``tokenizer.ggml.model`` = ``bert``): each word is the longest tokens from its beginning on.
 
 What is done to text before is as in ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_wpm``: words end at white
-space, signs and Chinese characters stand alone, and a word that tokens do not cover is unknown as a whole.
+space, each sign and Chinese character is a word, and a word that tokens do not cover is unknown as a whole.
 """
 
 from __future__ import annotations

@@ -42,16 +42,16 @@ HOPELESS = 1.3
 
 
 def try_lookahead(
-    model: Model, session: Session, is_unwanted: Callable[[], bool] = lambda: False, anew: bool = False
+    model: Model, session: Session, is_unwanted: Callable[[], bool] = lambda: False, again: bool = False
 ) -> dict[str, Lookahead]:
     """Measure the model's weight types that were not measured yet on this processor; use and remember the results.
 
-    One thread and those in use are measured apart. Takes about two seconds a type with the memory of today.
+    One thread and those in use are measured separately. Takes about two seconds a type with the memory of today.
 
     Args:
         session: of that model; its tokens stay as they are.
         is_unwanted: asked before every walk, each some milliseconds long; returns True to end the measurement.
-        anew: measure all types again.
+        again: measure all types, also those measured before.
 
     Returns:
         ``Reading.key`` of a weight type -> what was found now; types of which the model has little are left out.
@@ -67,7 +67,7 @@ def try_lookahead(
         for threads in sorted({model.threads, 1}, reverse=True):
             reading = session.reading(threads)
             samples = _samples(session.matrices(), 0 if reading.is_cached else LEAST_SAMPLE_BYTES)
-            if not anew and all(reading.key(quant) in lookahead.remembered() for quant in samples):
+            if not again and all(reading.key(quant) in lookahead.remembered() for quant in samples):
                 continue
             trial = _Trial(model.crew, samples, threads, is_unwanted)
             rounds = CACHED_ROUNDS if reading.is_cached else ROUNDS

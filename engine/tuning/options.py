@@ -199,12 +199,12 @@ class OptionSearch:
 
 
 def _is_gain(gain: Interval | None) -> bool:
-    """True if the gain is certain and above ``GAIN``: the whole interval lies above 1."""
+    """True if the gain is certain and above ``GAIN``: the whole interval is above 1."""
     return gain is not None and gain.is_sure and gain.low > 1 and gain.median > GAIN
 
 
 def _is_loss(gain: Interval) -> bool:
-    """True if the whole interval lies below 1 and the loss exceeds ``GAIN``."""
+    """True if the whole interval is below 1 and the loss exceeds ``GAIN``."""
     return gain.high < 1 and gain.median < 1 / GAIN
 
 

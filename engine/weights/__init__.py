@@ -1,1 +1,1 @@
-"""Tensors by name and address, checked, and where they lie in memory."""
+"""Tensors by name and address, checked, and where they are in memory."""

@@ -74,7 +74,7 @@ def damaged_tensors(weights: Weights, progress: ScanProgress | None = None) -> I
 
 
 def _bad_exponents(blocks: _Blocks) -> _Found:
-    """Where the power of two that scales a block of MXFP4 is the one that stands for NaN."""
+    """Where the power of two that scales a block of MXFP4 is the one that means NaN."""
     return np.equal(blocks[:, :, 0], 0xFF)
 
 
@@ -87,7 +87,7 @@ def _bad_nibbles(blocks: _Blocks) -> _Found:
 
 
 def _nothing_bad(blocks: _Blocks) -> _Found:
-    """No scale of NVFP4 stands for NaN or infinity."""
+    """No scale of NVFP4 is NaN or infinity."""
     return np.zeros(blocks.shape[:2], np.bool_)
 
 

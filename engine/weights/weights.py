@@ -1,6 +1,6 @@
 """Named views into the mapped file: every tensor the architecture asks for, checked, as an address and a shape.
 
-Weights lie in the file's map; a copy in huge pages is made only when asked for. Knows which tensors, shapes and types a
+Weights are in the file's map; a copy in huge pages is made only when asked for. Knows which tensors, shapes and types a
 model may have; knows no arithmetic.
 """
 
@@ -95,7 +95,7 @@ class Tensor:
     address: int
 
     def part(self, first: int, n: int) -> Tensor:
-        """Some rows of a matrix, or elements of an F32 vector, where they lie."""
+        """Some rows of a matrix, or elements of an F32 vector, where they are."""
         if self.n_rows == 1:
             return replace(self, n_cols=n, row_bytes=4 * n, size_bytes=4 * n, address=self.address + 4 * first)
         n_bytes, address = n * self.row_bytes, self.address + first * self.row_bytes
@@ -171,7 +171,7 @@ class Weights:
                 views.append(view[first:end])
         return places, views
 
-    def fit_into(self, available_bytes: int | None, beside_bytes: int = 0) -> None:
+    def fit_into(self, available_bytes: int | None, other_bytes: int = 0) -> None:
         """Choose what is read from disk for every token where the weights exceed available memory; None: they fit.
 
         Dense layers are read in order, so that the system's memory of what was used last would hold nothing of use.
@@ -179,7 +179,7 @@ class Weights:
         """
         size_bytes = sum(end - first for _, first, end in self.places)
         self.exceeds_memory = available_bytes is not None and size_bytes >= available_bytes
-        room_bytes = max(0, (available_bytes or 0) - beside_bytes)
+        room_bytes = max(0, (available_bytes or 0) - other_bytes)
         excess = self.memory_bytes - self._expert_bytes - room_bytes if self.exceeds_memory else 0
         self.streamed = self._spread(excess) if excess > 0 else frozenset()
 
@@ -244,16 +244,16 @@ class Weights:
 
     @property
     def huge_bytes(self) -> int:
-        """Bytes that lie in huge pages: 0 for weights in the file's map."""
+        """Bytes that are in huge pages: 0 for weights in the file's map."""
         return self._memory.huge_backed_bytes() if self._memory else 0
 
     def resident_share(self) -> float:
-        """Share of what is to be in memory that lies there now; 1 for copied weights and where the system is silent."""
+        """Share of what should be in memory that is there; 1 for copied weights and where the system is silent."""
         share = None if self._memory else _share_in_memory(self._brought_in)
         return 1.0 if share is None else share
 
     def resident_bytes(self) -> int | None:
-        """Estimate how much of the weights, in the map or copied, lies in memory now, looking at a part of the pages.
+        """Estimate how much of the weights, in the map or copied, is in memory now, looking at a part of the pages.
 
         None where the system does not say.
         """
@@ -274,12 +274,12 @@ class Weights:
         return view[start : start + tensor.size_bytes].reshape(tensor.n_rows, tensor.row_bytes)
 
     def _place(self, tensor: Tensor) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], int]:
-        """Return the view that a tensor lies in, and where in it."""
+        """Return the view that a tensor is in, and where in it."""
         for view in self._views:
             start = tensor.address - view.ctypes.data
             if 0 <= start < len(view):
                 return view, start
-        raise AssertionError(f"{tensor.name} lies in no view")
+        raise AssertionError(f"{tensor.name} is in no view")
 
     def quantization_label(self) -> str:
         """Name the mix: what the file says (``Q4_K_M``) if its tensors agree, else its matrices' commonest type."""
@@ -373,7 +373,7 @@ def _present(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, Te
         other = spec.instead_of in gguf.tensors
         if info is not None:
             if other:
-                raise _fail(gguf, f"tensor {name} is there twice: {spec.instead_of} stands for the same weights")
+                raise _fail(gguf, f"tensor {name} is there twice: {spec.instead_of} names the same weights")
             present[name] = info
         elif spec.required and not other:
             raise _fail(gguf, f"tensor {name} is missing (truncated, or not converted completely)")

@@ -177,7 +177,7 @@ class TinyGGUF:
         choice_biases: bool = False,
         shared_dim: int = 0,
         shared_gate: bool = False,
-        beside: bool = False,
+        keeps_dense: bool = False,
         seed: int = 5,
     ) -> None:
         """Give every layer experts in place of its feed-forward, whose routers rounding seldom sways.
@@ -187,7 +187,7 @@ class TinyGGUF:
             first: the first layer that has them.
             biases: of the router and of each expert's matrices.
             choice_biases: what is added to scores for the choice alone.
-            beside: the feed-forward stays.
+            keeps_dense: the dense feed-forward stays.
         """
         rng = np.random.default_rng(seed)
         architecture = self.value("general.architecture")
@@ -198,7 +198,7 @@ class TinyGGUF:
             quant = GGMLQuantizationType(self.tensor(block + "ffn_up.weight").ggml_type).name
             dim = self.tensor(block + "ffn_up.weight").dims[0]
             hidden = hidden_dim or (256 if TYPES_BY_NAME[quant].block_size == 256 else 64)
-            if not beside:
+            if not keeps_dense:
                 self.drop_tensors(*(f"{block}ffn_{name}.weight" for name in ("gate", "up", "down")))
 
             def slab(name: str, rows: int, cols: int, std: float, block: str = block, quant: str = quant) -> None:
@@ -364,7 +364,7 @@ def decoder(
     tied: bool = False,
     biases: bool = False,
     head_norms: bool | str = False,
-    norms_behind: bool = False,
+    norms_after: bool = False,
     rope_factors: bool = False,
     seed: int = 0,
 ) -> TinyGGUF:
@@ -375,7 +375,7 @@ def decoder(
         vocabulary: ``"spm"`` or ``"bpe"``.
         biases: on query, key and value.
         head_norms: of every head's query and key; ``"whole"`` for norms over all heads.
-        norms_behind: both branches.
+        norms_after: both branches.
     """
     wide = TYPES_BY_NAME[quant].block_size > 32
     dim = dim or (256 if wide else 64)
@@ -427,7 +427,7 @@ def decoder(
         if head_norms:
             norm(block + "attn_q_norm.weight", q_dim if head_norms == "whole" else head_dim)
             norm(block + "attn_k_norm.weight", kv_dim if head_norms == "whole" else head_dim)
-        if norms_behind:
+        if norms_after:
             norm(block + "post_attention_norm.weight", dim)
             norm(block + "post_ffw_norm.weight", dim)
     return tiny

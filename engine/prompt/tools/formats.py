@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Value:
-    """A place in a call where a value stands, as JSON by a schema."""
+    """A place in a call for a value, as JSON by a schema."""
 
     schema: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A place in a call where text stands that matches a regular expression."""
+    """A place in a call for text that matches a regular expression."""
 
     expression: str
 

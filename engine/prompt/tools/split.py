@@ -33,7 +33,7 @@ class CallSplitter:
     Args:
         how: the model's format.
         tools: of the request.
-        only_first: whether a call must stand before any other text, with its markers, and the rest is text whatever it
+        only_first: whether a call must be before any other text, with its markers, and the rest is text whatever it
             looks like.
 
     Attributes:
@@ -48,7 +48,7 @@ class CallSplitter:
         self._bare = () if only_first else BARE
         self._openings = sorted((*how.openings, *how.dropped), key=len, reverse=True)
         self._held = ""
-        self._is_open = self._has_begun = self._is_behind_call = False
+        self._is_open = self._has_begun = self._is_after_call = False
         self._read = how.read
         """Reads the region."""
         self._is_bare = False
@@ -126,10 +126,10 @@ class CallSplitter:
         self._is_in_string = False
 
     def _say(self, text: str, texts: list[str]) -> None:
-        if self._is_behind_call:
+        if self._is_after_call:
             text = text.lstrip()
         if text:
-            self._is_behind_call = False
+            self._is_after_call = False
             self._has_begun = True
             texts.append(text)
 
@@ -145,7 +145,7 @@ class CallSplitter:
         calls = self._fitting(region) if len(region) <= MOST_CALL_CHARS else []
         if calls:
             self.calls += calls[: MOST_CALLS - len(self.calls)]
-            self._is_behind_call = True
+            self._is_after_call = True
         else:
             self._say(self._without_markers(region), texts)
         return True

@@ -56,8 +56,8 @@ def decoder(
     attention: Callable[[Twin, int], Mapping[str, Any]] = lambda twin, number: {},
     feed_forward: Branch = Twin.feed_forward,
     norms: tuple[str, str] = ("attn_norm", "ffn_norm"),
-    is_beside: bool = False,
-    behind: Callable[[Twin, str, Array], Array] | None = None,
+    is_parallel: bool = False,
+    norm_after: Callable[[Twin, str, Array], Array] | None = None,
     begin: Callable[[Twin, Array], Array] = lambda twin, x: x,
     factors: str = "rope_freqs.weight",
 ) -> Computed:
@@ -68,8 +68,8 @@ def decoder(
         norm: of the residual stream, by a tensor's name without its kind.
         attention: arguments of ``Twin.attention`` for a layer, by its number.
         norms: what the mixer and the feed-forward read through.
-        is_beside: both read what the layer begins with.
-        after: a norm of what a branch leaves, by its name.
+        is_parallel: both read what the layer begins with.
+        norm_after: a norm of what a branch leaves, by its name.
         begin: makes what tokens begin with of their embedding.
     """
 
@@ -80,10 +80,10 @@ def decoder(
             attended = twin.attention(
                 block, norm(twin, block + norms[0], x), **{"turn": turn, **attention(twin, number)}
             )
-            attended = behind(twin, block + "post_attention_norm", attended) if behind else attended
-            h = norm(twin, block + norms[1], x if is_beside else x + attended)
+            attended = norm_after(twin, block + "post_attention_norm", attended) if norm_after else attended
+            h = norm(twin, block + norms[1], x if is_parallel else x + attended)
             hidden = feed_forward(twin, block, h)
-            x = x + attended + (behind(twin, block + "post_ffw_norm", hidden) if behind else hidden)
+            x = x + attended + (norm_after(twin, block + "post_ffw_norm", hidden) if norm_after else hidden)
         return twin.unembed(norm(twin, "output_norm", x))
 
     return logits
@@ -230,7 +230,7 @@ def _windows(twin: Twin, number: int) -> Mapping[str, Any]:
     }
 
 
-def _behind(twin: Twin, name: str, x: Array) -> Array:
+def _after(twin: Twin, name: str, x: Array) -> Array:
     return rmsnorm(x, twin.tensor(name + ".weight"), 1e-8)
 
 
@@ -320,11 +320,11 @@ _ROWS = [
             decoder(
                 neighbours=True,
                 attention=_gated_windows,
-                behind=_behind,
+                norm_after=_after,
                 begin=lambda twin, x: rmsnorm(x, np.ones(x.shape[-1]), twin.eps),
             )
         ),
-        {"head_norms": True, "norms_behind": True},
+        {"head_norms": True, "norms_after": True},
         {"attention.sliding_window": WINDOW, "logit_scale": 0.3, "final_logit_softcapping": 2.0},
         (gates,),
     ),
@@ -391,7 +391,7 @@ _ROWS = [
             neighbours=False,
             norm=layer_norm,
             norms=("attn_norm", "attn_norm"),
-            is_beside=True,
+            is_parallel=True,
             feed_forward=ungated(gelu),
         ),
         changes=(layer_norms, fused, UNGATED, without("ffn_norm.weight", "ffn_norm.bias")),
@@ -400,7 +400,7 @@ _ROWS = [
     Row("starcoder", LEARNED, {"n_kv_heads": 1}, changes=OF_LEARNED),
     Row(
         "gptneox",
-        decoder(neighbours=False, norm=layer_norm, is_beside=True, feed_forward=ungated(gelu)),
+        decoder(neighbours=False, norm=layer_norm, is_parallel=True, feed_forward=ungated(gelu)),
         keys={"use_parallel_residual": True, "rope.dimension_count": 4},
         changes=(layer_norms, fused, UNGATED, BIASES),
     ),
@@ -451,7 +451,7 @@ _ROWS = [
     ),
     Row(
         "plamo",
-        decoder(neighbours=False, norms=("attn_norm", "attn_norm"), is_beside=True),
+        decoder(neighbours=False, norms=("attn_norm", "attn_norm"), is_parallel=True),
         {"vocabulary": "spm"},
         changes=(without("ffn_norm.weight"),),
     ),
@@ -502,7 +502,7 @@ VARIANTS = {
             neighbours=False,
             norm=layer_norm,
             norms=("attn_norm_2", "attn_norm"),
-            is_beside=True,
+            is_parallel=True,
             feed_forward=ungated(gelu),
         ),
         changes=(layer_norms, fused, UNGATED, _second_norm),

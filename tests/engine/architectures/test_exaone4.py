@@ -17,7 +17,7 @@ LAYERS_OF_32B = 64
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
     described = tiny_gguf.decoder(
-        "exaone4", **{"vocabulary": "bpe", "head_norms": True, "norms_behind": True, **arguments}
+        "exaone4", **{"vocabulary": "bpe", "head_norms": True, "norms_after": True, **arguments}
     )
     described.drop_tensors(".attn_norm.weight", ".ffn_norm.weight")
     return described

@@ -18,7 +18,7 @@ WINDOW = 6
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
     """Caps lie within the range of what they cap."""
-    described = tiny_gguf.decoder("gemma2", **{"vocabulary": "spm", "norms_behind": True, **arguments})
+    described = tiny_gguf.decoder("gemma2", **{"vocabulary": "spm", "norms_after": True, **arguments})
     described.set("gemma2.attention.sliding_window", WINDOW)
     described.set("gemma2.attn_logit_softcapping", 0.5)
     described.set("gemma2.final_logit_softcapping", 0.5)

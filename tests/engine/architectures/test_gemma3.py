@@ -21,7 +21,7 @@ WINDOW = 6
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
     """Layers slide in turn, and the two bases differ, so that neither passes for the other within a few tokens."""
     described = tiny_gguf.decoder(
-        "gemma3", **{"vocabulary": "spm", "head_norms": True, "norms_behind": True, **arguments}
+        "gemma3", **{"vocabulary": "spm", "head_norms": True, "norms_after": True, **arguments}
     )
     described.set("gemma3.attention.sliding_window", WINDOW)
     described.set("gemma3.attention.sliding_window_pattern", 2)

@@ -47,7 +47,7 @@ def tiny(
     block_size = TYPES_BY_NAME[quant].block_size
     if block_size == 256:
         arguments = {"head_dim": 128, **arguments}  # all heads of a window are a whole block
-    arguments = {"vocabulary": "spm", "head_norms": True, "norms_behind": True, **arguments}
+    arguments = {"vocabulary": "spm", "head_norms": True, "norms_after": True, **arguments}
     described = tiny_gguf.decoder(
         "gemma4", quant, n_layers=n_layers, n_kv_heads=n_kv_heads, seed=seed, tied=True, **arguments
     )
@@ -89,7 +89,7 @@ def tiny(
     for number in range(n_layers):
         vector(f"blk.{number}.layer_output_scale.weight", 1, 0.8)
     if experts_from is not None:
-        described.with_experts(first=experts_from, is_fused=True, beside=True)
+        described.with_experts(first=experts_from, is_fused=True, keeps_dense=True)
         hidden = described.tensor(f"blk.{experts_from}.ffn_down_exps.weight").dims[0]
         described.set("gemma4.expert_feed_forward_length", np.full(n_layers, hidden, "<u4"))
         for block in (f"blk.{number}." for number in range(experts_from, n_layers)):

@@ -15,7 +15,7 @@ from tests.engine.test_models import IDS, nmse
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
     """Half of each head is turned."""
-    described = tiny_gguf.decoder("glm4", **{"vocabulary": "bpe", "norms_behind": True, **arguments})
+    described = tiny_gguf.decoder("glm4", **{"vocabulary": "bpe", "norms_after": True, **arguments})
     described.fuse("ffn_up.weight", "ffn_gate.weight", "ffn_up.weight")
     described.set("glm4.rope.dimension_count", 8)
     return described

@@ -15,7 +15,7 @@ from tests.engine.test_models import IDS, nmse
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
     described = tiny_gguf.decoder(
-        "olmo2", **{"vocabulary": "bpe", "head_norms": "whole", "norms_behind": True, **arguments}
+        "olmo2", **{"vocabulary": "bpe", "head_norms": "whole", "norms_after": True, **arguments}
     )
     described.drop_tensors(".attn_norm.weight", ".ffn_norm.weight")
     return described

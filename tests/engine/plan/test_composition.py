@@ -93,7 +93,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_composed_steps_compute_what_the_twin_computes(
     name: str, twin: object, n_layers: int, quant: str, tmp_path: Path
 ) -> None:
-    described = tiny_gguf.decoder(name, quant, n_layers=n_layers, norms_behind=name != "side-by-side")
+    described = tiny_gguf.decoder(name, quant, n_layers=n_layers, norms_after=name != "side-by-side")
     for tensor in [str(one.name) for one in described.tensors]:
         is_before = tensor.endswith(("attn_norm.weight", "ffn_norm.weight"))
         if is_before and name != "side-by-side":

@@ -41,7 +41,7 @@ def with_room_for(share: float, path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     room = round(share * path.stat().st_size)
     monkeypatch.setattr("engine.model.RESERVE_BYTES", 0)
     bring = Model.bring_weights_in
-    monkeypatch.setattr(Model, "bring_weights_in", lambda self, beside_bytes=0: bring(self))
+    monkeypatch.setattr(Model, "bring_weights_in", lambda self, other_bytes=0: bring(self))
     monkeypatch.setattr("engine.weights.weights.Weights.resident_share", lambda self: 0.5)
     monkeypatch.setattr("engine.weights.weights._share_in_memory", lambda views: 0.5)
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: room)
