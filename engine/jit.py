@@ -37,7 +37,7 @@ numba.config.ENABLE_AVX = level.USES_AVX
 if level.COMPILED_FEATURES:
     numba.config.CPU_FEATURES = level.COMPILED_FEATURES
 if CACHE_DIRECTORY is not None:
-    # Again, for who imported numba before: when a variable has changed since, numba drops what is assigned alone.
+    # Again, in case numba was imported before: when a variable has changed since, numba drops what is assigned alone.
     numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
 
 CHECKSUM_BYTES = 4
@@ -93,7 +93,7 @@ def read_checked(path: Path) -> bytes:
 
 
 def _checksum_of(name: str, content: bytes) -> bytes:
-    """Return what stands before the content: a check against damage, not against whoever may write there."""
+    """Return what is written before the content: a check against damage, not against anyone who may write there."""
     return zlib.crc32(content, zlib.crc32(name.encode())).to_bytes(CHECKSUM_BYTES, "little")
 
 

@@ -14,7 +14,7 @@ from engine.kernels.swiglu import silu_lanes
 
 @inner
 def input_at(op, t, c, before):
-    """Address of channel c of token t, which lies in the state where t is negative."""
+    """Address of channel c of token t, which is in the state where t is negative."""
     if t >= 0:
         return vec.load_i64(op + F.x) + 4 * (t * vec.load_i64(op + F.stride) + c)
     return before + 4 * ((t + vec.load_i64(op + F.taps) - 1) * vec.load_i64(op + F.n_channels) + c)
@@ -33,16 +33,16 @@ def keep_inputs(op, before, n_tokens, first, last):
     """Write the last inputs into the other slot."""
     taps, n_channels = vec.load_i64(op + F.taps), vec.load_i64(op + F.n_channels)
     slot = vec.load_i64(vec.load_i64(op + F.step) + STEP.slot)
-    behind = vec.load_i64(op + F.state) + (1 - slot) * vec.load_i64(op + F.slot_bytes)
+    kept = vec.load_i64(op + F.state) + (1 - slot) * vec.load_i64(op + F.slot_bytes)
     for j in range(taps - 1):
         t = n_tokens - taps + 1 + j
         for c in range(first, last, 8):
-            vec.store_f32x8(behind + 4 * (j * n_channels + c), vec.load_f32x8(input_at(op, t, c, before)))
+            vec.store_f32x8(kept + 4 * (j * n_channels + c), vec.load_f32x8(input_at(op, t, c, before)))
 
 
 @inner
 def convolved_with_state(op, t, c, before):
-    """Eight channels of one of the first tokens, some of whose inputs lie in the state."""
+    """Eight channels of one of the first tokens, some of whose inputs are in the state."""
     taps, n_channels = vec.load_i64(op + F.taps), vec.load_i64(op + F.n_channels)
     weights = vec.load_i64(op + F.weights) + 4 * c
     found = vec.splat_f32x8(0.0)

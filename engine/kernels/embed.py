@@ -30,7 +30,7 @@ def embed_rows(dequantize, block_size, block_bytes, op, thread, n_threads):
 
 @kernel
 def add_positions(op, thread, n_threads):
-    """x += the row of each token's position; tokens are dealt as ``embed_rows`` deals them, so no barrier lies between.
+    """x += the row of each token's position; tokens are dealt as in ``embed_rows``, so no barrier is needed between.
 
     A position that the table does not have reads the last row: nothing beyond it is touched.
     """

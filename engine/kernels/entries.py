@@ -26,7 +26,7 @@ _C_FUNCTION = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)
 @cache
 def entry(name: str) -> Callable[[int, int, int], None]:
     """The function of a name, linked or compiled when it is first asked for; it runs without the GIL."""
-    from engine.ahead import address_of  # imports llvmlite, which who only opens a model does without
+    from engine.ahead import address_of  # imports llvmlite, which opening a model does not need
 
     return _C_FUNCTION(address_of(ENTRIES[name]))
 

@@ -2,7 +2,7 @@
 
 A type writes what a block says into 192 bytes of room: offsets into its table, a byte of signs for eight weights (or of
 what else they share), and sixteen scales. Everything after that is the same for all: entries are gathered, their signs
-go to the activations, and whole numbers are multiplied and scaled. Any bits lie within a grid: offsets are masked.
+go to the activations, and whole numbers are multiplied and scaled. Any bits are within a grid: offsets are masked.
 
 Of a type's functions, given below as they are called:
 

@@ -158,7 +158,7 @@ add_tile = add_four if SIXTEEN_ROWS else add_by_halves
 
 @inner
 def add_sixteen(value, scales, totals, d_y, sums, acc):
-    """Add one block of sixteen columns, whose int32 lie at ``totals``."""
+    """Add one block of sixteen columns, whose int32 are at ``totals``."""
     for n in range(vec.rolled(16)):
         add_one(value(scales, load_ints(totals + 64 * n), sums + 4 * n), d_y + 4 * n, acc + 64 * n)
 

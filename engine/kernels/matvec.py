@@ -74,10 +74,10 @@ def ask_ahead(at, ahead, n_bytes):
 
 @inner
 def claim(op, thread, n_threads, turn):
-    """The next rows for decode, as ``claim_rows`` returns them, and in front of them how far apart four rows lie.
+    """The next rows for decode, as ``claim_rows`` returns them, and before them how far apart four rows are.
 
     Returns:
-        (apart, first, last, turn): rows ``first`` to ``first + apart`` are walked each with the three that lie 1, 2 and
+        (apart, first, last, turn): rows ``first`` to ``first + apart`` are walked each with the three that are 1, 2 and
         3 times ``apart`` after it; the rest, all where it is 0, one after the other.
     """
     if vec.load_i64(op + F.ahead) & LOOK_APART:
@@ -109,7 +109,7 @@ def add_32(load8, item_bytes, at, y, a0, a1, a2, a3):
 
 @inner
 def finish_float(load8, load1, item_bytes, op, c, row, y, a0, a1, a2, a3):
-    """Add what is after a row's last 32 weights, and write its result for column c, whose activations lie at y."""
+    """Add what is after a row's last 32 weights, and write its result for column c, whose activations are at y."""
     n_cols, w = vec.load_i64(op + F.n_cols), vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
     rest = np.float32(0.0)
     for k in range(n_cols & ~31, n_cols & ~7, 8):
@@ -139,7 +139,7 @@ def one_column_float(load8, load1, item_bytes, op, c, row):
 
 @inner
 def two_rows_float(load8, load1, item_bytes, op, row, apart):
-    """Two rows that lie ``apart`` from each other with one column, 32 weights of each in turn."""
+    """Two rows that are ``apart`` from each other with one column, 32 weights of each in turn."""
     n_cols, ahead = vec.load_i64(op + F.n_cols), vec.load_i64(op + F.ahead)
     w, y = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes), vec.load_i64(op + F.q)
     far = apart * vec.load_i64(op + F.row_bytes)

@@ -96,7 +96,7 @@ def one_block_i32(pair, block, y):
 
 @inner
 def columns_32(op, c):
-    """Where column c of q8_0 activations lies: (q, d, sums)."""
+    """Where column c of q8_0 activations is: (q, d, sums)."""
     n_cols = vec.load_i64(op + F.n_cols)
     room = n_cols if n_cols < 256 else (n_cols + 255) & ~255
     at = c * (room // 32) * 4
@@ -183,7 +183,7 @@ def four_columns_32(dot8, chunk_bytes, op, c, row):
 
 @inner
 def rows_apart_32(dot8, chunk_bytes, op, row, apart):
-    """Four rows that lie ``apart`` from each other with one column, 256 weights of each in turn."""
+    """Four rows that are ``apart`` from each other with one column, 256 weights of each in turn."""
     n_blocks = vec.load_i64(op + F.n_cols) // 32
     q, d, sums = columns_32(op, 0)
     a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)

@@ -29,7 +29,7 @@ def four_groups(weights, y, s0, s1, s2, s3):
 
 @inner
 def columns_k(op, y_bytes, c):
-    """Where column c of q8_k activations lies: (q, d, sums)."""
+    """Where column c of q8_k activations is: (q, d, sums)."""
     group = c * (vec.load_i64(op + F.n_cols) // 256)
     return (
         vec.load_i64(op + F.q) + y_bytes * group,
@@ -97,7 +97,7 @@ def four_columns_k(dot, y_bytes, block_bytes, op, c, row):
 
 @inner
 def rows_apart_k(dot, y_bytes, block_bytes, op, row, apart):
-    """Four rows that lie ``apart`` from each other with one column, a block of each in turn."""
+    """Four rows that are ``apart`` from each other with one column, a block of each in turn."""
     q, d, sums = columns_k(op, y_bytes, 0)
     a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
     m0, m1, m2, m3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
@@ -137,7 +137,7 @@ def matvec_k(dot, y_bytes, block_bytes, op, thread, n_threads):
 
 @inner
 def two_rows_k(dots, y_bytes, block_bytes, op, row, room):
-    """Two neighbouring rows with one column: what stands in front of their blocks is unpacked in one register.
+    """Two neighbouring rows with one column: the scales before their weights are unpacked in one register.
 
     Memory is asked for both rows in the order of addresses: two streams of a row each were half as fast.
 
@@ -162,7 +162,7 @@ def two_rows_k(dots, y_bytes, block_bytes, op, row, room):
 
 @inner
 def two_pairs_apart_k(dots, y_bytes, block_bytes, op, row, apart, room):
-    """Four rows that lie ``apart`` from each other with one column, blocks of two and two in turn."""
+    """Four rows that are ``apart`` from each other with one column, blocks of two and two in turn."""
     q, d, sums = columns_k(op, y_bytes, 0)
     a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
     low01, low23 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)

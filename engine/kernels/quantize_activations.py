@@ -89,8 +89,8 @@ def put_planes_4(q, n, padded, t, k, low, high):
 @inner
 def in_columns(n, padded, t, k):
     """Place of value k of token t with ``SIDE_BY_SIDE`` tokens side by side (``buffers.in_columns``)."""
-    first, beside = k & ~255, t & (SIDE_BY_SIDE - 1)
-    return first * padded + (t - beside) * min(256, n - first) + SIDE_BY_SIDE * (k - first) + 4 * beside
+    first, column = k & ~255, t & (SIDE_BY_SIDE - 1)
+    return first * padded + (t - column) * min(256, n - first) + SIDE_BY_SIDE * (k - first) + 4 * column
 
 
 @inner
@@ -150,7 +150,7 @@ def quantize_groups(quantize, group, sums_bytes, in_rows, put, op, thread, n_thr
     """All tokens of the step; n is a multiple of ``group``.
 
     Args:
-        in_rows: whether scales and sums lie token by token, where decode reads them, or those of all tokens together.
+        in_rows: whether scales and sums are kept token by token, as decode reads them, or for all tokens together.
         put: (q, n, padded, t, k, low, high) -> None, writes the values k to k + 15 of token t, eight int32 each.
     """
     n, x = vec.load_i64(op + F.n), vec.load_i64(op + F.x)

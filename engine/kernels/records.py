@@ -23,8 +23,8 @@ EACH_BYTES = 256
 STRIP = 32
 """Columns of a recurrent layer's matrix that are worked off at once."""
 LOOK_PAGES, LOOK_NEAR, LOOK_APART = 1, 2, 4
-"""Flags of how decode reads ahead: the first lines of each page besides; into the first level of the cache, not the
-second; four rows at a time that lie a quarter of a claim apart, so that memory is read in four places."""
+"""Flags of how decode reads ahead: also the first lines of each page; into the first level of the cache, not the
+second; four rows at a time that are a quarter of a claim apart, so that memory is read in four places."""
 LOOK_FLAGS = LOOK_PAGES | LOOK_NEAR | LOOK_APART
 MOST_COLUMNS_AT_ONCE = 16
 """Prefill kernels multiply four columns at once, or sixteen, so every buffer has room for 15 that do not exist."""
@@ -151,7 +151,7 @@ class Cache(NamedTuple):
     """One layer's KV cache, wherever k, v or a query meet it.
 
     ``window`` is how many positions a query sees, or 0 for all; ``soft_cap`` caps scores, or is 0.0 (all bits zero).
-    Position p lies in slot ``p % n_slots``: all of the context, or a ring of whole chunks of attention. ``sinks`` is 0
+    Position p is in slot ``p % n_slots``: all of the context, or a ring of whole chunks of attention. ``sinks`` is 0
     or holds one more score for each head, f32. ``slopes`` is 0 or holds what each head's scores lose for every
     position of distance, f32.
     """
@@ -339,7 +339,7 @@ class Convolution(NamedTuple):
 class ScanState(NamedTuple):
     """A matrix of n_rows x head_dim for each head that takes in keys and values and answers queries, see ``scan.py``.
 
-    ``q``, ``k``, ``v`` lie in rows of ``stride`` floats, those of the key heads ``n_rows`` wide. ``decay`` and ``rate``
+    ``q``, ``k``, ``v`` are in rows of ``stride`` floats, those of the key heads ``n_rows`` wide. ``decay`` and ``rate``
     are [(token), n_heads], ``skip`` is [n_heads], out [(token), n_heads, head_dim]. ``is_grouped``: a key head goes
     with neighbouring heads, else with every ``n_key_heads``-th.
     """
@@ -365,7 +365,7 @@ class ScanState(NamedTuple):
 class Rates(NamedTuple):
     """decay[(token), n_heads] = exp(softplus(time + bias) * factor), and rate.
 
-    ``raw`` is 0, or what the rate is the sigmoid of. ``time`` and ``raw`` lie in rows of ``stride`` floats, those of
+    ``raw`` is 0, or what the rate is the sigmoid of. ``time`` and ``raw`` are in rows of ``stride`` floats, those of
     every ``n_together`` heads ``pitch`` floats after those of the heads before.
     """
 
@@ -385,7 +385,7 @@ class Rates(NamedTuple):
 class GatedNorm(NamedTuple):
     """x[(token), n_heads, head_dim] = norm(x) * silu(gate), or norm(x * silu(gate)) where ``gate_first`` is 1.
 
-    ``gate`` lies in rows of ``gate_stride`` floats; ``weight`` is 0 for no norm; ``weight_step`` is in bytes from one
+    ``gate`` is in rows of ``gate_stride`` floats; ``weight`` is 0 for no norm; ``weight_step`` is in bytes from one
     head's weights to the next one's.
     """
 
@@ -507,7 +507,7 @@ class Probe(NamedTuple):
 
 
 class CrewWords(NamedTuple):
-    """What the threads of a crew share; its words lie 128 bytes apart, so that no two share a cache line.
+    """What the threads of a crew share; its words are 128 bytes apart, so that no two share a cache line.
 
     Barrier counter, barrier epoch, cancel flag, job word, those asleep between jobs and at a barrier; the job itself,
     and for the first thread where its times go; and whether it was cancelled.

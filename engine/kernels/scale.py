@@ -12,7 +12,7 @@ from engine.kernels.share import share
 
 @kernel
 def scale(op, thread, n_threads):
-    """x *= factor; tokens are dealt to the threads as ``embed`` deals them, so no barrier lies between."""
+    """x *= factor; tokens are dealt to the threads as ``embed`` deals them, so no barrier is needed between."""
     x, n, factor = vec.load_i64(op + F.x), vec.load_i64(op + F.n), vec.load_f64(op + F.factor)
     if vec.load_i64(op + F.by) != 0:
         factor *= vec.load_f32(vec.load_i64(op + F.by))

@@ -37,7 +37,7 @@ def scales_of_two(block, other):
 
 @inner
 def scale_of(room, j):
-    """Scale of sub-block j in all lanes; the second four lie 32 bytes after the first, the other row's in between."""
+    """Scale of sub-block j in all lanes; the second four are 32 bytes after the first, the other row's in between."""
     return vec.as_i16x16(vec.broadcast_4_bytes(room + 32 * (j >> 2) + 4 * (j & 3)))
 
 

@@ -1,6 +1,6 @@
 """The recurrences of linear attention: a matrix for each head that decays, takes something in, and answers a query.
 
-A matrix has a row for each element of a key and lies in strips of 32 columns, ``[head][column/32][row][32]``. Columns
+A matrix has a row for each element of a key and is in strips of 32 columns, ``[head][column/32][row][32]``. Columns
 do not know of each other, so a thread works off a strip for all tokens of a step before the next one: 16 kB for rows of
 128, which stay in the first level of the cache. It does the same for one token and for many, in the same order, so no
 result depends on how tokens are fed.
@@ -34,7 +34,7 @@ def key_head(op, head):
 
 @inner
 def ask_for_token(n_rows, ahead, q, k, v, out):
-    """Ask for what a later token brings and for where its answer goes: tokens lie too far apart to be foreseen.
+    """Ask for what a later token brings and for where its answer goes: tokens are too far apart to be foreseen.
 
     Args:
         ahead: bytes from one token's query, key and value to the later one's.
@@ -60,7 +60,7 @@ def delta_net(op, thread, n_threads):
         head, strip = i // each, i % each
         place = vec.load_i64(op + F.state) + 4 * STRIP * n_rows * i
         before = place + slot * vec.load_i64(op + F.slot_bytes)
-        behind = place + (1 - slot) * vec.load_i64(op + F.slot_bytes)
+        after = place + (1 - slot) * vec.load_i64(op + F.slot_bytes)
         at = 4 * key_head(op, head) * n_rows
         q, k = vec.load_i64(op + F.q) + at, vec.load_i64(op + F.k) + at
         v = vec.load_i64(op + F.v) + 4 * (head * head_dim + strip * STRIP)
@@ -68,7 +68,7 @@ def delta_net(op, thread, n_threads):
         decay, rate = vec.load_i64(op + F.decay) + 4 * head, vec.load_i64(op + F.rate) + 4 * head
         known = no_strip()
         for row in range(n_rows):
-            to = behind + 4 * STRIP * row  # written below; with one token it was last read a token ago
+            to = after + 4 * STRIP * row  # written below; with one token it was last read a token ago
             vec.prefetch_l1(to)
             vec.prefetch_l1(to + 64)
             known = plus_times(known, vec.load_f32(k + 4 * row), load_strip(before + 4 * STRIP * row))
@@ -82,11 +82,11 @@ def delta_net(op, thread, n_threads):
             for row in range(n_rows):
                 m = times(fades, load_strip(before + 4 * STRIP * row))
                 m = plus_times(m, vec.load_f32(k + 4 * row), learned)
-                store_strip(behind + 4 * STRIP * row, m)
+                store_strip(after + 4 * STRIP * row, m)
                 answer = plus_times(answer, vec.load_f32(q + 4 * row), m)
                 known = plus_times(known, vec.load_f32(following + 4 * row), m)
             store_strip(out, answer)
-            before, q, k, v, out = behind, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
+            before, q, k, v, out = after, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
             decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
 
 
@@ -99,17 +99,17 @@ def narrow(op, columns, width, n_tokens, q, k, v, out, decay, rate, skip):
     """
     n_rows, n_heads = vec.load_i64(op + F.n_rows), vec.load_i64(op + F.n_heads)
     row_bytes, out_bytes = 4 * vec.load_i64(op + F.stride), 4 * n_heads * vec.load_i64(op + F.head_dim)
-    before, behind = columns
+    before, after = columns
     for _ in range(n_tokens):
         fades, x, answer = vec.splat_f32x8(vec.load_f32(decay)), vec.load_f32x8(v), vec.splat_f32x8(0.0)
         d = vec.fmul(vec.splat_f32x8(vec.load_f32(rate)), x)
         for row in range(n_rows):
             m = vec.fmul(fades, vec.load_f32x8(before + 4 * width * row))
             m = vec.fma(vec.splat_f32x8(vec.load_f32(k + 4 * row)), d, m)
-            vec.store_f32x8(behind + 4 * width * row, m)
+            vec.store_f32x8(after + 4 * width * row, m)
             answer = vec.fma(vec.splat_f32x8(vec.load_f32(q + 4 * row)), m, answer)
         vec.store_f32x8(out, vec.fma(vec.splat_f32x8(skip), x, answer))
-        before, q, k, v, out = behind, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
+        before, q, k, v, out = after, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
         decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
 
 
@@ -126,7 +126,7 @@ def selective_scan(op, thread, n_threads):
         head, start = i // each, i % each * STRIP
         place = vec.load_i64(op + F.state) + 4 * n_rows * (head * head_dim + start)
         before = place + slot * vec.load_i64(op + F.slot_bytes)
-        behind = place + (1 - slot) * vec.load_i64(op + F.slot_bytes)
+        after = place + (1 - slot) * vec.load_i64(op + F.slot_bytes)
         at = 4 * key_head(op, head) * n_rows
         q, k = vec.load_i64(op + F.q) + at, vec.load_i64(op + F.k) + at
         v, out = (
@@ -138,7 +138,7 @@ def selective_scan(op, thread, n_threads):
         width = min(STRIP, head_dim - start)
         if width < STRIP:
             for at in range(0, 4 * width, 32):
-                narrow(op, (before + at, behind + at), width, n_tokens, q, k, v + at, out + at, decay, rate, skip)
+                narrow(op, (before + at, after + at), width, n_tokens, q, k, v + at, out + at, decay, rate, skip)
             continue
         for t in range(n_tokens):
             if t + AHEAD < n_tokens:
@@ -148,10 +148,10 @@ def selective_scan(op, thread, n_threads):
             for row in range(n_rows):
                 m = times(fades, load_strip(before + 4 * STRIP * row))
                 m = plus_times(m, vec.load_f32(k + 4 * row), learned)
-                store_strip(behind + 4 * STRIP * row, m)
+                store_strip(after + 4 * STRIP * row, m)
                 answer = plus_times(answer, vec.load_f32(q + 4 * row), m)
             store_strip(out, plus_times(answer, skip, x))
-            before, q, k, v, out = behind, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
+            before, q, k, v, out = after, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
             decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
 
 

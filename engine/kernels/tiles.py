@@ -1,8 +1,8 @@
 """Weight rows times many activation columns: the loops of prefill, shared by every type.
 
 Each thread unpacks sixteen rows into a tile of its own scratch memory and runs all columns of the block over it, four
-at a time. In a tile the rows lie side by side, ``[group][16 rows][4 bytes]``, so every lane of an accumulator is a row:
-nothing is summed across lanes, and a column's result does not depend on its neighbours. Four columns lie side by side
+at a time. In a tile the rows are side by side, ``[group][16 rows][4 bytes]``, so every lane of an accumulator is a row:
+nothing is summed across lanes, and a column's result does not depend on its neighbours. Four columns are side by side
 in the same way (``buffers.in_columns``). Both are for the sake of the loads: each broadcast of four activations serves
 sixteen rows, and what is loaded together comes from one line (PERFORMANCE.md).
 
@@ -19,7 +19,7 @@ from engine.kernels.share import CLAIM_BYTES, claim_rows
 from engine.machine.level import HAS_AMX, SIXTEEN_COLUMNS
 
 COLUMNS_AT_ONCE, SIDE_BY_SIDE = (16, 1) if SIXTEEN_COLUMNS else (4, 4)
-"""Columns that are multiplied at once, and those of them whose activations lie side by side, four of each."""
+"""Columns that are multiplied at once, and those of them whose activations are side by side, four of each."""
 ROWS = 16
 MAX_TOKENS = 512
 TILES = 2
@@ -43,7 +43,7 @@ AMX 4352 + 5120 + 2 * 10240 + 2 * 32768 = 95488."""
 
 @inner
 def load_columns(op):
-    """Where the activations of a step lie: (q, d, sums, n_cols, columns rounded up to whole ``COLUMNS_AT_ONCE``)."""
+    """Where the activations of a step are: (q, d, sums, n_cols, columns rounded up to whole ``COLUMNS_AT_ONCE``)."""
     n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
     padded = (n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
     return (
@@ -134,7 +134,7 @@ def matmul_tiles(unpack_row, finish, walk, room_bytes, tile_cols, source_bytes, 
     Args:
         unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; of its weights the first
             ``n_live`` exist.
-        finish: (tile) -> None, what a tile of sixteen rows still needs when they lie side by side.
+        finish: (tile) -> None, what a tile of sixteen rows still needs when they are side by side.
         walk: (view, tiles, n_tiles, n_tokens, i, n_live, acc, room) -> None, adds the products of the i-th tiles of
             ``n_tiles`` times sixteen rows, ``TILE_BYTES`` apart, with all columns to f32 ``[columns][16 rows]`` at
             ``acc``, ``TILE_SUMS`` apart. View is what ``load_columns`` returns; room holds ``ROOM_BYTES``.

@@ -1,6 +1,6 @@
 """The walk over the plan, and how the crew's threads wait for each other. No Python between two operations.
 
-The state block is shared by all threads of a crew; its words lie 128 bytes apart, so that no two share a cache line.
+The state block is shared by all threads of a crew; its words are 128 bytes apart, so that no two share a cache line.
 """
 
 from engine import simd as vec

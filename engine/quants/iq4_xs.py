@@ -51,7 +51,7 @@ def scales_in_order(block):
     return vec.sub(vec.widen_8_bytes(low, high), vec.low_half_i16(vec.splat_i16x16(32)))
 
 
-# Where lane by lane a scale's lower and upper bits lie in the first bytes of a block, and by what to multiply them to
+# Where lane by lane a scale's lower and upper bits are in the first bytes of a block, and by what to multiply them to
 # bring them into place; 128 picks nothing.
 low_bytes = vec.constant_i8x32([128, 4, 128, 5, 128, 6, 128, 7] * 4)
 high_bytes = vec.constant_i8x32([128, 2, 128, 2, 128, 3, 128, 3] * 4)

@@ -1,6 +1,6 @@
 """NVFP4: 64 weights of 4 bits, floats of two exponent bits and one of mantissa, with a small float for each sixteen.
 
-    d   4 bytes   scales without a sign, four exponent bits and three of mantissa; 0x7F stands for 0
+    d   4 bytes   scales without a sign, four exponent bits and three of mantissa; 0x7F means 0
     qs  32 bytes  eight for each sixteen weights: weights 0..7 in the low nibbles, 8..15 in the high ones
                   4 + 32 = 36
 

@@ -6,7 +6,7 @@
 
 A weight is d where its bit is set, else -d. Layout: ggml-common.h, block_q1_0.
 
-Decode multiplies the bits of two blocks with activations that lie as the bits do (``buffers.PLANES_8``): bit k of 32
+Decode multiplies the bits of two blocks with activations in the same order (``buffers.PLANES_8``): bit k of 32
 bytes meets every eighth activation from the k-th on, and four bytes of a register are 32 weights.
 """
 

@@ -6,7 +6,7 @@
 
 A weight is ``d * (q - 1)``. Layout: ggml-common.h, block_q2_0.
 
-Decode multiplies pairs of bits with activations that lie as they do (``buffers.PLANES_4``): the k-th pair of 32 bytes
+Decode multiplies pairs of bits with activations in the same order (``buffers.PLANES_4``): the k-th pair of 32 bytes
 meets every fourth activation of two blocks, and eight bytes of a register are 32 weights.
 """
 

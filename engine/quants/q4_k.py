@@ -94,7 +94,7 @@ def dot_by_groups(block, y, d_y, sums, acc, acc_min):
 
 @inner
 def total(block, y, room):
-    """Integer contribution of one of two blocks whose scales lie at ``room``."""
+    """Integer contribution of one of two blocks whose scales are at ``room``."""
     return vec.add(
         vec.add(
             pair(block, y, 0, scale_of(room, 0), scale_of(room, 1)),

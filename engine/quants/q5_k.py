@@ -41,7 +41,7 @@ QH, QS = 16, 48
 
 @inner
 def pair(block, y, j, even_bits, odd_bits, even_scale, odd_scale):
-    """Integer contribution of sub-blocks 2j and 2j+1; their upper bits lie at bit 4 of the two bit registers."""
+    """Integer contribution of sub-blocks 2j and 2j+1; their upper bits are at bit 4 of the two bit registers."""
     qs, nibble, high = vec.load_i8x32(block + QS + 32 * j), vec.splat_i8x32(15), vec.splat_i8x32(16)
     even = vec.or_(vec.and_(qs, nibble), vec.and_(even_bits, high))
     odd = vec.or_(vec.and_(vec.shift_right(qs, 4), nibble), vec.and_(odd_bits, high))
@@ -95,7 +95,7 @@ def dot_by_groups(block, y, d_y, sums, acc, acc_min):
 
 @inner
 def total(block, y, room):
-    """Integer contribution of one of two blocks whose scales lie at ``room``."""
+    """Integer contribution of one of two blocks whose scales are at ``room``."""
     qh = vec.load_i8x32(block + QH)
     low = vec.add(
         pair(block, y, 0, vec.shift_left(qh, 4), vec.shift_left(qh, 3), scale_of(room, 0), scale_of(room, 1)),

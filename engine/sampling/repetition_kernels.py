@@ -1,4 +1,4 @@
-"""The compiled half of what makes repetition less likely: counts of tokens, and how long their end stood before."""
+"""The compiled half of what makes repetition less likely: token counts, and how much of the end was written before."""
 
 from engine import simd as vec
 from engine.jit import inner, kernel

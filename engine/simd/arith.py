@@ -1,6 +1,6 @@
 """Arithmetic on vector registers.
 
-Plain lane-wise operations are LLVM IR as it stands; the few that only a processor's own instruction does well
+Lane-wise operations are plain LLVM IR; the few that only a processor's own instruction does well
 (``maddubs``, ``maddwd``, ``fma``, ``lookup16``) are lowered per level, with the same integer results at every level.
 """
 
@@ -533,7 +533,7 @@ i16_of_i8 = _convert(i8x32, i16x16, "bitcast")
 
 @intrinsic
 def round_to_i32(typingctx, v):
-    """Nearest integer, halves to even; lanes must lie within 2^22."""
+    """Nearest integer, halves to even; lanes must be within 2^22."""
 
     def emit(context, builder, signature, args):
         magic = v.constant([12582912.0] * v.n)  # 1.5 * 2^23: its unit in the last place is one
@@ -591,7 +591,7 @@ store_four_i8, store_four_i16 = _store_fours(8), _store_fours(16)
 def _store_apart(n_apart):
     @intrinsic
     def store_apart(typingctx, address, step, v):
-        """Write the low bytes of eight int32: value k stands k mod n steps after the address, and k div n bytes."""
+        """Write the low bytes of eight int32: value k goes k mod n steps and k div n bytes after the address."""
 
         def emit(context, builder, signature, args):
             small = builder.trunc(args[2], ir.VectorType(ir.IntType(8), 8))
@@ -639,7 +639,7 @@ def load_nibbles_as_f32(typingctx, address, shift):
 def _butterfly(stride):
     @intrinsic
     def butterfly(typingctx, v):
-        """Sums and differences of the lanes that lie ``stride`` apart: each sum in the first of the two."""
+        """Sums and differences of the lanes that are ``stride`` apart: each sum in the first of the two."""
 
         def emit(context, builder, signature, args):
             first = shuffle(builder, args[0], [lane & ~stride for lane in range(8)])

@@ -251,7 +251,7 @@ def bits_to_bytes(typingctx, bits):
 def load_exponents_strided(typingctx, address, stride):
     """Eight powers of two, ``stride`` bytes apart, as f32x8: 2^(e - 128) of a byte e, but never below 2^-126.
 
-    Smaller ones stand in front of zeros; subnormal numbers would be slow.
+    Smaller ones multiply zeros only; subnormal numbers would be slow.
     """
 
     def emit(context, builder, signature, args):
@@ -363,7 +363,7 @@ def halves_of_two(typingctx, a, b):
 def load_small_floats(typingctx, a, b):
     """Half of four floats of seven bits (NVFP4) at each of two addresses: two of each, then the other two of each.
 
-    As halves they are 2^8 too small; 0x7F stands for 0.
+    As halves they are 2^8 too small; 0x7F means 0.
     """
 
     def emit(context, builder, signature, args):

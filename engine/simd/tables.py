@@ -46,7 +46,7 @@ def _pair_of(builder, base, offsets):
 def _entries_of_8(offset_of):
     @intrinsic
     def entries(typingctx, table, at):
-        """Four entries of eight bytes, found by what lies at an address."""
+        """Four entries of eight bytes, found by what is at an address."""
 
         def emit(context, builder, signature, args):
             offsets = [offset_of(builder, args[1], k) for k in range(4)]
@@ -61,7 +61,7 @@ def _entries_of_8(offset_of):
 def _entries_of_4(offset_of):
     @intrinsic
     def entries(typingctx, table, at, upper):
-        """Eight entries of four bytes, found by what lies at an address.
+        """Eight entries of four bytes, found by what is at an address.
 
         The table holds each in the lower half of eight bytes, and after all of them once more in the upper half:
         registers are put together of eight bytes at a time, and joined by ``or``. ``upper`` is the size of one copy.

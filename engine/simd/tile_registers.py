@@ -78,7 +78,7 @@ def clear_tile(typingctx, tile):
 def _move(name):
     @intrinsic(prefer_literal=True)
     def move(typingctx, tile, address, stride):
-        """Load or store a register whose lines lie ``stride`` bytes apart."""
+        """Load or store a register whose lines are ``stride`` bytes apart."""
         if not isinstance(tile, types.IntegerLiteral):
             return None
 
