@@ -1,36 +1,41 @@
-"""The engine's one long-lived thread, and the screen's handle on it.
+"""The handle of the screen and the line mode on the engine's thread: every method submits work and returns at once.
 
 The handle never calls the engine, except ``Session.cancel``, which any thread may call. The engine is imported in the
-thread, after the first frame.
-
-The thread is a plain daemon thread and not a Textual worker: those run in asyncio's executor, which is joined at exit,
-so that a compilation in progress would hold up quitting for as long as it lasts.
+thread, after the first frame. What computes the open model is a ``Backend``: the engine here, or a server elsewhere.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from queue import Full
+from typing import TYPE_CHECKING, Any
 
-from app.chat import commands, events
-from app.chat.commands import Command, Worker
+from app.chat import events
+from app.chat.backend import THREADS_AND_WEIGHTS, Backend, Opening, Work
+from app.chat.host import LineFullError
 from app.chat.options import ChatOptions
+from app.chat.request import Request
 from app.chat.status import Activity
 from app.chat.wire import FLUSH_S, QUEUE_LENGTH, Wire
 from app.program.background import in_background
 from app.program.refusals import Refusal
 from app.tuning.threads_in_use import ThreadsInUse
+from engine.prompt.tools.calls import ToolCall
+
+if TYPE_CHECKING:
+    from app.chat.local import LocalBackend
 
 CLOSE_PATIENCE_S = 0.3
 
+OnError = Callable[[str, BaseException], None]
+"""Says what went wrong, in a line and as the exception."""
+
 
 class EngineBridge(Wire):
-    """The wire with the engine's thread at its other end. Every method returns at once."""
+    """A conversation's handle on the engine. What returns whether it was submitted is False while too much waits."""
 
     def __init__(self, options: ChatOptions, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -41,42 +46,75 @@ class EngineBridge(Wire):
         """The form that ``/schema`` chose; None where none can be chosen."""
         self.tools = options.tools
         """The tools of the user's servers; None where none are used."""
-        self._thread = threading.Thread(target=Backends(self, options).run, name="jalopy-engine", daemon=True)
+        self._local: LocalBackend | None = None
+        self._remote: Backend | None = None
+        self._at_work: Backend | None = None
+        """The one with the open model; None before the first."""
 
     @property
     def is_alive(self) -> bool:
         """Whether the thread runs."""
-        return self._thread.is_alive()
+        return self.host.is_alive
 
     def start(self) -> None:
         """Start the thread; call it after the first frame."""
-        self._thread.start()
+        self.host.start()
 
-    def send(self, command: Command) -> bool:
-        """Queue a command. False means that the queue is full and nothing was queued.
+    # ---- what the user waits for
 
-        Idle work is queued only while the thread has nothing to do, and any other command ends it.
-        """
-        if isinstance(command, commands.IDLE_WORK):
-            return self._send_idle_work(command)
-        is_full = self.commands.qsize() >= QUEUE_LENGTH // 2
-        if is_full and isinstance(command, (commands.Weigh, commands.GrantThreads)):
-            return False  # no one waits for these; the other half is for what is asked
-        self.idle_work.drop()
-        if isinstance(command, commands.STOPPABLE):
-            self.cancelled.clear()
-        try:
-            self.commands.put_nowait(command)
-        except Full:
-            return False
-        return True
+    def reply(self, request: Request) -> bool:
+        """Answer a request."""
+        return self._ask(lambda backend: backend.reply(request), self._turn_failed)
 
-    def _send_idle_work(self, command: Command) -> bool:
-        is_free = self.status.activity is Activity.READY and self.commands.empty() and not self.closing.is_set()
-        if not is_free or not self.idle_work.begin():
-            return False
-        self.commands.put_nowait(command)
-        return True
+    def open(self, opening: Opening) -> bool:
+        """Open a model."""
+        return self._submit(partial(self._open, opening))
+
+    def read(self, request: Request) -> bool:
+        """Read what is known of a request, whose last message may grow, and keep the state."""
+        return self._ask(lambda backend: backend.read(request), self._reading_failed)
+
+    def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> bool:
+        """Run the calls with which the last reply ends; those not allowed are told to the model as refused."""
+        return self._ask(lambda backend: backend.call_tools(calls, allowed), self._turn_failed)
+
+    def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
+        """Search for the best thread counts, or other parts of tuning."""
+        return self._ask(lambda backend: backend.tune(parts), self._tuning_failed)
+
+    # ---- what no one waits for
+
+    def go_on_with(self, request: Request, state: Path | None = None) -> bool:
+        """Take in another conversation, or a new one."""
+        work = partial(self._with_open, lambda backend: backend.go_on_with(request, state), self._turn_failed)
+        return self._submit(work, is_stoppable=False)
+
+    def think(self, mode: str) -> bool:
+        """Have the model think more or less from the next message on, and remember it for this model."""
+        work = partial(self._with_open, lambda backend: backend.think(mode), self._turn_failed)
+        return self._submit(work, is_stoppable=False)
+
+    def examine(self, answer: Future[Any]) -> bool:
+        """Measure the machine for the doctor; the open model stays as it is."""
+        return self._submit(lambda: self._local_backend().examine(answer), is_stoppable=False)
+
+    def measure_bandwidth(self) -> bool:
+        """Find out how fast memory can be read, if nothing else is to be done."""
+        return self._submit(partial(self._unasked, lambda backend: backend.measure_bandwidth()), is_stoppable=False)
+
+    def weigh(self, request: Request, draft: str) -> bool:
+        """Say what a request would cost whose text is a ``draft``."""
+        work = partial(self._unasked, lambda backend: backend.weigh(request, draft))
+        # The other half of the line is for what is asked.
+        return self._submit(work, is_stoppable=False, most=QUEUE_LENGTH // 2)
+
+    def read_ahead(self, request: Request, draft: str, is_read: bool, is_settled: bool = False) -> bool:
+        """Count the tokens of a ``draft``, the request's last message, and read it while nothing is asked."""
+        return self._submit_idle(lambda backend: backend.read_ahead(request, draft, is_read, is_settled))
+
+    def write_title(self, request: Request, conversation_id: str) -> bool:
+        """Write a title for a conversation while nothing else is asked."""
+        return self._submit_idle(lambda backend: backend.write_title(request, conversation_id))
 
     def cancel(self) -> None:
         """Stop what runs, or the next one if it has not begun: a turn, a sweep, opening a model, reading for it."""
@@ -91,98 +129,108 @@ class EngineBridge(Wire):
     def wish_threads(self, wanted: ThreadsInUse) -> None:
         """Use and remember other threads: from the next token on if a reply is running, else at once."""
         self.wishes.append(wanted)
-        self.send(commands.GrantThreads())  # a full queue does no harm: whatever runs grants it between two steps
+        self.idle_work.drop()
+        self.host.wake()
 
     def close(self, patience_s: float = CLOSE_PATIENCE_S, flush_s: float = FLUSH_S) -> bool:
         """Cancel and end the thread; False if it has not ended, as one that compiles, which dies with the process."""
         self.patience_s = flush_s
-        self.closing.set()
+        self.idle_work.drop()
+        self.host.close(0.0)
         self.cancel()
-        self.send(commands.Close())
-        if self.is_alive:
-            self._thread.join(patience_s)
-        return not self.is_alive
+        return self.host.close(patience_s)
 
+    # ---- into the line
 
-class Backends:
-    """The thread's side: hands each command to what computes the open model, the engine here or a server elsewhere.
+    def _ask(self, work: Work, on_error: OnError) -> bool:
+        return self._submit(partial(self._with_open, work, on_error))
 
-    Both answer in the same events, so that no one else needs to know which it is; each is made when first needed.
-    """
+    def _submit(self, work: Callable[[], object], is_stoppable: bool = True, most: int | None = None) -> bool:
+        """Put work into the line, which ends idle work; a stop from before does not concern what is stoppable."""
+        self.idle_work.drop()
+        if is_stoppable:
+            self.cancelled.clear()
+        try:
+            self.host.submit(work, most=most)
+        except LineFullError:
+            return False
+        return True
 
-    def __init__(self, wire: Wire, options: ChatOptions) -> None:
-        self._wire, self._options = wire, options
-        self._local: Worker | None = None
-        self._remote: Worker | None = None
-        self._at_work: Worker | None = None
-        """The one with the open model; None before the first command."""
+    def _submit_idle(self, work: Work) -> bool:
+        """Do work while nothing is asked, one at a time; it is dropped by anything else."""
+        is_free = self.status.activity is Activity.READY and not self.host.is_wanted
+        if not is_free or not self.idle_work.begin():
+            return False
+        self.host.submit(partial(self._idly, work))
+        return True
 
-    def run(self) -> None:
-        """Take commands until ``Close``. Whatever a command raises becomes an event."""
-        while not self._wire.closing.is_set():
-            command = self._wire.commands.get()
-            if isinstance(command, commands.Close):
-                break
-            worker = None
-            try:
-                worker = self._worker_for(command)
-                if worker is not None:
-                    worker.obey(command)
-            except BaseException as error:  # the thread must outlive any bug, or the chat would wait forever
-                self._report(worker or self._at_work or self._local_worker(), command, error)
+    # ---- the engine's thread: whatever work raises becomes an event, since the thread must outlive any bug
+
+    def _with_open(self, work: Work, on_error: OnError) -> None:
+        try:
+            work(self._at_work or self._local_backend())
+        except BaseException as error:
+            on_error(events.reason_of(error), error)
+
+    def _unasked(self, work: Work) -> None:
+        """No one has asked for anything yet: what is wrong is said when the message is sent."""
+        if self._at_work is not None and self._at_work.is_open:
+            self._with_open(work, lambda reason, error: None)
+
+    def _idly(self, work: Work) -> None:
+        try:
+            self._unasked(work)
+        finally:
+            self.idle_work.end()
+
+    def _turn_failed(self, reason: str, error: BaseException) -> None:
+        (self._at_work or self._local_backend()).settle()
+        self.emit(events.GenerationFailed(reason, error=error))
+
+    def _reading_failed(self, reason: str, error: BaseException) -> None:
+        self.emit(events.ConversationReread(0, 0, 0.0, reason))
+
+    def _tuning_failed(self, reason: str, error: BaseException) -> None:
+        self.emit(events.TuningEnded(reason))
+
+    def _open(self, opening: Opening) -> None:
+        before, backend = self._at_work, None
+        try:
+            backend = self._backend_for(opening)
+            if before is not None and before.is_open:
+                meter = self.status.meter
+                try:
+                    backend.look_at(opening.place)
+                except Exception as error:
+                    before.settle(meter)
+                    self.emit(events.ModelKept(events.reason_of(error), is_open=True))
+                    return
+                if before is not backend:
+                    before.unload()
+            self._at_work = backend
+            backend.open(opening)
+        except BaseException as error:
+            (backend or self._at_work or self._local_backend()).unload()
+            self.emit(events.ModelFailed(events.reason_of(error), error))
+
+    def _backend_for(self, opening: Opening) -> Backend:
+        if isinstance(opening.place, Path):
+            return self._local_backend()
+        if self._options.remote is None:
+            raise Refusal("models of servers cannot be used here")
+        if self._remote is None:
+            self._remote = self._options.remote(self, self._options)
+        return self._remote
+
+    def _local_backend(self) -> LocalBackend:
+        if self._local is None:
+            from app.chat.local import LocalBackend
+
+            self._local = LocalBackend(self, self._options)
+        return self._local
+
+    def _end(self) -> None:
         if self._options.tools is not None:
             self._options.tools.close()
         if self._at_work is not None:
             self._at_work.unload()
-
-    def _report(self, worker: Worker, command: Command, error: BaseException) -> None:
-        """Say what went wrong with a command."""
-        reason = events.reason_of(error)
-        if isinstance(command, commands.UNASKED):
-            return  # no one has asked for anything yet; what is wrong is said when the message is sent
-        if isinstance(command, commands.Load):
-            worker.unload()
-            self._wire.emit(events.ModelFailed(reason, error))
-        elif isinstance(command, commands.Tune):
-            self._wire.emit(events.TuningEnded(reason))
-        elif isinstance(command, commands.Read):
-            self._wire.emit(events.ConversationReread(0, 0, 0.0, reason))
-        else:
-            worker.settle()
-            self._wire.emit(events.GenerationFailed(reason, error=error))
-
-    def _worker_for(self, command: Command) -> Worker | None:
-        """Return who carries a command out; None where it was said why a model is not opened."""
-        if isinstance(command, commands.Examine):
-            return self._local_worker()
-        if not isinstance(command, commands.Load):
-            return self._at_work or self._local_worker()
-        before, chosen = self._at_work, self._opener(command)
-        if before is not None and before.is_open:
-            meter = self._wire.status.meter
-            try:
-                chosen.look_at(command.path)
-            except Exception as error:
-                before.settle(meter)
-                self._wire.emit(events.ModelKept(events.reason_of(error), is_open=True))
-                return None
-            if before is not chosen:
-                before.unload()
-        self._at_work = chosen
-        return chosen
-
-    def _opener(self, command: commands.Load) -> Worker:
-        if isinstance(command.path, Path):
-            return self._local_worker()
-        if self._options.remote is None:
-            raise Refusal("models of servers cannot be used here")
-        if self._remote is None:
-            self._remote = self._options.remote(self._wire, self._options)
-        return self._remote
-
-    def _local_worker(self) -> Worker:
-        if self._local is None:
-            from app.chat.worker import EngineWorker
-
-            self._local = EngineWorker(self._wire, self._options)
-        return self._local

@@ -14,7 +14,7 @@ from app.program.settings import Settings, built_in_settings
 from app.text.record import record
 
 if TYPE_CHECKING:
-    from app.chat.commands import Worker
+    from app.chat.backend import Backend
     from app.chat.form_choice import FormChoice
     from app.chat.generation import GenerationChoice
     from app.chat.saved_states import StateFiles
@@ -65,5 +65,5 @@ class ChatOptions:
     (again): tunes the kernels."""
     state_files: Callable[[], StateFiles | None] = lambda: None
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
-    remote: Callable[[Wire, ChatOptions], Worker] | None = None
+    remote: Callable[[Wire, ChatOptions], Backend] | None = None
     """Called in the engine's thread: makes who talks to servers; None where none are used."""

@@ -16,15 +16,13 @@ from app.chat.reply import ReplyMeter
 from app.chat.status import Activity
 from app.program import exit_codes
 from app.program.refusals import exit_code_of
-from app.text.clean_text import clean_text
 from app.text.figures import count
 
 if TYPE_CHECKING:
-    from app.chat.commands import Prepare
+    from app.chat.local_model import LocalModel
+    from app.chat.request import Request
     from app.chat.saved_states import SavedStates
     from app.chat.wire import Wire
-    from engine import Session
-    from engine.prompt.chat_prompt import ChatPrompt
 
 
 MIN_TOKENS = 32
@@ -37,8 +35,8 @@ MAX_COUNT_S = 0.04
 class ReadAhead:
     """Counts and reads for one open model."""
 
-    def __init__(self, wire: Wire, session: Session, chat: ChatPrompt, states: SavedStates) -> None:
-        self._wire, self._session, self._chat, self._states = wire, session, chat, states
+    def __init__(self, wire: Wire, local: LocalModel, states: SavedStates) -> None:
+        self._wire, self._local, self._session, self._states = wire, local, local.session, states
         self._settled_tokens = 0
         self._slow_chars = MAX_CHARS
         self._is_first = True
@@ -48,32 +46,34 @@ class ReadAhead:
         self._settled_tokens = n_tokens
         self._slow_chars = MAX_CHARS
 
-    def prepare(self, command: Prepare) -> None:
-        """Count the text, and read it ahead if that is wanted."""
-        session, chat = self._session, self._chat
-        text = clean_text(command.text)
+    def prepare(self, request: Request, draft: str, reads: bool, is_settled: bool) -> None:
+        """Count a draft, the last message of the request, and read it ahead if that is wanted."""
+        session, chat = self._session, self._local.chat
+        *before, last = request.said
+        text = last.text
         if not text:
             if not session.has_lost(session.tokens[: self._settled_tokens + 1]):
                 session.truncate(self._settled_tokens)
             return
-        is_slow = len(text) >= self._slow_chars and not command.is_settled
+        is_slow = len(text) >= self._slow_chars and not is_settled
         if is_slow or self._wire.idle_work.is_dropped:
             return
         started_s = self._wire.now_s()
+        self._local.hold(before)
         n_messages = len(chat.messages)
         ids = chat.add_user(text)
         chat.rewind(n_messages)
         # The first one of a model also builds what every later one uses, and what is asked next would pay for that.
         is_first, self._is_first = self._is_first, False
-        if self._wire.now_s() - started_s > MAX_COUNT_S and not is_first and not command.is_settled:
+        if self._wire.now_s() - started_s > MAX_COUNT_S and not is_first and not is_settled:
             self._slow_chars = len(text)
-        self._report(command.text, ids)
-        is_slow = len(text) >= self._slow_chars and not command.is_settled
-        if command.read_ahead and len(ids) < session.n_ctx and not (is_slow or self._wire.idle_work.is_dropped):
+        self._report(draft, ids)
+        is_slow = len(text) >= self._slow_chars and not is_settled
+        if reads and len(ids) < session.n_ctx and not (is_slow or self._wire.idle_work.is_dropped):
             opening = chat.opening_ids(text)
-            if command.is_settled:
+            if is_settled:
                 self._states.bring_back(opening)
-            self._read(command.text, opening, ids)
+            self._read(draft, opening, ids)
 
     def _read(self, given: str, opening: list[int], ids: list[int]) -> None:
         session = self._session

@@ -10,11 +10,11 @@ from itertools import takewhile
 
 from app.chat import events
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Complete, Prepare, Read, Think
 from app.chat.options import ChatOptions
 from app.chat.reply_text import TextEvent
+from app.chat.request import Request
 from app.chat.status import EngineStatus
-from app.chat.tools import MOST_ROUNDS, TOO_MANY_ROUNDS, folded
+from app.chat.tools import MOST_ROUNDS, TOO_MANY_ROUNDS
 from app.chat.turns import Admission, Turns
 from app.conversations.journal import AtHand
 from app.conversations.store import OpenedConversation
@@ -78,8 +78,6 @@ class Talk:
         self._awaited: type[events.Event] | None = None
         """An event that must come before the engine is free, besides those that ``Turns`` waits for."""
         self._is_completing = self._is_stop_wanted = False
-        self._is_asked_again = False
-        """Whether the running turn's message stood in the conversation before, where it stays whatever comes."""
         self._is_joining = False
         """Whether the running turn's message goes with an unanswered one, and it is not known yet that both fit."""
         self._saved_s = 0.0
@@ -102,9 +100,8 @@ class Talk:
 
     def _load(self, path: ModelPlace, is_kept: bool, rereads: bool) -> Iterator[events.Event]:
         self.turns.load(path, is_kept, rereads)
-        self._awaited = (
-            events.ConversationTakenUp if is_kept and not rereads and self.turns.conversation.turns() else None
-        )
+        is_taken_up = is_kept and not rereads and self.turns.has_context
+        self._awaited = events.ConversationTakenUp if is_taken_up else None
         return self._follow()
 
     def begin(self, system: str | None) -> Iterator[events.Event]:
@@ -123,7 +120,6 @@ class Talk:
     def regenerate(self) -> Iterator[events.Event]:
         """Answer the last message again, or at last."""
         self._settle()
-        self._is_asked_again = self.turns.conversation.awaits_reply
         return self._answer(self.turns.regenerate(), "there is no answer to give again")
 
     def continue_reply(self) -> Iterator[events.Event]:
@@ -144,7 +140,7 @@ class Talk:
     def complete(self, text: str) -> Iterator[events.Event]:
         """Continue a plain text, outside of any conversation."""
         self._settle()
-        self._is_completing = self.bridge.send(Complete(text))
+        self._is_completing = self.bridge.reply(Request(plain=text))
         return self._answer(self._is_completing, "the engine has too much to do")
 
     def wish_threads(self, wanted: ThreadsInUse) -> Iterator[events.Event]:
@@ -157,7 +153,7 @@ class Talk:
     def think(self, mode: str) -> Iterator[events.Event]:
         """Have the model think more or less from the next message on."""
         self._settle()
-        if self.turns.model is None or not self.bridge.send(Think(mode)):
+        if self.turns.model is None or not self.bridge.think(mode):
             raise NothingToDoError("no model is loaded")
         self._awaited = events.ThinkingChosen
         return self._follow()
@@ -175,13 +171,13 @@ class Talk:
         turns.journal.note_asked(turns.conversation, is_replacing=False)
         turns.journal.settle(SAVING_PATIENCE_S, waits_for_room=False)
         self.bridge.state_path = turns.journal.state_path
-        turns.is_rereading = self.bridge.send(Read(text))
+        turns.is_rereading = self.bridge.read(Request(turns.conversation.said()))
         return self._answer(turns.is_rereading, "the engine has too much to do")
 
     def read_ahead(self, text: str) -> None:
         """Let the engine read the documents that the next message begins with, until anything is asked."""
         if self._may_read_ahead():
-            self.bridge.send(Prepare(text.strip(), read_ahead=True, is_settled=True))
+            self.turns.read_ahead(text.strip(), is_read=True, is_settled=True)
 
     def stop(self) -> None:
         """Stop what runs; the text of a reply so far stays."""
@@ -203,12 +199,6 @@ class Talk:
         return trouble
 
     # ---- events
-
-    @property
-    def _has_results(self) -> bool:
-        """Whether the running turn goes on from what tools said."""
-        last = self.turns.last_message
-        return last is not None and bool(last.results)
 
     @property
     def _is_busy(self) -> bool:
@@ -266,7 +256,7 @@ class Talk:
         allowed = frozenset() if is_enough else frozenset(it.call_id for it in reply.calls if self._may_run_now(it))
         if is_enough or self._is_stop_wanted:
             self._is_stop_wanted = False
-            self.is_as_before = self.turns.note_unanswered()
+            self.is_as_before = self.turns.leave_unanswered()
             self._came += [events.ToolsTold(TOO_MANY_ROUNDS)] if is_enough else []
         else:
             self.turns.run_calls(allowed)
@@ -311,38 +301,10 @@ class Talk:
 
     def _take_in(self, event: events.Event) -> None:
         """Keep the conversation true to what has happened; what an event shows is saved."""
-        if isinstance(event, TextEvent):
-            self.turns.growing.take(event)
-        elif isinstance(event, EndOfTurn):
-            self._end_turn(event)
-        elif isinstance(event, events.TurnsDropped):
-            self.turns.note_dropped(event.n_turns)
-        elif isinstance(event, events.ModelLoaded):
-            self.turns.note_loaded(event)
-        elif isinstance(event, events.ModelFailed):
-            self._awaited = None
-            self.turns.note_load_failed()
-        elif isinstance(event, events.ModelKept):
-            self.turns.note_model_kept(event.is_open)
-        elif isinstance(event, events.ConversationReread):
-            self.turns.is_rereading = False
-        elif isinstance(event, events.ToolsAnswered):
-            reply = self.turns.last_message
-            assert reply is not None
-            self.turns.note_results(event.results, folded(reply.calls, event.results))
-        if isinstance(event, self._awaited or ()):
-            self._awaited = None
-
-    def _end_turn(self, event: EndOfTurn) -> None:
         if self._is_completing:
-            self._is_completing = False
-        elif isinstance(event, events.GenerationFinished):
-            self.turns.note_reply(event)
-            self._has_calls = self.turns.is_calling
-        elif isinstance(event, events.GenerationFailed) and event.broken_off is not None:
-            self.turns.note_reply(event.broken_off)
-        elif isinstance(event, events.PromptRefused) and not self._is_asked_again and not self._has_results:
-            self.turns.take_back()
+            self._is_completing = not isinstance(event, EndOfTurn)
         else:
-            self.is_as_before = self.turns.note_unanswered()
-        self._is_asked_again = False
+            self.is_as_before = self.turns.take(event).is_as_before or self.is_as_before
+            self._has_calls = self._has_calls or (self.turns.is_calling and isinstance(event, EndOfTurn))
+        if isinstance(event, (self._awaited or (), events.ModelFailed)):
+            self._awaited = None

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from pathlib import Path
 
-from app.chat import commands
+from app.chat import events
+from app.chat.backend import THREADS_AND_WEIGHTS, Opening
 from app.chat.bridge import EngineBridge
-from app.chat.events import GenerationFinished, ModelLoaded
-from app.chat.reply_text import GrowingReply
-from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
+from app.chat.events import Event
+from app.chat.reply_text import GrowingReply, TextEvent
+from app.chat.request import Begun, Request
+from app.chat.tools import folded
+from app.conversations.conversation import USER, ChatMessage, Conversation, Ending, Role, Said, said_of
 from app.conversations.journal import Journal, Partial
 from app.conversations.store import OpenedConversation, model_key
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_text
+from app.text.record import record
 from engine.prompt.tools.calls import CallResult
 
 
@@ -30,6 +33,18 @@ class Admission(Enum):
     NO_MODEL = "no model"
     FULL = "full"
     """Too many wait already."""
+
+
+@record
+class Taken:
+    """What came of an event for the conversation."""
+
+    is_as_before: bool = False
+    """Whether the turn has ended without a reply, and what it would have replaced is back."""
+    given_back: str = ""
+    """A message that was refused, and is part of the conversation no more."""
+    is_new: bool = False
+    """Whether a new conversation has begun."""
 
 
 MAX_QUEUED = 8
@@ -46,7 +61,7 @@ class Turns:
         self._bridge, self._saving_patience_s = bridge, saving_patience_s
         self.journal = journal or Journal()
         self.conversation = Conversation(system or None)
-        self.model: ModelLoaded | None = None
+        self.model: events.ModelLoaded | None = None
         self.is_loading = False
         self.is_answering = False
         self.is_calling = False
@@ -56,7 +71,7 @@ class Turns:
         """Whether a newly opened model reads the conversation, or will."""
         self.begins_anew = False
         """Whether the conversation ends when the model that is being opened is there."""
-        self._model_before: ModelLoaded | None = None
+        self._model_before: events.ModelLoaded | None = None
         self._queued: deque[tuple[str, str, float]] = deque()
         """Texts that wait, with their large pastes folded, and since when."""
         self.left_waiting: list[str] = []
@@ -70,8 +85,10 @@ class Turns:
         """One that the running turn's message did not fit with; it comes back if that does not fit alone either."""
         self._own_text = ""
         """The running turn's message without it."""
-        self._asked: commands.Command | None = None
-        """What the running turn was asked with."""
+        self._begun: Begun | None = None
+        """The reply with which the running turn goes on."""
+        self._is_asked_again = False
+        """Whether the running turn's message stood in the conversation before."""
 
     @property
     def is_busy(self) -> bool:
@@ -87,13 +104,13 @@ class Turns:
 
     def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
         """Open a model with a new conversation, or one that it ``keeps`` and reads first; False while busy."""
-        said = _said(self.conversation, self.journal.state_path)
-        if self.is_busy or not self._bridge.send(commands.Load(path, said, keeps, rereads)):
+        opening = Opening(path, self._held(), self.journal.state_path, keeps, rereads)
+        if self.is_busy or not self._bridge.open(opening):
             return False
         self._model_before, self.model = self.model, None
         if self._model_before is None and self.conversation.is_empty:  # it is this model's, also where it waits
             self.journal.note_model(path.stem, model_key(path))
-        self.is_loading, self.is_rereading = True, keeps and bool(said.turns) and rereads
+        self.is_loading, self.is_rereading = True, keeps and bool(opening.request.n_turns) and rereads
         self.begins_anew = not keeps and not self.conversation.is_empty
         return True
 
@@ -130,7 +147,16 @@ class Turns:
     def _send_conversation(self) -> None:
         self._bridge.state_path = self.journal.state_path
         if self.model is not None:
-            self._bridge.send(_said(self.conversation, self.journal.state_path))
+            self._bridge.go_on_with(self._held(), self.journal.state_path)
+
+    @property
+    def has_context(self) -> bool:
+        """Whether the context contains a question with its reply."""
+        return bool(self._held().n_turns)
+
+    def _held(self) -> Request:
+        """What was said and answered."""
+        return Request(self.conversation.said(with_unanswered=False))
 
     def submit(self, text: str, folded: str = "") -> Admission:
         """Ask now, or wait in line. ``folded``: the text with its large pastes folded; "" where there are none."""
@@ -159,7 +185,7 @@ class Turns:
             return False
         self._replaced = self.conversation.cut(2 * n_turn)
         self.conversation.add_user(text, folded)
-        self._send(commands.Ask(text, keep_turns=n_turn))
+        self._send()
         return True
 
     def submit_edited_reply(self, text: str, n_turn: int) -> bool:
@@ -167,13 +193,34 @@ class Turns:
         if self.is_busy or self.model is None:
             return False
         self._replaced = self.conversation.cut(2 * n_turn + 1)
-        self._send(commands.ContinueEdited(text, n_turn, self._replaced[0].thinking))
+        reply = self._replaced[0]
+        self._send(Begun(said_of(reply), reply.thinking, text))
         return True
 
     def weigh_edit(self, text: str, n_turn: int, is_reply: bool = False) -> bool:
         """Ask the engine what that would cost; the answer is a ``PromptWeighed``."""
-        turn = commands.ContinueEdited(text, n_turn) if is_reply else commands.Ask(text, keep_turns=n_turn)
-        return not self.is_busy and self.model is not None and self._bridge.send(commands.Weigh(turn))
+        if self.is_busy or self.model is None:
+            return False
+        said = self.conversation.said()
+        at = len(said) - len(self.conversation.messages) + 2 * n_turn
+        if is_reply:
+            before, reply = said[: at + 1], self.conversation.messages[2 * n_turn + 1]
+            return self._bridge.weigh(Request(before, Begun(said_of(reply), reply.thinking, text)), text)
+        return self._bridge.weigh(Request((*said[:at], Said(USER, text))), text)
+
+    def read_ahead(self, text: str, is_read: bool, is_settled: bool = False) -> bool:
+        """Have the next message counted as far as it is written, and read while nothing is asked; False while it waits.
+
+        Args:
+            is_read: whether to read it too.
+            is_settled: whether it is of documents, which stay.
+        """
+        said = self.conversation.said(with_unanswered=False)
+        return self._bridge.read_ahead(Request((*said, Said(USER, clean_text(text)))), text, is_read, is_settled)
+
+    def want_title(self) -> bool:
+        """Have the model write a title while nothing is asked; False where that must wait."""
+        return bool(self.journal.id) and self._bridge.write_title(self._held(), self.journal.id)
 
     def ask_next(self) -> bool:
         """Ask what has waited longest; False when nothing waits or the engine is not free."""
@@ -187,7 +234,7 @@ class Turns:
         left_out = self.joined
         if left_out is None:
             return False
-        text = self.take_back()
+        text = self._take_back().given_back
         self.conversation.is_cut_off = False
         self._begin(text)
         self._left_out = left_out
@@ -198,13 +245,14 @@ class Turns:
         if self.is_busy or self.model is None or self.conversation.is_empty:
             return False
         if self.conversation.awaits_reply and self.conversation.messages[-1].results:
-            self._send(_with_results(self.conversation))
+            self._send()
         elif self.conversation.awaits_reply:
             folded = self.conversation.messages[-1].folded
+            self._is_asked_again = True
             self._begin(self.conversation.take_back_user(), folded)
         else:
             self._replaced = [self.conversation.drop_reply()]
-            self._send(commands.Regenerate())
+            self._send()
         return True
 
     def continue_reply(self) -> bool:
@@ -213,7 +261,7 @@ class Turns:
             return False
         begun = self.conversation.drop_reply()
         self._replaced = [begun]
-        self._send(commands.Continue(begun.thinking, begun.ending is Ending.REPEATED))
+        self._send(Begun(said_of(begun), begun.thinking, is_loop=begun.ending is Ending.REPEATED))
         return True
 
     @property
@@ -233,7 +281,7 @@ class Turns:
         if self.is_busy:
             return False
         self._begin_conversation(system)
-        self._bridge.send(commands.OpenConversation(self.conversation.system))
+        self._send_conversation()
         return True
 
     def start_without(self) -> str | None:
@@ -245,11 +293,11 @@ class Turns:
         self.start_anew(self.conversation.system)
         return conversation_id
 
-    def tune(self, parts: tuple[str, ...] = commands.THREADS_AND_WEIGHTS) -> bool:
+    def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
         """Find the best threads, or other parts of tuning; False while the engine is busy or there is no model."""
         if self.is_busy or self.model is None:
             return False
-        self.is_tuning = self._bridge.send(commands.Tune(parts))
+        self.is_tuning = self._bridge.tune(parts)
         return self.is_tuning
 
     def stop(self) -> None:
@@ -259,22 +307,49 @@ class Turns:
 
     # ---- what the engine reports
 
-    def note_loaded(self, model: ModelLoaded) -> None:
-        """The model is there."""
+    def take(self, event: Event) -> Taken:
+        """Keep the conversation true to what has happened; returns what came of it."""
+        if isinstance(event, TextEvent):
+            self.growing.take(event)
+        elif isinstance(event, events.GenerationFinished):
+            self._end_reply(event)
+        elif isinstance(event, events.GenerationFailed) and event.broken_off is not None:
+            self._end_reply(event.broken_off)
+        elif isinstance(event, (events.GenerationFailed, events.PromptStopped)):
+            return Taken(is_as_before=self.leave_unanswered())
+        elif isinstance(event, events.PromptRefused):
+            return self._take_back()
+        elif isinstance(event, events.TurnsDropped):
+            self._note_dropped(event.n_turns)
+        elif isinstance(event, events.ModelLoaded):
+            return Taken(is_new=self._note_loaded(event))
+        elif isinstance(event, events.ModelFailed):  # the next one takes over the conversation
+            self.model, self.is_loading, self.is_rereading, self.begins_anew = None, False, False, False
+        elif isinstance(event, events.ModelKept):
+            self._note_model_kept(event.is_open)
+        elif isinstance(event, events.ConversationReread):
+            self.is_rereading = False
+        elif isinstance(event, events.TuningEnded):
+            self.is_tuning = False
+        elif isinstance(event, events.ToolsAnswered):
+            self._note_results(event.results)
+        elif isinstance(event, events.TitleWritten):
+            self._note_title(event)
+        return Taken()
+
+    def _note_loaded(self, model: events.ModelLoaded) -> bool:
+        """The model is there; returns whether a new conversation begins with it."""
         self.model, self.is_loading = model, False
         self.journal.note_model(model.title, model_key(model.path))
-        if self.begins_anew:
+        is_new, self.begins_anew = self.begins_anew, False
+        if is_new:
             self._begin_conversation(self.conversation.system)
-        self.begins_anew = False
+        return is_new
 
-    def note_load_failed(self) -> None:
-        """No model is loaded now; the next one takes over the conversation."""
-        self.model, self.is_loading, self.is_rereading, self.begins_anew = None, False, False, False
-
-    def note_model_kept(self, is_open: bool) -> None:
+    def _note_model_kept(self, is_open: bool) -> None:
         """The model from before stays, or is being opened again and will read the conversation."""
         self.begins_anew = False
-        self.is_rereading = not is_open and bool(self.conversation.turns())
+        self.is_rereading = not is_open and self.has_context
         if is_open:
             self.model, self.is_loading = self._model_before, False
 
@@ -286,52 +361,65 @@ class Turns:
             self._bridge.state_path = self.journal.state_path
         if self.is_answering and (text or thought):
             ids, raw = self._bridge.written()
-            is_edited = isinstance(self._asked, commands.ContinueEdited)
-            self.journal.flush(self.conversation, Partial(text, thought, ids, raw, is_edited))
+            self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
 
-    def note_reply(self, done: GenerationFinished) -> ChatMessage:
-        """The running reply has ended and counts as a turn."""
+    @property
+    def _is_edited(self) -> bool:
+        """Whether the running reply goes on from what the user made of it."""
+        return self._begun is not None and self._begun.edited is not None
+
+    def _end_reply(self, done: events.GenerationFinished) -> None:
+        """The running reply counts as a turn."""
         self.is_answering, self.is_calling = False, bool(done.calls)
         figures = done.figures
-        begun = self._replaced[0] if isinstance(self._asked, commands.Continue) else None
+        begun = self._replaced[0] if self._begun is not None and not self._is_edited else None
         if begun is not None and begun.figures is not None:
             figures = begun.figures.continued_by(figures)
         message = self.conversation.add_reply(self.growing.text, done.ending, figures, self.growing.thinking)
-        is_edited = isinstance(self._asked, commands.ContinueEdited)
-        message.is_edited = is_edited or (begun is not None and begun.is_edited)
+        message.is_edited = self._is_edited or (begun is not None and begun.is_edited)
         message.ids, message.raw, message.calls, message.calls_at = done.ids, done.raw, done.calls, done.calls_at
         self._replaced = []
-        self.joined = self._left_out = None
-        self.journal.note_settled(self.conversation)
+        self._end_turn()
         self._wait_for_disk()
-        return message
+
+    def _end_turn(self) -> None:
+        self.joined = self._left_out = None
+        self._is_asked_again = False
+        self.journal.note_settled(self.conversation)
 
     def run_calls(self, allowed: frozenset[str]) -> None:
         """Run those calls of the last reply that the user agreed to, by their ids."""
-        self._bridge.send(commands.CallTools(self.conversation.messages[-1].calls, allowed))
+        self._bridge.call_tools(self.conversation.messages[-1].calls, allowed)
 
-    def note_results(self, results: tuple[CallResult, ...], folded: str) -> ChatMessage:
-        """The calls have results: the model goes on from them. ``folded``: what is shown of them."""
+    def _note_results(self, results: tuple[CallResult, ...]) -> None:
+        """The calls have results: the model goes on from them."""
         self.is_calling = False
-        message = self.conversation.add_results(results)
-        message.folded = folded
-        self._send(_with_results(self.conversation))
-        return message
+        calls = self.conversation.messages[-1].calls
+        self.conversation.add_results(results).folded = folded(calls, results)
+        self._send()
 
-    def note_unanswered(self) -> bool:
-        """The turn ended before a reply began; False if the question stays, True if what it replaced is back."""
+    def leave_unanswered(self) -> bool:
+        """The turn ends without a reply; False if the question stays, True if what it replaced is back."""
         self.is_answering = self.is_calling = False
-        self.joined = self._left_out = None
         is_restored = self._restore()
-        self.journal.note_settled(self.conversation)
+        self._end_turn()
         return is_restored
 
-    def note_dropped(self, n_turns: int) -> ChatMessage | None:
-        """The oldest turns have left the context; returns the first message that is still in it."""
+    def _note_title(self, event: events.TitleWritten) -> None:
+        """Give the conversation the title, unless it has another by now."""
+        if event.conversation_id == self.journal.id and self.journal.wants_title(self.conversation):
+            self.journal.rename(event.title)
+
+    def _note_dropped(self, n_turns: int) -> None:
+        """The oldest turns have left the context."""
         conversation = self.conversation
         conversation.n_dropped = min(conversation.n_dropped + 2 * n_turns, len(conversation.messages))
         self.journal.note_dropped(conversation)
-        rest = conversation.messages[conversation.n_dropped :]
+
+    @property
+    def first_in_context(self) -> ChatMessage | None:
+        """The oldest message that the model sees; None where it sees none."""
+        rest = self.conversation.messages[self.conversation.n_dropped :]
         return rest[0] if rest else None
 
     def stop_tuning(self) -> None:
@@ -339,8 +427,10 @@ class Turns:
         if self.is_tuning:
             self._bridge.cancel()
 
-    def take_back(self) -> str:
-        """The question was refused: return it, as if it had not been asked."""
+    def _take_back(self) -> Taken:
+        """The question was refused: it goes back to where it came from, as if it had not been asked."""
+        if self._is_asked_again or self.conversation.messages[-1].results:  # what stood there before stays
+            return Taken(is_as_before=self.leave_unanswered())
         self.is_answering = False
         text = self.conversation.messages[-1].text
         if not self._restore():
@@ -349,9 +439,9 @@ class Turns:
         if before is not None:
             text = self._own_text
             self.conversation.messages.append(before)
-            self.conversation.is_cut_off, self.joined, self._left_out = True, None, None
-        self.journal.note_settled(self.conversation)
-        return text
+            self.conversation.is_cut_off = True
+        self._end_turn()
+        return Taken(given_back=text)
 
     def _restore(self) -> bool:
         replaced, self._replaced = self._replaced, []
@@ -366,17 +456,17 @@ class Turns:
             del self.left_waiting[0]
         text, folded = self.conversation.with_unanswered(text, folded)
         self.conversation.add_user(clean_text(text), folded)
-        self._send(commands.Ask(text, asked_s))
+        self._send(asked_s=asked_s)
         self._save_queue()
 
-    def _send(self, command: commands.Command) -> None:
-        self._asked = command
+    def _send(self, begun: Begun | None = None, asked_s: float | None = None) -> None:
+        self._begun = begun
         self.growing.begin_again()
         self.journal.note_asked(self.conversation, bool(self._replaced))
         self._wait_for_disk()
         self._bridge.state_path = self.journal.state_path
         # The queue cannot be full: the engine was free.
-        self.is_answering = self._bridge.send(command)
+        self.is_answering = self._bridge.reply(Request(self.conversation.said(), begun, asked_s=asked_s))
 
     def _save_queue(self) -> None:
         """Write the queue to disk at once: a kill loses none of it."""
@@ -398,13 +488,3 @@ class Turns:
     def _wait_for_disk(self) -> None:
         if self._saving_patience_s:
             self.journal.settle(self._saving_patience_s, waits_for_room=False)
-
-
-def _said(said: Conversation, state: Path | None) -> commands.OpenConversation:
-    return commands.OpenConversation(said.system, said.turns(), state, said.n_dropped // 2)
-
-
-def _with_results(conversation: Conversation) -> commands.Ask:
-    """Return the command that has the model go on from the results of its calls."""
-    reply, asked = conversation.messages[-2:]
-    return commands.Ask(asked.text, answered=commands.AnsweredCalls(reply.calls, reply.calls_at, asked.results))

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from queue import Queue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from app.chat.commands import Command
 from app.chat.events import Event, TextGenerated, ThoughtGenerated
+from app.chat.host import EngineHost
 from app.chat.status import EngineStatus
 from app.machine.records import EngineFigures
 from app.machine.tuning_conditions import Conditions
@@ -92,13 +91,12 @@ class Wire:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.now_s = clock
-        self.commands: Queue[Command] = Queue(QUEUE_LENGTH)
+        self.host = EngineHost(QUEUE_LENGTH, self._grant, self._end)
         self.status = EngineStatus()
         self.figures = EngineFigures()
         self.is_watched = False
         """Whether a screen shows the figures."""
         self.cancelled = threading.Event()
-        self.closing = threading.Event()
         self.work: Stoppable | None = None
         """What runs and may be stopped."""
         self.written: Callable[[], Written] = _nothing
@@ -129,11 +127,19 @@ class Wire:
 
     def is_stopped(self) -> bool:
         """Whether what runs is to end."""
-        return self.cancelled.is_set() or self.closing.is_set()
+        return self.cancelled.is_set() or self.host.is_closing
 
     def is_wanted(self) -> bool:
         """Whether the engine's thread has something better to do than what no one asked for."""
-        return self.closing.is_set() or not self.commands.empty()
+        return self.host.is_wanted
+
+    def _grant(self) -> bool:
+        if self.wishes:
+            self.grant_wish()
+        return False
+
+    def _end(self) -> None:
+        """Called in the engine's thread when it ends."""
 
     def forget_model(self) -> None:
         """No model is open any more."""
@@ -147,7 +153,7 @@ class Wire:
 
     def step(self, **changes: Any) -> None:
         """The same where a step of the computation is over: threads that were wished for are granted."""
-        self.grant_wish()
+        self._grant()
         self.update(**changes)
 
     @contextmanager

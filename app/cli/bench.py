@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.chat import opening as engine_access
-from app.chat.engine_thread import EngineThread
+from app.chat.host import engine_host
 from app.chat.reply import Clock, Reply
 from app.cli.output import ProgressLine
 from app.documents.text_file import read_text_file
@@ -68,7 +68,7 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
         EngineError: the model cannot be used, or its kernels compute something else than their references.
         Refusal: the bundled model answers wrongly here, so that no speed of this machine means anything.
     """
-    engine, progress = EngineThread(), ProgressLine()
+    engine, progress = engine_host(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
     path = starter_file()
     starter = engine.run(lambda: engine_access.open_model(settings, path, progress.show_opening) if path else None)

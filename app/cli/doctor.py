@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import Any
 
-from app.chat.engine_thread import EngineThread
+from app.chat.host import engine_host
 from app.cli.output import ProgressLine
 from app.doctor import report
 from app.doctor.examine import Examination, examine
@@ -45,7 +45,7 @@ def doctor(
     kind = advice.USUAL_TYPE if quantization is None else quantization
     needs, refused = _needs(model, size, kind, settings.kv_type_or_default)
     cores = read_cores()  # before anything of ours computes: it watches the load
-    engine, progress = EngineThread(), ProgressLine()
+    engine, progress = engine_host(), ProgressLine()
     counts, n_ctx = (settings.threads, settings.prefill_threads), settings.context_size or None
     examination = engine.run(lambda: examine(*counts, needs, n_ctx, progress.show_opening))
     progress.clear()

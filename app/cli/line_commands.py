@@ -8,18 +8,15 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
+from app.chat import commands
 from app.chat.generation import THINK_USAGE as USAGE_OF_THINK
-from app.chat.generation import choose_persona, describe_thinking, listed_personas, parse_thinking, save_preset
+from app.chat.generation import describe_thinking, parse_thinking
 from app.chat.talk import NothingToDoError
-from app.chat.tools import HOW_TO
 from app.cli.line_dialogue import Dialogue
-from app.conversations.conversation import Conversation, Role
-from app.conversations.export import save_as
+from app.conversations.conversation import Conversation
 from app.conversations.locks import StoreError
 from app.conversations.rows import moment_text
-from app.conversations.store import MOST_TITLE_CHARS
 from app.documents.passages import announcement, fit, for_message
 from app.documents.read import Document, described, read_documents, referred, split_wanted
 from app.library.named import named_model
@@ -29,9 +26,9 @@ from app.program.manual import page
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO, load_settings
 from app.text.clean_text import clean_line, clean_text
-from app.tui.actions import Action, commands, find_command, nearest_name
+from app.tui import actions
+from app.tui.actions import Action, find_command, nearest_name
 from app.tui.markdown.code_blocks import wanted_text
-from app.tuning.threads_in_use import USAGE, describe_in_use, parse_threads
 
 MOST_LISTED = 20
 _COLUMNS = 100
@@ -134,30 +131,22 @@ class LineCommands:
         if not text:
             say_text(f"system prompt: {self._talk.turns.conversation.system or '(none)'}")
             return
-        is_none = text == "-"
-        self._dialogue.begin(None if is_none else clean_text(text))
-        say(f"new conversation with{'out a' if is_none else ' this'} system prompt")
+        system = commands.new_system(text)
+        self._dialogue.begin(system)
+        say(f"new conversation with{' this' if system else 'out a'} system prompt")
 
     def persona(self, wanted: str = "") -> None:
         """List the personas, begin again with one, or keep the present choice as one."""
-        generation, system = self._talk.bridge.generation, self._talk.turns.conversation.system
-        if not wanted:
-            say(listed_personas())
-        elif line := save_preset(wanted, system, generation):
-            say(line)
+        chosen = commands.choose_among_personas(self._talk.turns, self._talk.bridge, wanted)
+        if chosen.persona is None:
+            say(chosen.line)
         else:
-            persona, parameters = choose_persona(wanted, generation)
-            self._dialogue.begin(persona.system or None)
-            say(f"new conversation with persona {wanted}{f': {parameters}' if parameters else ''}")
+            self._dialogue.begin(chosen.persona.system or None)
+            say(f"new conversation with persona {wanted}{f': {chosen.line}' if chosen.line else ''}")
 
     def rename(self, title: str) -> None:
         """Give the conversation a title."""
-        title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)
-        turns = self._talk.turns
-        if turns.journal.rename(title):
-            say(f"title: {title}")
-        else:
-            say("the conversation gets a title when it has begun: nothing is saved yet")
+        say(commands.rename(self._talk.turns, title))
 
     def conversations(self) -> None:
         """List the conversations used last."""
@@ -176,8 +165,7 @@ class LineCommands:
 
     def save(self, wanted: str = "") -> None:
         """Save the conversation as a file."""
-        model = self._talk.turns.model
-        say(save_as(wanted, self._talk.turns.conversation, model.title if model else ""))
+        say(commands.export(self._talk.turns, wanted))
 
     # ---- turns
 
@@ -192,25 +180,12 @@ class LineCommands:
     def edit(self, argument: str = "") -> None:
         """Let the next line take the place of a message."""
         conversation = self._talk.turns.conversation
-        messages = conversation.messages
-        questions = [i for i, message in enumerate(messages) if message.role is Role.USER]
-        if not questions:
-            raise Refusal("there is no message to edit yet")
-        if argument.lower() == "reply" and messages[-1].role is Role.ASSISTANT:
-            index = len(messages) - 1
-        elif not argument:
-            index = questions[-1]
-        elif argument.isdecimal() and 1 <= int(argument) <= len(questions):
-            index = questions[int(argument) - 1]
-        else:
-            numbers = f"a number from 1 to {len(questions)}"
-            raise Refusal(f"/edit takes {numbers}, `reply` for the last reply, or nothing for your last message")
-        if index < conversation.n_dropped:
-            raise Refusal("the model no longer sees this message")
+        index = commands.message_to_edit(conversation, argument)
+        commands.check_editable(conversation, index)
         self._edited = index
-        say_text(messages[index].editable_text)
+        say_text(conversation.messages[index].editable_text)
         what = "the answer goes on from the next line" if index % 2 else "the next line is asked in its place"
-        say(f"editing {'reply' if index % 2 else 'message'} {index // 2 + 1}: {what}; an empty line keeps everything")
+        say(f"{commands.edit_title(conversation, index)}: {what}; an empty line keeps everything")
 
     def _take_edit(self, line: str) -> None:
         index, self._edited = self._edited, None
@@ -272,8 +247,7 @@ class LineCommands:
 
     def tools(self, wanted: str = "") -> None:
         """List the servers of tools, or turn them on or off."""
-        box = self._talk.bridge.tools
-        say_text(box.obey(wanted) if box is not None else HOW_TO)
+        say_text(commands.choose_tools(self._talk.bridge, wanted))
 
     def copy(self, what: str = "") -> None:
         """Copy the last answer, one of its code blocks, or its thinking."""
@@ -299,16 +273,13 @@ class LineCommands:
 
     def threads(self, wanted: str = "") -> None:
         """Show or set the threads."""
-        in_use = self._talk.bridge.threads
-        model = self._talk.turns.model
-        if model is not None and model.server:
-            raise Refusal(f"{model.server} computes, and not threads of this machine")
-        if in_use is None:
-            raise Refusal("no model is loaded: /model PATH opens one")
-        if not wanted:
-            say(f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; jalopy tune MODEL finds the best.")
+        chosen = commands.wanted_threads(
+            self._talk.bridge, self._talk.turns, wanted, "jalopy tune MODEL finds the best"
+        )
+        if isinstance(chosen, str):
+            say(chosen)
             return
-        for event in self._talk.wish_threads(replace(in_use, now=parse_threads(wanted, in_use))):
+        for event in self._talk.wish_threads(chosen):
             self._dialogue.tell(event)
 
     def report(self, wanted: str = "") -> None:
@@ -339,7 +310,7 @@ def is_possible(action: Action) -> bool:
 
 def possible() -> list[Action]:
     """Return the commands of the line mode, in the table's order."""
-    return [action for action in commands() if is_possible(action)]
+    return [action for action in actions.commands() if is_possible(action)]
 
 
 def say_text(text: str) -> None:

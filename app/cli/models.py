@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.chat.engine_thread import EngineThread
+from app.chat.host import engine_host
 from app.cli.output import ProgressLine
 from app.library import rows
 from app.library.known import advice_line, offers
@@ -51,7 +51,7 @@ def rates_for(settings: Settings, anew: bool = False) -> MachineRates:
         return rates_or_typical(threads)
     from app.library.measure import COMMON_TYPE, measure
 
-    engine, progress = EngineThread(), ProgressLine()
+    engine, progress = engine_host(), ProgressLine()
     progress.show("measuring this machine, once")
     counts = settings.threads, settings.prefill_threads
     _, rates = engine.run(lambda: measure(*counts, [COMMON_TYPE], progress.show_opening))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat import opening as engine_access
-from app.chat.engine_thread import EngineThread
+from app.chat.host import engine_host
 from app.cli.output import ProgressLine
 from app.documents.text_file import read_text_file
 from app.program import exit_codes
@@ -51,7 +51,7 @@ def perplexity(options: PerplexityOptions, settings: Settings, clock: Callable[[
         Refusal: the text is too short, or the models do not cut it into the same tokens.
     """
     text = read_text_file(Path(options.file))
-    engine, progress, measuring = EngineThread(), ProgressLine(), _Measuring(options, settings, clock)
+    engine, progress, measuring = engine_host(), ProgressLine(), _Measuring(options, settings, clock)
     try:
         engine.run(lambda: measuring.run(text, progress), measuring.stop)
     finally:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from app.chat import opening as engine_access
-from app.chat.engine_thread import EngineThread
+from app.chat.host import EngineHost, engine_host
 from app.chat.reply import Clock
 from app.cli.bench import versions
 from app.cli.output import ProgressLine
@@ -58,7 +58,7 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
     Raises:
         EngineError: the model cannot be used.
     """
-    engine, progress = EngineThread(), ProgressLine()
+    engine, progress = engine_host(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
     search = _Search(model, options, settings, progress, clock)
     report = engine.run(search.run, on_interrupt=search.cancel)
@@ -176,7 +176,7 @@ def _tell_kernels(search: _Search) -> int:
     return exit_codes.OK
 
 
-def _remember(engine: EngineThread, search: _Search, report: TuningReport) -> str | None:
+def _remember(engine: EngineHost, search: _Search, report: TuningReport) -> str | None:
     """Remember the best of a search that was not stopped; returns why not."""
     model, conditions = search.model, search.conditions
     if not search.options.remember:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.chat import opening as engine_access
-from app.chat.engine_thread import EngineThread
+from app.chat.host import engine_host
 from app.cli.bench import QUESTION, ask
 from app.cli.output import ProgressLine
 from app.library.sha256 import given_sha256, sha256_of, stated_sha256
@@ -62,7 +62,7 @@ def verify(settings: Settings, model: str, sha256: str = "", runs: bool = True, 
 
 
 def _checks(settings: Settings, model: str, wanted: str, runs: bool) -> Iterator[Check]:
-    engine, progress = EngineThread(), ProgressLine()
+    engine, progress = engine_host(), ProgressLine()
     checked = engine.run(lambda: engine_access.validate_model(model))
     with closing(checked.gguf):
         paths = [file.path for file in checked.gguf.files]

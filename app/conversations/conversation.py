@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 
 from app.conversations.thinking import Thinking
 from app.documents.text_file import sources_of
@@ -111,17 +111,28 @@ class ChatMessage:
         return self.text
 
 
-@record
-class PastTurn:
-    """A question with its reply, named as in ``ChatMessage``; ``results`` of calls may stand in place of a question."""
+SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
+"""Roles of what is said in a request."""
 
-    question: str
-    reply: str
-    ids: tuple[int, ...] = ()
-    raw: str = ""
+
+@record
+class Said:
+    """A message of a request to a model."""
+
+    role: str
+    """``SYSTEM``, ``USER``, ``ASSISTANT`` or ``TOOL``."""
+    text: str
+    """Of a reply: without its thinking and its calls."""
     calls: tuple[ToolCall, ...] = ()
-    calls_at: int = 0
+    """With which a reply ends, where results follow."""
     results: tuple[CallResult, ...] = ()
+    """Of the calls before, where tools speak."""
+    ids: tuple[int, ...] = ()
+    """Of a reply, as they were generated; () where they are not known."""
+    raw: str = ""
+    """Text of the ids, uncleaned, with the thinking and the calls."""
+    calls_at: int = 0
+    """Where in ``raw`` the calls begin."""
 
 
 @dataclass
@@ -150,17 +161,13 @@ class Conversation:
         """The newest reply, or None."""
         return next((m for m in reversed(self.messages) if m.role is Role.ASSISTANT), None)
 
-    def turns(self) -> tuple[PastTurn, ...]:
-        """Return every question of the context that has a reply, with the reply."""
-        turns = []
-        for at in range(self.n_dropped, len(self.messages) - 1, 2):
-            asked, reply = self.messages[at : at + 2]
-            # Templates refuse calls without results: such calls are read as the text that the model wrote.
-            has_results = at + 3 < len(self.messages) and bool(self.messages[at + 2].results)
-            calls = reply.calls if has_results else ()
-            text = reply.text if calls == reply.calls else reply.raw
-            turns.append(PastTurn(asked.text, text, reply.ids, reply.raw, calls, reply.calls_at, asked.results))
-        return tuple(turns)
+    def said(self, with_unanswered: bool = True) -> tuple[Said, ...]:
+        """Return the system prompt and what the context contains, as a request has it."""
+        messages = self.messages[self.n_dropped :]
+        if not with_unanswered and messages and messages[-1].role is Role.USER:
+            messages.pop()
+        system = (Said(SYSTEM, self.system),) if self.system else ()
+        return (*system, *(said_of(one, after) for one, after in zip_longest(messages, messages[1:])))
 
     def drop_gaps(self) -> None:
         """Let the context begin after the last turn of which something is missing."""
@@ -246,3 +253,15 @@ class Conversation:
         del self.messages[n_messages:]
         self.n_dropped = min(self.n_dropped, n_messages)
         return cut
+
+
+def said_of(message: ChatMessage, after: ChatMessage | None = None) -> Said:
+    """Return a message as a request has it; ``after``: the one that follows.
+
+    Templates refuse calls without results: a reply with such calls is the text that the model wrote.
+    """
+    if message.role is Role.USER:
+        return Said(TOOL if message.results else USER, message.text, results=message.results)
+    calls = message.calls if after is not None and after.results else ()
+    text = message.text if calls == message.calls else message.raw
+    return Said(ASSISTANT, text, calls, ids=message.ids, raw=message.raw, calls_at=message.calls_at)

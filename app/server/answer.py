@@ -1,137 +1,59 @@
 """One request in the engine's thread: from the prompt to the last piece of its reply.
 
-Each request sends the whole conversation, and the tokens of what stays are kept. A reply that comes back word for word
-keeps the tokens that the model wrote, its thought included, so that the cache still holds them.
+A reply that comes back word for word keeps the tokens that the model wrote, its thought included (``LocalModel``).
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from app.chat import opening
-from app.chat.fence import fence_of
 from app.chat.form_constraint import Forms
-from app.chat.reply import REPEATS, Reply, guard_of, limit_of
+from app.chat.local_model import LocalModel, TurnPrompt
+from app.chat.reply import REPEATS
+from app.chat.request import Begun, Request
 from app.chat.saved_states import SavedStates
-from app.conversations.thinking import ThinkingSplitter, is_opening_of, tag_ids
-from app.program.settings import Settings
+from app.conversations.conversation import ASSISTANT, Said
+from app.conversations.thinking import ThinkingSplitter
 from app.server.answer_form import reply_form
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.conversation import as_taken, n_bytes_of
 from app.server.job import Ended, Job, PromptTaken, ReplyPiece, TokenChance
-from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.order import Order
 from app.server.sampling_fields import resolved
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
-from engine.prompt.tools.calls import CallResult, ToolCall
+from engine.prompt.tools.calls import ToolCall
 from engine.prompt.tools.formats import CallFormat
 from engine.prompt.tools.split import CallSplitter, Told
 from engine.tokenizer.pauses import pausing
 
 if TYPE_CHECKING:
-    from engine import Model, Session
-    from engine.prompt.chat_prompt import ChatPrompt
+    from engine import Model
     from engine.sampling.constraint import Constraint
-    from engine.tokenizer import Tokenizer
 
 _REASONS = {"stop": "stop", REPEATS: "stop", "length": "length", "context": "length"}
-
-
-class ServedConversation:
-    """The tokens of the last conversation. Used by the engine's thread alone."""
-
-    def __init__(self, chat: ChatPrompt, tokenizer: Tokenizer) -> None:
-        self.chat, self._tokenizer = chat, tokenizer
-        self._said: list[Said] = []
-        """The messages of ``chat``, as clients have them: a reply without its thought."""
-
-    def prompt_ids(self, said: Sequence[Said], thinking: ThinkingMode, tools: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Return the tokens up to where the reply begins. Raises EngineError: the template refuses the conversation."""
-        said = as_taken(said, self.chat.takes)
-        n_same = _n_same(self._said, said)
-        try:
-            self._keep(said, n_same)
-            self.chat.thinking, self.chat.tools = thinking, tools
-            return self.chat.prompt_ids()
-        except BaseException:
-            self.forget()
-            raise
-
-    def forget(self) -> None:
-        """Keep nothing of the conversation."""
-        self._said = []
-        self.chat.start(None)
-
-    def note_reply(
-        self, ids: Sequence[int], calls: Sequence[ToolCall], raw: str, answer: str, before_calls: str
-    ) -> None:
-        """The conversation has a reply.
-
-        Args:
-            raw: the ids decoded, with the thought and the calls.
-            answer: what the client has of it.
-            before_calls: what stands before the calls, with the thought.
-        """
-        self.chat.add_reply(list(ids), raw, calls, before_calls if calls else None)
-        self._said.append(Said(ASSISTANT, answer, tuple(calls)))
-
-    def _keep(self, said: Sequence[Said], n_same: int) -> None:
-        if n_same:
-            self.chat.rewind(n_same)
-        else:
-            self.chat.start(said[0].text if said[0].role == SYSTEM else None)
-            n_same = 1 if said[0].role == SYSTEM else 0
-        self._said = list(said)
-        for one in said[n_same:]:
-            if one.role == USER:
-                self.chat.add_unrendered(one.text)
-            elif one.role == TOOL:
-                self.chat.add_results([CallResult(one.name, one.text, one.call_id)])
-            elif one.role == SYSTEM:
-                self.chat.add_system(one.text)
-            else:
-                ids = self._tokenizer.encode(one.text, bos=False, special=False)
-                self.chat.add_reply(ids, one.text, one.calls)
-
-
-def _n_same(kept: Sequence[Said], said: Sequence[Said]) -> int:
-    """Return how many messages are the same; clients may trim replies."""
-    n = 0
-    for one, other in zip(kept, said, strict=False):
-        is_reply = one.role == other.role == ASSISTANT
-        same_text = one.text == other.text or (is_reply and one.text.strip() == other.text.strip())
-        if one.role != other.role or not same_text or (one.calls, one.call_id) != (other.calls, other.call_id):
-            break
-        n += 1
-    return n
 
 
 @dataclass(eq=False)
 class Answering:
     """How requests are answered with one model."""
 
-    model: Model
-    session: Session
-    """Its cache decides what of a prompt must be read."""
-    conversation: ServedConversation
-    settings: Settings
-    """For requests that set nothing."""
+    local: LocalModel
     thinking: ThinkingMode
-    """The same."""
-    between: Callable[[], None]
+    """For requests that set nothing, as the settings of ``local``."""
+    between: Callable[[], object]
     """Called between two steps of the computation."""
     states: SavedStates
     """Bring back what was read before."""
 
     def __post_init__(self) -> None:
-        self.sampling = opening.make_sampling(self.settings, self.model, self.thinking)
-        self._tags = tag_ids(self.model.tokenizer.control_texts)
-        self._forms = Forms(self.model.tokenizer)
+        self.sampling = opening.make_sampling(self.local.settings, self.local.model, self.thinking)
+        self._forms = Forms(self.local.model.tokenizer)
 
     def answer(self, job: Job) -> Ended:
         """Compute the reply and tell its pieces.
@@ -140,46 +62,39 @@ class Answering:
             ApiError: the prompt cannot be used; nothing was computed.
             Exception: whatever the engine raises.
         """
-        order, tokenizer = job.order, self.model.tokenizer
+        order, local = job.order, self.local
         may_call = order.tools is not None and order.tools.may_call
-        how = self.model.chat_template.call_format if may_call else None
+        how = local.model.chat_template.call_format if may_call else None
         if may_call and how is None:
             raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
         self._refuse_long(order)
         with pausing(job.check):
-            begun = tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
-            ids = [*self._prompt_ids(order), *begun]
-        if len(ids) >= self.session.n_ctx:
-            if order.is_chat:
-                self.conversation.forget()
+            prompt = self._prompt(order)
+        ids = prompt.all_ids
+        if len(ids) >= local.session.n_ctx:
+            local.forget()
             raise self._too_long(order, f"{len(ids)} tokens")
         self.states.bring_back(ids)
-        with self._following(job, begun, how) as constraint:
-            return self._written(job, ids, begun, how, constraint)
+        with self._following(job, prompt, how) as constraint:
+            return self._written(job, prompt, how, constraint)
 
-    def _written(
-        self, job: Job, ids: list[int], begun: list[int], how: CallFormat | None, constraint: Constraint | None
-    ) -> Ended:
+    def _written(self, job: Job, prompt: TurnPrompt, how: CallFormat | None, constraint: Constraint | None) -> Ended:
         """Write the reply to a prompt."""
-        order = job.order
-        chat, tokenizer = self.conversation.chat if order.is_chat else None, self.model.tokenizer
-        telling = _Telling(job, self.model, opened_by(chat.opening) if chat is not None else None, how)
-        usual = opening.make_sampling(self.settings, self.model, chat.thinking) if chat is not None else self.sampling
-        sampling = replace(usual, **resolved(order.sampling, tokenizer))
-        reply = Reply(
-            self.session,
-            ids,
+        order, local, chat = job.order, self.local, prompt.chat
+        telling = _Telling(job, local.model, opened_by(prompt.opening) if chat is not None else None, how)
+        settings, usual = local.settings, self.sampling
+        if chat is not None:
+            usual = opening.make_sampling(settings, local.model, chat.thinking)
+        sampling = replace(usual, **resolved(order.sampling, local.model.tokenizer))
+        reply = local.reply(
+            prompt,
             sampling,
-            max_tokens=self.settings.sampling.max_tokens if order.max_tokens is None else order.max_tokens,
-            stop=(*(chat.stops if chat is not None else ()), *order.stops),
-            spelled={*self._tags, *(how.marker_ids(tokenizer) if how is not None else ())},
-            after=begun,
-            limit=limit_of(chat, tokenizer, self._tags, begun),
-            turns=chat.turns() if chat is not None else (),
-            guess=self.settings.guess_ahead == "on",
+            settings.sampling.max_tokens if order.max_tokens is None else order.max_tokens,
+            constraint,
+            order.stops,
+            guards=not sampling.ignore_eos,
+            spelled=local.tags(with_calls=how is not None),
             n_logprobs=order.n_logprobs,
-            constraint=constraint,
-            guard=None if sampling.ignore_eos else guard_of(self.settings, tokenizer, constraint),
             on_token=telling.note_token,
             on_prompt_progress=lambda done, total: self.between(),
         )
@@ -191,23 +106,26 @@ class Answering:
         telling.finish()
         meter = reply.meter
         reason = _REASONS.get(meter.finish_reason, "cancelled")
-        if order.is_chat and reason != "cancelled":
-            before_calls = reply.text[: len(reply.text) - telling.tail_chars].rstrip()
-            texts = (order.begun + text for text in (reply.text, telling.answer, before_calls))
-            self.conversation.note_reply([*begun, *reply.ids], telling.calls, *texts)
+        if chat is not None and reason != "cancelled":
+            raw, calls_at = order.begun + reply.text, len(order.begun + reply.text) - telling.tail_chars
+            ids = (*reply.after, *reply.ids)
+            local.note_reply(
+                Said(ASSISTANT, order.begun + telling.answer, tuple(telling.calls), (), ids, raw, calls_at)
+            )
         doubt = telling.call_doubt if reason == "stop" else ""
         if telling.calls and reason == "stop":
             reason = "tool_calls"
-        counts = len(ids), meter.reused_tokens, meter.tokens, telling.n_thought
+        counts = len(reply.prompt_ids), meter.reused_tokens, meter.tokens, telling.n_thought
         times = meter.prefill_s, meter.generating_s
         return Ended(reason, *counts, *times, n_repeated_chars=reply.n_cut_chars, call_doubt=doubt)
 
     @contextmanager
-    def _following(self, job: Job, begun: Sequence[int], how: CallFormat | None) -> Iterator[Constraint | None]:
+    def _following(self, job: Job, prompt: TurnPrompt, how: CallFormat | None) -> Iterator[Constraint | None]:
         """Follow the reply's form or fence, after what a continued one has of it; ends with a client that leaves."""
-        form = reply_form(self.model.tokenizer, job.order.form, job.order.tools, how)
+        begun = prompt.earlier.ids if prompt.earlier is not None else ()
+        form = reply_form(self.local.model.tokenizer, job.order.form, job.order.tools, how)
         if form is None:
-            yield fence_of(self.model, self.conversation.chat if job.order.is_chat else None, begun)
+            yield self.local.fence(prompt)
             return
 
         def waiting() -> None:
@@ -224,32 +142,32 @@ class Answering:
         """Refuse a prompt whose bytes alone say that it cannot fit: its tokens would take long to find."""
         given = order.prompt if isinstance(order.prompt, str) else ""
         n_bytes = n_bytes_of(order.messages) + len((given + order.begun).encode("utf-8", "replace"))
-        if n_bytes > self.session.n_ctx * self.model.tokenizer.most_token_bytes:
+        if n_bytes > self.local.session.n_ctx * self.local.model.tokenizer.most_token_bytes:
             raise self._too_long(order, f"{n_bytes} bytes")
 
     def _too_long(self, order: Order, size: str) -> ApiError:
-        sizes = f"{size}, but the context holds {self.session.n_ctx} tokens, the answer included"
+        sizes = f"{size}, but the context holds {self.local.session.n_ctx} tokens, the answer included"
         param = "messages" if order.is_chat else "prompt"
         return ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
 
-    def _prompt_ids(self, order: Order) -> list[int]:
+    def _prompt(self, order: Order) -> TurnPrompt:
+        local = self.local
         if order.is_chat:
             thinking = self.thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
             if order.form is not None or (order.tools is not None and order.tools.must):
                 thinking = ThinkingMode(False)  # the form is that of the whole reply
-            knows_tools = self.model.chat_template.call_format is not None
-            tools = order.tools.items if order.tools is not None and knows_tools else ()
-            ids = self.conversation.prompt_ids(order.messages, thinking, tools)
-            if not is_opening_of(order.begun, self.conversation.chat.opening, has_thought=False):
-                return self.conversation.prompt_ids(order.messages, ThinkingMode(False), tools)
-            return ids
-        prompt, vocab_size = order.prompt, self.model.tokenizer.vocab_size
-        ids = list(self.model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+            knows_tools = local.model.chat_template.call_format is not None
+            local.chat.thinking = thinking
+            local.use_tools(order.tools.items if order.tools is not None and knows_tools else ())
+            said = as_taken(order.messages, local.chat.takes)
+            return local.prompt(Request(said, Begun(Said(ASSISTANT, order.begun)) if order.begun else None))
+        tokenizer, prompt = local.model.tokenizer, order.prompt
+        ids = list(tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         if not ids:
             raise ApiError("prompt holds no token", param="prompt", code="invalid_value")
-        if max(ids) >= vocab_size:
-            raise invalid("prompt", f"token ids must be 0 to {vocab_size - 1}")
-        return ids
+        if max(ids) >= tokenizer.vocab_size:
+            raise invalid("prompt", f"token ids must be 0 to {tokenizer.vocab_size - 1}")
+        return TurnPrompt(ids)
 
 
 class _Telling:

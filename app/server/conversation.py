@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.api_error import invalid
-from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
-from engine.prompt.tools.calls import ToolCall
+from engine.prompt.tools.calls import CallResult, ToolCall
 
 Takes = Callable[[tuple[str, ...]], bool]
 """Whether a chat template prints messages of these roles, in this order."""
@@ -63,7 +63,7 @@ def _with_results(said: Sequence[Said], place: str, message: str) -> list[Said]:
             call = _call_of(one, unanswered) if one.role == TOOL else None
             if call is not None:
                 unanswered.remove(call)
-                results.append(replace(one, name=call.name, call_id=call.call_id))
+                results.append(replace(one, results=(CallResult(call.name, one.text, call.call_id),)))
             elif one.role != ASSISTANT:
                 others.append(Said(USER, one.text) if one.role == TOOL else one)
         reply = said[start]
@@ -76,9 +76,10 @@ def _with_results(said: Sequence[Said], place: str, message: str) -> list[Said]:
 
 def _call_of(result: Said, unanswered: Sequence[ToolCall]) -> ToolCall | None:
     """Return the call that a result answers: the one with its id, or the next one where it names none."""
-    if not result.call_id:
+    wanted = result.results[0].call_id if result.results else ""
+    if not wanted:
         return next(iter(unanswered), None)
-    return next((call for call in unanswered if call.call_id == result.call_id), None)
+    return next((call for call in unanswered if call.call_id == wanted), None)
 
 
 def as_taken(said: Sequence[Said], takes: Takes) -> tuple[Said, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.fields import Fields, kind_of
 from app.text.record import record
-from engine.prompt.tools.calls import MOST_DEPTH, NAME, ToolCall, call, is_deep
+from engine.prompt.tools.calls import MOST_DEPTH, NAME, CallResult, ToolCall, call, is_deep
 
 MOST_MESSAGES = 10_000
 MOST_TOOLS = 128
@@ -16,7 +17,6 @@ MOST_TOOLS_CHARS = 1 << 18
 """Limit on all tools together, as JSON."""
 _NAME_RULE = "1 to 64 letters, digits, _, - or ."
 AUTO, NONE, REQUIRED, ANY = "auto", "none", "required", "any"
-SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 _ROLES = {
     "system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": TOOL, "function": TOOL,
 }  # fmt: skip
@@ -29,21 +29,6 @@ _OF_REPLIES = (
     "tool_calls",
 )  # fmt: skip
 """Fields of replies that clients send back, which change nothing here: the tokens of a thought are kept."""
-
-
-@record
-class Said:
-    """A message."""
-
-    role: str
-    """``system``, ``user``, ``assistant`` or ``tool``."""
-    text: str
-    calls: tuple[ToolCall, ...] = ()
-    """Of an assistant."""
-    call_id: str = ""
-    """Of the call whose result this is."""
-    name: str = ""
-    """Of the tool whose result this is."""
 
 
 @record
@@ -80,7 +65,7 @@ def read_message(message: Fields) -> Said:
         calls = tuple(_call(message, item, f"{message.place('tool_calls')}[{at}]") for at, item in enumerate(items))
         old = message.table("function_call")
         calls += (read_call(old, ""),) if old is not None and not calls else ()
-    call_id = (message.text("tool_call_id") or "") if role == TOOL else ""
+    results = (result_of(message.text("tool_call_id")),) if role == TOOL else ()
     for name in _OF_REPLIES:
         message.any(name)
     if role == USER and not message.has("content"):
@@ -89,7 +74,12 @@ def read_message(message: Fields) -> Said:
     if not text and role == ASSISTANT and not calls:
         text = message.text("refusal") or ""
     message.ignore_rest()
-    return Said(role, text, calls, call_id)
+    return Said(role, text, calls, results)
+
+
+def result_of(call_id: str | None) -> CallResult:
+    """Return the result of a call, whose tool and words are not known yet."""
+    return CallResult("", "", call_id or "")
 
 
 def read_text(message: Fields, name: str) -> str:

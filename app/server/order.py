@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.chat.answer_form import AnswerForm
+from app.conversations.conversation import ASSISTANT, Said
 from app.server.answer_form import read_form
 from app.server.api_error import ApiError, unsupported
 from app.server.conversation import arranged
 from app.server.fields import Fields, as_whole
-from app.server.messages import ASSISTANT, Said, Tools, read_messages, read_tools
+from app.server.messages import Tools, read_messages, read_tools
 from app.server.sampling_fields import read_sampling
 from app.text.record import record
 

@@ -22,7 +22,6 @@ from app.program.version import installed_version
 from app.server.answer import Answering
 from app.server.api_error import ApiError, unavailable
 from app.server.bodies import CompletionBody
-from app.server.engine_thread import ServedEngine
 from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, Guard, refusal
 from app.server.job import Ended, Happening, Job, PromptTaken, ReplyPiece
@@ -30,6 +29,7 @@ from app.server.order import Order, chat_order, completion_order
 from app.server.response_body import ResponseBody
 from app.server.responses import response_order
 from app.server.sampling_fields import LLAMA_SERVER_NAMES
+from app.server.served_engine import ServedEngine
 from app.server.transfer import STILL_HERE_S, EventStream, GoneError, JsonBody, read_body, watched
 
 MOST_TOKENIZED_CHARS = 1 << 18
@@ -139,7 +139,7 @@ class Routes:
     async def detokenize(self, request: Request) -> Response:
         """Return the text of some tokens."""
         fields = read_json(await read_body(request))
-        n_vocab = self._served().model.tokenizer.vocab_size
+        n_vocab = self._served().local.model.tokenizer.vocab_size
         ids = fields.required(fields.items("tokens", _MOST_IDS), "tokens", "a list of token ids")
         if not all(type(one) is int and 0 <= one < n_vocab for one in ids):
             raise ApiError(f"tokens: ids must be whole numbers from 0 to {n_vocab - 1}", 400, "tokens", "invalid_value")
@@ -167,20 +167,20 @@ class Routes:
     async def metrics(self, request: Request) -> Response:
         """Return the counters."""
         engine = self._engine
-        n_ctx = engine.served.session.n_ctx if engine.served is not None else 0
+        n_ctx = engine.served.local.session.n_ctx if engine.served is not None else 0
         text = self._metrics.text(int(engine.running is not None), engine.n_waiting, n_ctx)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def props(self, request: Request) -> Response:
         """Tell what llama-server tells about a model."""
         served = self._served()
-        model, tokenizer = served.model, served.model.tokenizer
+        model, tokenizer = served.local.model, served.local.model.tokenizer
         sampling = asdict(served.sampling)
         for theirs, ours in LLAMA_SERVER_NAMES.items():
             sampling[theirs] = sampling.pop(ours)
         return JsonBody(
             {
-                "default_generation_settings": {"n_ctx": served.session.n_ctx, "params": sampling},
+                "default_generation_settings": {"n_ctx": served.local.session.n_ctx, "params": sampling},
                 "total_slots": 1,
                 "model_alias": self._model_id,
                 "model_name": model.name,
@@ -205,11 +205,11 @@ class Routes:
         if served is None:
             return model
         meta = {
-            "n_vocab": served.model.tokenizer.vocab_size,
-            "n_ctx": served.session.n_ctx,
-            "n_embd": served.model.config.dim,
-            "size": served.model.weights_bytes,
-            "quantization": served.model.quantization,
+            "n_vocab": served.local.model.tokenizer.vocab_size,
+            "n_ctx": served.local.session.n_ctx,
+            "n_embd": served.local.model.config.dim,
+            "size": served.local.model.weights_bytes,
+            "quantization": served.local.model.quantization,
         }
         return {**model, "meta": meta}
 

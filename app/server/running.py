@@ -24,8 +24,8 @@ from app.program import exit_codes
 from app.program.settings import Settings
 from app.server.answer import Answering
 from app.server.api_error import ApiError
-from app.server.engine_thread import ServedEngine
 from app.server.routes import log, make_application
+from app.server.served_engine import ServedEngine
 from app.server.transfer import ABORT, as_json
 from app.text.figures import count
 
@@ -115,11 +115,11 @@ class Running:
             self._failure = served
             self._end(exit_codes.INTERNAL)
             return
-        for notice in served.model.notices:
+        for notice in served.local.model.notices:
             log(notice)
-        if served.model.chat_template.call_format is None:
+        if served.local.model.chat_template.call_format is None:
             log("this model's chat template has no tools: requests with some are refused")
-        size = f"context of {count(served.session.n_ctx)} tokens, {served.model.threads} threads"
+        size = f"context of {count(served.local.session.n_ctx)} tokens, {served.local.model.threads} threads"
         log(f"{self._model_id} at {_url(self._listener)}: ready ({size}); ctrl+c ends it")
 
     def _end(self, code: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.chat import opening as engine_access
 from app.chat.answer_form import AnswerForm
-from app.chat.commands import Worker
+from app.chat.backend import Backend
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
@@ -39,7 +39,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         try_lookahead=engine_access.try_lookahead,
         watch_conditions=watch_machine,
         state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
-        remote=partial(_remote_worker, lambda: generation.differing),
+        remote=partial(_remote_backend, lambda: generation.differing),
         tells_pieces=False,
     )
 
@@ -62,7 +62,7 @@ def shell_options(
         settings=settings,
         tools=tools,
         state_files=partial(engine_access.state_files, settings) if keeps_states else lambda: None,
-        remote=partial(_remote_worker, lambda: settings.given_sampling),
+        remote=partial(_remote_backend, lambda: settings.given_sampling),
         tells_pieces=True,
     )
 
@@ -94,10 +94,10 @@ def _is_on(wanted: str) -> bool:
     return wanted == "on" or (wanted == "auto" and not is_on_battery())
 
 
-def _remote_worker(sampling: Callable[[], Mapping[str, float]], wire: Wire, options: ChatOptions) -> Worker:
-    from app.remote.worker import RemoteWorker  # imports an HTTP client
+def _remote_backend(sampling: Callable[[], Mapping[str, float]], wire: Wire, options: ChatOptions) -> Backend:
+    from app.remote.backend import RemoteBackend  # imports an HTTP client
 
-    return RemoteWorker(wire, options, sampling)
+    return RemoteBackend(wire, options, sampling)
 
 
 def _examine(settings: Settings, *state: Any) -> Any:

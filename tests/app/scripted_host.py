@@ -19,7 +19,7 @@ from app.doctor.readings import (
 )
 from app.library import advice
 from app.tui.screens import doctor
-from app.tui.screens.engine_flow import EngineFlow
+from app.tui.screens.chat import EngineFlow
 from app.tui.speed.watch import PerformanceView, PerformanceWatch
 from engine.machine import host
 from engine.machine.topology import read_cores

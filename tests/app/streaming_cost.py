@@ -12,7 +12,7 @@ import gc
 import time
 from collections.abc import Iterator
 
-from app.tui.screens.engine_flow import DRAIN_PERIOD_S
+from app.tui.screens.chat import DRAIN_PERIOD_S
 from app.tui.widgets.message_view import ReplyView
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script

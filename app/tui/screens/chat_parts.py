@@ -240,19 +240,9 @@ class ChatParts:
 
     def __init__(self, screen: Screen[Any], around: Surroundings) -> None:
         self.screen, self.around = screen, around
+        self.turns, self.bridge, self.keymap = around.turns, around.bridge, around.keymap
         self.transcript, self.prompt = screen.query_one(Transcript), screen.query_one(Prompt)
         self.drafting = Drafting(self.prompt, around)
         self.notes = Notes(screen, self.transcript, self.prompt, around.turns, around.keymap)
         self.focus = MessageFocus(screen, self.transcript, self.prompt, self.notes)
         self.views = TurnViews(self.transcript, around.turns, self.notes.note)
-
-
-class ChatHelper:
-    """Does one thing for the chat, whose parts it names."""
-
-    def __init__(self, parts: ChatParts) -> None:
-        self._screen, self._around = parts.screen, parts.around
-        self._turns, self._bridge, self._keymap = parts.around.turns, parts.around.bridge, parts.around.keymap
-        self._transcript, self._prompt, self._drafting = parts.transcript, parts.prompt, parts.drafting
-        self._notes, self._note = parts.notes, parts.notes.note
-        self._focus, self._views = parts.focus, parts.views

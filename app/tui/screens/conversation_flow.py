@@ -5,23 +5,21 @@ from __future__ import annotations
 from asyncio import wrap_future
 from functools import partial
 
-from app.chat.commands import WriteTitle
+from app.chat import commands
 from app.chat.context_room import ANNOUNCED_SHARE
-from app.chat.events import ConversationTakenUp, GenerationFinished, TitleWritten, TurnsDropped
-from app.chat.generation import choose_persona, listed_personas, save_preset
+from app.chat.events import ConversationTakenUp, TurnsDropped
 from app.conversations.conversation import Ending
-from app.conversations.export import save_as
 from app.conversations.locks import NO_LOCKS, StoreError
 from app.conversations.rows import day_text
-from app.conversations.store import MOST_TITLE_CHARS, OpenedConversation, Saved, model_key
+from app.conversations.store import OpenedConversation, Saved, model_key
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
 from app.text import figures
-from app.text.clean_text import clean_line, clean_text
+from app.text.clean_text import clean_line
 from app.tui.chat_options import may_write_titles
 from app.tui.draft import Draft
-from app.tui.screens.chat_parts import GOES_ON, NOT_PART, ChatHelper, ChatParts, busy_line
+from app.tui.screens.chat_parts import GOES_ON, NOT_PART, ChatParts, busy_line
 from app.tui.screens.message_actions import MessageEditing
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageView, Note
@@ -38,11 +36,11 @@ WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""
 
 
-class ConversationFlow(ChatHelper):
+class ConversationFlow:
     """Knows which conversation is live, and tells the user what becomes of it."""
 
     def __init__(self, parts: ChatParts, editing: MessageEditing) -> None:
-        super().__init__(parts)
+        self._parts = parts
         self._at_hand, self._editing = parts.around.at_hand, editing
         self._told_trouble = self._told_state_trouble = ""
         self._is_announced = self._has_told_no_locks = False
@@ -54,57 +52,53 @@ class ConversationFlow(ChatHelper):
 
     def save_what_comes(self) -> None:
         """Save the running reply so far; say once when saving fails and once when it works again."""
-        self._turns.save_partial()
-        if (lost := self._bridge.state_trouble) and lost != self._told_state_trouble:
+        self._parts.turns.save_partial()
+        if (lost := self._parts.bridge.state_trouble) and lost != self._told_state_trouble:
             self._told_state_trouble = lost
-            self._note(f"the KV cache is not kept for the next start: {lost}")
+            self._parts.notes.note(f"the KV cache is not kept for the next start: {lost}")
         if (store := self._at_hand.store) is not None and (line := store.take_notice()):
-            self._note(line, is_error=True)
-        if self._turns.journal.is_unlocked and not self._has_told_no_locks:
+            self._parts.notes.note(line, is_error=True)
+        if self._parts.turns.journal.is_unlocked and not self._has_told_no_locks:
             self._has_told_no_locks = True
-            self._note(NO_LOCKS)
-        trouble = self._turns.journal.trouble
+            self._parts.notes.note(NO_LOCKS)
+        trouble = self._parts.turns.journal.trouble
         if trouble == self._told_trouble:
             return
         if not trouble:
-            self._note("the conversation is saved again")
+            self._parts.notes.note("the conversation is saved again")
         elif not self._told_trouble:
-            self._note(f"conversation not saved: {trouble}. It goes on here, and saving is tried again.", is_error=True)
+            self._parts.notes.note(
+                f"conversation not saved: {trouble}. It goes on here, and saving is tried again.", is_error=True
+            )
         self._told_trouble = trouble
 
-    def tidy(self, _: GenerationFinished) -> None:
+    def tidy(self) -> None:
         """Delete states that have no room, and look after the database."""
-        at_hand, now_s = self._at_hand, self._bridge.now_s()
+        at_hand, now_s = self._at_hand, self._parts.bridge.now_s()
         if at_hand.store is not None and now_s - self._tidied_s >= TIDY_PERIOD_S:
             self._tidied_s = now_s
             in_background(at_hand.tidy, "quota")
 
     # ---- the title
 
-    def want_title(self, _: GenerationFinished) -> None:
+    def want_title(self) -> None:
         """Have the model write a title, if nothing else is asked."""
-        if may_write_titles(self._around.settings):
-            call_once(self._screen, TITLE_PAUSE_S, self._ask_for_title)
+        if may_write_titles(self._parts.around.settings):
+            call_once(self._parts.screen, TITLE_PAUSE_S, self._ask_for_title)
 
     def _ask_for_title(self) -> None:
-        turns, model = self._turns, self._turns.model
+        turns, model = self._parts.turns, self._parts.turns.model
         is_local = model is not None and not model.server and not is_starter(model.path)
         reply = turns.last_message
         is_sound = reply is not None and reply.ending not in (Ending.REPEATED, Ending.FAILED)
         is_early = len(turns.conversation.messages) <= MOST_TITLED_MESSAGES
-        if turns.is_busy or self._prompt.text or not (is_local and is_sound and is_early):
+        if turns.is_busy or self._parts.prompt.text or not (is_local and is_sound and is_early):
             return
         journal = turns.journal
         is_wanted = journal.wants_title(turns.conversation)
-        if is_wanted and not (journal.id and self._bridge.send(WriteTitle(journal.id))):
+        if is_wanted and not turns.want_title():
             # It is not on the disk yet, or other idle work comes first.
-            call_once(self._screen, TITLE_PAUSE_S, self._ask_for_title)
-
-    def take_title(self, event: TitleWritten) -> None:
-        """Give the conversation the title, unless it has another by now."""
-        journal, conversation = self._turns.journal, self._turns.conversation
-        if event.conversation_id == journal.id and journal.wants_title(conversation):
-            journal.rename(event.title)
+            call_once(self._parts.screen, TITLE_PAUSE_S, self._ask_for_title)
 
     # ---- going on with one
 
@@ -116,36 +110,36 @@ class ConversationFlow(ChatHelper):
         try:
             last = at_hand.store.last_used(model_key(model_path))
         except StoreError as error:
-            self._note(f"the saved conversations cannot be used: {error}", is_error=True)
+            self._parts.notes.note(f"the saved conversations cannot be used: {error}", is_error=True)
             return False
         opened = self._open(last) if last is not None else None
         if opened is not None:
-            self._screen.call_later(self._show_saved, opened)
+            self._parts.screen.call_later(self._show_saved, opened)
         return opened is not None
 
     async def open_conversation(self, conversation_id: str) -> None:
         """Go on with a saved conversation in place of the present one."""
-        if self._notes.refuses_while_busy() or conversation_id == self._turns.journal.id:
+        if self._parts.notes.refuses_while_busy() or conversation_id == self._parts.turns.journal.id:
             return
         opened = self._open(conversation_id)
         if opened is not None:
             await self.clear_transcript()
             await self._show_saved(opened)
-            self._focus.to_prompt()
+            self._parts.focus.to_prompt()
 
     async def delete_live(self) -> str:
         """Delete the conversation, and begin a new one with its system prompt; returns why that cannot be, or ""."""
         assert self._at_hand.store is not None
-        conversation_id = self._turns.start_without()
+        conversation_id = self._parts.turns.start_without()
         if conversation_id is None:
-            return busy_line(self._keymap, "in the chat ")
+            return busy_line(self._parts.keymap, "in the chat ")
         await self.clear_transcript()
         try:
             if conversation_id:
                 await wrap_future(in_background(partial(self._at_hand.store.delete, conversation_id), "delete"))
         except StoreError as error:
             return str(error)
-        self._note("A new conversation; the one before is deleted.")
+        self._parts.notes.note("A new conversation; the one before is deleted.")
         return ""
 
     def _open(self, conversation_id: str) -> OpenedConversation | None:
@@ -154,67 +148,73 @@ class ConversationFlow(ChatHelper):
         try:
             opened = self._at_hand.store.open(conversation_id)
         except StoreError as error:
-            self._note(f"conversation {conversation_id} cannot be opened: {error}", is_error=True)
+            self._parts.notes.note(f"conversation {conversation_id} cannot be opened: {error}", is_error=True)
             return None
-        self._turns.open_saved(opened)
+        self._parts.turns.open_saved(opened)
         return opened
 
     async def _show_saved(self, opened: OpenedConversation) -> None:
         await self._fill_transcript()
-        day = day_text(opened.saved.changed, self._turns.journal.clock_text())
+        day = day_text(opened.saved.changed, self._parts.turns.journal.clock_text())
         which = f'continuing "{clean_line(opened.saved.title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'
-        self._continuing = which, self._note(f"{which} · /new")
+        self._continuing = which, self._parts.notes.note(f"{which} · /new")
         if opened.notice:
-            self._note(opened.notice, is_error=True)
+            self._parts.notes.note(opened.notice, is_error=True)
         if opened.saved.not_sent:
             self._bring_back(opened.saved)
         elif opened.saved.conversation.awaits_reply and not opened.saved.conversation.messages[-1].results:
-            self._note("the last message was not answered: /regen asks again, and another message goes with it")
-        elif self._turns.can_continue and (views := self._transcript.replies()):
+            self._parts.notes.note(
+                "the last message was not answered: /regen asks again, and another message goes with it"
+            )
+        elif self._parts.turns.can_continue and (views := self._parts.transcript.replies()):
             views[-1].offer(GOES_ON)
 
     def _bring_back(self, saved: Saved) -> None:
         """Put an unanswered message back into the prompt, or, if a draft is there, into the history that Up recalls."""
-        prompt, text = self._prompt, saved.not_sent
+        prompt, text = self._parts.prompt, saved.not_sent
         where = "it is back in the prompt"
         if not prompt.text:
             prompt.give_back(text)
         elif prompt.draft.text.strip() != text.strip():
             prompt.past.add(prompt.past.find(text) or Draft(text))
-            where = f"{self._keymap.first_key('prompt.older') or 'Up'} recalls it"
-        self._turns.left_waiting = []  # it stays in the log until something else is asked
+            where = f"{self._parts.keymap.first_key('prompt.older') or 'Up'} recalls it"
+        self._parts.turns.left_waiting = []  # it stays in the log until something else is asked
         what = "A queued message was not sent" if saved.waiting else "Your edit was not answered"
-        self._note(f"{what} before Jalopy closed; {where}.")
+        self._parts.notes.note(f"{what} before Jalopy closed; {where}.")
 
     async def _fill_transcript(self) -> None:
-        conversation = self._turns.conversation
+        conversation = self._parts.turns.conversation
         self._is_announced = False
-        await self._transcript.fill(conversation.messages)
+        await self._parts.transcript.fill(conversation.messages)
         if 0 < conversation.n_dropped < len(conversation.messages):
-            self._transcript.divide(conversation.messages[conversation.n_dropped], _DROPPED_ABOVE)
+            self._parts.transcript.divide(conversation.messages[conversation.n_dropped], _DROPPED_ABOVE)
 
     # ---- a context that fills
 
-    def announce_full_context(self, _: GenerationFinished) -> None:
+    def announce_full_context(self) -> None:
         """Say once, before the context is full, what will happen and what else can be done."""
-        status, model = self._bridge.status, self._turns.model
+        status, model = self._parts.bridge.status, self._parts.turns.model
         used, n_ctx = status.context_used, status.n_ctx
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
             self._is_announced = True
-            self._note(figures.context_nearly_full(used, n_ctx, model is not None and model.context_may_grow))
+            self._parts.notes.note(
+                figures.context_nearly_full(used, n_ctx, model is not None and model.context_may_grow)
+            )
 
     def tell_dropped(self, message: TurnsDropped) -> None:
         """Say which turns the model does not know any more, and mark where they end."""
-        first = self._turns.note_dropped(message.n_turns)
+        first = self._parts.turns.first_in_context
         if first is not None:
-            self._transcript.divide(first, _DROPPED_ABOVE)
-        self._note(figures.dropped_turns(message.n_turns, message.n_tokens, message.read_tokens, message.read_s))
+            self._parts.transcript.divide(first, _DROPPED_ABOVE)
+        self._parts.notes.note(
+            figures.dropped_turns(message.n_turns, message.n_tokens, message.read_tokens, message.read_s)
+        )
         self._is_announced = False
 
     def tell_taken_up(self, message: ConversationTakenUp) -> None:
         """Say what of the conversation is in the cache, and what that saved, in the line that names it."""
         if message.trouble:
-            self._note(message.trouble, is_error=True)
+            self._parts.notes.note(message.trouble, is_error=True)
         unread = message.total_tokens - message.ready_tokens
         parts = []
         if message.restored_tokens:
@@ -225,7 +225,7 @@ class ConversationFlow(ChatHelper):
             is_news = message.restored_tokens and figures.saves_much(message.restored_s, message.read_s)
             kind = "news" if is_news else ""
             if self._continuing is None:
-                self._note(" · ".join(parts), kind=kind)
+                self._parts.notes.note(" · ".join(parts), kind=kind)
             else:
                 (which, note), self._continuing = self._continuing, None
                 note.say(" · ".join((which, *parts, "/new")), kind)
@@ -234,81 +234,76 @@ class ConversationFlow(ChatHelper):
 
     async def new(self) -> None:
         """Start a new conversation."""
-        became = f"{self._keymap.key_or_command('app.conversations')} lists the earlier ones."
+        became = f"{self._parts.keymap.key_or_command('app.conversations')} lists the earlier ones."
         if self._at_hand.store is None:
             became = "the old one is gone: conversations are not saved."
-        await self._start_anew(self._turns.conversation.system, f"A new conversation; {became}")
+        await self._start_anew(self._parts.turns.conversation.system, f"A new conversation; {became}")
 
     async def start_with_persona(self, wanted: str = "") -> None:
         """List the personas, begin a new conversation with one, or keep the present choice as one."""
-        if not wanted:
-            self._note(listed_personas())
+        if wanted and self._parts.notes.refuses_while_busy():
             return
-        if self._notes.refuses_while_busy():
-            return
-        generation = self._bridge.generation
-        with self._notes.telling_refusals():
-            if line := save_preset(wanted, self._turns.conversation.system, generation):
-                self._note(line)
+        with self._parts.notes.telling_refusals():
+            chosen = commands.choose_among_personas(self._parts.turns, self._parts.bridge, wanted)
+            if chosen.persona is None:
+                self._parts.notes.note(chosen.line)
                 return
-            persona, parameters = choose_persona(wanted, generation)
-            said = " · ".join(filter(None, (parameters, clean_line(persona.system, 200))))
-            await self._start_anew(persona.system or None, f"persona {wanted}: {said}")
+            said = " · ".join(filter(None, (chosen.line, clean_line(chosen.persona.system, 200))))
+            await self._start_anew(chosen.persona.system or None, f"persona {wanted}: {said}")
 
     async def start_with_system(self, text: str = "") -> None:
         """Show or set the system prompt."""
-        system = self._turns.conversation.system
+        system = self._parts.turns.conversation.system
         if not text:
-            self._note(f"system prompt: {system}" if system else "There is no system prompt; /system TEXT sets one.")
+            self._parts.notes.note(
+                f"system prompt: {system}" if system else "There is no system prompt; /system TEXT sets one."
+            )
             return
-        consequence = "" if self._turns.conversation.is_empty else " (a new conversation)"
-        system = None if text == "-" else clean_text(text)
+        consequence = "" if self._parts.turns.conversation.is_empty else " (a new conversation)"
+        system = commands.new_system(text)
         await self._start_anew(system, f"system prompt: {system or 'none'}{consequence}")
 
     async def _start_anew(self, system: str | None, note: str) -> None:
-        if not self._turns.start_anew(system):
-            self._notes.note_busy()
+        if not self._parts.turns.start_anew(system):
+            self._parts.notes.note_busy()
             return
         await self.clear_transcript()
-        self._note(note)
+        self._parts.notes.note(note)
 
     def rename(self, title: str) -> None:
         """Give the conversation a title."""
-        title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)
-        if self._turns.journal.rename(title):
-            self._note(f"title: {title}")
-        else:
-            self._note("the conversation gets a title when it has begun: nothing is saved yet")
+        self._parts.notes.note(commands.rename(self._parts.turns, title))
 
     def export(self, wanted: str = "") -> None:
         """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
-        model, conversation = self._turns.model, self._turns.conversation
-        with self._notes.telling_refusals(is_error=not conversation.is_empty):
-            self._note(save_as(wanted, conversation, model.title if model else ""))
+        with self._parts.notes.telling_refusals(is_error=not self._parts.turns.conversation.is_empty):
+            self._parts.notes.note(commands.export(self._parts.turns, wanted))
 
     async def fork_at(self, view: MessageView) -> None:
         """Go on with a copy of the conversation that ends with the turn of this message."""
         index = self._editing.index_of(view)
         if index is None:
-            self._note(NOT_PART)
+            self._parts.notes.note(NOT_PART)
             return
-        if self._notes.refuses_while_busy():
+        if self._parts.notes.refuses_while_busy():
             return
         if self._at_hand.store is None:
-            self._note("no copy is made: conversations are not saved, and what follows here would be lost")
+            self._parts.notes.note("no copy is made: conversations are not saved, and what follows here would be lost")
             return
-        before = self._turns.journal.title
-        n_messages = min(len(self._turns.conversation.messages), index - index % 2 + 2)
-        self._turns.fork(n_messages)
+        before = self._parts.turns.journal.title
+        n_messages = min(len(self._parts.turns.conversation.messages), index - index % 2 + 2)
+        self._parts.turns.fork(n_messages)
         await self.clear_transcript()
         await self._fill_transcript()
-        self._focus.to_prompt()
-        self._note(f"a copy of the first {n_messages} messages; the conversation they are from is kept: {before}")
+        self._parts.focus.to_prompt()
+        self._parts.notes.note(
+            f"a copy of the first {n_messages} messages; the conversation they are from is kept: {before}"
+        )
 
     async def clear_transcript(self) -> None:
         """Show nothing but the messages that wait."""
         if not self._editing.cancel():
             self._editing.end()
-        self._views.forget()
+        self._parts.views.forget()
         self._continuing = None
-        await self._transcript.clear()
+        await self._parts.transcript.clear()

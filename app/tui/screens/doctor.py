@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from app.chat.commands import Examine
 from app.chat.status import Activity
 from app.doctor import report
 from app.doctor.examine import Examination
@@ -69,7 +68,7 @@ class DoctorScreen(FigureScreen):
             return
         self._examination, self._trouble = None, ""
         self._answer = Future()
-        if not self._bridge.send(Examine(self._answer)):
+        if not self._bridge.examine(self._answer):
             again = self._keymap.hint("doctor.examine", "tries again")
             self._answer, self._trouble = None, "; ".join(filter(None, ("the engine has too much to do", again)))
         self._reading = in_background(self._read, "doctor")

@@ -15,7 +15,6 @@ from functools import partial
 from textual.app import App
 from textual.timer import Timer
 
-from app.chat.commands import Prepare
 from app.chat.events import PromptCounted
 from app.chat.read_ahead import MAX_CHARS
 from app.documents.read import described
@@ -261,17 +260,17 @@ class Drafting:
             return True
         documents = self._prompt.draft.documents if text else ""
         if documents and not self._prepared.startswith(documents) and may_read_ahead(self._around.settings):
-            is_sent = self._bridge.send(Prepare(documents, read_ahead=True, is_settled=True))
+            is_sent = self._turns.read_ahead(documents, is_read=True, is_settled=True)
             self._prepared = documents if is_sent else self._prepared
             return is_sent and len(text) > MAX_CHARS
         if len(text) > MAX_CHARS:
             return True
         is_quiet = self._quiet_ticks >= QUIET_TICKS
         if text != self._prepared and (not text or (is_quiet and may_read_ahead(self._around.settings))):
-            is_sent = self._bridge.send(Prepare(text, read_ahead=bool(text)))
+            is_sent = self._turns.read_ahead(text, is_read=bool(text))
             self._prepared = text if is_sent else self._prepared
             return is_sent
-        return not text or text == self._counted or self._bridge.send(Prepare(text, read_ahead=False))
+        return not text or text == self._counted or self._turns.read_ahead(text, is_read=False)
 
     def _show_estimate(self, text: str) -> None:
         is_known = bool(text) and self._turns.model is not None

@@ -8,26 +8,26 @@ from collections.abc import Awaitable, Callable
 from textual.timer import Timer
 from textual.widgets import Static
 
+from app.chat import commands
 from app.chat.events import PromptWeighed
 from app.chat.generation import THINK_USAGE as USAGE
-from app.conversations.conversation import Role
 from app.program import clipboard
+from app.program.refusals import Refusal
 from app.text import figures
 from app.tui.draft import Draft
 from app.tui.markdown.code_blocks import code_blocks, wanted_block, wanted_text
-from app.tui.screens.chat_parts import NOT_PART, ChatHelper, ChatParts
+from app.tui.screens.chat_parts import NOT_PART, ChatParts
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyView, ToolView, UserView
 
 WEIGHING_PAUSE_S = 0.5
-_REPLY = "reply"
 
 
-class MessageEditing(ChatHelper):
+class MessageEditing:
     """An earlier message stands in the prompt, to be changed."""
 
     def __init__(self, parts: ChatParts) -> None:
-        super().__init__(parts)
+        self._parts = parts
         self._line = parts.screen.query_one("#edit-line", Static)
         self._edited: MessageView | None = None
         self._draft = Draft("")
@@ -48,57 +48,41 @@ class MessageEditing(ChatHelper):
 
     def edit(self, argument: str = "") -> None:
         """Edit a message: the last one, the one of this number, or the last reply."""
-        messages = self._turns.conversation.messages
-        questions = [i for i, message in enumerate(messages) if message.role is Role.USER and not message.results]
-        if not questions:
-            self._notes.note("there is no message to edit yet")
-        elif not argument:
-            self.begin(questions[-1])
-        elif argument.lower() == _REPLY and messages[-1].role is Role.ASSISTANT:
-            self.begin(len(messages) - 1)
-        elif argument.isdecimal() and 1 <= int(argument) <= len(questions):
-            self.begin(questions[int(argument) - 1])
-        else:
-            numbers = f"a number from 1 to {len(questions)}"
-            self._notes.note(f"/edit takes {numbers}, `{_REPLY}` for the last reply, or nothing for your last message")
+        with self._parts.notes.telling_refusals(is_error=False):
+            self.begin(commands.message_to_edit(self._parts.turns.conversation, argument))
 
     def begin(self, index: int) -> None:
         """Let the message at this place of the conversation stand in the prompt."""
-        if self._notes.refuses_while_busy():
+        if self._parts.notes.refuses_while_busy():
             return
-        if index < self._turns.conversation.n_dropped:
-            key = self._keymap.first_key("message.fork_here")
-            gone = "the model no longer sees this message"
-            self._notes.note(f"{gone}: {key} on it goes on from there with a copy")
+        conversation = self._parts.turns.conversation
+        try:
+            commands.check_editable(conversation, index)
+        except Refusal as refusal:
+            key = self._parts.keymap.first_key("message.fork_here")
+            more = f": {key} on it goes on from there with a copy" if str(refusal) == commands.GONE else ""
+            self._parts.notes.note(f"{refusal}{more}")
             return
-        message = self._turns.conversation.messages[index]
-        if message.results:
-            self._notes.note("results of tools cannot be edited: edit the message before them")
-            return
+        message = conversation.messages[index]
         self.cancel()
-        view = self._transcript.view_of(message)
+        view = self._parts.transcript.view_of(message)
         if view is None:
             return
-        self._edited, self._draft = view, self._prompt.draft
-        self._drafting.set_paused(True)
-        self._prompt.takes_commands = not self.is_editing_reply
+        self._edited, self._draft = view, self._parts.prompt.draft
+        self._parts.drafting.set_paused(True)
+        self._parts.prompt.takes_commands = not self.is_editing_reply
         for later in self._views_from(view):
             later.set_replaced(True)
         self._show_text(message.editable_text)
-        self._prompt.focus()
-        self._transcript.release_anchor()
+        self._parts.prompt.focus()
+        self._parts.transcript.release_anchor()
         view.scroll_visible(animate=False, top=True)
-        first_key = self._keymap.first_key
+        first_key = self._parts.keymap.first_key
         sends = "goes on from here" if self.is_editing_reply else "asks again from here"
         keys = f"{first_key('prompt.send')} {sends} · {first_key('chat.stop')} keeps everything"
-        self._notes.set_usual(keys)
-        self._show_edit_line(self._edit_title(index))
+        self._parts.notes.set_usual(keys)
+        self._show_edit_line(commands.edit_title(self._parts.turns.conversation, index))
         self._weigh()
-
-    def _edit_title(self, index: int) -> str:
-        before = self._turns.conversation.messages[: index + 1]
-        number = sum(message.role is Role.USER and not message.results for message in before)
-        return f"editing {'reply' if self.is_editing_reply else 'message'} {number}"
 
     def cancel(self) -> bool:
         """Leave the conversation as it is and bring back what stood in the prompt; False when nothing is edited."""
@@ -107,16 +91,16 @@ class MessageEditing(ChatHelper):
         for view in self._views_from(self._edited):
             view.set_replaced(False)
         self.end()
-        self._prompt.show_draft(self._draft)
-        self._transcript.anchor()
+        self._parts.prompt.show_draft(self._draft)
+        self._parts.transcript.anchor()
         return True
 
     def end(self) -> None:
         """Nothing is edited any more; what stands in the prompt stays."""
         self._edited = None
-        self._drafting.set_paused(False)
-        self._prompt.takes_commands = True
-        self._notes.set_usual()
+        self._parts.drafting.set_paused(False)
+        self._parts.prompt.takes_commands = True
+        self._parts.notes.set_usual()
         self._show_edit_line("")
 
     def send(self, text: str, folded: str = "") -> bool:
@@ -124,27 +108,27 @@ class MessageEditing(ChatHelper):
         assert self._edited is not None
         index, is_reply = self.index_of(self._edited), self.is_editing_reply
         if index is None or not (
-            self._turns.submit_edited_reply(text, index // 2)
+            self._parts.turns.submit_edited_reply(text, index // 2)
             if is_reply
-            else self._turns.submit_edit(text, index // 2, folded)
+            else self._parts.turns.submit_edit(text, index // 2, folded)
         ):
-            self._notes.refuses_while_busy()
+            self._parts.notes.refuses_while_busy()
             return False
         views = self._views_from(self._edited)
         self.end()
         self._sent = index, text
         if not is_reply:
-            self._views.ask(self._transcript.add_user(text, folded))
-        self._views.replace(views)
-        if not self._prompt.text:
-            self._prompt.show_draft(self._draft)
+            self._parts.views.ask(self._parts.transcript.add_user(text, folded))
+        self._parts.views.replace(views)
+        if not self._parts.prompt.text:
+            self._parts.prompt.show_draft(self._draft)
         if is_reply:
-            self._focus.to_prompt()
+            self._parts.focus.to_prompt()
         return True
 
     def keep_unsent(self) -> str:
         """Keep what was written and not asked yet for the next start; returns a line that says so, or ""."""
-        return self._drafting.keep_unsent(self._draft if self.is_editing else Draft())
+        return self._parts.drafting.keep_unsent(self._draft if self.is_editing else Draft())
 
     def note_replied(self) -> None:
         """The edited message has its reply."""
@@ -153,8 +137,8 @@ class MessageEditing(ChatHelper):
     def edit_again(self) -> bool:
         """Let an edited message that was sent for nothing stand in the prompt as before; False where it cannot."""
         sent, self._sent = self._sent, None
-        is_writing = bool(self._prompt.text) and self._prompt.draft != self._draft
-        if sent is None or is_writing or self._turns.queued_texts:
+        is_writing = bool(self._parts.prompt.text) and self._parts.prompt.draft != self._draft
+        if sent is None or is_writing or self._parts.turns.queued_texts:
             return False
         index, text = sent
         self.begin(index)
@@ -163,21 +147,23 @@ class MessageEditing(ChatHelper):
         return self.is_editing
 
     def _show_text(self, text: str) -> None:
-        self._prompt.show_draft((None if self.is_editing_reply else self._prompt.past.find(text)) or Draft(text))
+        self._parts.prompt.show_draft(
+            (None if self.is_editing_reply else self._parts.prompt.past.find(text)) or Draft(text)
+        )
 
     def _views_from(self, view: MessageView) -> list[MessageView]:
-        views = self._transcript.messages()
+        views = self._parts.transcript.messages()
         return views[views.index(view) :] if view in views else []
 
     def index_of(self, view: MessageView | None) -> int | None:
         """Return a message's place in the conversation; None where it is no part of it any more."""
-        messages = self._turns.conversation.messages
+        messages = self._parts.turns.conversation.messages
         wanted = view.message if view is not None else None
         return next((index for index, message in enumerate(messages) if message is wanted), None)
 
     @property
     def _edited_text(self) -> str:
-        text = self._prompt.draft.text
+        text = self._parts.prompt.draft.text
         return text if self.is_editing_reply else text.strip()
 
     def weigh_soon(self) -> None:
@@ -185,19 +171,19 @@ class MessageEditing(ChatHelper):
         if self._edited is not None:
             if self._weighing is not None:
                 self._weighing.stop()
-            self._weighing = call_once(self._screen, WEIGHING_PAUSE_S, self._weigh)
+            self._weighing = call_once(self._parts.screen, WEIGHING_PAUSE_S, self._weigh)
 
     def _weigh(self) -> None:
         index = self.index_of(self._edited)
         if index is not None and self._edited_text.strip():
-            self._turns.weigh_edit(self._edited_text, index // 2, self.is_editing_reply)
+            self._parts.turns.weigh_edit(self._edited_text, index // 2, self.is_editing_reply)
 
     def show_weight(self, weighed: PromptWeighed) -> None:
         """Say what sending it costs."""
         index = self.index_of(self._edited)
         if index is None or weighed.text != self._edited_text:
             return
-        line = self._edit_title(index)
+        line = commands.edit_title(self._parts.turns.conversation, index)
         if weighed.dropped_tokens:
             what = "what follows" if self.is_editing_reply else "its answer"
             line += f": {what} ({figures.counted(weighed.dropped_tokens, 'token')}) is replaced"
@@ -213,61 +199,60 @@ class MessageEditing(ChatHelper):
         self._line.update(text)
 
 
-class MessageActions(ChatHelper):
+class MessageActions:
     """Acts on messages; ``fork`` goes on with a copy of the conversation that ends with one."""
 
     def __init__(
         self, parts: ChatParts, editing: MessageEditing, fork: Callable[[MessageView], Awaitable[None]]
     ) -> None:
-        super().__init__(parts)
+        self._parts = parts
         self._editing = editing
-        self.by_name: dict[str, Callable[[MessageView], Awaitable[None] | None]] = {
-            "copy_message": self._copy_message,
-            "copy_code": self._copy_next_block,
-            "continue_here": self._continue_at,
-            "regenerate_here": self._regenerate_at,
-            "edit_here": self._edit_at,
-            "fork_here": fork,
-            "toggle_thinking": self._toggle_thinking,
-        }
+        self._fork = fork
 
     async def act_on_message(self, pressed: MessageKeyPressed) -> None:
-        """Do what a key on a message asks for."""
-        outcome = self.by_name[pressed.name](pressed.view)
+        """Do what a key on a message asks for: its action's name is that of a method here."""
+        outcome = getattr(self, pressed.name)(pressed.view)
         if outcome is not None:
             await outcome
 
-    def _toggle_thinking(self, view: MessageView) -> None:
+    async def fork_here(self, view: MessageView) -> None:
+        """Go on with a copy of the conversation that ends with the turn of this message."""
+        await self._fork(view)
+
+    def toggle_thinking(self, view: MessageView) -> None:
+        """Show or fold what a message hides: its thinking, or what tools said."""
         if isinstance(view, ToolView):
             view.unfold(not view.is_unfolded)
         elif not (isinstance(view, ReplyView) and view.toggle_thinking()):
-            self._notes.note("there is no thinking in this message")
+            self._parts.notes.note("there is no thinking in this message")
 
     def toggle_last_thinking(self) -> None:
         """Show or fold what the model thought before the newest reply."""
-        views = self._transcript.replies()
+        views = self._parts.transcript.replies()
         if not views or not views[-1].toggle_thinking():
-            self._notes.note(f"there is no thinking in the last reply ({USAGE})")
+            self._parts.notes.note(f"there is no thinking in the last reply ({USAGE})")
 
-    def _continue_at(self, view: MessageView) -> None:
-        if view.message is self._turns.last_message:
+    def continue_here(self, view: MessageView) -> None:
+        """Go on with the last reply."""
+        if view.message is self._parts.turns.last_message:
             self.continue_reply()
         else:
-            self._notes.note("only the last reply can go on")
+            self._parts.notes.note("only the last reply can go on")
 
-    def _regenerate_at(self, view: MessageView) -> None:
-        users = [one for one in self._transcript.messages() if isinstance(one, UserView)]
-        is_unanswered = view in users[-1:] and self._turns.conversation.awaits_reply
-        if is_unanswered or view.message is self._turns.last_message:
+    def regenerate_here(self, view: MessageView) -> None:
+        """Answer the last message again; of an earlier one, edit the question."""
+        users = [one for one in self._parts.transcript.messages() if isinstance(one, UserView)]
+        is_unanswered = view in users[-1:] and self._parts.turns.conversation.awaits_reply
+        if is_unanswered or view.message is self._parts.turns.last_message:
             self.regenerate()
         else:
-            self._edit_at(view, is_question=True)
+            self.edit_here(view, is_question=True)
 
-    def _edit_at(self, view: MessageView, is_question: bool = False) -> None:
+    def edit_here(self, view: MessageView, is_question: bool = False) -> None:
         """Edit a message, or the question that it answers."""
         index = self._editing.index_of(view)
         if index is None:
-            self._notes.note(NOT_PART)
+            self._parts.notes.note(NOT_PART)
         else:
             self._editing.begin(index - index % 2 if is_question else index)
 
@@ -275,61 +260,61 @@ class MessageActions(ChatHelper):
 
     def continue_reply(self) -> None:
         """Go on with the last reply where it was stopped."""
-        self._reply_anew(self._turns.continue_reply, "there is no unfinished reply at the end")
+        self._reply_anew(self._parts.turns.continue_reply, "there is no unfinished reply at the end")
 
     def regenerate(self) -> None:
         """Answer the last message again."""
-        self._reply_anew(self._turns.regenerate, "there is nothing to answer again")
+        self._reply_anew(self._parts.turns.regenerate, "there is nothing to answer again")
 
     def _reply_anew(self, begin: Callable[[], bool], why_not: str) -> None:
-        if self._notes.refuses_while_busy():
+        if self._parts.notes.refuses_while_busy():
             return
-        last, awaits_reply = self._turns.last_message, self._turns.conversation.awaits_reply
-        view = self._transcript.view_of(last) if last is not None else None
+        last, awaits_reply = self._parts.turns.last_message, self._parts.turns.conversation.awaits_reply
+        view = self._parts.transcript.view_of(last) if last is not None else None
         if not begin():
-            self._notes.note(why_not if self._turns.model else "no model is loaded")
+            self._parts.notes.note(why_not if self._parts.turns.model else "no model is loaded")
             return
         self._editing.cancel()
         if not awaits_reply:
-            self._views.replace([view] if view is not None else [])
+            self._parts.views.replace([view] if view is not None else [])
         elif isinstance(view, UserView):
-            self._views.asked = view
+            self._parts.views.asked = view
             view.mark("")
-            view.message = self._turns.last_message
+            view.message = self._parts.turns.last_message
         else:
-            self._views.asked = None
-        self._focus.to_prompt()
+            self._parts.views.asked = None
+        self._parts.focus.to_prompt()
 
     # ---- copying
 
     async def copy(self, what: str = "") -> None:
         """Copy the last reply, its n-th code block, or its thinking; with "file" into a file."""
-        with self._notes.telling_refusals(is_error=False):
-            found = wanted_text(self._turns.conversation.last_reply, what)
+        with self._parts.notes.telling_refusals(is_error=False):
+            found = wanted_text(self._parts.turns.conversation.last_reply, what)
             await self.copy_out(found.text, found.to_file, found.name)
 
     async def report(self, wanted: str = "") -> None:
         """Copy a card with machine, model and speeds, or write it into a file."""
         from app.library.report_card import as_text, report_of_chat, write_card  # no first frame waits for it
 
-        with self._notes.telling_refusals():
-            card = report_of_chat(self._bridge, self._turns)
+        with self._parts.notes.telling_refusals():
+            card = report_of_chat(self._parts.bridge, self._parts.turns)
             if wanted:
-                self._notes.note(write_card(card, wanted))
+                self._parts.notes.note(write_card(card, wanted))
             else:
-                self._notes.note(as_text(card))
+                self._parts.notes.note(as_text(card))
                 await self.copy_out(as_text(card))
 
-    async def _copy_message(self, view: MessageView) -> None:
+    async def copy_message(self, view: MessageView) -> None:
         """Copy what a message says; of a reply without an answer yet, its thinking."""
         thought = view.thinking.text if isinstance(view, ReplyView) else ""
         await self.copy_out(view.text or thought)
 
-    async def _copy_next_block(self, view: MessageView) -> None:
+    async def copy_code(self, view: MessageView) -> None:
         """Copy the code block of a reply that follows the one copied last."""
         n_blocks = len(code_blocks(view.text)) if isinstance(view, ReplyView) else 0
         if not isinstance(view, ReplyView) or not n_blocks:
-            self._notes.note("there is no code block in this message")
+            self._parts.notes.note("there is no code block in this message")
             return
         view.next_block = view.next_block % n_blocks + 1
         found = wanted_block(view.text, str(view.next_block))
@@ -338,7 +323,7 @@ class MessageActions(ChatHelper):
     async def copy_out(self, text: str, to_file: bool = False, what: str = "") -> None:
         """Copy a text and say by which route."""
         if not text:
-            self._notes.note("there is no text to copy")
+            self._parts.notes.note("there is no text to copy")
             return
-        route = await clipboard.copy(text, self._screen.app.copy_to_clipboard, os.environ, to_file)
-        self._notes.note(f"{what}: {route}" if what else route)
+        route = await clipboard.copy(text, self._parts.screen.app.copy_to_clipboard, os.environ, to_file)
+        self._parts.notes.note(f"{what}: {route}" if what else route)

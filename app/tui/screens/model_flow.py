@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from asyncio import wrap_future
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from textual.widgets import Static
 
-from app.chat import events
-from app.chat.commands import MeasureBandwidth, Think
+from app.chat import commands, events
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice, chosen_thinking, describe_thinking, parse_thinking
 from app.program.background import in_background
@@ -23,19 +21,18 @@ from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.keymap import Keymap
-from app.tui.screens.chat_parts import ChatHelper, ChatParts, greeting
+from app.tui.screens.chat_parts import ChatParts, greeting
 from app.tui.screens.conversation_flow import ConversationFlow
-from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
-from app.tuning.threads_in_use import USAGE, describe, describe_in_use, parse_threads
+from app.tuning.threads_in_use import describe
 
 
-class ModelFlow(ChatHelper):
+class ModelFlow:
     """Knows which model there is."""
 
-    def __init__(self, parts: ChatParts, conversations: ConversationFlow, replies: ReplyFlow) -> None:
-        super().__init__(parts)
-        self._conversations, self._replies = conversations, replies
+    def __init__(self, parts: ChatParts, conversations: ConversationFlow) -> None:
+        self._parts = parts
+        self._conversations = conversations
         self._is_greeted = self._has_told_machine = False
         self._goes_on = False
         """Whether the model is opened for the conversation of the last start, which has a line of its own."""
@@ -44,199 +41,217 @@ class ModelFlow(ChatHelper):
     def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
         """Begin to open a model; False while the engine is busy."""
         self._goes_on = keeps and not rereads
-        begins = self._turns.load(path, keeps, rereads)
+        begins = self._parts.turns.load(path, keeps, rereads)
         if begins:
-            self._prompt.placeholder = PLACEHOLDER_LOADING
+            self._parts.prompt.placeholder = PLACEHOLDER_LOADING
         return begins
 
-    async def show_model(self, message: events.ModelLoaded) -> None:
-        """Name the model and answer what was sent meanwhile."""
-        if self._turns.begins_anew:
+    async def show_model(self, message: events.ModelLoaded, is_new: bool) -> None:
+        """Name the model and answer what was sent meanwhile; ``is_new``: a conversation begins with it."""
+        if is_new:
             await self._conversations.clear_transcript()
-        self._turns.note_loaded(message)
-        self._prompt.placeholder = PLACEHOLDER
+        self._parts.prompt.placeholder = PLACEHOLDER
         self._show_name()
         if not self._goes_on:
             self._introduce(message)
-        self._drafting.note_model()
-        self._replies.ask_next()
         # Markdown takes a tenth of a second to import: before the first reply, and after the first frame.
-        self._screen.call_after_refresh(partial(import_module, "app.tui.widgets.reply_body"))
+        self._parts.screen.call_after_refresh(partial(import_module, "app.tui.widgets.reply_body"))
         self.tell_machine()
 
     def greet(self) -> None:
         """Greet the user of the starter model, while it is opened."""
         self._is_greeted = True
-        self._notes.note(greeting(self._keymap), kind="greeting")
+        self._parts.notes.note(greeting(self._parts.keymap), kind="greeting")
 
     def tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None = None) -> None:
         """Say what suits this machine, after the greeting; after a reply it is measured, if need be."""
         if self._is_greeted and not self._has_told_machine:
-            self._screen.run_worker(self._tell_machine(event), group="machine", exclusive=True)
+            self._parts.screen.run_worker(self._tell_machine(event), group="machine", exclusive=True)
 
     async def _tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None) -> None:
-        in_use = self._bridge.threads
+        in_use = self._parts.bridge.threads
         measured = event if isinstance(event, events.MemoryMeasured) else events.MemoryMeasured(0.0)
         tell = partial(_line_of_machine, in_use.now.decode if in_use else 0, measured)
         line = await wrap_future(in_background(tell, "machine"))
         # Gives way to whatever is asked: it is measured after the next reply, then.
         if not line and isinstance(event, events.GenerationFinished):
-            self._bridge.send(MeasureBandwidth())
+            self._parts.bridge.measure_bandwidth()
         if line and not self._has_told_machine:
             self._has_told_machine = True
-            self._note(f"{line}: {where_models_are(self._keymap)}")
+            self._parts.notes.note(f"{line}: {where_models_are(self._parts.keymap)}")
 
     def _introduce(self, message: events.ModelLoaded) -> None:
         if is_starter(message.path):
             if not self._is_greeted:
-                self._note(f"{WHAT_IT_IS}. {where_models_are(self._keymap)} finds and gets a real one.")
+                self._parts.notes.note(
+                    f"{WHAT_IT_IS}. {where_models_are(self._parts.keymap)} finds and gets a real one."
+                )
         elif message.server:
             known = f" · context {figures.count(message.n_ctx)} tokens" if message.n_ctx else ""
-            self._note(f"computed by {message.server}{known}")
+            self._parts.notes.note(f"computed by {message.server}{known}")
         else:
-            self._note(
+            self._parts.notes.note(
                 f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
                 f"{figures.size(message.kv_bytes)} of memory"
             )
         for line in message.notices:
-            self._note(line)
+            self._parts.notes.note(line)
 
-    def end_rereading(self, message: events.ConversationReread) -> None:
+    def show_change(self, event: events.Event) -> None:
+        """Show what became of a model, its threads or its thinking."""
+        if isinstance(event, events.ModelFailed):
+            self._show_load_failure(event)
+        elif isinstance(event, events.ModelKept):
+            self._show_kept_model(event)
+        elif isinstance(event, events.ConversationReread):
+            self._end_rereading(event)
+        elif isinstance(event, events.ThreadsChanged):
+            self._show_threads(event)
+        elif isinstance(event, events.ThinkingChosen):
+            self._show_thinking(event)
+        elif isinstance(event, events.MemoryMeasured):
+            self.tell_machine(event)
+        elif isinstance(event, events.TuningDoubted):
+            self._doubt_tuning(event)
+        elif isinstance(event, events.TuningEnded):
+            self._end_tuning(event)
+
+    def _end_rereading(self, message: events.ConversationReread) -> None:
         """Say what the model has read, and answer what was sent meanwhile."""
-        self._turns.is_rereading = False
         read, total = figures.count(message.read_tokens), figures.count(message.total_tokens)
         if message.restored_tokens:
             saved = figures.count(message.restored_tokens)
-            self._note(f"resumed {saved} of {total} tokens: this model had read them before")
+            self._parts.notes.note(f"resumed {saved} of {total} tokens: this model had read them before")
         if message.trouble:
-            self._note(message.trouble, is_error=True)
+            self._parts.notes.note(message.trouble, is_error=True)
         elif message.read_tokens < message.total_tokens:
-            self._note(f"read {read} of {total} tokens of the conversation; the rest is read with the next message")
+            self._parts.notes.note(
+                f"read {read} of {total} tokens of the conversation; the rest is read with the next message"
+            )
         else:
             newly = figures.count(message.read_tokens - message.restored_tokens)
             if newly != "0":
-                self._note(f"read the conversation again: {newly} tokens in {figures.seconds(message.read_s)}")
-        self._replies.ask_next()
+                self._parts.notes.note(
+                    f"read the conversation again: {newly} tokens in {figures.seconds(message.read_s)}"
+                )
 
-    def show_load_failure(self, message: events.ModelFailed) -> None:
+    def _show_load_failure(self, message: events.ModelFailed) -> None:
         """Say why there is no model."""
-        self._turns.note_load_failed()
-        self._prompt.placeholder = PLACEHOLDER
+        self._parts.prompt.placeholder = PLACEHOLDER
         self._name.update("")
-        self._note(message.reason, is_error=True)
-        self._note(how_to_load(self._keymap))
+        self._parts.notes.note(message.reason, is_error=True)
+        self._parts.notes.note(how_to_load(self._parts.keymap))
 
-    def show_kept_model(self, message: events.ModelKept) -> None:
+    def _show_kept_model(self, message: events.ModelKept) -> None:
         """Say why there is no other model."""
-        self._turns.note_model_kept(message.is_open)
         stays = "the model from before stays open" if message.is_open else "opening the model from before again"
-        self._note(f"{message.reason}; {stays}", is_error=True)
+        self._parts.notes.note(f"{message.reason}; {stays}", is_error=True)
         if message.is_open:
-            self._prompt.placeholder = PLACEHOLDER
-            self._replies.ask_next()
+            self._parts.prompt.placeholder = PLACEHOLDER
 
-    def show_threads(self, message: events.ThreadsChanged) -> None:
+    def _show_threads(self, message: events.ThreadsChanged) -> None:
         """Say which threads compute now."""
         before, now = message.before.now, message.in_use.now
         was = f" (was {before.decode} and {before.prefill})" if before != now else ""
-        self._note(f"from now on {describe(now)}{was}")
+        self._parts.notes.note(f"from now on {describe(now)}{was}")
         if message.trouble:
-            self._note(message.trouble, is_error=True)
+            self._parts.notes.note(message.trouble, is_error=True)
 
-    def show_thinking(self, message: events.ThinkingChosen) -> None:
+    def _show_thinking(self, message: events.ThinkingChosen) -> None:
         """Say how much the model thinks from now on."""
-        self._note(chosen_thinking(message.mode, message.trouble))
+        self._parts.notes.note(chosen_thinking(message.mode, message.trouble))
         self._show_name()
 
     def wish_thinking(self, wanted: str) -> None:
         """Have the model think more or less from the next message on."""
-        with self._notes.telling_refusals():
+        with self._parts.notes.telling_refusals():
             mode = parse_thinking(wanted)
-            if self._turns.model is None or not self._bridge.send(Think(mode)):
-                self._note(how_to_load(self._keymap))
-            elif self._turns.is_busy:
-                self._note(f"{describe_thinking(mode)} once the engine is free")
+            if self._parts.turns.model is None or not self._parts.bridge.think(mode):
+                self._parts.notes.note(how_to_load(self._parts.keymap))
+            elif self._parts.turns.is_busy:
+                self._parts.notes.note(f"{describe_thinking(mode)} once the engine is free")
 
     def choose(self, choice: GenerationChoice | FormChoice | None, wanted: str = "") -> None:
         """Show generation parameters or the form of answers, or choose others from the next message on."""
         if choice is None:
-            self._note(how_to_load(self._keymap))
+            self._parts.notes.note(how_to_load(self._parts.keymap))
             return
         if isinstance(choice, FormChoice):
-            self._screen.run_worker(self._choose_form(choice, wanted), group="form")
+            self._parts.screen.run_worker(self._choose_form(choice, wanted), group="form")
             return
-        with self._notes.telling_refusals():
-            self._note(choice.obey(wanted))
+        with self._parts.notes.telling_refusals():
+            self._parts.notes.note(choice.obey(wanted))
         self._show_name()
 
     async def _choose_form(self, choice: FormChoice, wanted: str) -> None:
         """The same; whether a form can be used takes a process a while to say."""
-        with self._notes.telling_refusals():
-            self._note(await wrap_future(in_background(partial(choice.obey, wanted), "form")))
+        with self._parts.notes.telling_refusals():
+            self._parts.notes.note(await wrap_future(in_background(partial(choice.obey, wanted), "form")))
         self._show_name()
 
     def _show_name(self) -> None:
-        model, mode = self._turns.model, self._bridge.thinking
+        model, mode = self._parts.turns.model, self._parts.bridge.thinking
         if model is not None:
             thinking = describe_thinking(mode) if mode not in ("", AUTO) else ""
-            chosen = (one.described() for one in (self._bridge.generation, self._bridge.form) if one is not None)
+            chosen = (
+                one.described() for one in (self._parts.bridge.generation, self._parts.bridge.form) if one is not None
+            )
             parts = model.name, model.quantization, model.server, thinking, *chosen
             self._name.update(" · ".join(filter(None, parts)))
 
-    def doubt_tuning(self, message: events.TuningDoubted) -> None:
+    def _doubt_tuning(self, message: events.TuningDoubted) -> None:
         """Suggest to measure again."""
-        self._note(f"{message.reason}: {self._keymap.key_or_command('app.tune')} measures again")
+        self._parts.notes.note(f"{message.reason}: {self._parts.keymap.key_or_command('app.tune')} measures again")
 
-    def end_tuning(self, message: events.TuningEnded) -> None:
+    def _end_tuning(self, message: events.TuningEnded) -> None:
         """Answer what was sent meanwhile."""
-        self._turns.is_tuning = False
         if message.trouble:
-            self._note(f"threads could not be measured: {message.trouble}", is_error=True)
-        self._replies.ask_next()
+            self._parts.notes.note(f"threads could not be measured: {message.trouble}", is_error=True)
 
     def open_wanted(self, wanted: str = "") -> None:
         """Load another model, after asking what becomes of the conversation."""
         if wanted:
-            self._screen.run_worker(self._look_and_open(wanted), group="model", exclusive=True)
+            self._parts.screen.run_worker(self._look_and_open(wanted), group="model", exclusive=True)
         else:
-            self._prompt.begin_command("model")
+            self._parts.prompt.begin_command("model")
 
     async def _look_and_open(self, wanted: str) -> None:
         """Look whether there is such a file before anything is asked about it."""
-        find = partial(_find_model, wanted, self._around.settings.model_directories)
+        find = partial(_find_model, wanted, self._parts.around.settings.model_directories)
         try:
             path = await wrap_future(in_background(find, "model"))
-            await wrap_future(self._bridge.glance_at(path))
+            await wrap_future(self._parts.bridge.glance_at(path))
         except Exception as error:
-            self._note(shown_line(error), is_error=True)
+            self._parts.notes.note(shown_line(error), is_error=True)
             return
-        if not self._around.open_model(path, clean_line(path.name)):
-            self._notes.note_busy()
+        if not self._parts.around.open_model(path, clean_line(path.name)):
+            self._parts.notes.note_busy()
 
     def wish_threads(self, wanted: str = "") -> None:
         """Show the threads, or use others from the next token on; remembered only by the tuning screen."""
-        in_use, model = self._bridge.threads, self._turns.model
-        if model is not None and model.server:
-            self._note(f"{model.server} computes, and not threads of this machine")
-        elif in_use is None:
-            self._note(how_to_load(self._keymap))
-        elif not wanted:
-            ways = f"{USAGE}, 1 to {in_use.most}; {self._keymap.key_or_command('app.tune')} finds the best"
-            self._note(f"{describe_in_use(in_use)}. {ways} and remembers it.")
-        else:
-            with self._notes.telling_refusals():
-                self._bridge.wish_threads(replace(in_use, now=parse_threads(wanted, in_use)))
+        if self._parts.bridge.threads is None and not (
+            self._parts.turns.model is not None and self._parts.turns.model.server
+        ):
+            self._parts.notes.note(how_to_load(self._parts.keymap))
+            return
+        finds_best = f"{self._parts.keymap.key_or_command('app.tune')} finds the best and remembers it"
+        with self._parts.notes.telling_refusals():
+            chosen = commands.wanted_threads(self._parts.bridge, self._parts.turns, wanted, finds_best)
+            if isinstance(chosen, str):
+                self._parts.notes.note(chosen)
+            else:
+                self._parts.bridge.wish_threads(chosen)
 
     async def switch_model(self, path: ModelPlace, keeps: bool) -> None:
         """Load another model and begin a new conversation with it, or keep this one, which it reads first."""
         if not self.load(path, keeps):
-            self._notes.note_busy()
+            self._parts.notes.note_busy()
             return
-        if self._turns.conversation.is_empty:
+        if self._parts.turns.conversation.is_empty:
             await self._conversations.clear_transcript()
-        self._focus.to_prompt()
+        self._parts.focus.to_prompt()
         goes_on = "it reads the conversation first" if isinstance(path, Path) else "the conversation goes there"
-        self._note(f"loading {clean_line(path.name)}; {goes_on if keeps else 'a new conversation'}")
+        self._parts.notes.note(f"loading {clean_line(path.name)}; {goes_on if keeps else 'a new conversation'}")
 
 
 def where_models_are(keymap: Keymap) -> str:

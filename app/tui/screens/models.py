@@ -18,7 +18,6 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
-from app.chat.commands import Examine
 from app.library import rows
 from app.library.inspect import report_of_file
 from app.library.listing import ModelEntry, Outlook
@@ -85,7 +84,7 @@ class ModelList(Listing[ModelEntry]):
         if self._measurement is not None:
             return False
         self._measurement, self.said = Future(), ""
-        if not self._bridge.send(Examine(self._measurement)):
+        if not self._bridge.examine(self._measurement):
             self._measurement, self.said = None, "the engine has too much to do: not measured"
         return True
 

@@ -12,7 +12,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 
-from app.chat.commands import KV_TYPES, THREADS_AND_WEIGHTS
+from app.chat.backend import KV_TYPES, THREADS_AND_WEIGHTS
 from app.chat.events import ModelLoaded
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import TunedChoice

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from app.chat.bridge import EngineBridge
-from app.chat.commands import MeasureBandwidth
 from app.chat.status import Activity, EngineStatus
 from app.machine.machine_monitor import MachineMonitor
 from app.machine.paced import Rate
@@ -203,7 +202,7 @@ class PerformanceWatch:
         if (ceiling is None or is_beaten) and now_s >= self._probe_again_s.get(what, float("-inf")):
             # A small model that lives in a cache always beats the memory: once is enough there.
             self._probe_again_s[what] = float("inf") if is_beaten else now_s + PROBE_RETRY_S
-            self._bridge.send(MeasureBandwidth())
+            self._bridge.measure_bandwidth()
 
 
 def _speed_of(status: EngineStatus, times_s: Sequence[float], now_s: float) -> Speed:

@@ -21,14 +21,15 @@ from app.chat.answer_form import (
     bounded_form,
     read_form_file,
 )
-from app.chat.context_room import EarlierPart, TurnPrompt
 from app.chat.form_choice import FormChoice
 from app.chat.form_constraint import Forms, check_form
+from app.chat.local import EngineTurn
+from app.chat.local_model import EarlierPart, LocalModel, TurnPrompt
 from app.chat.options import ChatOptions
-from app.chat.turn import EngineTurn
 from app.chat.wire import Wire
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
 from engine import Model, Sampling, Session
 from engine.sampling.constraint import Constraint
 from tests.app.chat import form_cost
@@ -277,13 +278,14 @@ def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None
     choice = FormChoice(form_of(REGEX, "(Paris|Rome), [0-9]{4}"))
     options = ChatOptions(cast("Any", None), lambda model, mode: Sampling(seed=1), form=choice)
     ids = model.tokenizer.encode("Rome, 1", bos=False)
+    local = LocalModel(model, session, model.chat(), built_in_settings())
     prompt = TurnPrompt(model.tokenizer.encode("hi"), EarlierPart(ids, "Rome, 1", None))
-    turn = EngineTurn(Wire(time.monotonic), session, prompt, options, lambda: None)
+    turn = EngineTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
     assert turn.run()
     assert re.fullmatch("Rome, 1[0-9]{3}", turn.written()[1])
     choice.form = form_of(REGEX, "Paris")
     with pytest.raises(FormError, match="response_format cannot be used"):
-        EngineTurn(Wire(time.monotonic), session, prompt, options, lambda: None)
+        EngineTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
 
 
 @pytest.mark.parametrize("kind", ["starter", "llama", "qwen2"])

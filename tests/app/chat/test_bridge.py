@@ -7,8 +7,8 @@ import pytest
 
 from app.chat.answer_form import SCHEMA, AnswerForm
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Ask, GrantThreads, Load, MeasureBandwidth, OpenConversation, Regenerate, Weigh
 from app.chat.events import (
+    Event,
     GenerationFailed,
     GenerationFinished,
     ModelFailed,
@@ -20,7 +20,9 @@ from app.chat.events import (
 )
 from app.chat.form_choice import FormChoice
 from app.chat.options import ChatOptions
+from app.chat.request import Request
 from app.chat.status import Activity
+from app.chat.turns import Admission, Turns
 from app.chat.wire import QUEUE_LENGTH, Wire
 from app.conversations.conversation import Ending
 from app.program import paths
@@ -33,7 +35,7 @@ _PATIENCE_S = 60.0
 
 
 class Engine:
-    """A bridge over a script, and the messages it has reported."""
+    """A conversation over a script, and the messages that it was not asked for yet."""
 
     patience_s = _PATIENCE_S
 
@@ -42,15 +44,22 @@ class Engine:
         self.bridge = EngineBridge(
             ChatOptions(script.open_model, lambda model, mode: "sampling", **options), script.clock
         )
-        self.messages: list[object] = []
+        self.turns = Turns(self.bridge, None)
+        self.messages: list[Event] = []
         self.bridge.start()
+
+    def drain(self) -> list[Event]:
+        """Take in what has come, and return it."""
+        drained = self.bridge.drain()
+        for event in drained:
+            self.turns.take(event)
+        return drained
 
     def wait_for(self, kind: type) -> object:
         """Drain until a message of this kind has come, and return it."""
         give_up_s = time.monotonic() + self.patience_s
         while True:
-            for message in self.bridge.drain():
-                self.messages.append(message)
+            self.messages += self.drain()
             found = [message for message in self.messages if isinstance(message, kind)]
             if found:
                 self.messages = self.messages[self.messages.index(found[0]) + 1 :]
@@ -59,11 +68,13 @@ class Engine:
             threading.Event().wait(0.001)
 
     def load(self, system: str | None = None) -> ModelLoaded:
-        self.bridge.send(Load(Path("model.gguf"), OpenConversation(system)))
+        if system:
+            self.turns = Turns(self.bridge, system)
+        self.turns.load(Path("model.gguf"))
         return self.wait_for(ModelLoaded)
 
     def ask(self, text: str) -> GenerationFinished:
-        self.bridge.send(Ask(text))
+        self.turns.submit(text)
         return self.wait_for(GenerationFinished)
 
     @property
@@ -113,9 +124,8 @@ def test_kernels_are_tuned_behind_a_reply_until_that_was_finished_once(script):
 def test_what_nobody_waits_for_leaves_room_for_a_message(script):
     bridge = EngineBridge(ChatOptions(script.open_model, lambda model, mode: "sampling"), script.clock)
     for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
-        bridge.send(Weigh(Ask(f"text {n}", keep_turns=0)))
-        bridge.send(GrantThreads())
-    assert bridge.send(Ask("a message"))
+        bridge.weigh(Request(), f"text {n}")
+    assert bridge.reply(Request())
 
 
 def test_a_model_is_opened_and_described(engine):
@@ -127,7 +137,7 @@ def test_a_model_is_opened_and_described(engine):
 
 def test_compilation_is_named_and_counted(engine, script):
     script.open_gate = Gate()
-    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None)))
+    engine.turns.load(Path("model.gguf"))
     script.open_gate.allow(2)
     assert script.open_gate.waiting.wait(_PATIENCE_S)
     status = engine.bridge.status
@@ -138,7 +148,7 @@ def test_compilation_is_named_and_counted(engine, script):
 
 def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
     script.open_error = GGUFError("bad\x1b[31m.gguf: no magic\nat all")
-    engine.bridge.send(Load(Path("bad.gguf"), OpenConversation(None)))
+    engine.turns.load(Path("bad.gguf"))
     reason = engine.wait_for(ModelFailed).reason
     assert reason == "bad␛[31m.gguf: no magic\\nat all"
     assert engine.bridge.status.activity is Activity.NO_MODEL
@@ -146,7 +156,7 @@ def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
 
 def test_a_context_that_does_not_fit_names_the_one_that_does(script):
     engine = Engine(script, settings=override(built_in_settings(), "context_size", 4096, "--ctx"))
-    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None)))
+    engine.turns.load(Path("model.gguf"))
     assert "512 fit" in engine.wait_for(ModelFailed).reason
     assert script.opened[-1].is_closed
     assert engine.bridge.close(_PATIENCE_S)
@@ -160,7 +170,7 @@ def test_a_new_model_closes_the_one_before(engine, script):
 
 def test_opening_a_model_can_be_stopped(engine, script):
     script.open_gate = Gate()
-    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None)))
+    engine.turns.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
     script.open_gate.allow()
@@ -174,7 +184,7 @@ def test_opening_a_model_can_be_stopped(engine, script):
 def test_a_second_stop_does_not_keep_the_model_from_before_from_coming_back(engine, script):
     engine.load()
     script.open_gate = Gate()
-    engine.bridge.send(Load(Path("other.gguf"), OpenConversation(None)))
+    engine.turns.load(Path("other.gguf"))
     assert script.open_gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
     script.open_gate.allow()
@@ -190,7 +200,7 @@ def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
     gate = Gate()
     engine = Engine(script, check_model=lambda path: gate.take(threading.Event()))
     engine.load()
-    engine.bridge.send(Load(Path("other.gguf"), OpenConversation(None)))
+    engine.turns.load(Path("other.gguf"))
     assert gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
     gate.open()
@@ -202,14 +212,14 @@ def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
 
 def test_text_arrives_joined_in_order_and_before_the_end(engine, script):
     engine.load()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     finished = engine.wait_for(GenerationFinished)
     script.replies = [["one ", "two ", "three"]]
-    engine.bridge.send(Ask("again"))
+    engine.turns.submit("again")
     assert finished.ending is Ending.COMPLETE
     pieces = []
     while True:
-        message = engine.bridge.drain()
+        message = engine.drain()
         pieces += [m for m in message if isinstance(m, TextGenerated)]
         if any(isinstance(m, GenerationFinished) for m in message):
             break
@@ -229,10 +239,10 @@ def test_neighbouring_pieces_of_text_are_one_message():
 def test_escape_sequences_split_over_tokens_are_made_visible(engine, script):
     engine.load()
     script.replies = [["a\x1b", "]0;title\x07b", "\r", "\nc"]]
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     texts = []
     while True:
-        drained = engine.bridge.drain()
+        drained = engine.drain()
         texts += [m.text for m in drained if isinstance(m, TextGenerated)]
         if any(isinstance(m, GenerationFinished) for m in drained):
             break
@@ -261,7 +271,7 @@ def test_a_second_turn_reads_only_what_is_new(engine):
 def test_a_stopped_reply_keeps_its_text_and_the_next_turn_goes_on(engine, script):
     engine.load()
     script.token_gate = Gate()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     script.token_gate.allow(2)
     assert script.token_gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
@@ -275,7 +285,7 @@ def test_a_stopped_reply_keeps_its_text_and_the_next_turn_goes_on(engine, script
 def test_stopping_while_the_prompt_is_read_ends_the_turn_without_a_reply(engine, script):
     engine.load()
     script.prefill_gate = Gate()
-    engine.bridge.send(Ask("a long question"))
+    engine.turns.submit("a long question")
     script.prefill_gate.allow(2)
     assert script.prefill_gate.waiting.wait(_PATIENCE_S)
     assert engine.bridge.status.activity is Activity.READING
@@ -292,7 +302,7 @@ def test_stopping_while_a_form_is_compiled_ends_that(script):
     slow = FormChoice(AnswerForm(SCHEMA, '{"type":"integer","multipleOf":1000003}', "slow.json"))
     engine = Engine(script, form=slow)
     engine.load()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     until(lambda: compiling())
     engine.bridge.cancel()
     engine.wait_for(PromptStopped)
@@ -305,9 +315,9 @@ def test_stopping_while_a_form_is_compiled_ends_that(script):
 def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):
     engine.load()
     script.bandwidth_gate = Gate()
-    engine.bridge.send(MeasureBandwidth())
+    engine.bridge.measure_bandwidth()
     assert script.bandwidth_gate.waiting.wait(_PATIENCE_S)
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     engine.bridge.cancel()
     script.bandwidth_gate.open()
     engine.wait_for(PromptStopped)
@@ -317,14 +327,14 @@ def test_a_turn_can_be_answered_again(engine, script):
     script.replies = [["first"], ["second"]]
     engine.load()
     engine.ask("hi")
-    engine.bridge.send(Regenerate())
+    engine.turns.regenerate()
     engine.wait_for(GenerationFinished)
     assert engine.session.tokens[-1] == script.opened[-1].tokenizer.id_of("second")
 
 
 def test_a_message_that_does_not_fit_is_refused_with_counts_and_forgotten(engine):
     engine.load()
-    engine.bridge.send(Ask("word " * 600))
+    engine.turns.submit("word " * 600)
     refused = engine.wait_for(PromptRefused)
     assert refused.n_ctx == 512
     assert refused.needed_tokens > 600
@@ -334,7 +344,7 @@ def test_a_message_that_does_not_fit_is_refused_with_counts_and_forgotten(engine
 def test_a_new_conversation_forgets_the_turns_and_takes_the_system_prompt(engine, script):
     engine.load()
     engine.ask("hi")
-    engine.bridge.send(OpenConversation("be brief"))
+    engine.turns.start_anew("be brief")
     engine.ask("hi")
     spoken = script.opened[-1].tokenizer.decode(engine.session.tokens)
     assert spoken.startswith("be briefhi")
@@ -343,7 +353,7 @@ def test_a_new_conversation_forgets_the_turns_and_takes_the_system_prompt(engine
 def test_a_broken_model_becomes_a_message_and_the_turn_does_not_count(engine, script):
     engine.load()
     script.fail_after_tokens = 0
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     failed = engine.wait_for(GenerationFailed)
     assert failed.reason == "model.gguf: the model computed NaN"
     assert failed.broken_off is None
@@ -354,7 +364,7 @@ def test_a_broken_model_becomes_a_message_and_the_turn_does_not_count(engine, sc
 def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
     engine.load()
     script.fail_after_tokens, script.generate_error = 2, BrokenModelError("NaN")
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     failed = engine.wait_for(GenerationFailed)
     assert failed.broken_off.figures.tokens == 2
 
@@ -362,25 +372,26 @@ def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
 def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
     engine.load()
     script.prefill_error = KeyError("what the user typed")
-    engine.bridge.send(Ask("what the user typed"))
+    engine.turns.submit("what the user typed")
     reason = engine.wait_for(GenerationFailed).reason
     assert reason.startswith("internal error in the engine: KeyError (details in ")
     log = (paths.state_dir() / paths.LOG_NAME).read_text(encoding="utf-8")
     assert "builtins.KeyError" in log
-    assert "worker.py" in log
+    assert "local.py" in log
     assert "what the user typed" not in log
 
 
 def test_a_question_without_a_model_is_answered_by_a_failure(engine):
-    engine.bridge.send(Ask("hi"))
+    assert engine.turns.submit("hi") is Admission.NO_MODEL
+    engine.bridge.reply(Request())  # as where its failure is on its way
     assert engine.wait_for(GenerationFailed).reason == "no model is loaded"
 
 
 def test_the_queue_of_commands_is_bounded(engine, script):
     script.open_gate = Gate()
-    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None)))
+    engine.turns.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(_PATIENCE_S)
-    accepted = [engine.bridge.send(OpenConversation(None)) for _ in range(20)]
+    accepted = [engine.bridge.go_on_with(Request()) for _ in range(20)]
     assert accepted.count(True) == 8
     assert accepted[-1] is False
 
@@ -388,7 +399,7 @@ def test_the_queue_of_commands_is_bounded(engine, script):
 def test_closing_does_not_wait_for_an_engine_that_is_busy(script):
     script.open_gate = Gate()
     engine = Engine(script)
-    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None)))
+    engine.turns.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(_PATIENCE_S)
     assert engine.bridge.close(patience_s=0.05) is False
     assert script.open_gate.waiting.is_set(), "it stands where it stood"
@@ -399,7 +410,7 @@ def test_closing_in_the_middle_of_a_reply_ends_the_thread(script):
     script.token_gate = Gate()
     engine = Engine(script)
     engine.load()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     assert script.token_gate.waiting.wait(_PATIENCE_S)
     assert engine.bridge.close(_PATIENCE_S)
     assert script.opened[-1].is_closed

@@ -6,15 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.commands import (
-    Ask,
-    Continue,
-    ContinueEdited,
-    Load,
-    OpenConversation,
-    Regenerate,
-    Weigh,
-)
 from app.chat.events import (
     ConversationReread,
     GenerationFailed,
@@ -28,8 +19,7 @@ from app.chat.events import (
     ThoughtGenerated,
     TurnsDropped,
 )
-from app.conversations.conversation import Ending, PastTurn
-from app.conversations.thinking import Thinking
+from app.conversations.conversation import Ending
 from engine.errors import BrokenModelError
 from tests.app.chat.test_bridge import Engine
 from tests.app.chat.test_read_ahead import wait_until
@@ -57,7 +47,7 @@ def engine(script: Script) -> Iterator[Engine]:
 def ask_and_stop(engine: Engine, text: str, after: int) -> GenerationFinished:
     """Ask, let a number of tokens come, and stop."""
     engine.script.token_gate = gate = Gate()
-    engine.bridge.send(Ask(text))
+    engine.turns.submit(text)
     gate.allow(after)
     assert gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
@@ -71,7 +61,7 @@ def collect(engine: Engine, end: type = GenerationFinished) -> list[object]:
     """Return all messages up to the one that ends the turn."""
     collected: list[object] = []
     while not any(isinstance(message, end) for message in collected):
-        collected += engine.bridge.drain()
+        collected += engine.drain()
     return collected
 
 
@@ -85,17 +75,17 @@ def test_a_stopped_reply_goes_on_to_what_an_uninterrupted_one_would_be(engine: E
     engine.load()
     engine.ask("count")
     wanted = engine.session.tokens
-    engine.bridge.send(OpenConversation(None))
+    engine.turns.start_anew(None)
     ask_and_stop(engine, "count", stops[0])
     for after in stops[1:]:
         engine.script.token_gate = gate = Gate()
-        engine.bridge.send(Continue())
+        engine.turns.continue_reply()
         gate.allow(after)
         assert gate.waiting.wait(_PATIENCE_S)
         engine.bridge.cancel()
         engine.wait_for(GenerationFinished)
         gate.open()
-    engine.bridge.send(Continue())
+    engine.turns.continue_reply()
     messages = collect(engine)
     assert isinstance(messages[0], ReplyReopened)
     assert texts(messages) == "".join(TEN)
@@ -109,7 +99,7 @@ def test_the_turn_after_a_continued_reply_reuses_all_of_it(engine: Engine) -> No
     engine.script.replies = [TEN]
     engine.load()
     ask_and_stop(engine, "count", 4)
-    engine.bridge.send(Continue())
+    engine.turns.continue_reply()
     engine.wait_for(GenerationFinished)
     length = engine.session.length
     assert engine.ask("more").figures.reused_tokens == length
@@ -121,27 +111,26 @@ def test_a_continuation_stopped_before_its_first_token_leaves_the_reply_as_it_wa
     ask_and_stop(engine, "count", 4)
     tokens = engine.session.tokens
     engine.script.token_gate = gate = Gate()
-    engine.bridge.send(Continue())
+    engine.turns.continue_reply()
     assert gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
     assert not any(isinstance(m, ReplyReopened) for m in collect(engine, PromptStopped))
     gate.open()
     assert engine.session.tokens == tokens
-    engine.bridge.send(Continue())
+    engine.turns.continue_reply()
     assert texts(collect(engine)) == "".join(TEN)
 
 
 def test_there_is_nothing_to_continue_before_a_reply(engine: Engine) -> None:
     engine.load()
-    engine.bridge.send(Continue())
-    assert engine.wait_for(GenerationFailed).reason == "no reply to continue or answer again"
+    assert not engine.turns.continue_reply()
 
 
 def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
     engine.script.n_ctx, engine.script.replies = 16, [[" a"] * 100]
     engine.load()
     assert engine.ask("hi").ending is Ending.CONTEXT
-    engine.bridge.send(Continue())
+    engine.turns.continue_reply()
     assert "the context is full" in engine.wait_for(GenerationFailed).reason
 
 
@@ -150,7 +139,7 @@ def test_going_on_in_a_full_context_moves_what_stays_and_reads_nothing_again(eng
     engine.load("be brief")
     engine.ask("hi")
     assert engine.ask("and then").ending is Ending.CONTEXT
-    engine.bridge.send(Continue())
+    engine.turns.continue_reply()
     dropped = engine.wait_for(TurnsDropped)
     assert (dropped.n_turns, dropped.read_tokens) == (1, 1)
     engine.wait_for(GenerationFinished)
@@ -163,7 +152,7 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
     engine.ask("hi")
     engine.ask("and then")
     engine.script.prefill_gate = gate = Gate()
-    engine.bridge.send(Ask("and after that " * 6))
+    engine.turns.submit("and after that " * 6)
     assert engine.wait_for(TurnsDropped).n_turns == 1
     assert gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
@@ -172,19 +161,26 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
     assert engine.bridge.status.context_used == 36
 
 
-@pytest.mark.parametrize("is_loaded_with_it", [True, False])
-def test_turns_behind_those_that_were_all_dropped_are_replaced_like_any_others(
-    engine: Engine, is_loaded_with_it: bool
-) -> None:
-    if is_loaded_with_it:
-        engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None, n_dropped=2)))
-    else:
-        engine.load()
-        engine.bridge.send(OpenConversation(None, (), n_dropped=2))
+def test_turns_after_those_all_dropped_are_replaced(engine: Engine) -> None:
+    engine.load()
     engine.ask("one")
-    engine.bridge.send(Ask("two", keep_turns=2))
+    engine.turns.conversation.n_dropped = 2
+    engine.ask("two")
+    engine.turns.submit_edit("three", 1)
     engine.wait_for(GenerationFinished)
-    assert engine.script.opened[-1].tokenizer.decode(engine.session.tokens).startswith("two")
+    assert engine.script.opened[-1].tokenizer.decode(engine.session.tokens).startswith("three")
+
+
+def test_an_edit_is_weighed_after_turns_were_dropped(engine: Engine) -> None:
+    engine.load("be brief")
+    for text in ("one", "two", "three"):
+        engine.ask(text)
+    engine.turns.conversation.n_dropped = 2
+    engine.turns.weigh_edit("zwei", 1)
+    weighed = engine.wait_for(PromptWeighed)
+    engine.turns.submit_edit("zwei", 1)
+    figures = engine.wait_for(GenerationFinished).figures
+    assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
 
 
 @pytest.mark.parametrize("trouble", ["stop", "error"])
@@ -194,14 +190,14 @@ def test_the_old_reply_is_there_again_when_no_new_one_begins(engine: Engine, tro
     whole = engine.session.tokens
     if trouble == "stop":
         engine.script.prefill_gate = gate = Gate()
-        engine.bridge.send(Regenerate())
+        engine.turns.regenerate()
         assert gate.waiting.wait(_PATIENCE_S)
         engine.bridge.cancel()
         engine.wait_for(PromptStopped)
         gate.open()
     else:
         engine.script.fail_after_tokens = 0
-        engine.bridge.send(Regenerate())
+        engine.turns.regenerate()
         engine.wait_for(GenerationFailed)
         engine.script.fail_after_tokens = None
     engine.ask("and then")
@@ -212,7 +208,7 @@ def test_an_edited_message_replaces_all_turns_from_it_on(engine: Engine, script:
     engine.load("be brief")
     for text in ("one", "two", "three"):
         engine.ask(text)
-    engine.bridge.send(Ask("zwei", keep_turns=1))
+    engine.turns.submit_edit("zwei", 1)
     finished = engine.wait_for(GenerationFinished)
     assert script.opened[-1].tokenizer.decode(engine.session.tokens) == "be briefoneHello there.zweiHello there."
     assert finished.figures.reused_tokens == 1 + 4 + 3 + 5 + 1  # start, system, question, reply, <user>
@@ -223,11 +219,11 @@ def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> 
     for text in ("one", "two", "three"):
         engine.ask(text)
     before = engine.session.tokens
-    engine.bridge.send(Weigh(Ask("zwei und mehr", keep_turns=1)))
+    engine.turns.weigh_edit("zwei und mehr", 1)
     weighed = engine.wait_for(PromptWeighed)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
-    engine.bridge.send(Ask("zwei und mehr", keep_turns=1))
+    engine.turns.submit_edit("zwei und mehr", 1)
     figures = engine.wait_for(GenerationFinished).figures
     assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
     assert weighed.read_s == pytest.approx(weighed.read_tokens / 10.0)  # the script reads ten a second
@@ -238,7 +234,7 @@ def test_a_refused_edit_leaves_the_conversation_as_it_was(engine: Engine) -> Non
     engine.ask("one")
     engine.ask("two")
     whole = engine.session.tokens
-    engine.bridge.send(Ask("word " * 600, keep_turns=0))
+    engine.turns.submit_edit("word " * 600, 0)
     engine.wait_for(PromptRefused)
     engine.ask("three")
     assert engine.session.tokens[: len(whole)] == whole
@@ -251,7 +247,7 @@ def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
     status = engine.bridge.status
     assert status.turn_starts == (5, 13)
     assert status.context_used == engine.session.length == 5 + 8 + 7  # no <end> after the last reply yet
-    engine.bridge.send(OpenConversation(None))
+    engine.turns.start_anew(None)
     give_up_s = time.monotonic() + _PATIENCE_S
     while engine.bridge.status.context_used:
         assert time.monotonic() < give_up_s
@@ -264,7 +260,7 @@ def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
 def test_thinking_is_told_apart_and_timed(engine: Engine) -> None:
     engine.script.replies = [["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."]]
     engine.load()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     messages = collect(engine)
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm so", "Yes.")
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
@@ -275,7 +271,7 @@ def test_a_template_may_open_the_block_in_the_prompt(script: Script) -> None:
     script.opening, script.replies = "<assistant><think>\n", [["hm", "</think>", "Yes"]]
     engine = Engine(script)
     engine.load()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     messages = collect(engine)
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm", "Yes")
     assert engine.bridge.close(_PATIENCE_S)
@@ -285,7 +281,7 @@ def test_a_reply_ends_at_the_texts_that_the_conversation_names(script: Script) -
     script.stops, script.replies = ("<end>",), [["Yes", ".", "<end>", "and", "more"]]
     engine = Engine(script)
     engine.load()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     assert "more" not in texts(collect(engine))
     assert engine.bridge.close(_PATIENCE_S)
 
@@ -294,7 +290,7 @@ def test_thinking_that_is_stopped_and_continued_adds_up(engine: Engine) -> None:
     engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
     engine.load()
     engine.script.token_gate = gate = Gate()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     gate.allow(2)
     assert gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
@@ -302,7 +298,7 @@ def test_thinking_that_is_stopped_and_continued_adds_up(engine: Engine) -> None:
     gate.open()
     stopped = next(m for m in messages if isinstance(m, ThinkingFinished))
     assert (stopped.tokens, stopped.is_closed) == (2, False)
-    engine.bridge.send(Continue(Thinking("a", stopped.tokens, stopped.duration_s)))
+    engine.turns.continue_reply()
     messages = collect(engine)
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("abc", "Yes")
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
@@ -314,18 +310,18 @@ def test_thinking_that_was_over_before_the_stop_keeps_its_figures(engine: Engine
     engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"]]
     engine.load()
     ask_and_stop(engine, "hi", 4)
-    engine.bridge.send(Continue(Thinking("a", 3, 9.0, True)))
+    engine.turns.continue_reply()
     messages = collect(engine)
     assert texts(messages) == "Yes and no"
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
-    assert (finished.tokens, finished.duration_s) == (3, 9.0)
+    assert (finished.tokens, finished.duration_s) == (3, 1.5)
 
 
 def test_a_reply_that_breaks_while_thinking_still_shows_what_was_thought(engine: Engine) -> None:
     engine.script.replies, engine.script.fail_after_tokens = [["<think>", "a", "b"]], 2
     engine.script.generate_error = BrokenModelError("NaN")
     engine.load()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     messages = collect(engine, GenerationFailed)
     assert texts(messages, ThoughtGenerated) == "a"
     assert not next(m for m in messages if isinstance(m, ThinkingFinished)).is_closed
@@ -347,7 +343,7 @@ def test_an_edited_reply_goes_on_from_the_users_text_and_forgets_what_came_after
     engine.ask("count")
     before = engine.session.tokens
     engine.ask("more")
-    engine.bridge.send(ContinueEdited(" 0 1 2 drei", 0))
+    engine.turns.submit_edited_reply(" 0 1 2 drei", 0)
     messages = collect(engine)
     assert isinstance(messages[0], ReplyReopened)
     assert texts(messages) == " 0 1 2 drei and on it goes"
@@ -366,7 +362,7 @@ def test_a_reply_cut_at_a_token_goes_on_as_it_did_before(engine: Engine, n_kept:
     engine.load()
     engine.ask("count")
     wanted = engine.session.tokens
-    engine.bridge.send(ContinueEdited("".join(TEN[:n_kept]), 0))
+    engine.turns.submit_edited_reply("".join(TEN[:n_kept]), 0)
     assert texts(collect(engine)) == "".join(TEN)
     assert engine.session.tokens == wanted
 
@@ -377,11 +373,11 @@ def test_weighing_an_edited_reply_counts_exactly_and_changes_nothing(engine: Eng
     for text in ("one", "two"):
         engine.ask(text)
     before = engine.session.tokens
-    engine.bridge.send(Weigh(ContinueEdited(" 0 1 two three", 0)))
+    engine.turns.weigh_edit(" 0 1 two three", 0, is_reply=True)
     weighed = engine.wait_for(PromptWeighed)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
-    engine.bridge.send(ContinueEdited(" 0 1 two three", 0))
+    engine.turns.submit_edited_reply(" 0 1 two three", 0)
     figures = engine.wait_for(GenerationFinished).figures
     assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
 
@@ -390,11 +386,11 @@ def test_the_thinking_before_an_edited_answer_stays_and_keeps_its_figures(engine
     engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"], [" why"]]
     engine.load()
     engine.ask("hi")
-    engine.bridge.send(ContinueEdited("No", 0, Thinking("a", 3, 9.0, True)))
+    engine.turns.submit_edited_reply("No", 0)
     messages = collect(engine)
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("a", "No why")
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
-    assert (finished.tokens, finished.duration_s, finished.is_closed) == (3, 9.0, True)
+    assert (finished.tokens, finished.duration_s, finished.is_closed) == (3, 1.5, True)
 
 
 def test_an_edit_that_does_not_fit_leaves_the_conversation_as_it_was(engine: Engine) -> None:
@@ -402,10 +398,10 @@ def test_an_edit_that_does_not_fit_leaves_the_conversation_as_it_was(engine: Eng
     engine.load()
     engine.ask("count")
     before = engine.session.tokens
-    engine.bridge.send(ContinueEdited("word " * 600, 0))
+    engine.turns.submit_edited_reply("word " * 600, 0)
     assert "context is full" in engine.wait_for(GenerationFailed).reason
     assert engine.session.tokens == before
-    engine.bridge.send(Regenerate())
+    engine.turns.regenerate()
     assert texts(collect(engine)) == "".join(TEN)
     assert engine.session.tokens == before
 
@@ -420,7 +416,7 @@ def test_tags_that_are_control_tokens_fold_like_any_others(engine: Engine) -> No
     engine.script.control = CONTROL
     engine.script.replies = [["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."], ["on"]]
     engine.load()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     messages = collect(engine)
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm so", "Yes.")
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
@@ -434,7 +430,7 @@ def test_thinking_within_control_tokens_is_stopped_and_continued(engine: Engine)
     engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
     engine.load()
     ask_and_stop(engine, "hi", 2)
-    engine.bridge.send(Continue(Thinking("a", 2, 1.0)))
+    engine.turns.continue_reply()
     messages = collect(engine)
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("abc", "Yes")
 
@@ -443,23 +439,28 @@ def test_other_control_tokens_have_no_text(engine: Engine) -> None:
     engine.script.control = frozenset({"<tool>"})
     engine.script.replies = [["Yes", "<tool>", "."]]
     engine.load()
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     assert texts(collect(engine)) == "Yes."
 
 
-@pytest.mark.parametrize(
-    "command",
-    [Regenerate(), Continue(), ContinueEdited("another beginning", 2), ContinueEdited("another beginning", 1)],
-    ids=["regenerate", "continue", "edited reply", "edited reply of the refused message"],
-)
-def test_what_follows_a_message_that_the_template_refuses_stays_what_it_is(engine, script, command):
+@pytest.mark.parametrize("how", ["regenerate", "continue", "edited reply", "edited reply of the refused message"])
+def test_what_follows_a_refused_message_stays_what_it_is(engine: Engine, script: Script, how: str) -> None:
     script.refused_words = "refused"
-    turns = PastTurn("one", "1"), PastTurn("the refused two", "2"), PastTurn("three", "3")
-    engine.bridge.send(Load(Path("model.gguf"), OpenConversation(None, turns)))
+    conversation = engine.turns.conversation
+    for question, reply in (("one", "1"), ("the refused two", "2"), ("three", "3")):
+        conversation.add_user(question)
+        conversation.add_reply(reply, Ending.STOPPED, None)
+    engine.turns.load(Path("model.gguf"), keeps=True)
     assert "the chat template fails" in engine.wait_for(ConversationReread).trouble
-    engine.bridge.send(command)
+    if how == "regenerate":
+        engine.turns.regenerate()
+    elif how == "continue":
+        engine.turns.continue_reply()
+    else:
+        engine.turns.submit_edited_reply("another beginning", 2 if how == "edited reply" else 1)
     assert "the chat template fails" in engine.wait_for(GenerationFailed).reason
-    engine.bridge.send(Ask("two", keep_turns=1))
+    assert len(conversation.messages) == 6
+    engine.turns.submit_edit("two", 1)
     assert engine.wait_for(GenerationFinished).ending is Ending.COMPLETE
     contents = [message.content for message in script.opened[-1].chats[-1].messages]
     assert contents == ["one", "1", "two", "Hello there."]

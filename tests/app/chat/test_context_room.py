@@ -2,10 +2,14 @@ import re
 
 import pytest
 
-from app.chat.context_room import drop_turns, turns_to_drop
+from app.chat.context_room import turns_to_drop
+from app.chat.local_model import LocalModel
+from app.chat.request import Request
+from app.conversations.conversation import ASSISTANT, SYSTEM, USER, Said
 from app.conversations.store import Store
+from app.program.settings import built_in_settings
 from tests.app.chat_driver import Driver, chatting
-from tests.app.fake_engine import FakeChat, FakeTokenizer, Gate, Script
+from tests.app.fake_engine import Gate, Script
 
 pytestmark = pytest.mark.slow
 
@@ -34,16 +38,16 @@ def test_a_quarter_is_not_made_free_at_the_price_of_everything():
 
 
 def test_whole_turns_go_and_the_rest_keeps_its_tokens():
-    tokenizer = FakeTokenizer()
-    chat = FakeChat(tokenizer)
-    chat.start("Be brief.")
+    model = Script().open_model()
+    local = LocalModel(model, model.session(22), model.chat(), built_in_settings())
+    said = [Said(SYSTEM, "Be brief.")]
     for n in range(3):
-        chat.add_user(f"question {n}")
-        chat.add_reply([50 + n], f"answer {n}")
-    drop_turns(chat, 2)
-    assert [message.content for message in chat.messages] == ["Be brief.", "question 2", "answer 2"]
-    assert 52 in chat.add_user("next")
-    assert 51 not in chat.prompt_ids()
+        said += [Said(USER, f"question {n}"), Said(ASSISTANT, "", ids=(50 + n,), raw="")]
+    prompt = local.prompt_with_room(Request((*said, Said(USER, "next"))))
+    assert prompt.dropped_turns == 2
+    assert [message.content for message in local.chat.messages] == ["Be brief.", "question 2", "", "next"]
+    assert 52 in prompt.ids
+    assert 51 not in prompt.ids
 
 
 def texts(driver: Driver) -> list[str]:

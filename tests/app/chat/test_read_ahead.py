@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from app.chat.commands import Ask, OpenConversation, Prepare
 from app.chat.events import GenerationFinished, PromptCounted
 from app.chat.status import Activity
 from app.program.settings import built_in_settings
@@ -37,7 +36,7 @@ def engine(script: Script):
 
 def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted:
     wait_until(lambda: not engine.bridge.status.is_busy, engine)  # a turn is over a moment after its last message
-    assert engine.bridge.send(Prepare(text, read_ahead))
+    assert engine.turns.read_ahead(text, read_ahead)
     counted = engine.wait_for(PromptCounted)
     idle(engine)
     return counted
@@ -51,7 +50,7 @@ def wait_until(condition: Callable[[], bool], engine: Engine) -> None:
     give_up_s = time.monotonic() + _PATIENCE_S
     while not condition():
         assert time.monotonic() < give_up_s, "the engine still works"
-        engine.messages += engine.bridge.drain()
+        engine.messages += engine.drain()
         threading.Event().wait(0.001)
 
 
@@ -63,7 +62,7 @@ def test_the_text_is_counted_without_touching_the_conversation(engine):
 
 
 def test_what_was_read_ahead_need_not_be_read_again(engine):
-    assert engine.bridge.send(Prepare(FORTY, True))
+    assert engine.turns.read_ahead(FORTY, is_read=True)
     idle(engine)
     first, second = engine.wait_for(PromptCounted), engine.wait_for(PromptCounted)
     assert (first.ready_tokens, first.read_tokens) == (0, 0)
@@ -93,29 +92,29 @@ def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
     engine.wait_for(PromptCounted)
     assert engine.session.length > n_tokens
     assert engine.bridge.status.context_used == n_tokens
-    assert engine.bridge.send(Prepare("", False))
+    assert engine.turns.read_ahead("", is_read=False)
     idle(engine)
     assert engine.session.length == n_tokens
 
 
-@pytest.mark.parametrize("command", [Ask("hello"), OpenConversation(None)])
-def test_anything_that_is_asked_ends_it_at_once(engine, script, command):
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_anything_that_is_asked_ends_it_at_once(engine, script, is_asked):
     script.prefill_gate = Gate()
-    assert engine.bridge.send(Prepare(FORTY, True))
+    assert engine.turns.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(_PATIENCE_S)
     assert engine.bridge.status.activity is Activity.READING_AHEAD
     assert not engine.bridge.status.is_busy
     # The gate stays shut: only a cancel gets the engine out of it.
-    assert engine.bridge.send(command)
+    assert engine.turns.submit("hello") if is_asked else engine.turns.start_anew(None)
     idle(engine)
     script.prefill_gate.open()
-    if isinstance(command, Ask):
+    if is_asked:
         assert engine.wait_for(GenerationFinished).figures.tokens == 3
 
 
 def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
     script.prefill_gate = Gate()
-    assert engine.bridge.send(Prepare(FORTY, True))
+    assert engine.turns.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(_PATIENCE_S)
     engine.bridge.idle_work.is_dropped = True  # as if the session had cleared its flag just after
     idle(engine)
@@ -124,11 +123,11 @@ def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
 
 def test_only_one_is_under_way_and_none_while_something_is_asked(engine, script):
     script.prefill_gate = Gate()
-    assert engine.bridge.send(Prepare(FORTY, True))
-    assert not engine.bridge.send(Prepare(FORTY, True))
+    assert engine.turns.read_ahead(FORTY, is_read=True)
+    assert not engine.turns.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(_PATIENCE_S)
-    engine.bridge.send(Ask("hello"))
-    assert not engine.bridge.send(Prepare(FORTY, True))
+    engine.turns.submit("hello")
+    assert not engine.turns.read_ahead(FORTY, is_read=True)
     script.prefill_gate.open()
     engine.wait_for(GenerationFinished)
 
@@ -139,7 +138,7 @@ def test_a_text_that_cannot_be_rendered_is_said_when_it_is_sent(engine, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(FakeChat, "add_user", refuse)
-        assert engine.bridge.send(Prepare(FORTY, True))
+        assert engine.turns.read_ahead(FORTY, is_read=True)
         idle(engine)
     assert engine.messages == []
     assert engine.bridge.status.activity is Activity.READY
@@ -209,7 +208,7 @@ def test_a_text_that_takes_long_to_count_is_left_alone_until_the_next_turn(engin
     monkeypatch.setattr(FakeChat, "add_user", add_user_slowly)
     prepare(engine, FORTY, read_ahead=False)  # the first one of a model does not count
     prepare(engine, FORTY, read_ahead=False)
-    assert engine.bridge.send(Prepare(FORTY + " more", True))
+    assert engine.turns.read_ahead(FORTY + " more", is_read=True)
     idle(engine)
     assert engine.messages == []
     assert prepare(engine, "short", read_ahead=False).tokens == 5
@@ -222,8 +221,8 @@ def test_documents_are_read_ahead_however_long_they_take_to_count(engine, monkey
     assert prepare(engine, FORTY).read_tokens == 0  # the first of a model is slow by itself
     prepare(engine, f"{FORTY} and more")  # slow: what is as long is left alone from here on
     documents = " ".join(f"d{i}" for i in range(80))
-    assert engine.bridge.send(Prepare(documents, True, is_settled=True))
+    assert engine.turns.read_ahead(documents, is_read=True, is_settled=True)
     idle(engine)
-    engine.messages += engine.bridge.drain()
+    engine.messages += engine.drain()
     counted = [one for one in engine.messages if isinstance(one, PromptCounted) and one.text == documents]
     assert [one.read_tokens for one in counted] == [0, 81 - 2]

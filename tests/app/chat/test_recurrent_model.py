@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Ask, Load, OpenConversation, Regenerate
 from app.chat.events import GenerationFinished, ModelLoaded, TurnsDropped
 from app.chat.options import ChatOptions
+from app.chat.turns import Turns
 from app.program.settings import built_in_settings, override
 from engine import Model, Sampling
 from tests.app.chat.test_bridge import _PATIENCE_S, Engine
@@ -36,10 +36,11 @@ class RealEngine(Engine):
             settings=override(override(settings, "context_size", 1200, "--ctx"), "sampling.max_tokens", 30, "-n"),
         )
         self.bridge, self.messages = EngineBridge(options), []
+        self.turns = Turns(self.bridge, None)
         self.bridge.start()
 
     def again(self) -> GenerationFinished:
-        self.bridge.send(Regenerate())
+        self.turns.regenerate()
         return self.wait_for(GenerationFinished)
 
 
@@ -47,7 +48,8 @@ class RealEngine(Engine):
 def engine(tmp_path: Path) -> Iterator[RealEngine]:
     described = tiny_gguf.model("qwen35", "Q8_0", context_length=2048)
     path, engine = described.write(tmp_path / "m.gguf"), RealEngine()
-    engine.bridge.send(Load(path, OpenConversation(SYSTEM)))
+    engine.turns = Turns(engine.bridge, SYSTEM)
+    engine.turns.load(path)
     engine.wait_for(ModelLoaded)
     yield engine
     assert engine.bridge.close(_PATIENCE_S)
@@ -62,17 +64,17 @@ def test_a_turn_reads_what_is_new_and_another_reply_almost_nothing(engine: RealE
     second = engine.ask("And back? " * 12)
     assert second.figures.reused_tokens >= first.figures.prompt_tokens
     assert engine.again().figures.prompt_tokens < AROUND
-    engine.bridge.send(Ask("Something else, " * 10, keep_turns=1))
+    engine.turns.submit_edit("Something else, " * 10, 1)
     edited = engine.wait_for(GenerationFinished)
     assert edited.figures.reused_tokens >= first.figures.prompt_tokens
-    engine.bridge.send(Ask(QUESTION + "?", keep_turns=0))
+    engine.turns.submit_edit(QUESTION + "?", 0)
     assert engine.wait_for(GenerationFinished).figures.reused_tokens > len(SYSTEM) // 4
 
 
 def test_a_full_context_says_what_is_read_again_and_goes_on(engine: RealEngine) -> None:
     dropped: list[TurnsDropped] = []
     while not dropped:
-        engine.bridge.send(Ask(QUESTION))
+        engine.turns.submit(QUESTION)
         messages = collect(engine)
         finished = messages[-1]
         assert isinstance(finished, GenerationFinished)

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from app.chat import opening
-from app.chat.commands import Ask, Continue, ContinueEdited, Think
 from app.chat.events import GenerationFinished, ThinkingChosen, ThinkingFinished, ThoughtGenerated
 from app.chat.generation import chosen_thinking, describe_thinking, parse_thinking
-from app.chat.live_conversation import LiveConversation
+from app.chat.local_model import LocalModel
 from app.chat.reply import Reply, ThoughtLimit
-from app.conversations.conversation import Ending
+from app.chat.request import Begun, Request
+from app.conversations.conversation import ASSISTANT, USER, Ending, Said
 from app.conversations.thinking import Thinking, answer_start, is_opening_of
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings, override
@@ -43,7 +43,7 @@ def engine(script: Script) -> Iterator[Engine]:
 
 
 def choose(engine: Engine, mode: str) -> ThinkingChosen:
-    engine.bridge.send(Think(mode))
+    engine.bridge.think(mode)
     return engine.wait_for(ThinkingChosen)
 
 
@@ -58,14 +58,14 @@ def test_a_choice_holds_from_the_next_message_on_and_is_kept_for_the_model(engin
 
 
 def test_a_choice_without_a_model_changes_nothing(engine: Engine) -> None:
-    engine.bridge.send(Think("off"))
+    engine.bridge.think("off")
     assert engine.load().thinking == "auto"
 
 
 def test_a_thought_that_has_had_its_tokens_is_ended_and_the_answer_follows(engine: Engine) -> None:
     engine.load()
     choose(engine, "3")
-    engine.bridge.send(Ask("hi"))
+    engine.turns.submit("hi")
     messages = collect(engine)
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("ab\n", "Yes.")
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
@@ -90,7 +90,7 @@ def test_a_reply_that_goes_on_counts_what_it_thought_before(engine: Engine) -> N
     engine.load()
     assert ask_and_stop(engine, "hi", 3).raw == "<think>ab"
     choose(engine, "2")
-    engine.bridge.send(Continue(Thinking("ab", 3, 1.0)))
+    engine.turns.continue_reply()
     assert engine.wait_for(GenerationFinished).raw == "<think>abc\n</think>\n\nYes."
 
 
@@ -144,7 +144,7 @@ def test_a_reply_goes_on_behind_the_opening_it_was_written_behind(model: Model) 
         "{{ '<think>\n' if enable_thinking else '<think>\n\n</think>\n\n' if enable_thinking is defined else '>' }}"
     )
     chat = ChatPrompt(model.tokenizer, ChatTemplate(source, file_name="tiny.gguf"))
-    live = LiveConversation(model, model.session(n_ctx=512), chat)
+    local = LocalModel(model, model.session(n_ctx=512), chat, built_in_settings())
     openings = {"on": "<think>\n", "off": "<think>\n\n</think>\n\n", "auto": ">"}
     cases = [
         ("on", "hm", Thinking("hm")),
@@ -154,29 +154,26 @@ def test_a_reply_goes_on_behind_the_opening_it_was_written_behind(model: Model) 
     ]
     for written, text, thinking in cases:
         for now in openings:
-            live.start(None)
+            local.forget()
             chat.thinking = ThinkingMode.parse(written)
-            prompt = chat.add_user("why")
+            said = (Said(USER, "why"),)
+            prompt = local.prompt(Request(said)).ids
             ids = model.tokenizer.encode(text, bos=False)
-            chat.add_reply(ids, text)
+            reply = Said(ASSISTANT, text, ids=tuple(ids), raw=text)
             chat.thinking = ThinkingMode.parse(now)
-            begun = live.begin_turn(Continue(thinking))
-            assert begun is not None
+            begun = local.prompt(Request(said, Begun(reply, thinking)))
             if written == "off" != now:  # what a plain answer goes on after opens no thought
                 assert opened_by(chat.opening) is None
             else:
-                assert list(begun.ids) == prompt, (written, now)
+                assert list(begun.ids) == list(prompt), (written, now)
             assert begun.earlier is not None
             assert list(begun.earlier.ids) == ids
             assert str(chat.thinking) == now
-            live.end_turn(False)
-            edited = live.begin_turn(ContinueEdited("no", 0, thinking))
-            assert edited is not None
+            edited = local.prompt(Request(said, Begun(reply, thinking, "no")))
             assert list(edited.ids) == list(begun.ids)
             assert edited.earlier is not None
             kept = text[: answer_start(text, opened_by(chat.opening))]
             assert edited.earlier.text.replace(" ", "") == f"{kept}no"  # the vocabulary's words begin with a space
-            live.end_turn(False)
 
 
 def test_which_opening_fits_a_reply() -> None:

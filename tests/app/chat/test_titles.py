@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.chat.commands import Ask, WriteTitle
 from app.chat.events import GenerationFinished, TitleWritten
 from app.chat.titles import MOST_COLUMNS, MOST_TOKENS, REQUEST, title_in
 from app.conversations.store import Store
@@ -44,7 +43,7 @@ def test_a_title_costs_the_conversation_nothing(engine: Engine) -> None:
     ask(engine)
     chat, held = engine.script.opened[-1].chats[-1], list(engine.session.tokens)
     messages = list(chat.messages)
-    assert engine.bridge.send(WriteTitle("7"))
+    assert engine.bridge.write_title(engine.turns._held(), "7")
     assert engine.wait_for(TitleWritten) == TitleWritten("7", "Capital of Peru")
     idle(engine)
     assert (engine.session.tokens, chat.messages, chat.thinking) == (held, messages, ThinkingMode())
@@ -57,10 +56,10 @@ def test_it_is_broken_off_at_once_when_something_is_asked(engine: Engine, script
     ask(engine)
     held = list(engine.session.tokens)
     script.token_gate = gate = Gate()
-    assert engine.bridge.send(WriteTitle("7"))
+    assert engine.bridge.write_title(engine.turns._held(), "7")
     assert gate.waiting.wait(_PATIENCE_S)
     assert not engine.bridge.status.is_busy
-    assert engine.bridge.send(Ask("And then?"))  # the gate stays shut: only a cancel gets the engine out of it
+    assert engine.turns.submit("And then?")  # the gate stays shut: only a cancel gets the engine out of it
     idle(engine)
     gate.open()
     assert engine.wait_for(GenerationFinished).figures.reused_tokens == len(held)
@@ -78,7 +77,7 @@ def test_none_is_begun_where_it_would_cost_too_much(engine: Engine, script: Scri
     if why == "rewritten":  # as by a template that leaves out thoughts
         engine.session.tokens[-2] += 1
     n_replies = len(engine.session.samplings)
-    assert engine.bridge.send(WriteTitle("7"))
+    assert engine.bridge.write_title(engine.turns._held(), "7")
     idle(engine)
     assert len(engine.session.samplings) == n_replies
     assert not [one for one in engine.messages if isinstance(one, TitleWritten)]

@@ -11,7 +11,6 @@ import pytest
 
 from app.chat.answer_form import SCHEMA, AnswerForm
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Prepare
 from app.chat.events import (
     Event,
     GenerationFailed,
@@ -19,13 +18,12 @@ from app.chat.events import (
     ModelLoaded,
     PromptCounted,
     PromptStopped,
-    TextGenerated,
     ToolsAnswered,
     ToolsTold,
 )
 from app.chat.form_choice import FormChoice
 from app.chat.options import ChatOptions
-from app.chat.tools import HOW_TO, REFUSED, ToolBox, folded
+from app.chat.tools import HOW_TO, REFUSED, ToolBox
 from app.chat.turns import Turns
 from app.mcp.offered import ServedTool
 from app.mcp.server import ToolResult, ToolServerError
@@ -86,7 +84,6 @@ class Chat:
         assert self.turns.load(Path(name))
         loaded = self.wait_for(ModelLoaded)
         assert isinstance(loaded, ModelLoaded)
-        self.turns.note_loaded(loaded)
 
     def _make(self, setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
         self.servers.append(Server(is_stopped))
@@ -97,14 +94,14 @@ class Chat:
         give_up_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < give_up_s:
             self.bridge.arrived.wait(0.1)
-            for event in self.bridge.drain():
-                if isinstance(event, TextGenerated):
-                    self.turns.growing.take(event)
-                elif isinstance(event, ToolsTold):
+            came = self.bridge.drain()
+            for event in came:
+                self.turns.take(event)
+                if isinstance(event, ToolsTold):
                     self.told.append(event.line)
                     self.faults += event.is_fault
-                if isinstance(event, kind):
-                    return event
+            if found := [event for event in came if isinstance(event, kind)]:
+                return found[0]
         raise AssertionError(f"no {kind}")
 
     def ask(self, text: str) -> tuple[ToolCall, ...]:
@@ -114,7 +111,6 @@ class Chat:
     def take_reply(self) -> tuple[ToolCall, ...]:
         done = self.wait_for(GenerationFinished)
         assert isinstance(done, GenerationFinished)
-        self.turns.note_reply(done)
         return done.calls
 
     def answer_calls(self, *, yes: bool = True) -> str:
@@ -123,7 +119,6 @@ class Chat:
         self.turns.run_calls(frozenset(call.call_id for call in reply.calls if yes))
         answered = self.wait_for(ToolsAnswered)
         assert isinstance(answered, ToolsAnswered)
-        self.turns.note_results(answered.results, folded(reply.calls, answered.results))
         return answered.results[0].text
 
     @property
@@ -183,7 +178,7 @@ def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat
 
     def read_ahead() -> int:
         until(lambda: not chat.bridge.status.is_busy)
-        assert chat.bridge.send(Prepare(draft, read_ahead=True))
+        assert chat.turns.read_ahead(draft, is_read=True)
         until(lambda: not chat.bridge.idle_work._is_pending)
         return sum(event.read_tokens for event in chat.bridge.drain() if isinstance(event, PromptCounted))
 
@@ -271,14 +266,13 @@ def test_a_stop_ends_the_call_and_the_next_message_goes_on(chats: Callable[..., 
     chat.turns.run_calls(frozenset([call.call_id]))
     chat.turns.stop()
     chat.wait_for(PromptStopped)
-    chat.turns.note_unanswered()
     assert not chat.turns.is_busy
     assert chat.ask("never mind") == ()
     live = chat.script.opened[0].chats[0].messages
     assert [(message.role, message.calls) for message in live[:3]] == [("user", ()), ("assistant", ()), ("user", ())]
-    turns = chat.turns.conversation.turns()
-    assert turns[0].calls == ()
-    assert CALL in turns[0].reply
+    said = chat.turns.conversation.said()
+    assert said[1].calls == ()
+    assert CALL in said[1].text
 
 
 def test_results_without_a_reply_are_answered_again_on_wish(chats: Callable[..., Chat]) -> None:
@@ -287,7 +281,6 @@ def test_results_without_a_reply_are_answered_again_on_wish(chats: Callable[...,
     chat.script.prefill_error = BrokenModelError("m.gguf: broken")
     chat.answer_calls()
     chat.wait_for(GenerationFailed)
-    chat.turns.note_unanswered()
     chat.script.prefill_error = None
     assert chat.turns.regenerate()
     chat.take_reply()
@@ -326,8 +319,8 @@ def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -
     assert chat.box.obey("on") == "own: on, starts with the next message"
     assert len(chat.ask("two")) == 1
     assert chat.box.obey("") == "own: on, echo"
-    chat.turns.note_unanswered()
     chat.box.obey("off own")
+    chat.turns.leave_unanswered()
     assert chat.ask("three") == ()
     assert not chat.servers[0].is_running
 

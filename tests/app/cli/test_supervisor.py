@@ -323,8 +323,8 @@ ORPHANS = {
     finally:
         os.fsync(1)""",
     "saves in its engine's thread": """
-    from app.chat.engine_thread import EngineThread
-    engine = EngineThread()
+    from app.chat.host import engine_host
+    engine = engine_host()
     try:
         ready(); signal.pause()
     finally:
@@ -337,13 +337,13 @@ ORPHANS = {
         sum(range(1000))""",
     "compiles": """
     import numba
-    from app.chat.engine_thread import EngineThread
+    from app.chat.host import engine_host
     def compile_on():
         ready()
         while True:
             numba.njit(lambda x: x + 1)(1)
     signal.signal(signal.SIGTERM, lambda *_: None)
-    EngineThread().run(compile_on)""",
+    engine_host().run(compile_on)""",
     "decodes": """
     from tests.engine import tiny_gguf
     from engine import Model, Sampling

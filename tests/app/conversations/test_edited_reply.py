@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.live_conversation import edited_ids
+from app.chat.edited_reply import edited_ids
 from app.conversations.thinking import tag_ids
 from app.text.clean_text import clean_text
 from engine.tokenizer import Tokenizer

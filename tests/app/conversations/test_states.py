@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.chat.commands import Prepare
 from app.chat.opening import state_files
 from app.chat.read_ahead import ReadAhead
+from app.chat.request import Request
 from app.chat.saved_states import BroughtBack, SavedStates, StateFiles
 from app.cli.run import RunOptions, run
 from app.conversations import store
-from app.conversations.conversation import Conversation
+from app.conversations.conversation import USER, Conversation, Said
 from app.conversations.journal import Journal
 from app.conversations.quota import drop_oldest_states, kinds
 from app.conversations.segment_notes import SegmentNotes
@@ -285,10 +285,10 @@ def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_p
 def test_typed_text_that_is_dropped_leaves_a_cache_that_cannot_go_back(tmp_path):
     model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
     session = model.session(n_ctx=2048)
-    ahead = ReadAhead(SimpleNamespace(), session, None, None)
+    ahead = ReadAhead(SimpleNamespace(), SimpleNamespace(session=session, chat=None), None)
     for settled, left in ((1150, 1150), (600, 1200)):
         session.prefill(list(range(3, 203)) * 6)
         ahead.settle(settled)
-        ahead.prepare(Prepare("", True))
+        ahead.prepare(Request((Said(USER, ""),)), "", True, False)
         assert session.length == left
     model.close()

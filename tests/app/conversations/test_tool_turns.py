@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from app.chat.commands import AnsweredCalls, Ask
-from app.chat.context_room import drop_turns
-from app.chat.live_conversation import LiveConversation
+from app.chat.engine_tools import EngineTools
+from app.chat.local_model import LocalModel
 from app.chat.options import ChatOptions
+from app.chat.request import Request
 from app.chat.wire import Wire
-from app.chat.worker_tools import EngineTools
-from app.conversations.conversation import ChatMessage, Conversation, Ending
+from app.conversations.conversation import USER, ChatMessage, Conversation, Ending, Said
 from app.conversations.message_row import UnsoundError, message_of, row_of
+from app.program.settings import built_in_settings
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.template_process import TemplateProcess
@@ -62,12 +63,17 @@ def read_again(messages: list[ChatMessage], system: str | None = "Be brief.") ->
 
 
 def prompt_of(conversation: Conversation, process: TemplateProcess) -> tuple[ChatPrompt, list[int]]:
+    local = held(process)
+    prompt = local.prompt(Request((*conversation.said(with_unanswered=False), Said(USER, "And Rome?"))))
+    return local.chat, list(prompt.ids)
+
+
+def held(process: TemplateProcess) -> LocalModel:
+    """A model that knows the tool, over no engine."""
     chat = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
-    chat.start(conversation.system)
     chat.tools = [TOOL]
     model: Any = SimpleNamespace(tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None))
-    LiveConversation(model, cast(Any, None), chat).take_up(conversation.turns())
-    return chat, chat.add_user("And Rome?")
+    return LocalModel(model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings())
 
 
 def test_a_resumed_conversation_has_the_same_prompt(process: TemplateProcess) -> None:
@@ -109,14 +115,11 @@ def test_tools_that_are_known_with_the_first_message_only_cost_no_token(
     prompts = []
     for knows_tools in (True, False):
         chat = ChatPrompt(tokenizer, template)
-        chat.start(said.system)
         chat.tools = [TOOL] if knows_tools else []
-        live = LiveConversation(model, cast(Any, SimpleNamespace(n_ctx=10_000, length=0)), chat)
-        live.take_up(said.turns())
-        assert knows_tools or tools.offer(model, chat)
-        begun = live.begin_turn(Ask("And Rome?"))
-        assert begun is not None
-        prompts.append(list(begun.ids))
+        local = LocalModel(model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings())
+        local.hold(said.said())
+        assert knows_tools or tools.offer(local)
+        prompts.append(list(local.prompt(Request((*said.said(), Said(USER, "And Rome?")))).ids))
     assert prompts[0] == prompts[1]
     for reply in said.messages[1::2]:
         at = prompts[1].index(reply.ids[0])
@@ -124,9 +127,10 @@ def test_tools_that_are_known_with_the_first_message_only_cost_no_token(
 
 
 def test_without_the_first_turn_its_result_is_a_message(process: TemplateProcess) -> None:
-    chat, whole = prompt_of(asked_and_answered(), process)
-    drop_turns(chat, 1)
-    ids = chat.prompt_ids()
+    said = asked_and_answered()
+    _, whole = prompt_of(said, process)
+    said.n_dropped = 2
+    _, ids = prompt_of(said, process)
     assert len(ids) < len(whole)
     assert "user\n18 degrees" in BYTES.decode(ids)
     assert "get_weather" in BYTES.decode(whole)
@@ -144,30 +148,26 @@ def test_calls_without_results_are_read_as_text(process: TemplateProcess) -> Non
 
 def test_a_reply_becomes_a_call_when_its_results_come(process: TemplateProcess) -> None:
     said = asked_and_answered()
-    chat, whole = prompt_of(said, process)
-    reply, results = said.messages[1:3]
-    said.cut(2)
-    chat.start(said.system)
-    model: Any = SimpleNamespace(tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None))
-    live = LiveConversation(model, cast(Any, SimpleNamespace(n_ctx=10_000, length=0)), chat)
-    live.take_up(said.turns())
-    assert chat.messages[-1].calls == ()
-    answered = AnsweredCalls(reply.calls, reply.calls_at, results.results)
-    begun = live.begin_turn(Ask(results.text, answered=answered))
-    assert begun is not None
-    ids = list(begun.ids)
+    _, whole = prompt_of(said, process)
+    local, asked = held(process), said.said()
+    called = replace(asked[2], calls=())
+    local.hold(asked[:2])
+    local.note_reply(called)
+    assert local.chat.messages[-1].calls == ()
+    ids = local.prompt(Request(asked[:4])).ids
+    assert local.chat.messages[-2].calls == (CALL,)
     n_read = len(ids) - len("<|im_start|>assistant\n")
-    assert ids[:n_read] == whole[:n_read]
-    live.end_turn(is_kept=False)
-    assert chat.messages[-1].calls == ()
+    assert list(ids[:n_read]) == whole[:n_read]
+    local.hold((*asked[:2], called))
+    assert local.chat.messages[-1].calls == ()
 
 
 def test_turns_that_stay_keep_their_calls(process: TemplateProcess) -> None:
     said = asked_and_answered()
     said.messages[:0] = [*earlier("Hello", "Hi.")]
-    chat, whole = prompt_of(said, process)
-    drop_turns(chat, 1)
-    ids = chat.prompt_ids()
+    _, whole = prompt_of(said, process)
+    said.n_dropped = 2
+    _, ids = prompt_of(said, process)
     assert len(ids) < len(whole)
     assert WRITTEN in BYTES.decode(ids)
 

@@ -124,7 +124,7 @@ async def test_document_size_is_estimated_with_the_models_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "one.md").write_text("word\n" * 400)
-    monkeypatch.setattr("app.chat.worker.tokens_ratio", lambda encode, vocab_size: 3.0)
+    monkeypatch.setattr("app.chat.local.tokens_ratio", lambda encode, vocab_size: 3.0)
     async with chatting(Script(n_ctx=2048)) as driver:
         await driver.say(f"/read {tmp_path / 'one.md'}")
         assert "tokens, the context holds 2,048" in await driver.note("one.md: about 2,4")

@@ -13,8 +13,8 @@ from app.chat.options import ChatOptions
 from app.chat.talk import Talk
 from app.conversations.journal import AtHand
 from app.program.remote_model import RemoteModel
+from app.remote.backend import RemoteBackend
 from app.remote.exchange import Exchange, Limits
-from app.remote.worker import RemoteWorker
 from tests.app.fake_engine import Script
 
 IMPATIENT = Limits(connecting_s=5, listing_s=5, silence_s=0.5, whole_s=60, linger_s=0.5)
@@ -33,8 +33,8 @@ def talking(
     """Open a server's model for the length of the block."""
     script = script or Script()
 
-    def worker(wire: Any, options: ChatOptions) -> RemoteWorker:
-        return RemoteWorker(wire, options, lambda: sampling, lambda model, key: Exchange(model, key, limits))
+    def worker(wire: Any, options: ChatOptions) -> RemoteBackend:
+        return RemoteBackend(wire, options, lambda: sampling, lambda model, key: Exchange(model, key, limits))
 
     options = ChatOptions(
         open_model=script.open_model, sampling=lambda model, mode: None, form=FormChoice(), remote=worker

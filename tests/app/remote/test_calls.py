@@ -11,16 +11,18 @@ from typing import Any
 
 import pytest
 
-from app.chat import commands, events
+from app.chat import events
+from app.chat.backend import Opening
 from app.chat.options import ChatOptions
+from app.chat.request import Request
 from app.chat.tools import ToolBox
 from app.chat.wire import Wire
-from app.conversations.conversation import PastTurn
+from app.conversations.conversation import ChatMessage, Conversation, Role
 from app.mcp.server import ServedTool
 from app.program.remote_model import RemoteModel
 from app.program.settings import ToolServerSetting, ToolSettings
+from app.remote.backend import RemoteBackend
 from app.remote.messages import messages_of
-from app.remote.worker import RemoteWorker
 from engine.prompt.tools.calls import CallResult, ToolCall
 from tests.app.fake_engine import Script
 from tests.app.remote.raw_api import RawApi, answering, event, http, stream
@@ -40,24 +42,37 @@ def served(*_: Any) -> Any:
 
 
 class Desk:
-    """A worker with one server's model and the tools of another."""
+    """A conversation with one server's model and the tools of another."""
 
     def __init__(self, api: RawApi, has_tools: bool) -> None:
         tools = ToolBox(SETTINGS, served) if has_tools else None
         options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None, tools=tools)
         self._wire = Wire(time.monotonic)
-        self._worker = RemoteWorker(self._wire, options, dict)
-        self.obey(commands.Load(RemoteModel(api.url), commands.OpenConversation(None)))
-
-    def obey(self, command: commands.Command) -> events.Event:
-        """Carry a command out; returns the last event."""
-        self._worker.obey(command)
-        return self._wire.drain()[-1]
+        self._backend = RemoteBackend(self._wire, options, dict)
+        self._backend.open(Opening(RemoteModel(api.url), Request()))
+        self._conversation = Conversation()
 
     def ask(self, text: str) -> events.GenerationFinished:
         """Ask; the reply has ended."""
-        ended = self.obey(commands.Ask(text))
+        self._conversation.add_user(text)
+        return self._reply()
+
+    def call(self, *allowed: str) -> tuple[CallResult, ...]:
+        """Run the calls of the last reply; returns what came of them."""
+        self._backend.call_tools(self._conversation.messages[-1].calls, frozenset(allowed))
+        answered = self._wire.drain()[-1]
+        assert isinstance(answered, events.ToolsAnswered)
+        self._conversation.add_results(answered.results)
+        self._reply()
+        return answered.results
+
+    def _reply(self) -> events.GenerationFinished:
+        self._backend.reply(Request(self._conversation.said()))
+        *told, ended = self._wire.drain()
         assert isinstance(ended, events.GenerationFinished), ended
+        text = "".join(one.text for one in told if isinstance(one, events.TextGenerated))
+        reply = self._conversation.add_reply(text, ended.ending, ended.figures)
+        reply.raw, reply.calls, reply.calls_at = ended.raw, ended.calls, ended.calls_at
         return ended
 
 
@@ -129,12 +144,10 @@ def test_a_call_is_read_elsewhere(name: str) -> None:
 def test_a_call_runs_and_its_result_is_sent() -> None:
     call = event(content="Look.") + event(tool_calls=[part("echo", '{"text": "' + "a" * 90 + '"}', id="c1")]) + END
     with desk(http(call), stream("Done."), stream("Well.")) as (user, api):
-        ended = user.ask("what?")
-        answered = user.obey(commands.CallTools(ended.calls, frozenset({"c1"})))
-        assert isinstance(answered, events.ToolsAnswered)
-        assert answered.results[0].text.startswith("echo aaa")
-        assert answered.results[0].text.endswith("[cut: 60 of 95 characters]")
-        user.obey(commands.Ask("", answered=commands.AnsweredCalls(ended.calls, ended.calls_at, answered.results)))
+        user.ask("what?")
+        (result,) = user.call("c1")
+        assert result.text.startswith("echo aaa")
+        assert result.text.endswith("[cut: 60 of 95 characters]")
         user.ask("and?")
     offered, told, last = api.bodies
     assert [one["function"]["name"] for one in offered["tools"]] == ["echo", "do"]
@@ -163,13 +176,15 @@ def test_a_call_that_cannot_run_is_text(name: str) -> None:
 def test_a_server_without_tools_says_how_to_ask_without() -> None:
     refusal = http(b'{"error": "tool choice is not enabled"}', status="400 Bad")
     with answering(refusal) as api, pytest.raises(events.Refusal, match="/tools off asks without them"):
-        Desk(api, has_tools=True).obey(commands.Ask("hi"))
+        Desk(api, has_tools=True).ask("hi")
 
 
 def test_results_without_their_call_are_text() -> None:
-    results = (CallResult("echo", "a", "1"),)
-    called = PastTurn("q", "", raw="call", calls=(ToolCall("echo", A, "1"),))
-    answered = PastTurn("echo: a", "Done.", results=results)
-    assert [one["role"] for one in messages_of(None, (answered,), "and?")] == ["user", "assistant", "user"]
-    unanswered = messages_of("be brief", (called,), "and?")
+    results, called = (CallResult("echo", "a", "1"),), (ToolCall("echo", A, "1"),)
+    asked, called_it = ChatMessage(Role.USER, "q"), ChatMessage(Role.ASSISTANT, "", raw="call", calls=called)
+    answered = ChatMessage(Role.USER, "echo: a", results=results), ChatMessage(Role.ASSISTANT, "Done.")
+    more = ChatMessage(Role.USER, "and?")
+    without_call = messages_of(Conversation(None, [asked, called_it, *answered, more], n_dropped=2).said())
+    assert [one["role"] for one in without_call] == ["user", "assistant", "user"]
+    unanswered = messages_of(Conversation("be brief", [asked, called_it, more]).said())
     assert [one["content"] for one in unanswered] == ["be brief", "q", "call", "and?"]

@@ -13,19 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.commands import Load, OpenConversation
+from app.chat.backend import Opening
 from app.chat.events import GenerationFailed, GenerationFinished, ModelLoaded
 from app.chat.options import ChatOptions
+from app.chat.request import Request
 from app.chat.wire import Wire
 from app.downloads.refusal import DownloadError
 from app.program.refusals import Refusal
 from app.program.remote_model import RemoteModel, server_address
 from app.remote import exchange as exchanges
+from app.remote.backend import RemoteBackend
 from app.remote.exchange import Exchange
 from app.remote.keys import VARIABLE, find_key
 from app.remote.pieces import Delta, piece_of
 from app.remote.stream import events
-from app.remote.worker import RemoteWorker
 from app.text.clean_text import clean_line
 from tests.app.fake_engine import Script
 from tests.app.remote.raw_api import HANG, answering, event, http, stream
@@ -267,8 +268,8 @@ def test_plain_http_to_another_machine_is_said_and_has_no_key(monkeypatch: pytes
     far = RemoteModel("http://192.0.2.7:8000/v1")
     options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None)
     wire = Wire(time.monotonic)
-    worker = RemoteWorker(wire, options, dict, Far)
-    worker.obey(Load(far, OpenConversation(None)))
+    worker = RemoteBackend(wire, options, dict, Far)
+    worker.open(Opening(far, Request()))
     (loaded,) = wire.drain()
     assert isinstance(loaded, ModelLoaded)
     assert "what is written goes there unencrypted; the key is not sent" in loaded.notices[0]

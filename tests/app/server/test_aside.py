@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from app.conversations.conversation import Said
 from app.server.api_error import ApiError
 from app.server.aside import Aside
 from app.server.conversation import n_bytes_of
-from app.server.messages import Said
 from engine.errors import Cancelled
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.pauses import PERIOD_STEPS, pause, pausing

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.conversations.conversation import Said
 from app.server.conversation import arranged, as_taken
 from app.server.fields import Fields
-from app.server.messages import Said, read_messages
+from app.server.messages import read_messages
 from app.server.order import chat_order
 from engine.prompt.tools.calls import ToolCall
 from tests.app.server.serving import Serving
@@ -37,7 +38,7 @@ def words(items: list[Any]) -> str:
     """A conversation in short: ``u:ask a:hm+f1 t:f1=found``, and the beginning of the reply."""
     found, begun = arranged(read_messages(Fields({"messages": items})), "messages")
     shown = [
-        f"{one.role[0]}:{f'{one.name}=' if one.role == 'tool' else ''}{one.text}"
+        f"{one.role[0]}:{f'{one.results[0].name}=' if one.role == 'tool' else ''}{one.text}"
         f"{''.join(f'+{call.name}' for call in one.calls)}"
         for one in found
     ]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.conversations.conversation import Said
 from app.server.api_error import MOST_CHARS, ApiError
 from app.server.fields import MOST_IGNORED, Fields, read_json
-from app.server.messages import Said
 from app.server.order import MOST_TOKENS, chat_order, completion_order
 from app.server.responses import response_order
 from app.server.sampling_fields import resolved

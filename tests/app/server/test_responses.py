@@ -8,9 +8,9 @@ from typing import Any
 import openai
 import pytest
 
+from app.conversations.conversation import Said
 from app.server.api_error import ApiError
 from app.server.fields import Fields
-from app.server.messages import Said
 from app.server.responses import response_order
 from tests.app.server.serving import PATIENCE_S, Serving
 
@@ -156,8 +156,8 @@ def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
         }
     )  # fmt: skip
     order = response_order(fields, "m")
-    assert [(one.role, one.text, one.name) for one in order.messages] == [
-        ("system", "be brief\n\nin French", ""), ("user", "a", ""), ("assistant", "let me", ""),
+    assert [(one.role, one.text, *(it.name for it in one.results)) for one in order.messages] == [
+        ("system", "be brief\n\nin French"), ("user", "a"), ("assistant", "let me"),
         ("tool", "Rain", "get_weather"),
     ]  # fmt: skip
     assert order.tools is not None

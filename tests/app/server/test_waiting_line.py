@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.server.api_error import ApiError
-from app.server.engine_thread import WaitingLine
+from app.chat.host import LineFullError, WaitingLine
 
 
 def taken(line: WaitingLine[int]) -> list[int]:
@@ -35,7 +34,7 @@ def test_it_is_bounded_and_has_room_again() -> None:
     line: WaitingLine[int] = WaitingLine(2)
     line.join("a", 1)
     line.join("b", 2)
-    with pytest.raises(ApiError):
+    with pytest.raises(LineFullError):
         line.join("c", 3)
     assert line.leave(1)
     line.join("c", 3)

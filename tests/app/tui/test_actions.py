@@ -56,7 +56,7 @@ def test_every_action_has_a_method_where_its_scope_says():
 
 async def test_every_key_on_a_message_does_something():
     async with chatting() as driver:
-        assert set(driver.chat.acting.by_name) == {a.name for a in ACTIONS.values() if a.scope == "message"}
+        assert [a for a in ACTIONS.values() if a.scope == "message" and not hasattr(driver.chat.acting, a.name)] == []
 
 
 def test_every_screen_that_an_action_leads_to_is_there_and_has_its_keys():

@@ -72,7 +72,7 @@ _NOT_NEEDED = {
     "app.tui.screens.palette",
     "app.tui.screens.conversations",
     "app.tui.screens.doctor",
-    "app.chat.worker",
+    "app.chat.local",
     "engine.model",
 }
 

@@ -77,7 +77,7 @@ async def test_the_memory_is_not_measured_while_a_reply_runs():
         await driver.until(driver.script.token_gate.waiting.is_set)
         await driver.pilot.press("f2")
         await driver.until(lambda: shown(driver, "limit: measured when idle"))
-        assert driver.app.bridge.commands.empty()
+        assert len(driver.app.bridge.host.line) == 0
         assert driver.script.n_bandwidth_probes == 0
 
 

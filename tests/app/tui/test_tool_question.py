@@ -67,7 +67,7 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         await chat.say("/tools")
         await chat.note("own: on, echo, do")
         assert not chat.chat.turns.is_busy
-        monkeypatch.setattr("app.tui.screens.reply_flow.MOST_ROUNDS", 2)
+        monkeypatch.setattr("app.tui.screens.chat.MOST_ROUNDS", 2)
         chat.script.replies = [[call("again")]]
         await chat.say("for ever")  # echo was agreed to
         await chat.note("rounds of calls for one message are enough")
@@ -75,7 +75,7 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         assert chat.chat.turns.conversation.n_rounds == 2
         model = chat.chat.turns.model
         assert model is not None
-        chat.chat.replies.tell_of_server(replace(model, server="host:8000"))
+        chat.chat._tell_of_server(replace(model, server="host:8000"))
         await chat.note("what tools return goes to host:8000, which computes the answers")
 
 

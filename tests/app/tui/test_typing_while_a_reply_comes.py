@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from unittest.mock import patch
 
 from app.chat.status import Activity
-from app.tui.screens.engine_flow import DRAIN_PERIOD_S, UNSEEN_PERIOD_S, EngineFlow
+from app.tui.screens.chat import DRAIN_PERIOD_S, UNSEEN_PERIOD_S, EngineFlow
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed.watch import TYPING_PAUSE_S, TypingRhythm
 from app.tui.textual_hacks import ThriftyCompositor

@@ -21,7 +21,7 @@ from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
 from app.tui.draft import Draft, files_end
 from app.tui.messages import PromptSubmitted
-from app.tui.screens.chat_parts import ChatHelper, ChatParts
+from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_actions import MessageEditing
 from app.tui.screens.model_flow import how_to_load
 from app.tui.screens.surroundings import make_screen
@@ -30,7 +30,7 @@ _WORTH_A_LINE_TOKENS = 500
 """The cost of fewer tokens is said at the prompt's edge alone."""
 
 
-class PromptFlow(ChatHelper):
+class Sending:
     """Takes what is sent; ``carry_out`` does what a command asks for, ``show_edge`` says what it led to."""
 
     def __init__(
@@ -40,7 +40,7 @@ class PromptFlow(ChatHelper):
         carry_out: Callable[[Action, str], Awaitable[None]],
         show_edge: Callable[[], None],
     ) -> None:
-        super().__init__(parts)
+        self._parts = parts
         self._editing, self._carry_out, self._show_edge = editing, carry_out, show_edge
         self._editor: Worker[None] | None = None
         self._n_awaited = 1
@@ -62,47 +62,47 @@ class PromptFlow(ChatHelper):
         """Send a message or carry out a command, unless it has to wait."""
         if not self._holds(message):
             if message is self._refused:
-                self._prompt.give_back(message.draft.text)
+                self._parts.prompt.give_back(message.draft.text)
             else:
                 await self._take(message.draft)
             self._show_edge()
-            if self._prompt.unheeded:
-                self._prompt.unheeded.popleft()
+            if self._parts.prompt.unheeded:
+                self._parts.prompt.unheeded.popleft()
 
     async def _take(self, draft: Draft) -> None:
         if not (fits(draft.text) and fits(draft.shown)):
-            self._note("Not sent: the message is too long.")
-            self._prompt.give_back(draft.text)
+            self._parts.notes.note("Not sent: the message is too long.")
+            self._parts.prompt.give_back(draft.text)
             return
         if self._editing.is_editing_reply:
             if not self._editing.send(clean_text(draft.text)):
-                self._prompt.give_back(draft.text)
+                self._parts.prompt.give_back(draft.text)
             return
         text = draft.text.strip()
         command = ("", "") if text == "/" else split_command(text)
-        if trouble := self._drafting.keep(draft):
-            self._note(trouble, is_error=True)
+        if trouble := self._parts.drafting.keep(draft):
+            self._parts.notes.note(trouble, is_error=True)
         # A refused command stays in the history: left in the prompt, what is typed next would become part of it.
         if command is not None:
             await self._run_command(*command)
         elif not self._send(clean_text(text), draft):
-            self._prompt.give_back(draft.text)
+            self._parts.prompt.give_back(draft.text)
 
     def _send(self, text: str, draft: Draft) -> bool:
         folded = clean_text(draft.shown.strip()) if draft.folds else ""
         if self._editing.is_editing:
             return self._editing.send(text, folded)
-        admission = self._turns.submit(text, folded)
+        admission = self._parts.turns.submit(text, folded)
         if admission is Admission.NO_MODEL:
-            self._note(how_to_load(self._keymap))
+            self._parts.notes.note(how_to_load(self._parts.keymap))
         elif admission is Admission.FULL:
-            self._note(f"Queue full ({MAX_QUEUED} messages). Not sent.")
+            self._parts.notes.note(f"Queue full ({MAX_QUEUED} messages). Not sent.")
         elif admission is Admission.QUEUED:
-            view = self._transcript.add_user(text, folded)
+            view = self._parts.transcript.add_user(text, folded)
             view.mark("queued · Up in an empty prompt takes it back")
-            self._transcript.waiting.append(view)
+            self._parts.transcript.waiting.append(view)
         else:
-            self._views.ask(self._transcript.add_user(text, folded))
+            self._parts.views.ask(self._parts.transcript.add_user(text, folded))
         return admission in (Admission.ASKED, Admission.QUEUED)
 
     async def _run_command(self, word: str, argument: str) -> None:
@@ -110,32 +110,32 @@ class PromptFlow(ChatHelper):
         if action is None:
             nearest = nearest_command(word) if word else "help"
             hint = f"Did you mean /{nearest}? Up brings it back." if nearest else "/help lists them"
-            self._note(f"Unknown command /{word}. {hint}", is_error=True)
+            self._parts.notes.note(f"Unknown command /{word}. {hint}", is_error=True)
         elif action.needs_argument and not argument:
-            self._note(action.usage)
+            self._parts.notes.note(action.usage)
         elif argument and not action.argument:
-            self._note(f"/{action.command} takes no argument.", is_error=True)
+            self._parts.notes.note(f"/{action.command} takes no argument.", is_error=True)
         else:
             await self._carry_out(action, argument)
 
     async def take_back(self) -> None:
         """Take the newest message back that waits for its turn, to change it or to drop it."""
-        text = self._turns.take_back_queued()
+        text = self._parts.turns.take_back_queued()
         if text is None:
-            self._note("no message waits")
+            self._parts.notes.note("no message waits")
             return
-        await self._transcript.waiting.pop().remove()
-        self._prompt.give_back(text)
+        await self._parts.transcript.waiting.pop().remove()
+        self._parts.prompt.give_back(text)
 
     def edit_externally(self) -> None:
         """Write the message in the user's editor."""
         # Not awaited here: what a reply brings meanwhile is taken in and saved, and signals are heard.
         if self._editor is None or self._editor.is_finished:
-            self._editor = self._screen.run_worker(self._use_editor())
+            self._editor = self._parts.screen.run_worker(self._use_editor())
 
     async def _use_editor(self) -> None:
-        if line := await self._drafting.edit_externally(self._screen.app):
-            self._note(line, is_error=True)
+        if line := await self._parts.drafting.edit_externally(self._parts.screen.app):
+            self._parts.notes.note(line, is_error=True)
 
     # ---- files that a command or the list names
 
@@ -152,8 +152,8 @@ class PromptFlow(ChatHelper):
         word, argument = split_command(draft.text.strip()) or ("", "")
         if find_command(word) is not ACTIONS["chat.read"] or not argument or self._editing.is_editing_reply:
             return False
-        if trouble := self._drafting.keep(draft):
-            self._note(trouble, is_error=True)
+        if trouble := self._parts.drafting.keep(draft):
+            self._parts.notes.note(trouble, is_error=True)
         self.attach_wanted(argument)
         return True
 
@@ -166,23 +166,23 @@ class PromptFlow(ChatHelper):
             self._documents, self._asked_in = documents, None
             return
         self._documents = ()
-        files = self._new_of(for_message(documents, "", self._n_ctx, self._turns.conversation.asked), documents)
+        files = self._new_of(for_message(documents, "", self._n_ctx, self._parts.turns.conversation.asked), documents)
         message = next((one for one in self._held if not _is_command(one.draft)), None)
         if message is None and files:
-            self._prompt.attach(files)
+            self._parts.prompt.attach(files)
         elif message is not None:
             self._complete(message, files)
 
     def _tell(self, reading: ReadDocuments) -> tuple[Document, ...]:
         """Say what was read; return it with what stays from before, in the tokens that the open model makes of it."""
         for trouble in reading.troubles:
-            self._note(trouble, is_error=True)
-        model = self._turns.model
+            self._parts.notes.note(trouble, is_error=True)
+        model = self._parts.turns.model
         documents = reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
         is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
         if reading.documents and is_worth_it:
-            tps = self._drafting.estimator.prefill_tps or self._bridge.status.usual_prefill_tps
-            self._note(announcement(documents, self._n_ctx, tps))
+            tps = self._parts.drafting.estimator.prefill_tps or self._parts.bridge.status.usual_prefill_tps
+            self._parts.notes.note(announcement(documents, self._n_ctx, tps))
         return documents
 
     # ---- files of what is sent
@@ -205,8 +205,8 @@ class PromptFlow(ChatHelper):
 
     def _asks_first(self, message: PromptSubmitted) -> bool:
         """Whether the user is asked before the files of a message go to a server; once for a conversation."""
-        host = self._turns.model.server if self._turns.model is not None else ""
-        if not host or not message.draft.files_line or self._agreed_in is self._turns.conversation:
+        host = self._parts.turns.model.server if self._parts.turns.model is not None else ""
+        if not host or not message.draft.files_line or self._agreed_in is self._parts.turns.conversation:
             return False
         self._held.append(message)
         self._begin(self._ask_about_files(message, host))
@@ -214,12 +214,14 @@ class PromptFlow(ChatHelper):
 
     async def _ask_about_files(self, message: PromptSubmitted, host: str) -> None:
         files = message.draft.files_line
-        question = make_screen("question", files, host, self._keymap, self._bridge.now_s, kind="SendFilesScreen")
-        if await self._screen.app.push_screen_wait(question):
-            self._agreed_in, self._ready = self._turns.conversation, message
+        question = make_screen(
+            "question", files, host, self._parts.keymap, self._parts.bridge.now_s, kind="SendFilesScreen"
+        )
+        if await self._parts.screen.app.push_screen_wait(question):
+            self._agreed_in, self._ready = self._parts.turns.conversation, message
         else:
             self._refused = message
-            self._note(f"not sent: {files} stays here")
+            self._parts.notes.note(f"not sent: {files} stays here")
 
     async def done(self) -> None:
         """Something that was waited for is here."""
@@ -236,7 +238,7 @@ class PromptFlow(ChatHelper):
         documents, self._documents = self._tell(reading), ()
         if not documents:
             return
-        shown, conversation = message.draft.shown, self._turns.conversation
+        shown, conversation = message.draft.shown, self._parts.turns.conversation
         question = shown[files_end(shown, message.draft.folds) :]
         choose = partial(for_message, documents, question, self._n_ctx, conversation.asked)
         files = await wrap_future(in_background(choose, "documents"))
@@ -250,33 +252,33 @@ class PromptFlow(ChatHelper):
     @property
     def _earlier(self) -> tuple[Document, ...]:
         """Documents that passages come from, unless that was in another conversation."""
-        is_here = self._asked_in is None or self._asked_in is self._turns.conversation
+        is_here = self._asked_in is None or self._asked_in is self._parts.turns.conversation
         return self._documents if is_here else ()
 
     def _new_of(self, files: list[FileText], documents: Sequence[Document]) -> list[FileText]:
         """Say which documents the conversation has already."""
         new = {file.name for file in files}
         for name in (one.name for one in documents if one.name not in new):
-            self._note(f"{name} stands in the conversation already, and is not sent again")
+            self._parts.notes.note(f"{name} stands in the conversation already, and is not sent again")
         return files
 
     def _complete(self, message: PromptSubmitted, files: Sequence[FileText]) -> None:
         message.draft = message.draft.with_files(files)
-        self._prompt.past.add(message.draft)  # where it is found if the message is given back
+        self._parts.prompt.past.add(message.draft)  # where it is found if the message is given back
 
     def _begin(self, work: Awaitable[None]) -> None:
         self._n_awaited += 1
-        self._screen.run_worker(self._see_through(work), group="documents")
+        self._parts.screen.run_worker(self._see_through(work), group="documents")
 
     async def _see_through(self, work: Awaitable[None]) -> None:
         try:
             await work
         finally:
-            self._screen.call_later(self.done)  # in the screen's turn, as if it had been sent now
+            self._parts.screen.call_later(self.done)  # in the screen's turn, as if it had been sent now
 
     @property
     def _n_ctx(self) -> int:
-        return self._turns.model.n_ctx if self._turns.model is not None else 0
+        return self._parts.turns.model.n_ctx if self._parts.turns.model is not None else 0
 
 
 def _is_command(draft: Draft) -> bool:

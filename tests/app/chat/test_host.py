@@ -1,21 +1,21 @@
 import os
 import signal
 import threading
-from types import SimpleNamespace
+from collections.abc import Callable
 
 import pytest
 
-from app.chat.engine_thread import EngineThread
+from app.chat.host import engine_host
 
 
 def test_work_runs_in_one_other_thread_and_gives_its_result() -> None:
-    engine = EngineThread()
+    engine = engine_host()
     first, second = engine.run(threading.get_ident), engine.run(threading.get_ident)
     assert first == second != threading.get_ident()
 
 
 def test_an_exception_of_the_work_reaches_the_caller_and_the_thread_lives_on() -> None:
-    engine = EngineThread()
+    engine = engine_host()
     with pytest.raises(ZeroDivisionError):
         engine.run(lambda: 1 // 0)
     assert engine.run(lambda: 7) == 7
@@ -29,10 +29,10 @@ def test_the_first_interrupt_asks_the_work_to_end_and_keeps_its_result() -> None
         assert stopped.wait(60)
         return "partial"
 
-    assert EngineThread().run(work, on_interrupt=stopped.set) == "partial"
+    assert engine_host().run(work, on_interrupt=stopped.set) == "partial"
 
 
-def test_an_interrupt_as_the_work_is_given_asks_it_to_end_too() -> None:
+def test_an_interrupt_as_work_is_given_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped, n_begun = threading.Event(), 0
 
     def work() -> str:
@@ -41,15 +41,15 @@ def test_an_interrupt_as_the_work_is_given_asks_it_to_end_too() -> None:
         assert stopped.wait(60)
         return "partial"
 
-    engine = EngineThread()
-    queue, interrupts = engine._work, iter([signal.SIGINT])
+    engine = engine_host()
+    submit, interrupts = engine.submit, iter([signal.SIGINT])
 
-    def put(task: object) -> None:
-        queue.put(task)
+    def submit_interrupted(task: Callable[[], object]) -> None:
+        submit(task)
         for number in interrupts:
             os.kill(os.getpid(), number)
 
-    engine._work = SimpleNamespace(put=put, get=queue.get)
+    monkeypatch.setattr(engine, "submit", submit_interrupted)
     assert engine.run(work, on_interrupt=stopped.set) == "partial"
     assert engine.run(lambda: 7) == 7
     assert n_begun == 1
@@ -63,7 +63,7 @@ def test_without_a_way_to_stop_the_interrupt_is_raised_at_once() -> None:
         release.wait(60)
 
     with pytest.raises(KeyboardInterrupt):
-        EngineThread().run(work)
+        engine_host().run(work)
     release.set()
 
 
@@ -75,5 +75,5 @@ def test_a_second_interrupt_leaves_the_work_behind() -> None:
         release.wait(60)
 
     with pytest.raises(KeyboardInterrupt):
-        EngineThread().run(work, on_interrupt=lambda: os.kill(os.getpid(), signal.SIGINT))
+        engine_host().run(work, on_interrupt=lambda: os.kill(os.getpid(), signal.SIGINT))
     release.set()

@@ -1,4 +1,4 @@
-"""Commands carried out by a server that speaks the API of OpenAI: each turn sends the conversation, which is kept here.
+"""A server that speaks the API of OpenAI as a backend: each turn sends the whole conversation.
 
 What concerns the engine here (threads, its cache, reading ahead, dropping what has no room) is left out.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from app.chat import commands, events, opening
+from app.chat import events
+from app.chat import opening as access
 from app.chat.answer_form import GRAMMAR, REGEX, AnswerForm
+from app.chat.backend import Opening
+from app.chat.engine_tools import EngineTools
 from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
+from app.chat.request import Begun, Request
 from app.chat.status import Activity, EngineStatus
 from app.chat.wire import Wire
-from app.chat.worker_tools import EngineTools
-from app.conversations.conversation import PastTurn
 from app.downloads.refusal import DownloadError, StatusError
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace, RemoteModel
@@ -29,7 +32,7 @@ from app.remote.turn import RemoteTurn, ReplyBeginning
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.tools.calls import CallResult
+from engine.prompt.tools.calls import ToolCall
 
 CHAT, COMPLETIONS = "/chat/completions", "/completions"
 _VERSION = "/v1"
@@ -52,19 +55,8 @@ class _Open:
     key: str
 
 
-@record
-class _Asked:
-    """A turn before its reply."""
-
-    question: str
-    before: tuple[PastTurn, ...]
-    begun: ReplyBeginning | None = None
-    results: tuple[CallResult, ...] = ()
-    """Of calls of the last turn before, in place of the question."""
-
-
-class RemoteWorker:
-    """Talks to servers."""
+class RemoteBackend:
+    """Talks to servers; every method as of ``Backend``."""
 
     def __init__(
         self,
@@ -76,10 +68,6 @@ class RemoteWorker:
         self._wire, self._options, self._sampling, self._exchange = wire, options, sampling, exchange
         self._tools = EngineTools(wire, options)
         self._open: _Open | None = None
-        self._system: str | None = None
-        self._turns: tuple[PastTurn, ...] = ()
-        self._n_dropped = 0
-        """Turns at the conversation's beginning that had left an engine's context."""
         self._used_tokens = 0
         self._seen: tuple[ModelPlace, _Open] | None = None
         """What was looked at last."""
@@ -89,24 +77,31 @@ class RemoteWorker:
         """Whether a server answered."""
         return self._open is not None
 
-    def obey(self, command: commands.Command) -> None:
-        """Carry a command out."""
-        if isinstance(command, commands.Load):
-            self._load(command)
-        elif isinstance(command, commands.OpenConversation):
-            self._begin(command)
-            if command.turns:
-                self._wire.emit(events.ConversationTakenUp(0))
-        elif isinstance(command, commands.IDLE_WORK):
-            self._wire.idle_work.end()
-        elif isinstance(command, commands.Tune):
-            self._wire.emit(events.TuningEnded("the model is computed elsewhere, and not by threads of this machine"))
-        elif isinstance(command, commands.Think):
-            self._think(command)
-        elif isinstance(command, commands.CallTools):
-            self._call(command)
-        elif isinstance(command, commands.Turn):
-            self._take_turn(command)
+    def go_on_with(self, request: Request, state: Path | None = None) -> None:
+        """Nothing was sent of another conversation yet."""
+        self._used_tokens = 0
+        self.settle()
+        if request.n_turns:
+            self._wire.emit(events.ConversationTakenUp(0))
+
+    def read(self, request: Request) -> None:
+        """A server reads nothing before it is asked."""
+
+    def read_ahead(self, request: Request, draft: str, is_read: bool, is_settled: bool) -> None:
+        """A server reads nothing before it is asked."""
+
+    def weigh(self, request: Request, draft: str) -> None:
+        """Only the server could count."""
+
+    def write_title(self, request: Request, conversation_id: str) -> None:
+        """A server is asked nothing of its own accord."""
+
+    def measure_bandwidth(self) -> None:
+        """This machine computes nothing."""
+
+    def tune(self, parts: tuple[str, ...]) -> None:
+        """There is nothing to tune."""
+        self._wire.emit(events.TuningEnded("the model is computed elsewhere, and not by threads of this machine"))
 
     def settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free."""
@@ -122,39 +117,41 @@ class RemoteWorker:
         self._open, self._wire.thinking = None, ""
         self.settle()
 
-    def look_at(self, path: ModelPlace) -> None:
+    def look_at(self, place: ModelPlace) -> None:
         """Ask which models there are, and choose. Raises Refusal or DownloadError: it is not there, or unknown."""
-        assert isinstance(path, RemoteModel)
-        self._wire.status = EngineStatus(Activity.LOADING, clean_line(path.stem, 40), since_s=self._wire.now_s())
-        key = find_key(path.host)
-        places = [path]
-        if not path.server.endswith(_VERSION):  # an address without its last part is a usual mistake
-            places.append(replace(path, server=path.server + _VERSION))
-        for place in places:
-            exchange = self._exchange(place, key)
+        assert isinstance(place, RemoteModel)
+        self._wire.status = EngineStatus(Activity.LOADING, clean_line(place.stem, 40), since_s=self._wire.now_s())
+        key = find_key(place.host)
+        places = [place]
+        if not place.server.endswith(_VERSION):  # an address without its last part is a usual mistake
+            places.append(replace(place, server=place.server + _VERSION))
+        for tried in places:
+            exchange = self._exchange(tried, key)
             try:
                 with self._wire.running(exchange):
-                    found = _chosen(path, models_of(exchange))
+                    found = _chosen(place, models_of(exchange))
                 break
             except DownloadError as error:
                 if exchange.is_cancelled:
                     raise Refusal("stopped before the server answered") from None
                 if not isinstance(error, StatusError) or error.status not in _UNLISTED:
                     raise
-                if place is places[-1]:
-                    place, found = path, _unlisted(path, error)
-        self._seen = path, _Open(replace(place, name=found.name), found.n_ctx, key)
+                if tried is places[-1]:
+                    tried, found = place, _unlisted(place, error)
+        self._seen = place, _Open(replace(tried, name=found.name), found.n_ctx, key)
 
-    def _load(self, command: commands.Load) -> None:
-        assert isinstance(command.path, RemoteModel)
-        if self._seen is None or self._seen[0] is not command.path:
-            self.look_at(command.path)
+    def open(self, opening: Opening) -> None:
+        """Use a server's model."""
+        assert isinstance(opening.place, RemoteModel)
+        if self._seen is None or self._seen[0] is not opening.place:
+            self.look_at(opening.place)
         assert self._seen is not None
         self._open = opened = self._seen[1]
         self._seen = None
         place = opened.model
-        self._begin(command.said if command.keeps else commands.OpenConversation(command.said.system))
-        self._wire.thinking = str(ThinkingMode.parse(opening.recall_thinking(self._options.settings, place)))
+        self._used_tokens = 0
+        self.settle()
+        self._wire.thinking = str(ThinkingMode.parse(access.recall_thinking(self._options.settings, place)))
         if self._options.generation is not None:
             self._options.generation.recall(place)
         name = clean_line(place.name, 60)
@@ -163,99 +160,68 @@ class RemoteWorker:
                 name, "", str(place), opened.n_ctx, 0, 0, _notices(opened), place.name, self._wire.thinking, place.host
             )
         )
-        if self._turns:
-            self._wire.emit(events.ConversationReread(0, 0, 0.0) if command.rereads else events.ConversationTakenUp(0))
+        if opening.keeps and opening.request.n_turns:
+            self._wire.emit(events.ConversationReread(0, 0, 0.0) if opening.rereads else events.ConversationTakenUp(0))
 
-    def _think(self, command: commands.Think) -> None:
+    def think(self, mode: str) -> None:
+        """Ask the server for more or less thinking."""
         if self._open is None:
             return
-        thinking = ThinkingMode.parse(command.mode)
+        thinking = ThinkingMode.parse(mode)
         self._wire.thinking = str(thinking)
-        trouble = opening.remember_thinking(self._open.model, self._wire.thinking)
+        trouble = access.remember_thinking(self._open.model, self._wire.thinking)
         if thinking.budget_tokens is not None:
             trouble = "a server is only told to think, not how long"
         self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
 
-    def _call(self, command: commands.CallTools) -> None:
+    def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
+        """Run calls on this machine."""
         meter, n_ctx = self._wire.status.meter, self._open.n_ctx if self._open is not None else 0
         try:
-            self._tools.call(command, n_ctx, _within)
+            self._tools.call(calls, allowed, n_ctx, _within)
         finally:
             self.settle(meter)
 
-    def _begin(self, said: commands.OpenConversation) -> None:
-        self._system, self._turns, self._n_dropped, self._used_tokens = said.system, said.turns, said.n_dropped, 0
-        self.settle()
-
-    def _take_turn(self, command: commands.Turn) -> None:
+    def reply(self, request: Request) -> None:
+        """Send a request and tell its reply."""
         opened = self._open
-        asked = _Asked("", self._turns) if isinstance(command, commands.Complete) else self._asked(command)
-        if opened is None or asked is None:
-            reason = "no model is loaded" if opened is None else "no reply to continue or answer again"
-            self._wire.emit(events.GenerationFailed(reason))
-            return
+        if opened is None:
+            raise Refusal("no model is loaded")
         tools: Sequence[Mapping[str, Any]] = ()
-        request: dict[str, Any]
-        if isinstance(command, commands.Complete):
-            path, request = COMPLETIONS, {"prompt": command.text}
+        body: dict[str, Any]
+        begun = _beginning(request.begun) if request.begun is not None else None
+        if request.plain is not None:
+            path, body = COMPLETIONS, {"prompt": request.plain}
         else:
             started = self._tools.started()
             if started is None:
                 self.settle()
                 return
             tools = started
-            path, request = CHAT, self._request(asked)
+            path, body = CHAT, self._conversation(request, begun)
             if tools:
-                request["tools"] = list(tools)
+                body["tools"] = list(tools)
         exchange = self._exchange(opened.model, opened.key)
-        request = {"model": opened.model.name, **request, **self._how()}
-        turn = RemoteTurn(self._wire, exchange, path, request, asked.begun, self._options.tells_pieces, tools)
+        body = {"model": opened.model.name, **body, **self._how()}
+        turn = RemoteTurn(self._wire, exchange, path, body, begun, self._options.tells_pieces, tools)
         try:
             with self._wire.running(exchange, turn.written):
                 is_answered = turn.run()
-            if is_answered and not isinstance(command, commands.Complete):
-                raw = turn.written()[1]
-                told = PastTurn(asked.question, turn.answer, raw=raw, calls=turn.calls, results=asked.results)
-                self._turns = (*asked.before, told)
+            if is_answered and request.plain is None:
                 self._used_tokens = turn.meter.prompt_tokens + turn.meter.tokens
         finally:
             self.settle(turn.meter)
 
-    def _asked(
-        self, command: commands.Ask | commands.Regenerate | commands.Continue | commands.ContinueEdited
-    ) -> _Asked | None:
-        """Return what a command asks for; None where there is no reply that it could concern."""
-        turns = self._turns
-        if isinstance(command, commands.Ask):
-            kept = turns if command.keep_turns is None else turns[: max(0, command.keep_turns - self._n_dropped)]
-            if command.answered is None or not kept:
-                return _Asked(command.text, kept)
-            called = replace(kept[-1], calls=command.answered.calls)
-            return _Asked(command.text, (*kept[:-1], called), results=command.answered.results)
-        if isinstance(command, commands.ContinueEdited):
-            turns = turns[: max(0, command.n_turn + 1 - self._n_dropped)]
-        if not turns:
-            return None
-        *before, last = turns
-        begun = None
-        if isinstance(command, commands.Continue):
-            begun = ReplyBeginning(last.reply, command.thinking)
-        elif isinstance(command, commands.ContinueEdited):
-            begun = ReplyBeginning(command.text, command.thinking)
-            if begun.is_thought and begun.thinking is not None:  # it was the thought that was edited
-                begun = ReplyBeginning("", replace(begun.thinking, text=command.text))
-        return _Asked(last.question, tuple(before), begun, last.results)
-
-    def _request(self, asked: _Asked) -> dict[str, Any]:
+    def _conversation(self, request: Request, begun: ReplyBeginning | None) -> dict[str, Any]:
         """Return the conversation up to where the reply goes on."""
-        messages = messages_of(self._system, asked.before, asked.question, asked.results)
-        request: dict[str, Any] = self._thought()
-        if asked.begun is not None:
-            messages.append({"role": "assistant", "content": asked.begun.sent})
-            if not asked.begun.is_thought:  # llama-server goes on with an answer only where none is thought before it
-                request = {"chat_template_kwargs": {"enable_thinking": False}}
-            request |= {"add_generation_prompt": False, "continue_final_message": True}
-        return {"messages": messages, **request}
+        messages = messages_of(request.said)
+        fields: dict[str, Any] = self._thought()
+        if begun is not None:
+            messages.append({"role": "assistant", "content": begun.sent})
+            if not begun.is_thought:  # llama-server goes on with an answer only where none is thought before it
+                fields = {"chat_template_kwargs": {"enable_thinking": False}}
+            fields |= {"add_generation_prompt": False, "continue_final_message": True}
+        return {"messages": messages, **fields}
 
     def _thought(self) -> dict[str, Any]:
         """Return the fields that ask for more or less thinking; what is left to the server has none."""
@@ -274,6 +240,16 @@ class RemoteWorker:
             del given["max_tokens"]
         form = self._options.form.form if self._options.form is not None else None
         return {**given, **_form_fields(form), "stream": True, "stream_options": {"include_usage": True}}
+
+
+def _beginning(begun: Begun) -> ReplyBeginning:
+    """Return what a server is told of a reply that goes on."""
+    if begun.edited is None:
+        return ReplyBeginning(begun.reply.text, begun.thinking)
+    edited = ReplyBeginning(begun.edited, begun.thinking)
+    if edited.is_thought and edited.thinking is not None:  # it was the thought that was edited
+        return ReplyBeginning("", replace(edited.thinking, text=begun.edited))
+    return edited
 
 
 def _form_fields(form: AnswerForm | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.chat import opening as engine_access
-from app.chat.commands import Tune
 from app.chat.events import ThreadsChanged, TuningEnded
 from app.chat.options import ChatOptions
 from app.chat.status import Activity
@@ -81,7 +80,7 @@ class EngineTuning:
         before, since_s = self._wire.status, self._wire.now_s()
 
         def show(progress: Any) -> None:
-            if self._wire.closing.is_set():
+            if self._wire.host.is_closing:
                 raise Cancelled("closing")
             self._wire.status = replace(
                 before, activity=Activity.LOADING, step="huge pages", done=progress.done, total=progress.total,
@@ -97,12 +96,12 @@ class EngineTuning:
         self._on_weights_moved()
         return ""
 
-    def tune(self, command: Tune) -> None:
+    def tune(self, parts: tuple[str, ...]) -> None:
         """Search for what is best after the conversation, which stays as it is."""
         model, session, wire = self._model, self._session, self._wire
-        is_more = "counts" not in command.parts
+        is_more = "counts" not in parts
         may_pin, earlier = self._options.settings.pin_threads == AUTO, wire.tuning if is_more else None
-        sweep = engine_access.make_sweep(model, session, wire.now_s, may_pin, command.parts, earlier=earlier)
+        sweep = engine_access.make_sweep(model, session, wire.now_s, may_pin, parts, earlier=earlier)
         sweep.on_preparing = self._show_report
         sweep.others_cores = lambda: self._conditions.end().crowding_cores
         self._conditions.begin()

@@ -2,18 +2,19 @@
 
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from app.chat import worker_measures as engine_measures
+from app.chat import engine_measures as engine_measures
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Ask, Load, MeasureBandwidth, OpenConversation
+from app.chat.engine_measures import phase_costs, time_spent
 from app.chat.events import GenerationFailed, GenerationFinished, ModelFailed
 from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
-from app.chat.worker_measures import phase_costs, time_spent
+from app.chat.request import Request
 from app.machine import page_faults
 from app.machine.records import EngineFigures
 from app.machine.reply_history import ReplyHistory
@@ -55,7 +56,7 @@ def test_a_loaded_model_is_described_and_a_failed_one_leaves_nothing(engine, scr
     assert (facts.weights_bytes, facts.bytes_per_token, facts.kv_bytes_per_position) == (1_000_000, 900_000, 256)
     assert facts.resident_weight_bytes() == 1_000_000
     script.open_error = GGUFError("bad")
-    engine.bridge.send(Load("bad.gguf", OpenConversation(None)))
+    engine.turns.load(Path("bad.gguf"))
     engine.wait_for(ModelFailed)
     assert engine.bridge.figures == EngineFigures(faults=engine.bridge.figures.faults)
 
@@ -64,7 +65,7 @@ def test_the_time_of_a_reply_adds_up_from_sending_to_the_end(engine, script):
     engine.load()
     sent_s = script.clock()
     script.clock.advance(3.0)
-    engine.bridge.send(Ask("one two", asked_s=sent_s))
+    engine.turns._begin("one two", asked_s=sent_s)
     engine.wait_for(GenerationFinished)
     settle(lambda: engine.bridge.figures.last_reply)
     spent = engine.bridge.figures.last_reply
@@ -97,7 +98,7 @@ def test_other_threads_are_compared_with_their_own_kind(engine, script):
 def test_a_reply_whose_threads_changed_on_the_way_is_not_remembered(engine, script):
     script.token_gate = Gate()
     engine.load()
-    engine.bridge.send(Ask("one"))
+    engine.turns.submit("one")
     script.token_gate.allow(3)
     assert script.token_gate.waiting.wait(_PATIENCE_S)
     script.opened[-1].set_threads(1)
@@ -125,7 +126,7 @@ def test_the_profile_of_a_running_reply_is_looked_at_only_while_someone_watches(
     for is_watched, phases in ((False, 0), (True, 1)):
         engine.bridge.is_watched = is_watched
         engine.bridge.figures = EngineFigures(engine.bridge.figures.facts)
-        engine.bridge.send(Ask("one"))
+        engine.turns.submit("one")
         script.token_gate.allow(6)
         settle(script.token_gate.waiting.is_set)
         assert len(engine.bridge.figures.decode_phases) == phases
@@ -139,7 +140,7 @@ def test_major_faults_are_booked_to_the_token_they_came_with(engine, script, mon
     monkeypatch.setattr(page_faults, "major_faults", lambda: count[0])
     script.token_gate = Gate()
     engine.load()
-    engine.bridge.send(Ask("one"))
+    engine.turns.submit("one")
     for permits, faults in ((5, 0), (1, 212), (1, 0)):
         settle(script.token_gate.waiting.is_set)
         count[0] += faults
@@ -157,7 +158,7 @@ def test_major_faults_are_booked_to_the_token_they_came_with(engine, script, mon
 def test_the_memory_is_measured_when_asked_and_remembered(engine, script, tmp_path):
     engine.load()
     assert engine.bridge.figures.read_gbps == {}
-    engine.bridge.send(MeasureBandwidth())
+    engine.bridge.measure_bandwidth()
     settle(lambda: engine.bridge.figures.read_gbps)
     assert engine.bridge.figures.read_gbps == {2: 10.0}
     engine.load()
@@ -168,9 +169,9 @@ def test_the_memory_is_measured_when_asked_and_remembered(engine, script, tmp_pa
 def test_a_message_makes_the_measurement_give_way(engine, script):
     script.bandwidth_gate = Gate()
     engine.load()
-    engine.bridge.send(MeasureBandwidth())
+    engine.bridge.measure_bandwidth()
     assert script.bandwidth_gate.waiting.wait(_PATIENCE_S)
-    engine.bridge.send(Ask("one"))
+    engine.turns.submit("one")
     script.bandwidth_gate.open()
     engine.wait_for(GenerationFinished)
     assert engine.bridge.figures.read_gbps == {}
@@ -178,10 +179,10 @@ def test_a_message_makes_the_measurement_give_way(engine, script):
 
 
 def test_without_room_nothing_is_measured_and_without_a_model_neither(engine, script, monkeypatch):
-    engine.bridge.send(MeasureBandwidth())
+    engine.bridge.measure_bandwidth()
     engine.load()
     monkeypatch.setattr(engine_measures, "has_room", lambda model: False)
-    engine.bridge.send(MeasureBandwidth())
+    engine.bridge.measure_bandwidth()
     engine.ask("one")
     assert script.n_bandwidth_probes == 0
     assert engine.bridge.figures.read_gbps == {}
@@ -190,8 +191,8 @@ def test_without_room_nothing_is_measured_and_without_a_model_neither(engine, sc
 def test_without_a_model_the_machine_is_not_watched_either(script):
     watches = []
     engine = Engine(script, watch_conditions=lambda: watches.append(ConditionsWatch(None)) or watches[-1])
-    engine.bridge.send(MeasureBandwidth())
-    engine.bridge.send(Ask("one"))
+    engine.bridge.measure_bandwidth()
+    engine.bridge.reply(Request())
     engine.wait_for(GenerationFailed)
     assert engine.bridge.close(_PATIENCE_S)
     assert not watches
@@ -207,7 +208,7 @@ def test_a_containers_limit_counts_as_room(script, monkeypatch):
 def test_a_bug_in_the_measurement_does_not_end_a_turn(engine, script, monkeypatch):
     engine.load()
     monkeypatch.setattr(engine_measures, "has_room", lambda model: 1 // 0)
-    engine.bridge.send(MeasureBandwidth())
+    engine.bridge.measure_bandwidth()
     engine.ask("one")
     assert [type(message).__name__ for message in engine.messages if "Failed" in type(message).__name__] == []
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from app.chat.commands import CallTools
 from app.chat.events import PromptStopped, ToolsAnswered, ToolsTold
+from app.chat.local_model import LocalModel
 from app.chat.options import ChatOptions
 from app.chat.status import Activity
 from app.chat.tools import REFUSED
 from app.chat.wire import Wire
 from app.mcp.transport import StoppedError
 from app.text.clean_text import clean_line
-from engine.prompt.tools.calls import CallResult
+from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.split import CallSplitter
 
 if TYPE_CHECKING:
     from engine import Model
-    from engine.prompt.chat_prompt import ChatPrompt
     from engine.tokenizer import Tokenizer
 
 Within = Callable[[str, int], str]
@@ -47,16 +46,14 @@ class EngineTools:
         """Whether the next prompt may tell of other tools than the last: then nothing of it can be read ahead."""
         return self._box is not None and self._box.starts_next and model.chat_template.call_format is not None
 
-    def offer(self, model: Model, chat: ChatPrompt) -> bool:
+    def offer(self, local: LocalModel) -> bool:
         """Let the model know the tools; servers that are needed start. False if the user stopped that."""
-        before, chat.tools = chat.tools, ()
+        model = local.model
         has_none = model.chat_template.call_format is None
         offered = self.started(_NO_TOOLS.format(clean_line(model.name, 60)) if has_none else "")
         if offered is None:
             return False
-        chat.tools = offered
-        if list(chat.tools) != list(before):
-            chat.lay_anew()
+        local.use_tools(offered)
         return True
 
     def started(self, why_not: str = "") -> Sequence[Mapping[str, Any]] | None:
@@ -87,21 +84,21 @@ class EngineTools:
             self._wire.emit(ToolsTold(why_not))
         return offered
 
-    def splitter(self, model: Model, chat: ChatPrompt) -> CallSplitter | None:
+    def splitter(self, local: LocalModel) -> CallSplitter | None:
         """Return what takes the calls out of the next reply; None where the model knows no tools."""
-        how = model.chat_template.call_format if chat.tools else None
-        return CallSplitter(how, chat.tools) if how is not None else None
+        how, tools = local.model.chat_template.call_format, local.chat.tools
+        return CallSplitter(how, tools) if how is not None and tools else None
 
-    def call(self, command: CallTools, n_ctx: int, within: Within) -> None:
+    def call(self, calls: Sequence[ToolCall], allowed: Collection[str], n_ctx: int, within: Within) -> None:
         """Run calls one after another; what is told to the model is cut to the budget. ``n_ctx``: 0 if unknown."""
         assert self._box is not None
         budget = self._box.result_tokens
-        room = (min(budget, n_ctx // RESULT_SHARE) if n_ctx else budget) // max(1, len(command.calls))
+        room = (min(budget, n_ctx // RESULT_SHARE) if n_ctx else budget) // max(1, len(calls))
         results = []
         try:
-            for call in command.calls:
+            for call in calls:
                 said = REFUSED
-                if call.call_id in command.allowed:
+                if call.call_id in allowed:
                     self._show(call.name)
                     said = self._box.call(call, self._tell)
                 results.append(CallResult(call.name, within(said, room), call.call_id))

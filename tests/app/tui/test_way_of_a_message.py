@@ -1,0 +1,64 @@
+"""How many files a message passes from Enter to the first piece of its reply, and which of them lead it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from tests.app.chat_driver import chatting
+from tests.app.fake_engine import Gate, Script
+
+ROOT = Path(__file__).resolve().parents[3]
+MOST_FILES, MOST_ON_SPINE = 60, 12
+
+
+def spine() -> list[str]:
+    """The files that lead a message, as the page of the application lists them."""
+    page = (ROOT / "app/README.md").read_text(encoding="utf-8")
+    return re.findall(r"^\d+\. `(app/[\w/.]+\.py)`", page, re.MULTILINE)
+
+
+async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the files of the program that run between Enter and the first piece on the screen, in order."""
+    passed: dict[str, None] = {}
+    is_watched = False
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        name = frame.f_code.co_filename
+        if is_watched and event == "call" and name.startswith((f"{ROOT}/app/", f"{ROOT}/engine/")):
+            passed.setdefault(str(Path(name).relative_to(ROOT)))
+
+    script = Script()
+    threading.setprofile(watch)  # the engine's thread begins with it
+    try:
+        async with chatting(script) as driver:
+            await driver.ask("the first one imports and compiles")
+            driver.prompt.focus()
+            driver.prompt.show_text("hello")
+            await driver.pilot.pause()
+            n_replies = len(driver.transcript.replies())
+            script.token_gate = Gate()
+            is_watched = True
+            sys.setprofile(watch)
+            await driver.pilot.press("enter")
+            await driver.until(script.token_gate.waiting.is_set)
+            script.token_gate.allow(1)
+            await driver.until(lambda: len(driver.transcript.replies()) > n_replies)
+            is_watched = False
+            sys.setprofile(None)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return list(passed)
+
+
+async def test_a_message_can_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed, leading = await passed_files(monkeypatch), spine()
+    assert len(passed) <= MOST_FILES, passed
+    assert 5 < len(leading) <= MOST_ON_SPINE
+    assert [name for name in leading if name not in passed] == []
