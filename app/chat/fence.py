@@ -18,7 +18,6 @@ import numpy as np
 
 from app.chat.known_questions import MOST_CHARS, MOST_MESSAGES, OF_ONESELF, KnownQuestions, Talked, folded
 from app.program import paths
-from app.program.bundled_model import is_starter
 
 if TYPE_CHECKING:
     from engine import Model
@@ -30,16 +29,16 @@ _MOST_SEARCHED_CHARS = 2000
 
 
 def fence_of(model: Model, chat: ChatPrompt | None, begun: Sequence[int] = ()) -> OneOf | None:
-    """Return what holds the next reply to what the starter model knows.
+    """Return what holds the next reply of the starter model to what it knows.
 
     Args:
         chat: ends with the question; None for a text that is no conversation.
         begun: the beginning of a reply that is continued.
 
     Returns:
-        None for any other model, and where what was begun is the beginning of none of the answers.
+        None where what was begun is the beginning of none of the answers.
     """
-    if chat is None or not is_starter(model.path):
+    if chat is None:
         return None
     texts = answers_to([message.content for message in chat.messages if message.role == "user"])
     answers = [model.tokenizer.encode(text, bos=False, special=False) for text in texts]

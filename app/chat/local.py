@@ -321,7 +321,7 @@ class LocalBackend:
         if is_kept:
             opened.tuning.tune_kernels()
 
-    def _prepare(self, opened: OpenedModel, request: Request) -> EngineTurn | None:
+    def _prepare(self, opened: OpenedModel, request: Request) -> LocalTurn | None:
         """Return what writes the reply; None where the events say why there is none."""
         local = opened.local
         keeps_tools = request.is_round and bool(local.chat.tools)  # what its prompt tells of
@@ -340,7 +340,7 @@ class LocalBackend:
         opened.states.bring_back(prompt.all_ids)
         calls = self._tools.splitter(local) if prompt.chat is not None else None
         try:
-            return EngineTurn(self._wire, local, prompt, self._options, partial(self._note_progress, opened), calls)
+            return LocalTurn(self._wire, local, prompt, self._options, partial(self._note_progress, opened), calls)
         except Cancelled:  # while the form of the answer was compiled
             self._wire.emit(events.PromptStopped())
             return None
@@ -366,7 +366,7 @@ class LocalBackend:
         opened.measures.note_progress()
         opened.states.note_progress()
 
-    def _answer(self, opened: OpenedModel, turn: EngineTurn, asked_s: float | None) -> bool:
+    def _answer(self, opened: OpenedModel, turn: LocalTurn, asked_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
         with opened.measures.of_reply(turn.meter, asked_s), self._wire.running(turn.reply, turn.written):
             is_kept = turn.run()
@@ -431,7 +431,7 @@ def _less_repetitive(sampling: Sampling) -> Sampling:
     return replace(sampling, **{name: max(least[name], getattr(sampling, name)) for name in least})
 
 
-class EngineTurn:
+class LocalTurn:
     """One prompt and its reply.
 
     Args:

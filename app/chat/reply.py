@@ -1,6 +1,6 @@
 """One measured reply: read the prompt, generate, count. The only generation loop of the application.
 
-``EngineTurn`` and the benchmark use it, so their figures mean the same. It knows no engine by name:
+``LocalTurn`` and the benchmark use it, so their figures mean the same. It knows no engine by name:
 a session is anything with ``prefill``, ``generate`` and ``cancel``.
 """
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import tomli
 
 from app.chat.fence import OneOf, answers_to, fence_of
+from app.chat.local_model import LocalModel, TurnPrompt
 from app.program.bundled_model import starter_file
+from app.program.settings import built_in_settings
 from starter import make_fence
 from starter.evaluate import engine_asker, fits, is_declined
 
@@ -96,9 +98,11 @@ def test_words_of_despair_have_a_kind_answer(text: str) -> None:
 
 def test_other_models_and_raw_texts_are_not_touched() -> None:
     chat: Any = SimpleNamespace(messages=[SimpleNamespace(role="user", content="Explain rain.")])
-    other: Any = SimpleNamespace(path="another.gguf")
+    vocabulary = SimpleNamespace(control_texts={})
+    other: Any = SimpleNamespace(path="another.gguf", tokenizer=vocabulary)
     bundled: Any = SimpleNamespace(path=starter_file(), tokenizer=None)
-    assert fence_of(other, chat) is None
+    local = LocalModel(other, cast(Any, None), chat, built_in_settings())
+    assert local.fence(TurnPrompt([1], chat=chat)) is None
     assert fence_of(bundled, None) is None
 
 

@@ -23,7 +23,7 @@ from app.chat.answer_form import (
 )
 from app.chat.form_choice import FormChoice
 from app.chat.form_constraint import Forms, check_form
-from app.chat.local import EngineTurn
+from app.chat.local import LocalTurn
 from app.chat.local_model import EarlierPart, LocalModel, TurnPrompt
 from app.chat.options import ChatOptions
 from app.chat.wire import Wire
@@ -280,12 +280,12 @@ def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None
     ids = model.tokenizer.encode("Rome, 1", bos=False)
     local = LocalModel(model, session, model.chat(), built_in_settings())
     prompt = TurnPrompt(model.tokenizer.encode("hi"), EarlierPart(ids, "Rome, 1", None))
-    turn = EngineTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
+    turn = LocalTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
     assert turn.run()
     assert re.fullmatch("Rome, 1[0-9]{3}", turn.written()[1])
     choice.form = form_of(REGEX, "Paris")
     with pytest.raises(FormError, match="response_format cannot be used"):
-        EngineTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
+        LocalTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
 
 
 @pytest.mark.parametrize("kind", ["starter", "llama", "qwen2"])

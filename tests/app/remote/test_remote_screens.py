@@ -18,7 +18,9 @@ pytestmark = pytest.mark.slow
 
 async def test_a_model_of_a_server_in_the_screens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [])
-    monkeypatch.setattr("app.chat.bridge.Backends._local_worker", lambda self: 1 / 0)  # nothing of the engine is needed
+    monkeypatch.setattr(
+        "app.chat.bridge.EngineBridge._local_backend", lambda self: 1 / 0
+    )  # nothing of the engine is needed
     with answering(stream("Quite ", "well.", end=b""), stream(" Thanks."), stream("small here")) as api:
         host = RemoteModel(api.url).host
         settings = override(built_in_settings(), "server", api.url, "--server")

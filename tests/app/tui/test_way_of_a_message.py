@@ -34,6 +34,10 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             passed.setdefault(str(Path(name).relative_to(ROOT)))
 
     script = Script()
+    for period in ("chat.SAVE_PERIOD_S", "chat.MEMORY_PERIOD_S"):  # what the clock begins is no part of the way
+        monkeypatch.setattr(f"app.tui.screens.{period}", 3600.0)
+    monkeypatch.setattr("app.tui.app.INTERFACE_COST_PERIOD_S", 3600.0)
+    monkeypatch.setattr("app.tui.app.DOWNLOAD_LOOK_S", 3600.0)
     threading.setprofile(watch)  # the engine's thread begins with it
     try:
         async with chatting(script) as driver:
@@ -41,6 +45,7 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             driver.prompt.focus()
             driver.prompt.show_text("hello")
             await driver.pilot.pause()
+            await driver.until(lambda: not driver.app.bridge.status.is_busy)
             n_replies = len(driver.transcript.replies())
             script.token_gate = Gate()
             is_watched = True
