@@ -74,9 +74,6 @@ class Backend(Protocol):
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
         """Run calls; those whose ids are not allowed are told to the model as refused."""
 
-    def think(self, mode: str) -> None:
-        """Think more or less from the next request on, and remember it for this model."""
-
     def tune(self, parts: tuple[str, ...]) -> None:
         """Search for the best thread counts and memory modes: ``parts`` as of ``engine.tuning.sweep.BUDGETS_S``."""
 

@@ -89,11 +89,6 @@ class EngineBridge(Wire):
         work = partial(self._with_open, lambda backend: backend.go_on_with(request, state), self._turn_failed)
         return self._submit(work, is_stoppable=False)
 
-    def think(self, mode: str) -> bool:
-        """Have the model think more or less from the next message on, and remember it for this model."""
-        work = partial(self._with_open, lambda backend: backend.think(mode), self._turn_failed)
-        return self._submit(work, is_stoppable=False)
-
     def examine(self, answer: Future[Any]) -> bool:
         """Measure the machine for the doctor; the open model stays as it is."""
         return self._submit(lambda: self._local_backend().examine(answer), is_stoppable=False)

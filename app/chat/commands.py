@@ -8,17 +8,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.chat.bridge import EngineBridge
-from app.chat.generation import choose_persona, listed_personas, save_preset
+from app.chat.generation import choose_persona, describe_thinking, listed_personas, parse_thinking, save_preset
 from app.chat.tools import HOW_TO
 from app.chat.turns import Turns
 from app.conversations.conversation import Conversation, Role
 from app.conversations.export import save_as
-from app.conversations.store import MOST_TITLE_CHARS
+from app.conversations.store import MOST_TITLE_CHARS, model_key
+from app.program import state
 from app.program.personas import Persona
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 from app.tuning.threads_in_use import USAGE, ThreadsInUse, describe_in_use, parse_threads
+from engine.prompt.thinking_mode import ThinkingMode
 
 GONE = "the model no longer sees this message"
 _REPLY = "reply"
@@ -108,3 +110,17 @@ def wanted_threads(bridge: EngineBridge, turns: Turns, wanted: str, finds_best: 
     if not wanted:
         return f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; {finds_best}."
     return replace(in_use, now=parse_threads(wanted, in_use))
+
+
+def choose_thinking(bridge: EngineBridge, turns: Turns, wanted: str) -> str:
+    """Have the model think more or less from the next message on, and remember it for the model."""
+    mode, model = ThinkingMode.parse(parse_thinking(wanted)), turns.model
+    if model is None:
+        raise Refusal("no model is loaded: /model PATH opens one")
+    bridge.thinking = str(mode)
+    if bridge.generation is not None:
+        bridge.generation.advice = bridge.advise(mode)
+    trouble = state.remember_thinking(model_key(model.path), str(mode))
+    if model.server and mode.budget_tokens is not None:
+        trouble = "a server is only told to think, not how long"
+    return f"{describe_thinking(str(mode))} from the next message on; {trouble or 'remembered for this model'}"

@@ -228,15 +228,6 @@ class ThreadsChanged(Event):
 
 
 @record
-class ThinkingChosen(Event):
-    """The model thinks more or less from the next message on."""
-
-    mode: str
-    trouble: str = ""
-    """Why it is not remembered; "" if it is."""
-
-
-@record
 class TitleWritten(Event):
     """The model has written a title for a conversation; clean, one short line."""
 

@@ -173,9 +173,3 @@ def describe_thinking(mode: str) -> str:
     if mode == AUTO:
         return "thinking is left to the model"
     return f"thinking at most {mode} tokens" if mode.isdigit() else f"thinking {mode}"
-
-
-def chosen_thinking(mode: str, trouble: str) -> str:
-    """Say what holds from now on."""
-    kept = trouble or "remembered for this model"
-    return f"{describe_thinking(mode)} from the next message on; {kept}"

@@ -122,16 +122,6 @@ class LocalBackend:
         finally:
             self.settle(meter)
 
-    def think(self, mode: str) -> None:
-        """Think more or less."""
-        opened = self._model()
-        opened.local.chat.thinking = ThinkingMode.parse(mode)
-        self._wire.thinking = str(opened.local.chat.thinking)
-        if self._options.generation is not None:
-            self._options.generation.advice = advice_of(opened.local.model.metadata, opened.local.chat.thinking)
-        trouble = access.remember_thinking(opened.path, self._wire.thinking)
-        self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
-
     # ---- models
 
     def open(self, opening: Opening) -> None:
@@ -207,9 +197,9 @@ class LocalBackend:
         chat = model.chat()  # before the session: it starts a process, which no thread should precede
         chat.thinking = ThinkingMode.parse(access.recall_thinking(options.settings, path))
         wire.thinking = str(chat.thinking)
-        chat.tools = self._tools.known(model)
+        chat.tools, wire.advise = self._tools.known(model), partial(advice_of, model.metadata)
         if options.generation is not None:
-            options.generation.recall(path, advice_of(model.metadata, chat.thinking))
+            options.generation.recall(path, wire.advise(chat.thinking))
         n_ctx = options.settings.context_size or options.size_context(model, chat)
         session = model.session(n_ctx, access.kv_type_of(options.settings, model))
         local = LocalModel(model, session, chat, options.settings, options.least_reply_tokens)

@@ -117,11 +117,6 @@ def recall_thinking(settings: Settings, path: ModelPlace) -> str:
     return settings.thinking if settings.thinking != AUTO else state.load_state()[0].thinking.get(model_key(path), AUTO)
 
 
-def remember_thinking(path: ModelPlace, mode: str) -> str | None:
-    """Keep how much a model shall think; returns a line where that failed."""
-    return state.remember_thinking(model_key(path), mode)
-
-
 def kernels_version() -> str:
     """Return the name of the compiled code."""
     from engine.machine.code import VERSION

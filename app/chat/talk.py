@@ -150,14 +150,6 @@ class Talk:
         self.bridge.wish_threads(wanted)
         return self._follow()
 
-    def think(self, mode: str) -> Iterator[events.Event]:
-        """Have the model think more or less from the next message on."""
-        self._settle()
-        if self.turns.model is None or not self.bridge.think(mode):
-            raise NothingToDoError("no model is loaded")
-        self._awaited = events.ThinkingChosen
-        return self._follow()
-
     def read(self, text: str, folded: str, title: str) -> Iterator[events.Event]:
         """Read what the next message begins with, as a conversation that has nothing else, and keep the state.
 

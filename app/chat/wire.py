@@ -16,7 +16,9 @@ from app.chat.host import EngineHost
 from app.chat.status import EngineStatus
 from app.machine.records import EngineFigures
 from app.machine.tuning_conditions import Conditions
+from app.program.makers import Advice
 from app.tuning.threads_in_use import ThreadsInUse
+from engine.prompt.thinking_mode import ThinkingMode
 
 if TYPE_CHECKING:
     from engine.tuning.report import TuningReport
@@ -86,6 +88,10 @@ def _nothing() -> Written:
     return (), ""
 
 
+def _no_advice(mode: ThinkingMode) -> Advice:
+    return {}
+
+
 class Wire:
     """State shared by both threads. Only the engine's thread emits, only the screen's thread drains."""
 
@@ -102,7 +108,9 @@ class Wire:
         self.written: Callable[[], Written] = _nothing
         """Returns the running reply as far as it is written."""
         self.thinking = ""
-        """How much the open model is asked to think; "" while none is open."""
+        """How much the open model is asked to think with the next request; "" while none is open."""
+        self.advise: Callable[[ThinkingMode], Advice] = _no_advice
+        """Returns what is recommended for the open model."""
         self.idle_work = IdleWork()
         """Work that ends as soon as anything is asked."""
         self.state_path: Path | None = None
@@ -143,7 +151,7 @@ class Wire:
 
     def forget_model(self) -> None:
         """No model is open any more."""
-        self.thinking, self.figures, self.grant_wish = "", EngineFigures(), self.wishes.clear
+        self.thinking, self.advise, self.figures, self.grant_wish = "", _no_advice, EngineFigures(), self.wishes.clear
         self.threads = self.tuning = None
         self.tuning_conditions = Conditions()
 

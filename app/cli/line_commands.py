@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 from app.chat import commands
 from app.chat.generation import THINK_USAGE as USAGE_OF_THINK
-from app.chat.generation import describe_thinking, parse_thinking
-from app.chat.talk import NothingToDoError
+from app.chat.generation import describe_thinking
 from app.cli.line_dialogue import Dialogue
 from app.conversations.conversation import Conversation
 from app.conversations.locks import StoreError
@@ -227,11 +226,7 @@ class LineCommands:
     def thinking(self, wanted: str = "") -> None:
         """Have the model think more or less; without a word, show what it thought before the last answer."""
         if wanted:
-            try:
-                for event in self._talk.think(parse_thinking(wanted)):
-                    self._dialogue.tell(event)
-            except NothingToDoError as error:
-                raise Refusal(f"{error}: /model PATH opens one") from None
+            say(commands.choose_thinking(self._talk.bridge, self._talk.turns, wanted))
             return
         reply = self._talk.turns.conversation.last_reply
         if reply is None or reply.thinking is None:

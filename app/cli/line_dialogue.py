@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.chat import events
 from app.chat.context_room import ANNOUNCED_SHARE
-from app.chat.generation import chosen_thinking, describe_thinking
+from app.chat.generation import describe_thinking
 from app.chat.talk import NothingToDoError, Talk
 from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.interrupts import interrupt_stops
@@ -154,8 +154,6 @@ class Dialogue:
         elif isinstance(event, events.ToolsAnswered):
             for line in results_of(self.talk):
                 say(line)
-        elif isinstance(event, events.ThinkingChosen):
-            say(chosen_thinking(event.mode, event.trouble))
         elif isinstance(event, events.ModelLoaded):
             for line in (*event.notices, model_line(event, self.talk.bridge.status.threads)):
                 say(f"jalopy: {line}")

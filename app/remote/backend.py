@@ -163,17 +163,6 @@ class RemoteBackend:
         if opening.keeps and opening.request.n_turns:
             self._wire.emit(events.ConversationReread(0, 0, 0.0) if opening.rereads else events.ConversationTakenUp(0))
 
-    def think(self, mode: str) -> None:
-        """Ask the server for more or less thinking."""
-        if self._open is None:
-            return
-        thinking = ThinkingMode.parse(mode)
-        self._wire.thinking = str(thinking)
-        trouble = access.remember_thinking(self._open.model, self._wire.thinking)
-        if thinking.budget_tokens is not None:
-            trouble = "a server is only told to think, not how long"
-        self._wire.emit(events.ThinkingChosen(self._wire.thinking, trouble or ""))
-
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
         """Run calls on this machine."""
         meter, n_ctx = self._wire.status.meter, self._open.n_ctx if self._open is not None else 0

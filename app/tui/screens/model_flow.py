@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from app.chat import commands, events
 from app.chat.form_choice import FormChoice
-from app.chat.generation import GenerationChoice, chosen_thinking, describe_thinking, parse_thinking
+from app.chat.generation import GenerationChoice, describe_thinking
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.refusals import shown_line
@@ -98,7 +98,7 @@ class ModelFlow:
             self._parts.notes.note(line)
 
     def show_change(self, event: events.Event) -> None:
-        """Show what became of a model, its threads or its thinking."""
+        """Show what became of a model or its threads."""
         if isinstance(event, events.ModelFailed):
             self._show_load_failure(event)
         elif isinstance(event, events.ModelKept):
@@ -107,8 +107,6 @@ class ModelFlow:
             self._end_rereading(event)
         elif isinstance(event, events.ThreadsChanged):
             self._show_threads(event)
-        elif isinstance(event, events.ThinkingChosen):
-            self._show_thinking(event)
         elif isinstance(event, events.MemoryMeasured):
             self.tell_machine(event)
         elif isinstance(event, events.TuningDoubted):
@@ -157,19 +155,14 @@ class ModelFlow:
         if message.trouble:
             self._parts.notes.note(message.trouble, is_error=True)
 
-    def _show_thinking(self, message: events.ThinkingChosen) -> None:
-        """Say how much the model thinks from now on."""
-        self._parts.notes.note(chosen_thinking(message.mode, message.trouble))
-        self._show_name()
-
     def wish_thinking(self, wanted: str) -> None:
         """Have the model think more or less from the next message on."""
         with self._parts.notes.telling_refusals():
-            mode = parse_thinking(wanted)
-            if self._parts.turns.model is None or not self._parts.bridge.think(mode):
+            if self._parts.turns.model is None:
                 self._parts.notes.note(how_to_load(self._parts.keymap))
-            elif self._parts.turns.is_busy:
-                self._parts.notes.note(f"{describe_thinking(mode)} once the engine is free")
+            else:
+                self._parts.notes.note(commands.choose_thinking(self._parts.bridge, self._parts.turns, wanted))
+        self._show_name()
 
     def choose(self, choice: GenerationChoice | FormChoice | None, wanted: str = "") -> None:
         """Show generation parameters or the form of answers, or choose others from the next message on."""

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from app.chat import opening
-from app.chat.events import GenerationFinished, ThinkingChosen, ThinkingFinished, ThoughtGenerated
-from app.chat.generation import chosen_thinking, describe_thinking, parse_thinking
+from app.chat.commands import choose_thinking
+from app.chat.events import GenerationFinished, ThinkingFinished, ThoughtGenerated
+from app.chat.generation import describe_thinking, parse_thinking
 from app.chat.local_model import LocalModel
 from app.chat.reply import Reply, ThoughtLimit
 from app.chat.request import Begun, Request
 from app.conversations.conversation import ASSISTANT, USER, Ending, Said
+from app.conversations.store import model_key
 from app.conversations.thinking import Thinking, answer_start, is_opening_of
+from app.program import state
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings, override
 from engine import Model, Sampling
@@ -42,23 +45,24 @@ def engine(script: Script) -> Iterator[Engine]:
     assert engine.bridge.close(_PATIENCE_S)
 
 
-def choose(engine: Engine, mode: str) -> ThinkingChosen:
-    engine.bridge.think(mode)
-    return engine.wait_for(ThinkingChosen)
+def choose(engine: Engine, mode: str) -> str:
+    return choose_thinking(engine.bridge, engine.turns, mode)
 
 
 def test_a_choice_holds_from_the_next_message_on_and_is_kept_for_the_model(engine: Engine) -> None:
     assert engine.bridge.thinking == ""
     assert engine.load().thinking == "auto"
-    assert choose(engine, "off") == ThinkingChosen("off")
-    assert engine.script.opened[-1].chats[-1].thinking == ThinkingMode(False)
+    assert choose(engine, "off") == "thinking off from the next message on; remembered for this model"
     assert engine.bridge.thinking == "off"
+    engine.ask("hi")
+    assert engine.script.opened[-1].chats[-1].thinking == ThinkingMode(False)
     assert engine.load().thinking == "off"
     assert engine.script.opened[-1].chats[-1].thinking == ThinkingMode(False)
 
 
 def test_a_choice_without_a_model_changes_nothing(engine: Engine) -> None:
-    engine.bridge.think("off")
+    with pytest.raises(Refusal, match="no model is loaded"):
+        choose(engine, "off")
     assert engine.load().thinking == "auto"
 
 
@@ -190,18 +194,17 @@ def test_settings_go_before_what_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     settings = built_in_settings()
     assert opening.recall_thinking(settings, path) == "auto"
-    assert opening.remember_thinking(path, "low") is None
+    assert state.remember_thinking(model_key(path), "low") is None
     assert opening.recall_thinking(settings, path) == "low"
     assert opening.recall_thinking(settings, tmp_path / "other.gguf") == "auto"
     assert opening.recall_thinking(override(settings, "thinking", "off", "--think"), path) == "off"
-    assert opening.remember_thinking(path, "auto") is None
+    assert state.remember_thinking(model_key(path), "auto") is None
     assert opening.recall_thinking(settings, path) == "auto"
 
 
 def test_a_mode_in_words() -> None:
     assert describe_thinking("auto") == "thinking is left to the model"
     assert describe_thinking("500") == "thinking at most 500 tokens"
-    assert chosen_thinking("off", "") == "thinking off from the next message on; remembered for this model"
     assert parse_thinking("HIGH") == "high"
     with pytest.raises(Refusal, match="'loud' is no way to think") as refused:
         parse_thinking("loud")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.chat.answer_form import AnswerForm
+from app.chat.commands import choose_thinking
 from app.chat.events import (
     Event,
     GenerationFailed,
@@ -191,7 +192,7 @@ def test_what_the_user_set_is_sent_and_nothing_else() -> None:
             list(talk.ask("hi"))
         with talking(api.url, sampling=settings.given_sampling) as talk:
             for mode in ("high", "off"):
-                list(talk.think(mode))
+                choose_thinking(talk.bridge, talk.turns, mode)
                 list(talk.ask("hi"))
     plain, high, off = api.bodies
     assert set(plain) == {"model", "messages", "stream", "stream_options"}
