@@ -23,7 +23,7 @@ from app.chat.local_model import EarlierPart, LocalModel, TurnPrompt
 from app.chat.options import ChatOptions
 from app.chat.read_ahead import ReadAhead
 from app.chat.reply import ReplyMeter
-from app.chat.reply_text import ReplyPieces, ReplyText
+from app.chat.reply_text import ReplyText
 from app.chat.request import Request
 from app.chat.saved_states import SavedStates
 from app.chat.status import Activity, EngineStatus
@@ -442,7 +442,6 @@ class LocalTurn:
         self._wire, self._local, self._prompt = wire, local, prompt
         self._earlier = prompt.earlier or EarlierPart((), "", None)
         self._on_progress = on_progress
-        self._pieces = ReplyPieces(wire.emit, calls, options.tells_pieces)
         ids, model, form = prompt.all_ids, local.model, options.form
         self._n_unread = len(ids) - local.session.reusable(ids)
         if form is not None and form.form is not None:
@@ -460,7 +459,8 @@ class LocalTurn:
         )
         self.meter = self.reply.meter
         begun = self._earlier.text if prompt.earlier is not None else None
-        self._text = ReplyText(wire.emit, self.meter, prompt.opening, begun, self._earlier.thinking, calls)
+        thinking = self._earlier.thinking
+        self._text = ReplyText(wire.emit, self.meter, prompt.opening, begun, thinking, calls, options.tells_pieces)
 
     def written(self) -> Written:
         """Tokens and text of the whole reply so far; any thread may ask."""
@@ -486,7 +486,6 @@ class LocalTurn:
         try:
             for piece in self.reply:
                 self._text.push(piece)
-                self._pieces.tell(piece)  # last: it is saved before it is shown
                 self._wire.step(activity=Activity.WRITING, context_used=self._local.session.length)
                 self._on_progress()
         except BaseException as error:
@@ -524,7 +523,6 @@ class LocalTurn:
 
     def _keep_reply(self) -> None:
         self._text.finish()
-        self._pieces.tell("", is_last=True)
         if self._prompt.chat is not None:
             ids, text = self.written()
             self._local.note_reply(Said(ASSISTANT, text, ids=ids, raw=text))

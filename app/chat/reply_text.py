@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 TextEvent = TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened
 
 
-class ReplyPieces:
-    """Tells a reply piece by piece, without its calls of tools, where pieces are told at all."""
-
-    def __init__(self, emit: Callable[[Event], None], calls: CallSplitter | None, is_told: bool) -> None:
-        self._emit, self._is_told = emit, is_told
-        self._calls = calls.anew() if calls is not None and is_told else None
-
-    def tell(self, piece: str, is_last: bool = False) -> None:
-        """Tell what a piece adds; with the last one, what was held back."""
-        if self._calls is not None:
-            piece = self._calls.push(piece).text + (self._calls.flush().text if is_last else "")
-        if self._is_told and piece:
-            self._emit(PieceGenerated(piece))
-
-
 class ReplyText:
     """One reply's text as it is told.
 
@@ -49,6 +34,7 @@ class ReplyText:
         begun: the beginning of a reply that is continued, which comes again before what is new; None for a new one.
         earlier: what was thought in it.
         calls: takes calls of tools out of the answer; None where the model knows no tools.
+        tells_pieces: whether every piece is told too as the model wrote it, but for its calls.
     """
 
     def __init__(
@@ -59,7 +45,10 @@ class ReplyText:
         begun: str | None = None,
         earlier: Thinking | None = None,
         calls: CallSplitter | None = None,
+        tells_pieces: bool = False,
     ) -> None:
+        self._tells_pieces = tells_pieces
+        self._calls_of_pieces = calls.anew() if calls is not None and tells_pieces else None
         self._emit, self._meter, self._earlier, self._calls = emit, meter, earlier or Thinking(), calls
         self._answer, self._thought = TextCleaner(), TextCleaner()
         self._opened = opened_by(opening)
@@ -72,6 +61,13 @@ class ReplyText:
         """Take the next piece; only now a reply is reopened: one that is stopped before it stays as it was."""
         self._reopen()
         self._show(self._splitter.push(text))
+        self._tell_piece(text)  # last: it is saved before it is shown
+
+    def _tell_piece(self, piece: str, is_last: bool = False) -> None:
+        if self._calls_of_pieces is not None:
+            piece = self._calls_of_pieces.push(piece).text + (self._calls_of_pieces.flush().text if is_last else "")
+        if self._tells_pieces and piece:
+            self._emit(PieceGenerated(piece))
 
     def begin_again(self, text: str) -> None:
         """The whole reply is this text, in place of what was told."""
@@ -86,6 +82,7 @@ class ReplyText:
             self._finish_thinking()
         if self._calls is not None and self._calls.doubt and self._meter.ending is Ending.COMPLETE:
             self._emit(ToolsTold(f"looks like a call of a tool and is none: {clean_line(self._calls.doubt, 160)}"))
+        self._tell_piece("", is_last=True)
 
     def _reopen(self) -> None:
         begun, self._begun = self._begun, None

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.chat import events
 from app.chat.reply import ReplyMeter
-from app.chat.reply_text import GrowingReply, ReplyPieces, ReplyText, TextEvent
+from app.chat.reply_text import GrowingReply, ReplyText, TextEvent
 from app.chat.status import Activity
 from app.chat.wire import Wire, Written
 from app.conversations.conversation import Ending
@@ -101,11 +101,10 @@ class RemoteTurn:
         self._echo = _Echo(self._begun.sent)
         self._collector = CallCollector()
         self._splitter = CallSplitter(_CALL_FORMAT, tools) if tools and _CALL_FORMAT is not None else None
-        self._told = ReplyPieces(self._emit, self._splitter, tells_pieces)
         self.calls: tuple[ToolCall, ...] = ()
         """Of tools, with which a whole reply ends."""
         raw = begun.raw if begun is not None else None
-        self._text = ReplyText(self._emit, self.meter, "", raw, self._begun.thinking, self._splitter)
+        self._text = ReplyText(self._emit, self.meter, "", raw, self._begun.thinking, self._splitter, tells_pieces)
 
     @property
     def answer(self) -> str:
@@ -133,7 +132,7 @@ class RemoteTurn:
                 self._emit(events.PromptStopped())
                 return False
         self.meter.finish_reason = self.meter.finish_reason or "stop"
-        self._finish()
+        self._text.finish()
         calls_at = self._find_calls() if self.meter.ending is Ending.COMPLETE else 0
         figures = self.meter.figures()
         self._emit(events.GenerationFinished(self.meter.ending, figures, *self.written(), self.calls, calls_at))
@@ -158,7 +157,7 @@ class RemoteTurn:
         self.meter.finish_reason = "error"
         if not self._pieces:
             raise error
-        self._finish()
+        self._text.finish()
         broken_off = events.GenerationFinished(self.meter.ending, self.meter.figures(), *self.written())
         self._emit(events.GenerationFailed(events.reason_of(error), broken_off, error))
         return True
@@ -174,17 +173,12 @@ class RemoteTurn:
         if text:
             self._pieces.append(text)
             self._text.push(text)
-            self._told.tell(text)  # last: it is saved before it is shown
         if piece.finish:
             self.meter.finish_reason = LENGTH if piece.finish == LENGTH else "stop"
         if piece.figures is not None:
             self._note(piece.figures)
         for part in piece.calls:
             self._collector.push(part)
-
-    def _finish(self) -> None:
-        self._text.finish()
-        self._told.tell("", is_last=True)
 
     def _raw(self, piece: Delta) -> Iterator[str]:
         """Yield what a piece adds to the text, with the tags that belong around a thought."""

@@ -72,7 +72,7 @@ def held(process: TemplateProcess) -> LocalModel:
     """A model that knows the tool, over no engine."""
     chat = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
     chat.tools = [TOOL]
-    model: Any = SimpleNamespace(tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None))
+    model: Any = SimpleNamespace(path="m.gguf", tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None))
     return LocalModel(model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings())
 
 
@@ -109,7 +109,7 @@ def test_tools_that_are_known_with_the_first_message_only_cost_no_token(
     if markers:
         said.messages[1].ids = (*ids_of("I look."), *tokenizer.encode(WRITTEN, bos=False))
     template = ChatTemplate(OBJECTS, process=process)
-    model: Any = SimpleNamespace(tokenizer=tokenizer, chat_template=template)
+    model: Any = SimpleNamespace(path="m.gguf", tokenizer=tokenizer, chat_template=template)
     box: Any = SimpleNamespace(is_on=True, offered=[], start=lambda *_: box.offered.append(TOOL))
     tools = EngineTools(Wire(lambda: 0.0), ChatOptions(cast(Any, None), cast(Any, None), tools=box))
     prompts = []
