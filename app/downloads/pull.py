@@ -135,7 +135,7 @@ def _ask_hub(web: Web, wanted: Wanted) -> Repository:
     except DownloadError as error:
         if isinstance(error, StatusError) or error.exit_code != exit_codes.IO_ERROR:
             raise
-        raise DownloadError(f"{error}; {WITHOUT_HUB}") from None
+        raise DownloadError(f"{error} ({WITHOUT_HUB})") from None
 
 
 def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> Prepared:

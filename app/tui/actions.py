@@ -142,7 +142,7 @@ ACTIONS = action_table(
            shows="performance"),
     Action("models", "Choose a model: what is here, what fits, how fast", "app", "f3", slash="models", hint="models",
            shows="models"),
-    Action("get", "Get the model that suits this machine, or another: the chat goes on meanwhile", "app", "f7",
+    Action("get", "Get the model that suits this machine", "app", "f7",
            priority=True, slash="get pull", argument="[owner/repo]", also="download"),
     Action("open", "Change this setting, or keep what is typed", "settings", "enter"),
     Action("reset", "Back to the default: takes it out of your file", "settings", "ctrl+d,delete"),

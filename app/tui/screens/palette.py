@@ -21,6 +21,8 @@ MOST_CHARS = 100
 _ALSO = {action.title: action.also for action in ACTIONS.values()}
 _FIRST = [ACTIONS[one].title for one in FIRST_NEEDED]
 _MOST_COLUMNS, _FRAME_COLUMNS = 80, 7
+_SURE = 100.0
+"""Score of an entry that has the very words: above those that have their letters."""
 
 
 class Commands(Provider):
@@ -37,7 +39,7 @@ class Commands(Provider):
         matcher, words = self.matcher(query), query.lower().split()
         for command in self.app.get_system_commands(self.screen):
             said = f"{command.title} {command.help} {_ALSO.get(command.title, '')}".lower()
-            score = 1.0 if all(word in said for word in words) else matcher.match(command.title)
+            score = _SURE if all(word in said for word in words) else matcher.match(command.title)
             if score > 0:
                 yield Hit(score, self._row(command), command.callback, text=command.title)
 
