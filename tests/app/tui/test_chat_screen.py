@@ -445,7 +445,7 @@ async def test_copy_says_how_the_text_left(monkeypatch: pytest.MonkeyPatch):
 
 
 async def test_help_lists_keys_and_commands_and_escape_leaves_it():
-    async with chatting(size=(80, 50)) as driver:
+    async with chatting(size=(80, 64)) as driver:
         await driver.pilot.press("f1")
         await driver.until(lambda: isinstance(driver.app.screen, HelpScreen))
         await driver.until(lambda: "/regen, /retry" in driver.screen_text())
