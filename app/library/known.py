@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.library.listing import ADVISED, Lister, ModelEntry
+from app.library.listing import ADVISED, Lister, ModelEntry, make_lister
 from app.library.rates import known_read_gbps
 from app.program.settings import Settings
 from app.program.small_file import bundled_table
@@ -104,10 +104,7 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
 
 def advised_model(settings: Settings) -> KnownModel:
     """Return the model to begin with on this machine, by what was measured of it, else by typical figures."""
-    from app.library.listing import make_lister
-    from app.library.rates import rates_or_typical, usual_threads
-
-    lister = make_lister(settings, rates_or_typical(usual_threads(settings)))
+    lister = make_lister(settings)
     return best_known(lister.memory, lister.rates) or known_models()[0]
 
 
