@@ -8,6 +8,8 @@ from app.chat.reply import ReplyMeter
 from app.text.record import record
 
 RATE_WINDOW_S = 10.0
+LATE_SHARE = 0.25
+"""Of the time that was estimated at the last report: less is not promised before the next one."""
 
 
 class Activity(str, Enum):
@@ -71,9 +73,11 @@ class EngineStatus:
     def seconds_left(self, now_s: float) -> float | None:
         """Estimated time until the prompt is read; None while there is nothing to base it on.
 
-        Counts down between two reports of progress, which may be many seconds apart.
+        Counts down between two reports of progress, which may be many seconds apart. Where a report is late, the
+        estimate was too low, and the last of it stays.
         """
         if self.activity is not Activity.READING or self.rate_tps <= 0 or self.meter is None:
             return None
         since_report_s = now_s - self.since_s - self.meter.prefill_s
-        return max(0.0, (self.total - self.done) / self.rate_tps - since_report_s)
+        left_s = (self.total - self.done) / self.rate_tps
+        return max(LATE_SHARE * left_s, left_s - since_report_s)

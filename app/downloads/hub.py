@@ -43,6 +43,11 @@ class RemoteFile:
     size_bytes: int
     sha256: str
 
+    @property
+    def magic(self) -> bytes:
+        """First bytes of what it must be: a model, or an archive that holds one."""
+        return b"GGUF" if self.name.endswith(".gguf") else b"PK"
+
 
 @record
 class Repository:

@@ -23,7 +23,6 @@ from engine.machine.directories import sync_directory
 
 _READ_BYTES = 1 << 20
 _MOST_NOTE_BYTES = 4096
-_MAGIC = b"GGUF"
 
 
 class PartFile:
@@ -88,7 +87,7 @@ class PartFile:
         if here == piece:
             return len(piece)
         same = next((at for at, (one, other) in enumerate(zip(here, piece, strict=False)) if one != other), len(here))
-        if offset + same < min(len(_MAGIC), self.size_bytes):
+        if offset + same < min(len(self.remote.magic), self.size_bytes):
             raise self._no_model(piece)
         return same
 
@@ -98,7 +97,7 @@ class PartFile:
             self.discard()
             raise DownloadError(f"{self.remote.name}: more came than the {self.remote.size_bytes} bytes it has",
                                 exit_codes.BAD_DATA)  # fmt: skip
-        if self.size_bytes == 0 and not piece.startswith(_MAGIC[: len(piece)]):
+        if self.size_bytes == 0 and not piece.startswith(self.remote.magic[: len(piece)]):
             self.discard()
             raise self._no_model(piece)
         os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
@@ -114,7 +113,8 @@ class PartFile:
             self.discard()
             raise DownloadError(f"{self.remote.name}: the hash of what came is wrong; it was thrown away (try again)",
                                 exit_codes.BAD_DATA)  # fmt: skip
-        self._check_header()
+        if self.final.suffix == ".gguf":
+            self._check_header()
         os.fsync(self._fd)
         if os.path.lexists(self.final):
             raise DownloadError(

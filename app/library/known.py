@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.library.listing import ADVISED, Lister, ModelEntry
+from app.library.listing import ADVISED, Lister, ModelEntry, make_lister
 from app.library.rates import known_read_gbps
+from app.program.settings import Settings
 from app.program.small_file import bundled_table
 from app.text import figures
 from app.text.record import record
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from engine.measure.fit import MachineMemory, MachineRates, ModelNeeds
 
 
+_LEAST_SHARE = 0.85
+"""Of the memory that is sold, what a system sees of it."""
 _SMALL = "1B"
 """A size that most machines can compare themselves by."""
 _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
@@ -36,6 +39,7 @@ class KnownModel:
     Attributes:
         active: parameters that a token reads of a mixture of experts; 0 for all.
         on_disk: parameters that take no memory, since a token reads a row of them.
+        first_from_gib: memory of a machine, in GiB, from which it is the one to begin with; 0 for none.
         is_checked: whether the repository's name was compared with the hub.
     """
 
@@ -47,6 +51,7 @@ class KnownModel:
     good_at: str
     active: float = 0.0
     on_disk: float = 0.0
+    first_from_gib: int = 0
     is_checked: bool = True
 
     @property
@@ -80,14 +85,14 @@ def checked_on() -> str:
 
 
 def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
-    """Return the largest model that fits and keeps up with a reader, else the smallest; None without a measurement."""
+    """Return the model to begin with that fits and keeps up with a reader, else the smallest; None without a rate."""
     from app.library import advice
     from engine.measure.fit import fit
 
     fitting = []
     for model in known_models():
-        if not model.is_checked:
-            continue  # advice names what is surely there
+        if not model.first_from_gib or memory.total_bytes < _LEAST_SHARE * (model.first_from_gib << 30):
+            continue
         chosen = advice.best_type(model.in_memory, memory, rates)
         if chosen is not None:
             decode_tps = fit(model.needs(chosen), memory, rates, advice.CHAT_CONTEXT).decode_tps
@@ -95,6 +100,12 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
                 fitting.append((model, decode_tps))
     fast = [model for model, decode_tps in fitting if decode_tps >= advice.READING_TPS]
     return fast[-1] if fast else fitting[0][0] if fitting else None
+
+
+def advised_model(settings: Settings) -> KnownModel:
+    """Return the model to begin with on this machine, by what was measured of it, else by typical figures."""
+    lister = make_lister(settings)
+    return best_known(lister.memory, lister.rates) or known_models()[0]
 
 
 def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
@@ -149,17 +160,18 @@ def advice_line(lister: Lister) -> str:
     return f"({figures.size(lister.memory.available_bytes)} free{speed}): {best.size} {best.quantization}{tps}"
 
 
-def machine_line(threads: int, now_gbps: float = 0.0, is_quiet: bool = True) -> str:
+def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bool = True) -> str:
     """Say how fast memory is here at best, and what sizes suit that; "" while it is not measured.
 
-    ``now_gbps``: a measurement just made; ``is_quiet``: whether other programs left the machine alone meanwhile.
+    ``get_key`` gets the advised model; ``now_gbps``: a measurement just made, in a quiet time if ``is_quiet``.
     """
     from app.library import advice
     from app.library.measure import busy_words, memory_for_models
     from engine.measure.fit import MachineRates
 
     gbps = known_read_gbps(threads)
-    found = advice.suggestions(memory_for_models(), MachineRates(gbps or None))
+    memory, rates = memory_for_models(), MachineRates(gbps or None)
+    found = advice.suggestions(memory, rates)
     best = advice.best_suggestion(found)
     if not gbps or best is None:
         return ""
@@ -167,7 +179,11 @@ def machine_line(threads: int, now_gbps: float = 0.0, is_quiet: bool = True) -> 
     speeds = ", ".join(f"~{figures.rate(one.fit.decode_tps or 0)} tok/s with {one.size}" for one in shown)
     words = busy_words(now_gbps, gbps, is_quiet)
     busy = f" at best ({words})" if words else ""
-    return f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} are comfortable"
+    known = best_known(memory, rates)
+    get = f"; {get_key} gets {known.name}" if known is not None else ""
+    return (
+        f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} are comfortable{get}"
+    )
 
 
 def _plain(name: str) -> str:

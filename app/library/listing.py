@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.library.header import HeaderCache, ModelHeader, read_header
 from app.library.places import FoundFile, Place, find_files
-from app.library.rates import load_rates, usual_threads
+from app.library.rates import rates_or_typical, usual_threads
 from app.machine.reply_history import ReplyHistory, Speeds, identity_of
 from app.program import paths
 from app.program.background import in_background
@@ -153,10 +153,10 @@ class Lister:
 
 
 def make_lister(settings: Settings, rates: MachineRates | None = None) -> Lister:
-    """Look at this machine's memory as it is now, at speeds of earlier replies, and by default at its known rates."""
+    """Look at this machine's memory as it is now, at speeds of earlier replies, and at its rates or typical ones."""
     from app.library.measure import memory_for_models
 
-    rates = rates or load_rates(usual_threads(settings))
+    rates = rates or rates_or_typical(usual_threads(settings))
     history = ReplyHistory(paths.speeds_file())
     return Lister(memory_for_models(), rates, history, settings.kv_type_or_default, settings.weights_or_default)
 

@@ -11,7 +11,7 @@ from app.library.header import HeaderCache, ModelHeader
 from app.library.known import advice_line, offers
 from app.library.listing import ModelEntry, in_order, make_lister, read_models
 from app.library.places import file_at, find_files, places
-from app.library.rates import known_read_gbps, rates_or_typical, usual_threads
+from app.library.rates import known_read_gbps, usual_threads
 from app.program.background import in_background
 from app.program.refusals import bug_line
 from app.program.settings import Settings
@@ -67,7 +67,7 @@ class ModelScan:
         settings = self._settings
         threads = usual_threads(settings)
         gbps = known_read_gbps(threads)
-        lister = make_lister(settings, rates_or_typical(threads))
+        lister = make_lister(settings)
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)
         known = {file.path.resolve() for file in files}

@@ -107,6 +107,12 @@ def remember_model(model_path: Path | str) -> str | None:
     return _note(last_model=path, opened_models=(*others, path)[-MOST_OPENED:])
 
 
+def remember_opened_model(model_path: Path | str) -> str | None:
+    """Note that a model was opened by a command that begins no chat; returns a line where that failed."""
+    path, opened = os.path.abspath(model_path), load_state()[0].opened_models
+    return None if path in opened else _note(opened_models=(*opened, path)[-MOST_OPENED:])
+
+
 def remember_theme(name: str) -> str | None:
     """Note which theme was chosen; returns a line where that failed."""
     return _note(theme=name)

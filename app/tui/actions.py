@@ -41,6 +41,8 @@ class Action:
     """The command's argument as help shows it; "" for none."""
     example: str = ""
     """An argument as a user would type it."""
+    also: str = ""
+    """More words that the palette finds it by."""
     hint: str = ""
     """The word for it at the prompt's lower edge; "" for what is not named there."""
     shows: str = ""
@@ -112,9 +114,10 @@ ACTIONS = action_table(
     Action("take_back", "Take back the message that waits", "chat", slash="unsend"),
     Action("unfold", "Show pasted text whole, or folded again", "chat", "ctrl+o", slash="unfold"),
     Action("read", "Attach files or folders to the next message (so does @file in it)", "chat", slash="read",
-           argument="file ...", example="notes.md 'two words.pdf' docs *.py"),
+           argument="file ...", example="notes.md 'two words.pdf' docs *.py", also="upload document pdf docx html"),
     Action("copy", "Copy the last reply", "chat", slash="copy", argument="[code 2|thinking] [file]"),
-    Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", slash="save", argument="[path] [+thinking]"),
+    Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", slash="save", argument="[path] [+thinking]",
+           also="export file"),
     Action("thinking", "Show or fold a thought; think more or less", "chat", slash="think",
            argument="[on|off|low|500]"),
     Action("schema", "Have answers follow a JSON schema", "chat", slash="schema", argument="[file|off]"),
@@ -139,6 +142,8 @@ ACTIONS = action_table(
            shows="performance"),
     Action("models", "Choose a model: what is here, what fits, how fast", "app", "f3", slash="models", hint="models",
            shows="models"),
+    Action("get", "Get the model that suits this machine", "app", "f7",
+           priority=True, slash="get pull", argument="[owner/repo]", also="download"),
     Action("open", "Change this setting, or keep what is typed", "settings", "enter"),
     Action("reset", "Back to the default: takes it out of your file", "settings", "ctrl+d,delete"),
     Action("leave", "Leave the value as it was, clear the filter, or go back", "settings", "escape"),
@@ -167,7 +172,8 @@ ACTIONS = action_table(
     Action("leave", "Refuse the call", "question", "escape,n"),
     Action("agree", "Send the file to the server", "files", "y"),
     Action("leave", "Keep the file here", "files", "escape,n"),
-    Action("set", "Show or set temperature, top_k ...", "chat", slash="set", argument="[name value]"),
+    Action("set", "Show or set temperature, top_k ...", "chat", slash="set", argument="[name value]",
+           also="sampling creativity penalty"),
     Action("report", "Copy a card with machine, model and speeds; or into a file", "app", slash="report",
            argument="[file.svg]"),
     Action("threads", "Show or set the threads", "chat", slash="threads", argument="[write [read]]"),
@@ -189,6 +195,12 @@ ACTIONS = action_table(
     Action("quit", "Quit", "app", "ctrl+q", priority=True, slash="quit exit bye"),
 )  # fmt: skip
 """All actions by id, ``scope.name``; ids are what a key map refers to."""
+
+FIRST_NEEDED = (
+    "prompt.send", "chat.stop", "prompt.new_line", "prompt.complete", "app.get", "app.models", "app.performance",
+    "app.conversations", "app.command_palette", "app.quit",
+)  # fmt: skip
+"""What a newcomer needs first, in this order."""
 
 
 def scopes_meet(one: str, other: str) -> bool:

@@ -30,11 +30,13 @@ from app.conversations.journal import conversations_at_hand
 from app.downloads.background import BackgroundDownload
 from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state
+from app.program.background import in_background
 from app.program.manual import page
 from app.program.personas import persona_names
 from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
+from app.text.clean_text import clean_line
 from app.text.glyphs import is_console
 from app.tui.actions import ACTIONS, CHAT
 from app.tui.bindings import bindings, scope_of
@@ -251,6 +253,22 @@ class JalopyApp(App[None], inherit_bindings=False):
             if self.current_mode != CHAT:
                 self.switch_mode(CHAT)
             self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
+
+    async def action_get(self, wanted: str = "") -> None:
+        """Download a model, by default the one that suits this machine, and open it; or show the running download."""
+        from app.downloads.job import PullJob
+        from app.library.known import advised_model
+
+        if not self.downloads.is_running or self.downloads.job is None:
+            if not wanted:
+                model = await asyncio.wrap_future(in_background(partial(advised_model, self.live.now), "advice"))
+                wanted = model.repository
+            self.downloads.take(PullJob(wanted, self.live.now).start())
+        self.push_screen(make_screen("download", self.downloads.job, self.keymap), self._open_downloaded)
+
+    def _open_downloaded(self, path: str | None) -> None:
+        if path is not None and not self.open_model(Path(path), clean_line(Path(path).name)):
+            self.chat.notes.note_busy()
 
     def _look_at_download(self) -> None:
         """Say in the chat how a download ended, wherever the user is."""

@@ -36,7 +36,7 @@ def greeting(keymap: Keymap) -> str:
     """Return what a first start begins with: what this is, and three things to try."""
     things = [
         ("type", FIRST_QUESTION),
-        (keymap.first_key("app.models") or "/models", "gets a real model"),
+        (keymap.key_or_command("app.get"), "gets a real model, while you chat"),
         (keymap.first_key("app.performance") or "/stats", "shows the speed"),
     ]
     widest = max(len(key) for key, _ in things)

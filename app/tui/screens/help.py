@@ -8,10 +8,11 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-from app.tui.actions import ACTIONS, commands
+from app.tui.actions import ACTIONS, FIRST_NEEDED, commands
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap, show_key
 from app.tui.textual_hacks import dismiss_once
@@ -49,7 +50,9 @@ def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, lis
     # Those whose keys mean something now, the nearest to the focus first.
     scopes = list(dict.fromkeys(scope for scope in here if scope not in ("", "app")))
     scopes.insert(1, "app")
-    sections = [(_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes]
+    first = [(keymap.shown_keys(one), ACTIONS[one].title) for one in FIRST_NEEDED if keymap.keys_of(one)]
+    sections = [("Ten to begin with", first)] if isinstance(screen.focused, Prompt) else []
+    sections += [(_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes]
     own = [one.binding for one in screen.active_bindings.values() if not one.binding.id]  # in no table
     more = [(show_key(one.key), one.description) for one in own if one.description and not one.system and one.show]
     sections.append(("More keys here", more))
@@ -58,14 +61,15 @@ def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, lis
     return [(heading, entries) for heading, entries in sections if entries]
 
 
-def write_entry(entry: Entry, columns: int) -> str:
-    """Write one entry in two columns; what does not fit next to a long first one goes below it."""
+def write_entry(entry: Entry, columns: int) -> Content:
+    """Write one entry in two columns, the key in a colour; what does not fit next to a long one goes below it."""
     first, second = entry
     indent = _KEY_COLUMN if columns > 50 else _NARROW_KEY_COLUMN
     lines = textwrap.wrap(second, max(10, columns - indent)) or [""]
+    text = first
     if len(first) < indent:
-        first += " " * (indent - len(first)) + lines.pop(0)
-    return f"\n{' ' * indent}".join([first, *lines])
+        text += " " * (indent - len(first)) + lines.pop(0)
+    return Content(f"\n{' ' * indent}".join([text, *lines])).stylize("$accent", 0, len(first))
 
 
 class HelpScreen(ModalScreen[None]):
@@ -101,7 +105,7 @@ class HelpScreen(ModalScreen[None]):
         width = self.app.size.width - _FRAME_COLUMNS
         columns = min(_WIDEST, width // 2 - _GAP_COLUMNS if self.app.size.width >= TWO_COLUMNS_FROM else width)
         for _, entries, body in self._entries:
-            body.update("\n".join(write_entry(entry, columns) for entry in entries))
+            body.update(Content("\n").join(write_entry(entry, columns) for entry in entries))
 
     on_mount = on_resize
     action_leave = dismiss_once

@@ -71,14 +71,15 @@ class ModelFlow:
     async def _tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None) -> None:
         in_use = self._parts.bridge.threads
         measured = event if isinstance(event, events.MemoryMeasured) else events.MemoryMeasured(0.0)
-        tell = partial(_line_of_machine, in_use.now.decode if in_use else 0, measured)
+        get_key = self._parts.keymap.key_or_command("app.get")
+        tell = partial(_line_of_machine, in_use.now.decode if in_use else 0, get_key, measured)
         line = await wrap_future(in_background(tell, "machine"))
         # Gives way to whatever is asked: it is measured after the next reply, then.
         if not line and isinstance(event, events.GenerationFinished):
             self._parts.bridge.measure_bandwidth()
         if line and not self._has_told_machine:
             self._has_told_machine = True
-            self._parts.notes.note(f"{line}: {where_models_are(self._parts.keymap)}")
+            self._parts.notes.note(f"{line}; {where_models_are(self._parts.keymap)} lists more")
 
     def _introduce(self, message: events.ModelLoaded) -> None:
         if is_starter(message.path):
@@ -265,7 +266,7 @@ def _find_model(wanted: str, directories: Sequence[str]) -> Path:
     return named_model(wanted, directories)
 
 
-def _line_of_machine(threads: int, measured: events.MemoryMeasured) -> str:
+def _line_of_machine(threads: int, get_key: str, measured: events.MemoryMeasured) -> str:
     from app.library.known import machine_line  # no first frame waits for it
 
-    return machine_line(threads, measured.read_gbps, measured.is_quiet)
+    return machine_line(threads, get_key, measured.read_gbps, measured.is_quiet)

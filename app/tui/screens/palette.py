@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.widgets import Input
 from textual.worker import Worker
+
+from app.text.glyphs import cut
+from app.tui.actions import ACTIONS, FIRST_NEEDED
 
 HINT = "Type to search · Enter does it · Esc back"
 
@@ -14,21 +18,42 @@ MOST_CHARS = 100
 """No command has a longer name."""
 
 
+_ALSO = {action.title: action.also for action in ACTIONS.values()}
+_FIRST = [ACTIONS[one].title for one in FIRST_NEEDED]
+_MOST_COLUMNS, _FRAME_COLUMNS = 80, 7
+_SURE = 100.0
+"""Score of an entry that has the very words: above those that have their letters."""
+
+
 class Commands(Provider):
-    """Finds actions by name; unlike Textual's own provider it takes "[name]" for text, not for markup."""
+    """Finds actions by name, command and further words; it takes "[name]" for text, not for markup."""
 
     async def discover(self) -> Hits:
-        """List all, by name."""
-        for command in sorted(self.app.get_system_commands(self.screen), key=lambda command: command.title):
-            yield DiscoveryHit(Content(command.title), command.callback, help=Content(command.help))  # type: ignore[arg-type]
+        """List all: what is needed first, then by name."""
+        found = self.app.get_system_commands(self.screen)
+        for command in sorted(found, key=lambda one: (_place(one.title), one.title)):
+            yield DiscoveryHit(self._row(command), command.callback, text=command.title)
 
     async def search(self, query: str) -> Hits:
-        """List what has these letters."""
-        matcher = self.matcher(query)
+        """List what has these letters in its name, or these words elsewhere."""
+        matcher, words = self.matcher(query), query.lower().split()
         for command in self.app.get_system_commands(self.screen):
-            if (score := matcher.match(command.title)) > 0:
-                shown = Content(command.title) if "[" in command.title else matcher.highlight(command.title)
-                yield Hit(score, shown, command.callback, help=Content(command.help))  # type: ignore[arg-type]
+            said = f"{command.title} {command.help} {_ALSO.get(command.title, '')}".lower()
+            score = _SURE if all(word in said for word in words) else matcher.match(command.title)
+            if score > 0:
+                yield Hit(score, self._row(command), command.callback, text=command.title)
+
+    def _row(self, command: SystemCommand) -> Content:
+        """Write an entry in one row: its name, its keys and its command."""
+        columns = min(_MOST_COLUMNS, self.app.size.width) - _FRAME_COLUMNS
+        help_text = cut(command.help, columns // 2)
+        title = cut(command.title, columns - len(help_text) - 2)
+        gap = columns - len(title) - len(help_text)
+        return Content(title + " " * gap + help_text).stylize("$accent", columns - len(help_text))
+
+
+def _place(title: str) -> int:
+    return _FIRST.index(title) if title in _FIRST else len(_FIRST)
 
 
 class Palette(CommandPalette):

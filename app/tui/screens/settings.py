@@ -55,7 +55,7 @@ class SettingList(Listing[str]):
         if key.startswith("sampling.") and generation is not None:
             value, source = generation.source(key.removeprefix("sampling."))
         later, is_own = value_of(self._in_file, key), source in (Source.FILE, Source.DEFAULT)
-        return _shown(value), source, _shown(later) if is_own and later != value else ""
+        return _shown(key, value), source, _shown(key, later) if is_own and later != value else ""
 
     def items(self) -> tuple[str, ...]:
         """Return the settings in whose name or meaning all words stand."""
@@ -80,7 +80,7 @@ class SettingList(Listing[str]):
     def details(self, item: str, columns: int) -> tuple[str, list[Line]]:
         """Say what it means, what it may be, what it is by default, and where its value comes from."""
         now, source, later = self._now_and_later(item)
-        default = _shown(value_of(built_in_settings(), item))
+        default = _shown(item, value_of(built_in_settings(), item))
         found = [line(part) for part in textwrap.wrap(meanings()[item], columns)]
         facts = [
             f"now {now} ({source.value})" + (f", next start {later}" if later else ""),
@@ -202,8 +202,16 @@ def meanings() -> Mapping[str, str]:
     return found
 
 
-def _shown(value: object) -> str:
-    return clean_line(written(value), _MOST_VALUE_CHARS) or '""'
+_IN_WORDS = {
+    "model": {"": "last used"}, "theme": {"": "last used"}, "model_directories": {"": "the usual ones"},
+    **{key: {"0": "automatic"} for key in ("context_size", "threads", "prefill_threads")},
+}  # fmt: skip
+"""Values that a word says better than what stands in the file."""
+
+
+def _shown(key: str, value: object) -> str:
+    text = clean_line(written(value), _MOST_VALUE_CHARS)
+    return _IN_WORDS.get(key, {}).get(text) or {"": "none", "auto": "automatic"}.get(text, text)
 
 
 def _widths(columns: int) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """The whole command in a process of its own: exit codes, one line for every refusal, what is imported."""
 
+import argparse
 import os
 import stat
 import subprocess
@@ -8,12 +9,15 @@ from dataclasses import fields
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from app.cli import arguments, dispatch
 from app.program import exit_codes, refusals
 from app.program.settings import built_in_settings, setting_keys
+from app.program.state import load_state
+from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
 
@@ -299,3 +303,18 @@ def test_a_command_takes_every_option_that_is_no_setting(command: str) -> None:
 def test_the_first_word_is_a_command_or_a_model(argv: list[str], command: str, model: str | None) -> None:
     options = arguments.parse(argv)
     assert (options.command, options.model) == (command, model)
+
+
+def test_what_a_command_opened_by_path_is_listed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_gguf.write(tmp_path / "elsewhere.gguf")
+    options = argparse.Namespace(command="bench", model=str(model), settings={})
+    monkeypatch.setattr(dispatch.arguments, "apply", lambda options, settings: settings)
+    module = SimpleNamespace(bench=lambda model: 0, BenchOptions=None)
+    monkeypatch.setattr(dispatch, "import_module", lambda name: module)
+    assert dispatch.obey(options) == 0
+    assert load_state()[0].opened_models == (str(model),)
+    assert load_state()[0].last_model is None
+    module.bench = lambda model: 3
+    options.model = str(tiny_gguf.write(tmp_path / "failed.gguf"))
+    assert dispatch.obey(options) == 3
+    assert len(load_state()[0].opened_models) == 1

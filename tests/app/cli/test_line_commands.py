@@ -27,6 +27,7 @@ from tests.app.scripted_access import use_script
 Talk = Callable[..., str]
 
 NEED_THE_SCREEN = {
+    "get",
     "doctor", "editor", "models", "settings", "stats", "strip", "theme", "tune", "unfold",
     "unsend"
 }  # fmt: skip

@@ -76,7 +76,7 @@ def test_a_type_is_named_in_any_case_or_chosen_by_advice(
         server.add(REPOSITORY, f"tiny-{quant}.gguf" if quant == "F16" else "tiny-Q4_K_M.gguf", content(quant))
     assert get(target, f"{REPOSITORY}:q4_k_m") == exit_codes.OK
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]
-    monkeypatch.setattr(listing, "load_rates", lambda threads: MachineRates(12.0))
+    monkeypatch.setattr(listing, "rates_or_typical", lambda threads: MachineRates(12.0))
     assert get(target) == exit_codes.OK
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]  # the usual type, which is there already
 
@@ -89,7 +89,7 @@ def test_what_was_begun_goes_on_though_advice_has_changed(
     refusal(target)
     assert (target / "tiny-Q4_K_M.gguf.part").stat().st_size == 70_000
     server.faults.clear()
-    monkeypatch.setattr(listing, "load_rates", lambda threads: MachineRates(12.0))  # now Q8_0 would be advised
+    monkeypatch.setattr(listing, "rates_or_typical", lambda threads: MachineRates(12.0))  # now Q8_0 would be advised
     assert get(target) == exit_codes.OK
     assert "begun earlier" in capsys.readouterr().out
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]

@@ -112,8 +112,8 @@ def test_the_advice_names_memory_bandwidth_size_type_and_speed() -> None:
 
 
 def test_a_faster_machine_is_advised_more() -> None:
-    slow = best_known(MachineMemory(16 * GIB, 12 * GIB), MachineRates(5.0))
-    fast = best_known(MachineMemory(16 * GIB, 12 * GIB), MachineRates(60.0))
+    slow = best_known(MachineMemory(8 * GIB, 6 * GIB), MachineRates(5.0))
+    fast = best_known(MachineMemory(8 * GIB, 6 * GIB), MachineRates(60.0))
     assert slow is not None
     assert fast is not None
     assert slow.parameters < fast.parameters

@@ -26,7 +26,7 @@ def starter() -> Path:
 
 async def test_three_turns_in_the_chat_and_each_reads_only_what_is_new(starter: Path) -> None:
     async with chatting_for_real(starter) as chat:
-        assert "F3    gets a real model" in await chat.note(WHAT_IT_IS)
+        assert "F7    gets a real model" in await chat.note(WHAT_IT_IS)
         capital = await chat.ask("What is the capital of France?")
         assert "Paris" in capital.text
         await chat.ask("My name is Ada.")

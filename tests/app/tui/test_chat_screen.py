@@ -445,7 +445,7 @@ async def test_copy_says_how_the_text_left(monkeypatch: pytest.MonkeyPatch):
 
 
 async def test_help_lists_keys_and_commands_and_escape_leaves_it():
-    async with chatting(size=(80, 50)) as driver:
+    async with chatting(size=(80, 64)) as driver:
         await driver.pilot.press("f1")
         await driver.until(lambda: isinstance(driver.app.screen, HelpScreen))
         await driver.until(lambda: "/regen, /retry" in driver.screen_text())
@@ -485,6 +485,27 @@ async def test_the_palette_carries_actions_out_wherever_they_belong():
         await driver.until(lambda: driver.app.clipboard == "Hello there.")
         commands["Load a model file"]()
         assert driver.prompt.text == "/model "
+
+
+@pytest.mark.parametrize("word", ["export", "attach", "pdf", "temperature", "download"])
+async def test_the_palette_finds_words_in_one_row_each(word: str) -> None:
+    async with chatting() as driver:
+        await driver.pilot.press("ctrl+p")
+        await driver.until(lambda: "Send the message" in driver.screen_text(), "what is needed first")
+        await driver.type(word)
+        wanted = {"export": "/save", "temperature": "/set", "download": "/get"}.get(word, "/read file ...")
+        await driver.until(lambda: "Send the message" not in driver.screen_text() and wanted in driver.screen_text())
+        row = next(line for line in driver.screen_text().splitlines() if wanted in line)
+        assert len(row.split()[0]) > 2, "name and command in one row"
+
+
+async def test_help_begins_with_what_is_needed_first() -> None:
+    async with chatting(size=(80, 30)) as driver:
+        await driver.pilot.press("f1")
+        await driver.until(lambda: "Ten to begin with" in driver.screen_text())
+        text = driver.screen_text()
+        assert text.index("F7") < text.index("At the prompt")
+        assert all(keys in text for keys in ("Enter", "Esc", "Tab", "F2", "F3", "F8", "ctrl+p", "ctrl+q"))
 
 
 async def test_the_palette_shows_brackets_as_text(monkeypatch: pytest.MonkeyPatch):
@@ -630,7 +651,8 @@ async def test_whoever_is_greeted_hears_once_what_suits_the_machine(monkeypatch:
         assert not [note for note in driver.notes() if "This machine reads" in note]
         await driver.ask("again")
         line = await driver.note("This machine reads memory at 10 GB/s: ~")
-        assert "comfortable: F3 or /models" in line
+        assert "comfortable; F7 gets " in line
+        assert line.endswith("; F3 or /models lists more")
         assert script.n_bandwidth_probes == 2
     async with chatting(Script(), resume="new") as driver:  # the next start has it measured
         known = await driver.note("This machine reads memory at")

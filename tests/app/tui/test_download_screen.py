@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from app.downloads import hub, pull
 from app.downloads.background import BackgroundDownload
 from app.downloads.job import PullJob, Stage
 from app.library import scan
+from app.library.known import advised_model
 from app.library.places import Place
 from app.program.settings import built_in_settings
 from app.tui.screens.download import DownloadScreen
@@ -263,3 +265,23 @@ async def test_a_download_that_is_looked_at_while_the_screens_go_away_is_no_erro
     assert not app.screen_stack
     app.downloads.take(PullJob("me/Mine", app.live.now))
     app._look_at_download()
+
+
+async def test_one_key_gets_the_model_that_suits_the_machine(
+    server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advised = SimpleNamespace(repository=REPOSITORY)
+    monkeypatch.setattr("app.library.known.advised_model", lambda settings: advised)
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f7")
+        await shows(driver, "Enter downloads", "at 25 Mbit/s", "on this machine: fits")
+        await driver.pilot.press("enter")
+        await shows(driver, "Here and checked")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.chat.turns.model is not None, "the model is open")
+
+
+def test_the_advised_model_fits_and_needs_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    for n_bytes, least, most in ((2 * GIB, 0.1e9, 0.9e9), (8 * GIB, 0.9e9, 9e9)):
+        monkeypatch.setattr("app.library.measure.memory_for_models", lambda n=n_bytes: MachineMemory(n, n * 3 // 4))
+        assert least <= advised_model(built_in_settings()).parameters <= most

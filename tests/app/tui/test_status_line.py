@@ -37,3 +37,11 @@ async def test_the_line_draws_seconds_that_are_over_while_a_reply_is_written() -
         assert f" tok/s {'▆▃':>8} │ 2 threads │" in line.line
         line.show(EngineStatus(Activity.READY, meter=meter, n_ctx=1000), 0)
         assert "▆" not in line.line
+
+
+def test_a_late_report_does_not_count_down_to_nothing() -> None:
+    moments = iter([0.0, 10.0])
+    meter = ReplyMeter(300, lambda: next(moments))
+    meter.note_read(100)
+    status = EngineStatus(Activity.READING, done=100, total=300, since_s=0.0, meter=meter)
+    assert [status.seconds_left(now_s) for now_s in (10.0, 15.0, 24.0, 60.0)] == [20.0, 15.0, 6.0, 5.0]
