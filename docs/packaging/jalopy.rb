@@ -1,10 +1,10 @@
-# A formula for a tap. `url` and `sha256` are those of the release's source archive: the release fills them in.
+# A formula for a tap. The release fills in `homepage`, and `url` and `sha256` of its source archive.
 class Jalopy < Formula
   include Language::Python::Virtualenv
 
   desc "Chat with a language model on the computer you already own"
-  homepage "https://pypi.org/project/jalopy/"
-  url "https://files.pythonhosted.org/packages/source/j/jalopy/jalopy-0.1.0.tar.gz"
+  homepage "https://jalopy.invalid"
+  url "https://jalopy.invalid/jalopy-0.1.0.tar.gz"
   sha256 "0000000000000000000000000000000000000000000000000000000000000000"
   license "MIT"
 
