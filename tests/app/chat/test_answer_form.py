@@ -191,7 +191,7 @@ def test_an_answer_follows_the_grammar_it_was_asked_for(
 
 
 @pytest.mark.parametrize("guess", [False, True])
-def test_what_a_form_forces_is_computed_together_and_changes_nothing(
+def test_what_a_form_forces_is_one_block_and_changes_nothing(
     model: Model, session: Session, guess: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     form = form_of(REGEX, "(The capital of France is [a-z]{4} and very large[.] ){2}[a-z]{20}")

@@ -97,7 +97,7 @@ def engine(script: Script) -> Iterator[Engine]:
     assert engine.bridge.close(_PATIENCE_S)
 
 
-def test_kernels_are_tuned_behind_a_reply_until_that_was_finished_once(script):
+def test_kernels_are_tuned_after_replies_until_done_once(script):
     found, gives_way, is_finished = [], threading.Event(), threading.Event()
 
     def try_lookahead(model, session, is_unwanted, anew):
@@ -181,7 +181,7 @@ def test_opening_a_model_can_be_stopped(engine, script):
     engine.ask("hi")
 
 
-def test_a_second_stop_does_not_keep_the_model_from_before_from_coming_back(engine, script):
+def test_a_second_stop_still_lets_the_earlier_model_return(engine, script):
     engine.load()
     script.open_gate = Gate()
     engine.turns.load(Path("other.gguf"))
@@ -268,7 +268,7 @@ def test_a_second_turn_reads_only_what_is_new(engine):
     assert second.prompt_tokens == 6  # <end> <user> and now <end> <assistant>
 
 
-def test_a_stopped_reply_keeps_its_text_and_the_next_turn_goes_on(engine, script):
+def test_a_stopped_reply_keeps_its_text_for_the_next_turn(engine, script):
     engine.load()
     script.token_gate = Gate()
     engine.turns.submit("hi")
@@ -282,7 +282,7 @@ def test_a_stopped_reply_keeps_its_text_and_the_next_turn_goes_on(engine, script
     assert engine.ask("more").ending is Ending.COMPLETE
 
 
-def test_stopping_while_the_prompt_is_read_ends_the_turn_without_a_reply(engine, script):
+def test_a_stop_during_prefill_ends_the_turn_without_a_reply(engine, script):
     engine.load()
     script.prefill_gate = Gate()
     engine.turns.submit("a long question")
@@ -332,7 +332,7 @@ def test_a_turn_can_be_answered_again(engine, script):
     assert engine.session.tokens[-1] == script.opened[-1].tokenizer.id_of("second")
 
 
-def test_a_message_that_does_not_fit_is_refused_with_counts_and_forgotten(engine):
+def test_a_message_too_long_is_refused_with_counts_and_forgotten(engine):
     engine.load()
     engine.turns.submit("word " * 600)
     refused = engine.wait_for(PromptRefused)
@@ -341,7 +341,7 @@ def test_a_message_that_does_not_fit_is_refused_with_counts_and_forgotten(engine
     assert engine.ask("short").figures.reused_tokens == 0
 
 
-def test_a_new_conversation_forgets_the_turns_and_takes_the_system_prompt(engine, script):
+def test_a_new_conversation_keeps_only_its_system_prompt(engine, script):
     engine.load()
     engine.ask("hi")
     engine.turns.start_anew("be brief")
@@ -350,7 +350,7 @@ def test_a_new_conversation_forgets_the_turns_and_takes_the_system_prompt(engine
     assert spoken.startswith("be briefhi")
 
 
-def test_a_broken_model_becomes_a_message_and_the_turn_does_not_count(engine, script):
+def test_a_broken_model_is_a_message_and_the_turn_is_undone(engine, script):
     engine.load()
     script.fail_after_tokens = 0
     engine.turns.submit("hi")

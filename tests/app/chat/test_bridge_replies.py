@@ -70,7 +70,7 @@ def texts(messages: list[object], kind: type = TextGenerated) -> str:
 
 
 @pytest.mark.parametrize("stops", [[1], [9], [3, 2, 1]])
-def test_a_stopped_reply_goes_on_to_what_an_uninterrupted_one_would_be(engine: Engine, stops: list[int]) -> None:
+def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(engine: Engine, stops: list[int]) -> None:
     engine.script.replies = [TEN]
     engine.load()
     engine.ask("count")
@@ -105,7 +105,7 @@ def test_the_turn_after_a_continued_reply_reuses_all_of_it(engine: Engine) -> No
     assert engine.ask("more").figures.reused_tokens == length
 
 
-def test_a_continuation_stopped_before_its_first_token_leaves_the_reply_as_it_was(engine: Engine) -> None:
+def test_a_continuation_stopped_at_once_keeps_the_reply(engine: Engine) -> None:
     engine.script.replies = [TEN]
     engine.load()
     ask_and_stop(engine, "count", 4)
@@ -134,7 +134,7 @@ def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
     assert "the context is full" in engine.wait_for(GenerationFailed).reason
 
 
-def test_going_on_in_a_full_context_moves_what_stays_and_reads_nothing_again(engine: Engine) -> None:
+def test_going_on_in_a_full_context_reads_nothing_again(engine: Engine) -> None:
     engine.script.n_ctx, engine.script.replies = 120, [[" b"] * 20, [" a"] * 200]
     engine.load("be brief")
     engine.ask("hi")
@@ -306,7 +306,7 @@ def test_thinking_that_is_stopped_and_continued_adds_up(engine: Engine) -> None:
     assert 2.5 <= finished.duration_s < 3.0
 
 
-def test_thinking_that_was_over_before_the_stop_keeps_its_figures(engine: Engine) -> None:
+def test_thinking_that_ended_before_the_stop_keeps_its_figures(engine: Engine) -> None:
     engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"]]
     engine.load()
     ask_and_stop(engine, "hi", 4)
@@ -317,7 +317,7 @@ def test_thinking_that_was_over_before_the_stop_keeps_its_figures(engine: Engine
     assert (finished.tokens, finished.duration_s) == (3, 1.5)
 
 
-def test_a_reply_that_breaks_while_thinking_still_shows_what_was_thought(engine: Engine) -> None:
+def test_a_reply_that_fails_in_its_thinking_shows_the_thought(engine: Engine) -> None:
     engine.script.replies, engine.script.fail_after_tokens = [["<think>", "a", "b"]], 2
     engine.script.generate_error = BrokenModelError("NaN")
     engine.load()
@@ -337,7 +337,7 @@ def test_loading_forgets_the_turns(engine: Engine) -> None:
 # Edited replies
 
 
-def test_an_edited_reply_goes_on_from_the_users_text_and_forgets_what_came_after(engine: Engine) -> None:
+def test_an_edited_reply_goes_on_and_drops_the_later_turns(engine: Engine) -> None:
     engine.script.replies = [TEN, [" one"], [" and on", " it goes"]]
     engine.load()
     engine.ask("count")
@@ -367,7 +367,7 @@ def test_a_reply_cut_at_a_token_goes_on_as_it_did_before(engine: Engine, n_kept:
     assert engine.session.tokens == wanted
 
 
-def test_weighing_an_edited_reply_counts_exactly_and_changes_nothing(engine: Engine) -> None:
+def test_weighing_an_edited_reply_is_exact_and_changes_nothing(engine: Engine) -> None:
     engine.script.replies = [TEN, ["x"]]
     engine.load()
     for text in ("one", "two"):
@@ -382,7 +382,7 @@ def test_weighing_an_edited_reply_counts_exactly_and_changes_nothing(engine: Eng
     assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
 
 
-def test_the_thinking_before_an_edited_answer_stays_and_keeps_its_figures(engine: Engine) -> None:
+def test_thinking_before_an_edited_answer_keeps_its_figures(engine: Engine) -> None:
     engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"], [" why"]]
     engine.load()
     engine.ask("hi")
@@ -393,7 +393,7 @@ def test_the_thinking_before_an_edited_answer_stays_and_keeps_its_figures(engine
     assert (finished.tokens, finished.duration_s, finished.is_closed) == (3, 1.5, True)
 
 
-def test_an_edit_that_does_not_fit_leaves_the_conversation_as_it_was(engine: Engine) -> None:
+def test_an_edit_too_long_leaves_the_conversation_as_it_was(engine: Engine) -> None:
     engine.script.replies = [TEN]
     engine.load()
     engine.ask("count")

@@ -59,7 +59,7 @@ async def fill(driver: Driver, n_turns: int) -> None:
         await driver.ask(f"question {n} of some words more")
 
 
-async def test_a_full_context_is_announced_then_the_oldest_turns_go_and_are_marked():
+async def test_a_full_context_is_announced_and_drops_the_oldest_turns():
     script = Script(replies=[tokens("a reply of six words here")], n_ctx=200)
     async with chatting(script, size=(80, 40), system_prompt="Be brief.") as driver:
         await fill(driver, 14)
@@ -103,7 +103,7 @@ async def test_what_was_dropped_stays_dropped_when_its_turn_is_stopped():
         assert cached.count("question") == (len(texts(driver)) - n_dropped) // 2 - 1
 
 
-async def test_a_dropped_message_cannot_be_edited_but_is_the_beginning_of_a_copy():
+async def test_a_dropped_message_can_be_copied_but_not_edited():
     script = Script(replies=[tokens("a reply of six words here")], n_ctx=100)
     async with chatting(script, size=(80, 60)) as driver:
         await fill(driver, 7)
@@ -120,7 +120,7 @@ async def test_a_dropped_message_cannot_be_edited_but_is_the_beginning_of_a_copy
         assert cached.startswith("question 0")
 
 
-async def test_a_message_longer_than_the_context_is_refused_with_counts_and_drops_nothing():
+async def test_a_message_longer_than_the_context_drops_no_turns():
     script = Script(replies=[tokens("a reply of six words here")], n_ctx=100)
     async with chatting(script) as driver:
         await fill(driver, 3)

@@ -50,7 +50,7 @@ def settle(condition) -> None:
         threading.Event().wait(0.001)
 
 
-def test_a_loaded_model_is_described_and_a_failed_one_leaves_nothing(engine, script):
+def test_a_loaded_model_has_facts_and_a_failed_one_has_none(engine, script):
     engine.load()
     facts = engine.bridge.figures.facts
     assert (facts.weights_bytes, facts.bytes_per_token, facts.kv_bytes_per_position) == (1_000_000, 900_000, 256)
@@ -77,7 +77,7 @@ def test_the_time_of_a_reply_adds_up_from_sending_to_the_end(engine, script):
     assert spent.total_s == pytest.approx(script.clock() - sent_s)
 
 
-def test_replies_are_compared_with_those_before_and_not_with_themselves(engine):
+def test_a_reply_is_compared_with_earlier_ones_only(engine):
     engine.load()
     assert engine.bridge.figures.earlier is None
     engine.ask("one")
@@ -95,7 +95,7 @@ def test_other_threads_are_compared_with_their_own_kind(engine, script):
     assert engine.bridge.figures.earlier is None
 
 
-def test_a_reply_whose_threads_changed_on_the_way_is_not_remembered(engine, script):
+def test_a_reply_whose_threads_changed_is_not_remembered(engine, script):
     script.token_gate = Gate()
     engine.load()
     engine.turns.submit("one")
@@ -120,7 +120,7 @@ def test_every_reply_is_profiled_and_the_profile_ends_with_it(engine):
     assert not engine.session.is_profiling
 
 
-def test_the_profile_of_a_running_reply_is_looked_at_only_while_someone_watches(engine, script):
+def test_a_running_reply_is_profiled_only_while_watched(engine, script):
     script.token_gate = Gate()
     engine.load()
     for is_watched, phases in ((False, 0), (True, 1)):
@@ -178,7 +178,7 @@ def test_a_message_makes_the_measurement_give_way(engine, script):
     assert script.n_bandwidth_probes == 0
 
 
-def test_without_room_nothing_is_measured_and_without_a_model_neither(engine, script, monkeypatch):
+def test_without_a_model_or_room_no_bandwidth_is_measured(engine, script, monkeypatch):
     engine.bridge.measure_bandwidth()
     engine.load()
     monkeypatch.setattr(engine_measures, "has_room", lambda model: False)

@@ -18,7 +18,7 @@ def choice() -> GenerationChoice:
     return made
 
 
-def test_a_value_holds_from_the_next_message_on_until_it_is_taken_back(choice: GenerationChoice) -> None:
+def test_a_value_holds_from_the_next_message_until_a_reset(choice: GenerationChoice) -> None:
     assert choice.obey("temperature 0.3") == "temperature 0.3 from the next message on (/set keep remembers it)"
     choice.obey("max-tokens=200")
     assert (choice.described(), choice.max_tokens) == ("temperature 0.3 · max_tokens 200", 200)
@@ -45,7 +45,7 @@ def test_what_is_not_allowed_is_refused_and_changes_nothing(choice: GenerationCh
     assert choice.described() == ""
 
 
-def test_what_is_kept_holds_at_the_next_start_for_this_model_only(choice: GenerationChoice) -> None:
+def test_a_kept_value_holds_at_the_next_start_for_its_model(choice: GenerationChoice) -> None:
     choice.obey("temperature 0.3")
     assert choice.obey("keep") == "temperature 0.3: remembered for this model"
     other = GenerationChoice(built_in_settings())
@@ -79,7 +79,7 @@ async def test_the_chat_shows_what_was_chosen_beside_the_models_name() -> None:
         await driver.ask("hello")
 
 
-def test_a_value_says_where_it_comes_from_and_the_command_line_goes_before_what_was_kept() -> None:
+def test_a_value_names_its_source_and_an_option_beats_a_kept_one() -> None:
     settings = merge(built_in_settings(), {"sampling": {"top_k": 3}}, "a file")
     choice = GenerationChoice(settings)
     choice.recall(

@@ -14,14 +14,14 @@ def test_work_runs_in_one_other_thread_and_gives_its_result() -> None:
     assert first == second != threading.get_ident()
 
 
-def test_an_exception_of_the_work_reaches_the_caller_and_the_thread_lives_on() -> None:
+def test_an_exception_reaches_the_caller_and_the_thread_lives() -> None:
     engine = engine_host()
     with pytest.raises(ZeroDivisionError):
         engine.run(lambda: 1 // 0)
     assert engine.run(lambda: 7) == 7
 
 
-def test_the_first_interrupt_asks_the_work_to_end_and_keeps_its_result() -> None:
+def test_the_first_interrupt_stops_the_work_and_keeps_its_result() -> None:
     stopped = threading.Event()
 
     def work() -> str:

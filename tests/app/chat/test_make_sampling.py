@@ -28,7 +28,7 @@ def test_the_command_line_goes_before_a_models_advice():
     assert (chosen.temperature, chosen.top_k, chosen.top_p) == (1.5, 20, 0.8)
 
 
-def test_so_does_the_users_file_even_where_it_repeats_what_is_built_in(tmp_path: Path):
+def test_so_does_the_users_file_even_if_it_repeats_the_default(tmp_path: Path):
     file = tmp_path / "config.toml"
     file.write_text("[sampling]\ntemperature = 0.7\n", encoding="utf-8")
     assert sampling_with(load_settings(file), FILE).temperature == 0.7

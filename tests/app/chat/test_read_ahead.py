@@ -150,7 +150,7 @@ def quick(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(drafting, "TICK_S", 0.001)
 
 
-async def test_the_corner_of_the_prompt_says_tokens_and_time_once_a_prompt_was_measured(quick):
+async def test_the_prompts_corner_says_tokens_and_later_the_time(quick):
     async with chatting(prefill_while_typing="off") as driver:
         await driver.type("hello there")
         await driver.until(lambda: driver.prompt.border_subtitle == "6 tokens")
@@ -186,7 +186,7 @@ async def test_an_edit_that_changes_what_was_read_drops_it(quick):
         assert script.opened[-1].sessions[-1].fed_counts == []
 
 
-async def test_nothing_is_read_ahead_where_the_setting_says_so_or_on_battery(quick, monkeypatch):
+async def test_nothing_is_read_ahead_if_set_off_or_on_battery(quick, monkeypatch):
     from app.tui import chat_options
 
     monkeypatch.setattr(chat_options, "is_on_battery", lambda: True)
@@ -198,7 +198,7 @@ async def test_nothing_is_read_ahead_where_the_setting_says_so_or_on_battery(qui
     assert built_in_settings().prefill_while_typing == "auto"
 
 
-def test_a_text_that_takes_long_to_count_is_left_alone_until_the_next_turn(engine, script, monkeypatch):
+def test_a_text_slow_to_count_is_left_until_the_next_turn(engine, script, monkeypatch):
     add_user = FakeChat.add_user
 
     def add_user_slowly(chat: FakeChat, text: str) -> list[int]:
@@ -216,7 +216,7 @@ def test_a_text_that_takes_long_to_count_is_left_alone_until_the_next_turn(engin
     assert prepare(engine, FORTY, read_ahead=False).ready_tokens == 0
 
 
-def test_documents_are_read_ahead_however_long_they_take_to_count(engine, monkeypatch):
+def test_documents_are_read_ahead_even_if_slow_to_count(engine, monkeypatch):
     monkeypatch.setattr("app.chat.read_ahead.MAX_COUNT_S", -1.0)
     assert prepare(engine, FORTY).read_tokens == 0  # the first of a model is slow by itself
     prepare(engine, f"{FORTY} and more")  # slow: what is as long is left alone from here on

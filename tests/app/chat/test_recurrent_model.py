@@ -55,7 +55,7 @@ def engine(tmp_path: Path) -> Iterator[RealEngine]:
     assert engine.bridge.close(_PATIENCE_S)
 
 
-def test_a_turn_reads_what_is_new_and_another_reply_almost_nothing(engine: RealEngine) -> None:
+def test_a_turn_reads_only_its_new_text_and_a_retry_almost_none(engine: RealEngine) -> None:
     first = engine.ask(QUESTION)
     assert first.figures.reused_tokens == 0
     same = engine.again()

@@ -73,7 +73,7 @@ def test_turns_follow_each_other(talk: Talk, script: Script) -> None:
     assert texts(talk) == ["first", "one.", "second", "three."]
 
 
-def test_a_model_that_cannot_be_opened_is_an_event_with_what_was_raised(talk: Talk, script: Script) -> None:
+def test_a_model_that_cannot_open_is_an_event_with_its_error(talk: Talk, script: Script) -> None:
     script.open_error = GGUFError("m.gguf: broken")
     (failed,) = list(talk.open(Path("m.gguf")))
     assert isinstance(failed, ModelFailed)
@@ -110,7 +110,7 @@ def test_a_stop_before_the_reply_begins_is_not_forgotten(talk: Talk, script: Scr
     assert answer(talk.regenerate()) == "one."
 
 
-def test_a_reply_that_nobody_follows_is_stopped_and_the_next_one_comes(talk: Talk, script: Script) -> None:
+def test_a_reply_nobody_follows_stops_and_the_next_one_comes(talk: Talk, script: Script) -> None:
     script.token_gate = Gate()
     script.token_gate.allow(1)
     events = opened(talk).ask("first")
@@ -161,7 +161,7 @@ def test_what_fails_leaves_what_it_would_have_replaced(talk: Talk, script: Scrip
     assert texts(talk) == ["first", "one."]
 
 
-def test_a_message_that_does_not_fit_is_no_part_of_the_conversation(talk: Talk, script: Script) -> None:
+def test_a_message_that_does_not_fit_is_not_in_the_conversation(talk: Talk, script: Script) -> None:
     script.n_ctx = 20
     opened(talk)
     (refused,) = list(talk.ask("w " * 40))
@@ -170,7 +170,7 @@ def test_a_message_that_does_not_fit_is_no_part_of_the_conversation(talk: Talk, 
     assert answer(talk.ask("short")) == "one."
 
 
-def test_a_message_that_is_asked_again_and_does_not_fit_any_more_stays(talk: Talk, script: Script) -> None:
+def test_a_message_asked_again_that_no_longer_fits_stays(talk: Talk, script: Script) -> None:
     script.n_ctx = 20
     opened(talk)
     talk.turns.conversation.add_user("w " * 40)

@@ -49,7 +49,7 @@ def choose(engine: Engine, mode: str) -> str:
     return choose_thinking(engine.bridge, engine.turns, mode)
 
 
-def test_a_choice_holds_from_the_next_message_on_and_is_kept_for_the_model(engine: Engine) -> None:
+def test_a_choice_holds_from_the_next_message_and_is_kept(engine: Engine) -> None:
     assert engine.bridge.thinking == ""
     assert engine.load().thinking == "auto"
     assert choose(engine, "off") == "thinking off from the next message on; remembered for this model"
@@ -66,7 +66,7 @@ def test_a_choice_without_a_model_changes_nothing(engine: Engine) -> None:
     assert engine.load().thinking == "auto"
 
 
-def test_a_thought_that_has_had_its_tokens_is_ended_and_the_answer_follows(engine: Engine) -> None:
+def test_a_thought_at_its_token_limit_ends_and_the_answer_comes(engine: Engine) -> None:
     engine.load()
     choose(engine, "3")
     engine.turns.submit("hi")
@@ -141,7 +141,7 @@ def test_limits_of_the_reply_hold_at_the_end_of_a_thought(model: Model) -> None:
 
 
 @pytest.mark.slow
-def test_a_reply_goes_on_behind_the_opening_it_was_written_behind(model: Model) -> None:
+def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) -> None:
     """However much the model shall think now: its tokens are then found in the cache, and its thought stays one."""
     source = (
         "{% for m in messages %}[{{ m.content.split('</think>')[-1] }}]{% endfor %}"

@@ -196,7 +196,7 @@ def test_a_refused_call_does_not_run_and_the_model_is_told(chats: Callable[..., 
     assert chat.texts[-1] == "Well."
 
 
-def test_a_bare_object_is_a_call_and_one_that_fits_no_tool_is_told(chats: Callable[..., Chat]) -> None:
+def test_a_bare_object_is_a_call_and_a_misfit_is_reported(chats: Callable[..., Chat]) -> None:
     bare = ["```json\n", '{"name": "echo", "arguments": {"text": "hi"}}', "\n```"]
     chat = chats(bare, ["Well."], [bare[1].replace('"hi"', "3")])
     (call,) = chat.ask("what?")

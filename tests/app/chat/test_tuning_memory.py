@@ -30,7 +30,7 @@ def model_of(driver: Driver) -> FakeModel:
     return driver.script.opened[0]
 
 
-async def test_huge_pages_are_compared_after_the_counts_and_the_copy_is_let_go() -> None:
+async def test_huge_pages_are_compared_last_and_their_copy_is_freed() -> None:
     async with tuning(laptop_script(**FASTER), size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "With its weights in huge pages this model writes 12 % faster (12 to 12)")
@@ -100,7 +100,7 @@ async def test_the_estimate_is_shown_before_anything_is_copied() -> None:
         assert not model_of(driver).has_copy
 
 
-async def test_a_stop_while_weights_are_compared_leaves_the_map_and_no_copy() -> None:
+async def test_a_stop_while_weights_are_compared_leaves_no_copy() -> None:
     script = laptop_script(prefill_gate=Gate(), **FASTER)
     async with tuning(script) as driver:
         gate = script.prefill_gate
@@ -120,7 +120,7 @@ async def test_a_stop_while_weights_are_compared_leaves_the_map_and_no_copy() ->
         assert isinstance(driver.app.screen, ThreadsScreen)
 
 
-async def test_weights_that_cannot_be_moved_are_said_and_nothing_is_remembered() -> None:
+async def test_weights_that_cannot_move_are_reported_not_remembered() -> None:
     memory = Memory()
     async with tuning(laptop_script(**FASTER), memory) as driver:
         await driver.pilot.press("f4", "enter")
@@ -135,7 +135,7 @@ async def test_weights_that_cannot_be_moved_are_said_and_nothing_is_remembered()
 # ---- KV types
 
 
-async def test_k_compares_kv_types_with_the_counts_that_won_and_enter_remembers_for_the_next_opening() -> None:
+async def test_k_compares_kv_types_and_enter_remembers_the_best() -> None:
     memory = Memory()
     async with tuning(laptop_script(kv_speeds={"f32": 1.2}), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
@@ -156,7 +156,7 @@ async def test_k_compares_kv_types_with_the_counts_that_won_and_enter_remembers_
         await driver.until(lambda: memory.remembered is None, "forgotten")
 
 
-async def test_k_before_anything_was_measured_measures_the_threads_first() -> None:
+async def test_k_before_any_measurement_measures_the_threads_first() -> None:
     script = laptop_script(prefill_gate=Gate())
     async with tuning(script) as driver:
         gate = script.prefill_gate
@@ -173,13 +173,13 @@ async def test_k_before_anything_was_measured_measures_the_threads_first() -> No
         assert report().comparison("weights").is_measured
 
 
-async def test_a_remembered_type_is_used_when_the_model_opens_unless_the_settings_name_one() -> None:
+async def test_a_remembered_kv_type_is_used_when_the_model_opens() -> None:
     memory = Memory(TunedChoice(2, 2, False, "mmap", "f32"))
     async with tuning(laptop_script(), memory) as driver:
         assert model_of(driver).sessions[0].kv_type == "f32"
 
 
-async def test_settings_that_name_weights_and_types_are_said_to_go_first() -> None:
+async def test_settings_of_weights_and_kv_type_are_said_to_go_first() -> None:
     memory = Memory(TunedChoice(2, 2))
     async with tuning(laptop_script(), memory, size=(100, 40), weights="mmap", kv_type="f16") as driver:
         await driver.pilot.press("f4", "enter")
@@ -210,7 +210,7 @@ async def test_there_is_no_second_doubt_in_a_session() -> None:
         assert not any("measures again" in note for note in driver.notes())  # which begin with the model
 
 
-async def test_what_was_measured_while_swapping_is_marked_and_used_but_not_remembered() -> None:
+async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
     memory, machine = Memory(), ScriptedMachine()
     async with tuning(
         laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory, (100, 40), machine
@@ -235,7 +235,7 @@ async def test_what_was_measured_while_swapping_is_marked_and_used_but_not_remem
         assert memory.remembered is None
 
 
-async def test_what_was_measured_on_battery_is_marked_and_remembered_with_that() -> None:
+async def test_a_result_on_battery_is_marked_and_remembered_as_such() -> None:
     memory, machine = Memory(), ScriptedMachine()
     machine.on_mains = False
     async with tuning(laptop_script(), memory, (100, 40), machine) as driver:
@@ -246,7 +246,7 @@ async def test_what_was_measured_on_battery_is_marked_and_remembered_with_that()
         assert memory.measured == Measured("k1", True)
 
 
-async def test_fewer_threads_than_cores_are_laid_to_the_programs_that_took_them() -> None:
+async def test_few_best_threads_are_explained_by_busy_other_programs() -> None:
     machine = ScriptedMachine()
     async with tuning(laptop_script(thread_speeds={1: 2.0, 2: 1.0}), None, (100, 40), machine) as driver:
         real = machine.cpu_times
