@@ -47,9 +47,7 @@ def test_each_thread_count_is_one_json_object_with_both_lists(
     assert (first["gate"], first["kernels"], first["cpu"]) == ("passed", "passed", "avx2")
 
 
-def test_the_work_is_one_prompt_at_once_and_single_tokens_in_each_round_and_a_warm_up(
-    script: Script, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_round_and_the_warm_up_is_a_prompt_then_tokens(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     reports(script, capsys, thread_counts=(2,))
     measured = script.opened[0].sessions[-1]
     assert measured.fed_counts == [8, 1, 1, 1] * 3
@@ -102,7 +100,7 @@ def test_a_question_that_breaks_is_a_failed_gate_with_its_reason(
     assert "the question could not be asked: m.gguf: NaN" in err
 
 
-def test_the_bundled_model_is_asked_with_each_thread_count_before_anything_counts(
+def test_the_starter_gate_runs_for_each_thread_count_first(
     with_starter: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert [report["starter_gate"] for report in reports(with_starter, capsys)] == ["passed", "passed"]
@@ -173,9 +171,7 @@ def test_a_text_too_short_to_measure_is_refused(script: Script, tmp_path: Path) 
         bench(BenchOptions("m.gguf", (1,), 8, 4, 1, text=str(text)), built_in_settings(), script.clock)
 
 
-def test_a_profile_shows_every_plan_that_ran_and_counts_decode_per_token(
-    script: Script, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_profile_shows_all_plans_and_decode_per_token(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     bench(BenchOptions("m.gguf", (1,), 8, 4, 1, profile=True), built_in_settings(), script.clock)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[-4:-3] for line in lines if line[:1] == ["feed-forward"]] == [["250.00"], *[["1000.00"]] * 4]

@@ -202,7 +202,7 @@ class FakePeer:
         return self.length
 
 
-def test_measuring_reads_at_once_and_writes_one_by_one_after_a_warm_up() -> None:
+def test_measuring_reads_in_one_block_and_writes_token_by_token() -> None:
     peer = FakePeer()
     job = {"prompt": [1, 2, 3], "following": [4, 5], "repeats": 2}
     read_tps, write_tps = peer_side.measure(peer, job)  # type: ignore[arg-type]
@@ -236,9 +236,7 @@ def test_a_model_our_half_refuses_ends_with_its_line_and_code(monkeypatch: pytes
     assert done.stderr.count("\n") == 1
 
 
-def test_another_projects_package_in_the_current_directory_is_not_taken_for_ours(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_foreign_package_in_the_current_directory_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     for name in ("app/__init__.py", "json.py"):
         (tmp_path / name).write_text("raise SystemExit('foreign code ran')")

@@ -131,7 +131,7 @@ def test_a_wrong_settings_file_is_refused_before_anything_else(tmp_path: Path) -
     assert done.stderr.decode() == f"jalopy: {file}: thread is not a setting (nearest: threads)\n"
 
 
-def test_a_bug_is_one_line_and_its_traceback_a_private_log_without_variables(tmp_path: Path) -> None:
+def test_a_bug_is_one_line_and_a_private_log_without_variables(tmp_path: Path) -> None:
     code = """
 import sys
 from app.cli.dispatch import guard

@@ -44,7 +44,7 @@ def run(capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-def test_without_a_model_it_examines_the_machine_and_gives_advice(
+def test_without_a_model_the_machine_is_examined_with_advice(
     capsys: pytest.CaptureFixture[str], machine: list[list[str]]
 ) -> None:
     code, out = run(capsys)
@@ -152,7 +152,7 @@ def test_an_engine_that_cannot_run_is_a_finding(
     assert "x   engine        ImportError" in out
 
 
-def test_sizes_of_the_kernel_cache_count_this_version_and_the_older_ones(tmp_path: Path) -> None:
+def test_kernel_cache_sizes_count_this_and_older_versions(tmp_path: Path) -> None:
     for name, n_bytes in (("kernels-new", 10), ("kernels-old", 30), ("other", 99)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "k.nbi").write_bytes(bytes(n_bytes))

@@ -107,7 +107,7 @@ def talks() -> Iterator[list[Talk]]:
 @pytest.mark.parametrize("to", ["supervisor", "child"])
 @pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "pipe"])
 @pytest.mark.parametrize("state", ["loads", "compiles", "asks", "replies"])
-def test_sigint_of_another_process_ends_the_line_mode_in_every_state(
+def test_sigint_of_another_process_ends_every_line_mode_state(
     state: str, on_terminal: bool, to: str, talks: list[Talk]
 ) -> None:
     talks.append(talk := Talk(state, on_terminal))

@@ -58,7 +58,7 @@ def cache_text(script: Script) -> str:
     return model.tokenizer.decode(model.sessions[0].tokens)
 
 
-def test_every_command_of_the_table_is_possible_or_needs_the_screen() -> None:
+def test_every_command_is_possible_here_or_needs_the_screen() -> None:
     here = {action.command for action in possible()}
     assert here | NEED_THE_SCREEN == {action.command for action in commands()}
     assert not here & NEED_THE_SCREEN

@@ -59,7 +59,7 @@ def test_empty_lines_send_nothing(
     assert len(script.opened[0].sessions[0].fed_counts) == 1
 
 
-def test_new_forgets_the_conversation_and_keeps_the_system_prompt(
+def test_new_drops_the_conversation_but_not_the_system_prompt(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     talk(script, monkeypatch, "first", "/new", "second", system_prompt="sys")
@@ -136,7 +136,7 @@ def test_a_failed_turn_is_one_line_and_the_conversation_lives(
     assert cache_text(script) == "second"  # the failed first message left the conversation
 
 
-def test_a_message_that_does_not_fit_is_refused_with_counts_and_changes_nothing(
+def test_a_message_that_does_not_fit_is_refused_with_counts(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     talk(script, monkeypatch, "first", "w " * 40, "second", context_size=20)
@@ -175,7 +175,7 @@ def interrupting(*steps: str | None) -> Any:
     return read
 
 
-def test_ctrl_c_at_the_prompt_loses_nothing_and_a_second_one_quits(
+def test_ctrl_c_at_the_prompt_loses_nothing_and_twice_quits(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(plain, "_read_line", interrupting("first", None, "second", None, None))
@@ -206,7 +206,7 @@ def test_a_stopped_answer_is_kept_and_the_next_ctrl_c_quits(
 
 
 @pytest.mark.parametrize(("is_a_terminal", "resume"), [(True, "last"), (False, "new")])
-def test_what_a_pipe_asks_does_not_depend_on_earlier_conversations(is_a_terminal, resume, monkeypatch, tmp_path):
+def test_a_pipe_does_not_resume_an_earlier_conversation(is_a_terminal, resume, monkeypatch, tmp_path):
     given = []
     monkeypatch.setattr(plain, "chat", lambda path, settings: given.append(settings.resume) or exit_codes.OK)
     monkeypatch.setattr(sys, "stdin", Terminal() if is_a_terminal else io.StringIO("why?\n"))

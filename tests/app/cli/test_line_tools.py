@@ -121,7 +121,7 @@ def test_rounds_of_calls_end(script: Script, servers: list[Server], capsys: pyte
     assert "rounds of calls for one message are enough" in capsys.readouterr().err
 
 
-def test_always_is_asked_once_in_a_conversation_and_tools_are_listed(
+def test_always_holds_for_one_conversation_and_tools_are_listed(
     script: Script, servers: list[Server], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.replies = [[CALL], ["One."], [CALL], ["Two."], [CALL], ["Three."]]

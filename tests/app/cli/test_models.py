@@ -48,7 +48,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, **options: Any) -> str:
     return capsys.readouterr().out
 
 
-def test_the_table_has_a_row_for_every_model_and_no_line_too_long(
+def test_the_table_has_every_model_and_no_line_over_80_columns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny_gguf.write(tmp_path / "models" / "good.gguf", "qwen2", "Q4_K")
@@ -107,7 +107,7 @@ def test_words_choose_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "one " not in out
 
 
-def test_where_nothing_is_found_it_says_where_it_looked_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_if_nothing_is_found_it_says_where_it_looked(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys)
     assert "No model was found" in out
     assert "Looked in: here" in out
@@ -122,7 +122,7 @@ def test_the_places_that_were_looked_in_are_named_clean(
 
 
 @pytest.mark.parametrize(("names", "expected"), [("a", "1 model"), ("ab", "2 models")])
-def test_where_no_model_has_the_words_it_does_not_say_that_there_is_none(
+def test_if_no_model_has_the_words_it_names_how_many_there_are(
     names: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in names:

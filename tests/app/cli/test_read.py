@@ -24,7 +24,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return use_script(monkeypatch, Script(replies=[["It", " hums."]]))
 
 
-def test_documents_are_read_in_their_order_and_the_next_question_goes_with_them(
+def test_documents_are_read_in_order_and_the_question_joins_them(
     script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("b.md", "a.md"):
@@ -51,7 +51,7 @@ def test_documents_are_read_in_their_order_and_the_next_question_goes_with_them(
     assert reply.text == "It hums."
 
 
-def test_the_same_files_read_again_are_found_and_others_begin_a_conversation(
+def test_only_changed_files_begin_another_conversation(
     script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, settings = tmp_path / "a.md", built_in_settings()

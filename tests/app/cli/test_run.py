@@ -92,7 +92,7 @@ def test_a_known_length_opens_a_context_no_larger_than_needed(
     assert script.opened[0].sessions[0].is_closed
 
 
-def test_a_prompt_longer_than_the_context_is_refused_with_both_counts(script: Script) -> None:
+def test_a_prompt_longer_than_the_context_is_refused_with_counts(script: Script) -> None:
     script.n_ctx = 3
     with pytest.raises(Refusal, match="the prompt has 4 tokens, but the context holds 3"):
         run(RunOptions("m.gguf", "a b c", raw=True), settings_with(), script.clock)
@@ -110,7 +110,7 @@ def test_a_dash_reads_standard_input_and_mends_broken_utf8(monkeypatch: pytest.M
     assert read_prompt("caf\udce9") == "caf�"
 
 
-def test_a_terminal_gets_filtered_text_and_a_pipe_gets_it_as_it_is(
+def test_a_terminal_gets_filtered_text_and_a_pipe_gets_it_raw(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.replies = [["a\x1b", "]0;x\x07", "\r"]]
@@ -122,9 +122,7 @@ def test_a_terminal_gets_filtered_text_and_a_pipe_gets_it_as_it_is(
     assert terminal.getvalue() == "a␛]0;x␇␍\n"
 
 
-def test_an_error_of_the_engine_reaches_the_caller_with_the_text_so_far_written(
-    script: Script, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_engine_error_is_raised_after_the_text_so_far(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     script.fail_after_tokens = 2
     with pytest.raises(BrokenModelError):
         run(RunOptions("m.gguf", "hi"), settings_with(), script.clock)
@@ -171,7 +169,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", os.fdopen(reading, encoding="utf-8"))
 
 
-def test_the_prompt_is_words_and_what_comes_through_a_pipe_goes_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prompt_is_the_words_and_then_the_piped_text(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe(monkeypatch, b"a text\n")
     assert read_prompt(None, ["sum", "it", "up"]) == "sum it up\n\na text\n"
     pipe(monkeypatch, b"a text\n")
@@ -207,7 +205,7 @@ def test_an_answer_has_the_form_that_is_asked_for(tmp_path: Path, capsys: pytest
         assert re.fullmatch(wanted, capsys.readouterr().out.strip())
 
 
-def test_a_form_that_cannot_be_used_is_refused_before_anything_is_opened(script: Script, tmp_path: Path) -> None:
+def test_an_unusable_form_is_refused_before_the_model_opens(script: Script, tmp_path: Path) -> None:
     (tmp_path / "form.json").write_text("{")
     form = str(tmp_path / "form.json")
     for options, why in (

@@ -41,7 +41,7 @@ def listed(capsys, **options):
     return capsys.readouterr().out
 
 
-def test_prefixes_are_listed_with_what_they_share_and_whose_they_are(place, capsys):
+def test_prefixes_are_listed_with_shared_bytes_and_title(place, capsys):
     (place / "\x1b[31mx.kv").write_text("x")
     (place.parent / "link").symlink_to(place)
     found = json.loads(listed(capsys, as_json=True))
@@ -59,7 +59,7 @@ def test_prefixes_are_listed_with_what_they_share_and_whose_they_are(place, caps
     assert "Tiny" in text
 
 
-def test_a_segment_that_ends_within_another_is_no_prefix_of_its_own(place, capsys):
+def test_a_segment_that_ends_within_another_is_not_a_prefix(place, capsys):
     session = ScriptedSession()
     session.feed(range(70))
     writer = StateWriter(session, place)

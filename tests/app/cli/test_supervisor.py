@@ -118,7 +118,7 @@ def said(terminal: Terminal) -> str:
         (signal.SIGKILL, exit_codes.NO_MEMORY, "SIGKILL"),
     ],
 )
-def test_a_child_killed_by_a_signal_leaves_a_sane_terminal_one_line_and_a_code(
+def test_a_killed_child_leaves_a_sane_terminal_a_line_and_a_code(
     opened: list[Terminal], number: signal.Signals, code: int, word: str
 ) -> None:
     terminal = start(opened, act=f"os.kill(os.getpid(), {int(number)})")
@@ -160,7 +160,7 @@ def test_a_signal_to_the_parent_reaches_the_child_which_decides(
         (signal.SIGQUIT, exit_codes.INTERRUPTED),
     ],
 )
-def test_a_child_that_dies_of_what_was_passed_on_gives_that_signals_code_without_a_word(
+def test_a_child_that_dies_of_a_passed_signal_gives_its_code(
     opened: list[Terminal], number: signal.Signals, code: int
 ) -> None:
     terminal = start(opened, setup=f"signal.signal({int(number)}, signal.SIG_DFL)")
@@ -219,7 +219,7 @@ STAYS = "\n    ".join(["while True:", "    signal.pause()"])
 
 
 @pytest.mark.parametrize("to_group", [True, False])
-def test_a_stopped_child_stops_the_job_and_continuing_wakes_both_once(opened: list[Terminal], to_group: bool) -> None:
+def test_a_stopped_child_stops_the_job_and_sigcont_wakes_both(opened: list[Terminal], to_group: bool) -> None:
     terminal = start(opened, act=STAYS, setup=COUNTS_CONTINUES)
     parent, child = terminal.process.pid, terminal.child_id()
     os.kill(child, signal.SIGSTOP)  # what Textual does on ctrl+z
@@ -403,7 +403,7 @@ def test_a_child_is_gone_soon_after_its_parent_was_killed(state: str, stops: boo
 
 
 @pytest.mark.parametrize("more", ["SIGTERM", "SIGHUP"])
-def test_a_second_signal_does_not_interrupt_the_saving_that_the_first_led_to(more: str) -> None:
+def test_a_second_signal_does_not_interrupt_the_saving(more: str) -> None:
     act = f"""
     try:
         os.kill(os.getpid(), signal.SIGTERM)

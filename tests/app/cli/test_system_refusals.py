@@ -68,7 +68,7 @@ def test_a_refused_thread_names_the_limit_on_processes(
     assert "ulimit -u" in capsys.readouterr().err
 
 
-def test_a_library_that_cannot_be_read_is_an_error_of_input_and_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_library_that_cannot_be_read_is_an_io_error(capsys: pytest.CaptureFixture[str]) -> None:
     words = "libllvm.so: cannot read file data: Input/output error"
     assert refusals.refuse(ImportError(f"numpy says a lot\n{words}")) == exit_codes.IO_ERROR
     assert capsys.readouterr().err == f"jalopy: a part of the program cannot be loaded: {words}\n"
@@ -170,7 +170,7 @@ def test_numpys_threads_are_not_started() -> None:
     assert jalopy("sessions", program=program).stdout.splitlines()[-1] == "1"
 
 
-def test_a_sandbox_that_does_not_tell_the_affinity_leaves_all_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_hides_the_affinity_leaves_all_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     from app.machine.low_power import is_weak_machine
 
     def refuse(_: int) -> set[int]:

@@ -131,7 +131,7 @@ def test_figures_of_a_troubled_machine_are_not_remembered(
     assert state.load_state()[0].tuned_threads == {}
 
 
-def test_what_was_measured_on_battery_is_said_to_be_and_kept_apart(
+def test_a_result_on_battery_is_marked_and_kept_separately(
     script: Script, machine: ScriptedMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.on_mains = False
@@ -185,7 +185,7 @@ def test_a_dry_run_remembers_nothing(script: Script, capsys: pytest.CaptureFixtu
     assert state.load_state()[0].tuned_threads == {}
 
 
-def test_ctrl_c_prints_what_was_measured_so_far_and_remembers_nothing(
+def test_ctrl_c_prints_the_results_so_far_and_remembers_none(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = engine_access.make_sweep
@@ -256,7 +256,7 @@ class FakeModel:
         ({"pin_threads": "on", "threads": 3}, []),
     ],
 )
-def test_remembered_threads_are_used_unless_the_settings_name_some(named: dict[str, Any], given: list[Any]) -> None:
+def test_remembered_threads_give_way_to_those_of_the_settings(named: dict[str, Any], given: list[Any]) -> None:
     settings = built_in_settings()
     for key, value in named.items():
         settings = override(settings, key, value, "test")
@@ -266,7 +266,7 @@ def test_remembered_threads_are_used_unless_the_settings_name_some(named: dict[s
 
 
 @pytest.mark.parametrize(("named", "given"), [("auto", "huge"), ("mmap", None), ("huge", None)])
-def test_remembered_weights_are_used_unless_the_settings_name_a_mode(named: str, given: str | None) -> None:
+def test_remembered_weights_give_way_to_those_of_the_settings(named: str, given: str | None) -> None:
     model: Any = FakeModel()
     settings = override(built_in_settings(), "weights", named, "test")
     engine_access.use_tuned(model, TunedChoice(2, 2, weights="huge"), settings)
@@ -280,7 +280,7 @@ def test_remembered_huge_pages_without_room_leave_the_map(script: Script) -> Non
     assert model.given == [(2, 2), False]
 
 
-def test_a_model_is_closed_where_the_copying_that_is_remembered_for_it_is_stopped(
+def test_a_model_is_closed_if_its_remembered_copying_is_stopped(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(progress: Any) -> None:
