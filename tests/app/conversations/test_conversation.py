@@ -36,7 +36,7 @@ def test_dropping_a_reply_leaves_its_question_unanswered():
     assert conversation.is_empty
 
 
-def test_only_a_reply_can_be_dropped_and_only_a_question_taken_back():
+def test_only_replies_are_dropped_and_only_questions_taken_back():
     conversation = Conversation()
     conversation.add_user("why?")
     with pytest.raises(ValueError, match="not a reply"):

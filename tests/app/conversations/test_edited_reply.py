@@ -48,7 +48,7 @@ def test_a_reply_that_was_not_changed_keeps_all_its_ids(tokenizer: Tokenizer) ->
 
 
 @BOTH
-def test_what_stays_keeps_its_ids_and_what_is_new_has_those_of_the_vocabulary(tokenizer: Tokenizer) -> None:
+def test_text_that_stays_keeps_its_ids_and_new_text_is_encoded(tokenizer: Tokenizer) -> None:
     ids = generated(tokenizer, "in the rain")
     assert edited_ids(tokenizer, ids, "in the", "") == ids[: len(generated(tokenizer, "in the"))]
     assert edited_ids(tokenizer, ids, "in the rain, there", "") == [
@@ -79,7 +79,7 @@ def test_a_reply_that_ends_inside_a_character_can_be_edited(text: str, edited: s
     assert reply_text(BYTES, edited_ids(BYTES, ids, edited, ""), is_whole=True) == edited
 
 
-def test_what_the_screen_shows_otherwise_stays_as_the_model_wrote_it() -> None:
+def test_text_the_screen_cleans_stays_as_the_model_wrote_it() -> None:
     ids = generated(BYTES, "a\x1b[1mb\r\nin the end")
     shown = clean_text("a\x1b[1mb\r\nin the end")
     assert edited_ids(BYTES, ids, shown.removesuffix(" end"), "") == ids[: -len(" end")]

@@ -122,7 +122,7 @@ def _keepers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "jalopy-keeper"]
 
 
-def test_a_conversation_that_was_left_is_saved_when_there_is_room_again(tmp_path, monkeypatch):
+def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monkeypatch):
     monkeypatch.setattr(keepers, "RETRY_S", 0.01)
     root, before = tmp_path / "state", _keepers()
     with monkeypatch.context() as patched:
@@ -139,7 +139,7 @@ def test_a_conversation_that_was_left_is_saved_when_there_is_room_again(tmp_path
     assert made.close(0) == ""
 
 
-def test_a_conversation_that_was_left_and_never_saved_is_named_at_the_end(tmp_path, monkeypatch):
+def test_a_conversation_never_saved_is_reported_at_the_end(tmp_path, monkeypatch):
     root, before = tmp_path / "state", _keepers()
     with monkeypatch.context() as patched:
         FailingDisk(patched, 1, FULL, stays=True)
@@ -213,7 +213,7 @@ def without_locks(monkeypatch, error="ENOLCK"):
 
 
 @pytest.mark.parametrize("error", ["ENOLCK", "EOPNOTSUPP", "ENOSYS", "EINVAL"])
-def test_where_files_cannot_be_locked_everything_is_saved_and_that_is_known(tmp_path, monkeypatch, error):
+def test_without_file_locks_all_is_saved_and_marked_unlocked(tmp_path, monkeypatch, error):
     without_locks(monkeypatch, error)
     root = tmp_path / "state"
     made, conversation = journal(root), Conversation()
@@ -231,7 +231,7 @@ def test_where_files_cannot_be_locked_everything_is_saved_and_that_is_known(tmp_
     assert Store(root).ids() == []
 
 
-def test_without_locks_a_second_program_saves_nothing_and_says_so(tmp_path, monkeypatch):
+def test_without_file_locks_a_second_program_refuses_to_save(tmp_path, monkeypatch):
     without_locks(monkeypatch)
     root = tmp_path / "state"
     saved_talk(root)

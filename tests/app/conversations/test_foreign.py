@@ -83,7 +83,7 @@ def test_llama_servers_export_is_read_along_its_last_branch() -> None:
         assert one.left_out == {"message of another branch": 1}
 
 
-def test_lists_of_messages_are_read_and_what_is_no_turn_is_counted() -> None:
+def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
     messages = [
         {"role": "assistant", "content": "Welcome!"},
         {"role": "user", "content": "one"},
@@ -149,9 +149,7 @@ def test_circles_and_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one.left_out == {"text that is too long to be saved": 1}
 
 
-def test_each_becomes_a_conversation_of_its_own_and_none_takes_anothers_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_import_becomes_its_own_new_conversation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "conversations.json"
     first = chatgpt(node("u", None, "user", "What hums?"), node("a", "u", "assistant", "A fan."), create_time=1.7e9)
     path.write_text(json.dumps([first, chatgpt(node("t", None, "tool", "x"))]))

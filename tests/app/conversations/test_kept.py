@@ -144,7 +144,7 @@ def test_what_stays_of_a_full_context_is_moved_not_read_again(script, monkeypatc
     assert "question 0" not in cache_text(script)
 
 
-def test_a_message_longer_than_the_context_is_refused_with_the_counts(script, capsys):
+def test_a_message_beyond_the_context_is_refused_with_counts(script, capsys):
     script.n_ctx = 60
     ask(script, "first")
     before = texts()
@@ -203,7 +203,7 @@ def test_the_line_mode_resumes_and_says_where_it_is_saved(script, monkeypatch, c
     assert cache_text(script) == "firstone.secondtwo."
 
 
-def test_a_conversation_that_the_template_refuses_does_not_end_the_line_mode(script, monkeypatch, capsys):
+def test_a_template_refusal_does_not_end_the_line_mode(script, monkeypatch, capsys):
     talk(script, monkeypatch, "hello", "the refused one", "and on")
     script.refused_words = "refused"
     assert talk(script, monkeypatch, "more", "/new", "good day") == exit_codes.OK
@@ -274,7 +274,7 @@ def test_another_answer_takes_the_old_ones_place_on_disk(script, monkeypatch, ca
     assert texts() == ["first", "two."]
 
 
-def test_a_question_without_an_answer_can_be_asked_again_after_a_restart(script, monkeypatch, capsys):
+def test_an_unanswered_question_can_be_asked_after_a_restart(script, monkeypatch, capsys):
     script.fail_after_tokens = 0
     talk(script, monkeypatch, "why?")
     script.fail_after_tokens = None
@@ -297,7 +297,7 @@ def test_a_full_context_drops_its_oldest_turns_in_the_line_mode(script, monkeypa
     assert 0 < Store().read("000001").conversation.n_dropped < 28
 
 
-def test_a_second_line_mode_goes_on_with_a_copy_and_names_the_first(script, monkeypatch, capsys):
+def test_a_second_line_mode_uses_a_copy_and_names_the_first(script, monkeypatch, capsys):
     talk(script, monkeypatch, "first")
     held = Store().open("000001")
     talk(script, monkeypatch, "mine")
@@ -476,20 +476,20 @@ BOTH = "the message before was not answered: both are sent together"
 
 
 @pytest.mark.parametrize("speak", [talk, lambda script, _, *lines: [ask(script, line, "1") for line in lines]])
-def test_a_message_that_a_kill_left_unanswered_goes_with_the_next(killed, speak, script, monkeypatch, capsys):
+def test_a_message_a_kill_left_unanswered_goes_with_the_next(killed, speak, script, monkeypatch, capsys):
     speak(script, monkeypatch, "and how?", "and when?")
     assert texts() == ["why?\n\nand how?", "one.", "and when?", "two."]
     assert capsys.readouterr().err.count(BOTH) == 1
     assert cache_text(script) == "why?\n\nand how?one.and when?two."
 
 
-def test_a_message_that_a_kill_left_unanswered_is_asked_again_alone(killed, script, monkeypatch, capsys):
+def test_a_message_a_kill_left_unanswered_is_asked_again_alone(killed, script, monkeypatch, capsys):
     talk(script, monkeypatch, "/regen", "and how?")
     assert texts() == ["why?", "one.", "and how?", "two."]
     assert BOTH not in capsys.readouterr().err
 
 
-def test_two_messages_that_do_not_fit_together_are_not_sent_together(script, capsys):
+def test_two_messages_too_long_together_are_not_both_sent(script, capsys):
     script.n_ctx, script.fail_after_tokens = 60, 0
     with pytest.raises(BrokenModelError):
         ask(script, "more " * 25)
@@ -502,7 +502,7 @@ def test_two_messages_that_do_not_fit_together_are_not_sent_together(script, cap
     assert texts() == ["word " * 35, "two."]
 
 
-def test_a_first_message_that_is_refused_leaves_no_conversation_of_that_name(script, capsys):
+def test_a_refused_first_message_leaves_no_named_conversation(script, capsys):
     script.n_ctx = 60
     with pytest.raises(Refusal, match="but the context holds 60"):
         ask(script, "word " * 80)
@@ -513,7 +513,7 @@ def test_a_first_message_that_is_refused_leaves_no_conversation_of_that_name(scr
     assert texts(*Store().ids()) == ["short", "one."]
 
 
-def test_of_two_messages_that_fit_neither_together_nor_alone_the_first_stays(script, capsys):
+def test_the_first_message_stays_if_the_next_never_fits(script, capsys):
     script.n_ctx, script.fail_after_tokens = 60, 0
     with pytest.raises(BrokenModelError):
         ask(script, "more " * 25)

@@ -48,7 +48,7 @@ def pipe(file):
 
 @pytest.mark.parametrize("spoil", [newer, too_large, link, pipe], ids=lambda one: one.__name__)
 @pytest.mark.parametrize("name", ["notes", " NOTES", "1"])
-def test_no_second_conversation_is_begun_where_the_first_cannot_be_read(file, spoil, name):
+def test_no_second_conversation_begins_if_the_first_is_spoilt(file, spoil, name):
     spoil(file)
     for _ in range(2):
         with pytest.raises(Refusal, match="jalopy run: ") as refused:
@@ -57,7 +57,7 @@ def test_no_second_conversation_is_begun_where_the_first_cannot_be_read(file, sp
         assert "\n" not in str(refused.value)
 
 
-def test_a_title_that_is_lost_still_leads_to_its_conversation_by_its_number(file):
+def test_a_conversation_with_a_lost_title_is_found_by_its_number(file):
     with closing(sqlite3.connect(file)) as db, db:
         db.execute("UPDATE conversation SET title=NULL")
     say_in("1", "again")
@@ -114,7 +114,7 @@ def test_of_six_that_start_at_once_one_begins_the_conversation():
         assert len(Store().read(f"{n + 1:06d}").conversation.messages) == 1
 
 
-def test_one_that_is_killed_before_anything_is_said_leaves_its_name_free():
+def test_one_killed_before_any_message_leaves_its_name_free():
     with starters(1, "notes") as (process,):
         assert let_go([process]) == ["open: 000001"]
     say_in("notes")

@@ -102,7 +102,7 @@ async def test_a_new_chat_with_a_known_system_prompt_begins_at_once():
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_a_document_that_another_conversation_has_read_is_not_read_again():
+async def test_a_document_that_another_conversation_read_is_reused():
     document = "long document " * 100
     script = with_one_vocabulary()
     async with chatting(script) as driver:
@@ -214,7 +214,7 @@ def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
     assert Store().ids() == ["000001"]
 
 
-def test_a_session_that_cannot_be_written_is_refused_without_naming_another_program(monkeypatch):
+def test_a_session_on_a_read_only_disk_is_refused_with_the_cause(monkeypatch):
     assert begun("notes").close(60) == ""
 
     def refuse(*_):
@@ -226,7 +226,7 @@ def test_a_session_that_cannot_be_written_is_refused_without_naming_another_prog
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_every_model_keeps_its_own_state_and_finds_it_when_it_is_opened_again():
+async def test_each_model_finds_its_own_state_when_it_opens_again():
     script = with_one_vocabulary()
     async with chatting(script, model="one.gguf") as driver:
         await driver.ask("hello")
@@ -247,7 +247,7 @@ async def test_every_model_keeps_its_own_state_and_finds_it_when_it_is_opened_ag
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_a_model_that_comes_back_because_the_next_failed_finds_its_state():
+async def test_a_model_that_returns_after_a_failure_finds_its_state():
     script = with_one_vocabulary()
     async with chatting(script, model="one.gguf") as driver:
         await driver.ask("hello")
@@ -259,7 +259,7 @@ async def test_a_model_that_comes_back_because_the_next_failed_finds_its_state()
         assert note.startswith(f"resumed {n_before} of ")
 
 
-def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_path):
+def test_a_window_goes_back_by_the_file_beyond_its_ring(tmp_path):
     model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
     session, fresh = (model.session(n_ctx=2048) for _ in range(2))
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
@@ -282,7 +282,7 @@ def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_p
     model.close()
 
 
-def test_typed_text_that_is_dropped_leaves_a_cache_that_cannot_go_back(tmp_path):
+def test_dropped_typed_text_leaves_a_cache_that_cannot_go_back(tmp_path):
     model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
     session = model.session(n_ctx=2048)
     ahead = ReadAhead(SimpleNamespace(), SimpleNamespace(session=session, chat=None), None)

@@ -423,7 +423,7 @@ def test_hostile_segments_lead_to_no_other_file(root, said):
 # ---- sizes
 
 
-def test_what_is_too_long_is_written_shorter_and_the_rest_goes_on(root, monkeypatch):
+def test_a_text_too_long_is_saved_shorter_and_later_ones_whole(root, monkeypatch):
     monkeypatch.setattr(message_row, "MOST_MESSAGE_BYTES", 1 << 20)
     text = "\N{PISTOL}" * (message_row.MOST_MESSAGE_BYTES // 4 + 1)
     made, conversation = journal(root), Conversation()

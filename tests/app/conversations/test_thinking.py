@@ -83,7 +83,7 @@ def test_the_frame_around_an_answer_is_left_out(frame: str, sizes: int) -> None:
     assert text[answer_start(text, None) :] == f"Yes\n{end}"
 
 
-def test_the_answer_begins_behind_the_thought_also_where_there_is_none_yet() -> None:
+def test_the_answer_begins_after_the_thought_if_there_is_one() -> None:
     assert answer_start("<think>hm</think>", None) == len("<think>hm</think>")
     assert answer_start("<think>hm", None) == len("<think>")
     assert answer_start("hm</think>yes", THINK) == len("hm</think>")

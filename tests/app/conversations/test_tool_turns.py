@@ -98,7 +98,7 @@ def test_a_resumed_conversation_has_the_same_prompt(process: TemplateProcess) ->
 
 
 @pytest.mark.parametrize("markers", [(), ("<tool_call>", "</tool_call>")], ids=["text", "control tokens"])
-def test_tools_that_are_known_with_the_first_message_only_cost_no_token(
+def test_tools_known_from_the_first_message_only_cost_no_token(
     process: TemplateProcess, markers: tuple[str, ...]
 ) -> None:
     vocabulary = bpe_vocabulary()

@@ -195,7 +195,7 @@ def test_damage_while_it_is_open_is_mended_by_the_next_change(root, said):
     assert Store(root).take_notice()
 
 
-def test_a_conversation_that_is_lost_while_it_is_open_is_written_again(root, said):
+def test_a_conversation_lost_while_open_is_written_again(root, said):
     made, opened = journal(root), Store(root).open(ID)
     made.adopt(opened)
     with closing(sqlite3.connect(root / NAME)) as db, db:
@@ -207,7 +207,7 @@ def test_a_conversation_that_is_lost_while_it_is_open_is_written_again(root, sai
     assert [m.text for m in found] == [*said[ID][:4], *[""] * 16, "and now?"]
 
 
-def test_a_full_disk_while_it_is_mended_leaves_everything_as_it_was(root, said, monkeypatch):
+def test_a_full_disk_while_it_is_mended_changes_nothing(root, said, monkeypatch):
     (root / MARK_NAME).touch()
     content, real = (root / NAME).read_bytes(), upkeep.open_file
 
