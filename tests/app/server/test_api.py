@@ -194,7 +194,7 @@ def test_what_is_not_there_is_refused_in_the_apis_words(server: Serving, path: s
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
-def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_computed(server: Serving) -> None:
+def test_a_prompt_that_does_not_fit_is_refused_before_prefill(server: Serving) -> None:
     server.script.n_ctx = 512
     for is_streamed in (False, True):
         answer = server.chat("word " * 600, stream=is_streamed)
@@ -203,7 +203,7 @@ def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_computed(serve
     assert server.script.opened[0].sessions[0].tokens == []
 
 
-def test_what_the_template_refuses_is_the_clients_fault_and_harms_nobody(server: Serving) -> None:
+def test_a_template_refusal_is_a_400_and_the_server_goes_on(server: Serving) -> None:
     server.script.refused_words = "nonsense"
     server.script.opened[0].chats[0]._refused_words = "nonsense"
     answer = server.chat("nonsense")
@@ -285,7 +285,7 @@ def test_before_the_model_is_open_clients_are_told_to_come_back(monkeypatch: pyt
         assert server.chat().status_code == 200
 
 
-def test_what_was_read_before_the_server_started_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_read_before_the_server_started_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     document, script, cached = "long document " * 60, with_one_vocabulary(), []
     for _ in range(2):
         with serving(monkeypatch, script, states=files()) as served:

@@ -77,7 +77,7 @@ def test_a_client_that_leaves_stops_the_computation(
     assert f"POST {path} 499 (client left)\n" in capsys.readouterr().err
 
 
-def test_a_client_that_leaves_while_its_prompt_is_read_stops_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_leaves_during_prefill_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(prefill_gate=Gate())
     with serving(monkeypatch, script) as server:
         connection = server.raw()
@@ -303,7 +303,7 @@ def test_a_flood_of_requests_is_answered_one_way_or_the_other(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_many_requests_that_are_cut_anywhere_leave_nothing_behind(server: Serving) -> None:
+def test_requests_cut_at_any_byte_leave_no_files_or_threads(server: Serving) -> None:
     server.chat()
     before, n_threads = n_open_files(), threading.active_count()
     server.script.replies = [["word "] * 50]

@@ -63,7 +63,7 @@ def started(*argv: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
         process.communicate()
 
 
-def test_a_client_is_answered_cut_off_and_answered_again_and_ctrl_c_ends_it() -> None:
+def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
     with started() as (process, url):
         client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=PATIENCE_S)
         question = [{"role": "user", "content": "What is the capital of France?"}]

@@ -103,7 +103,7 @@ def test_without_tools_or_with_choice_none_the_reply_is_text(server: Serving) ->
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_object_in_a_fence_is_a_call_and_one_that_fits_no_tool_is_told(server: Serving, stream: bool) -> None:
+def test_an_object_in_a_fence_is_a_call_and_a_misfit_is_reported(server: Serving, stream: bool) -> None:
     fenced = ["```", "json\n", '{"name": "get_', 'weather", "arguments": {"city": "Paris"}}', "\n```"]
     wrong = [piece.replace("city", "town") for piece in fenced]
     server.script.replies = [fenced, wrong]
