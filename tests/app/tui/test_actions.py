@@ -59,7 +59,7 @@ async def test_every_key_on_a_message_does_something():
         assert [a for a in ACTIONS.values() if a.scope == "message" and not hasattr(driver.chat.acting, a.name)] == []
 
 
-def test_every_screen_that_an_action_leads_to_is_there_and_has_its_keys():
+def test_every_screen_of_an_action_exists_and_has_its_keys():
     for action in ACTIONS.values():
         if action.shows != CHAT and action.shows:
             screen = getattr(import_module(f"app.tui.screens.{action.shows}"), f"{action.shows.capitalize()}Screen")
@@ -111,7 +111,7 @@ def test_only_a_word_behind_a_slash_is_a_command(text, split):
     assert split_command(text) == split
 
 
-def test_suggestions_narrow_as_a_command_is_typed_and_end_with_its_argument():
+def test_suggestions_narrow_while_typing_and_end_at_an_argument():
     assert len(commands_starting("/")) == len(list(commands()))
     assert [action.command for action in commands_starting("/sy")] == ["system"]
     assert {"system", "save"} <= {action.command for action in commands_starting("/s")}

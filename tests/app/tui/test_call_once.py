@@ -37,7 +37,7 @@ async def test_a_call_comes_after_its_time_is_over(held_up):
         await driver.until(lambda: calls == ["late"])
 
 
-async def test_the_corner_of_the_prompt_outlives_a_machine_that_was_busy(held_up, monkeypatch):
+async def test_the_prompts_corner_is_right_after_a_busy_machine(held_up, monkeypatch):
     monkeypatch.setattr(drafting, "TICK_S", _DELAY_S)
     async with chatting(prefill_while_typing="off") as driver:
         for text, tokens in (("one", "5 tokens"), ("one two", "6 tokens")):

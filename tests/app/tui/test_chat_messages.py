@@ -85,7 +85,7 @@ async def test_typing_on_a_message_goes_on_in_the_prompt():
         await driver.until(lambda: driver.prompt.text == "why not")
 
 
-async def test_letters_right_behind_the_key_that_leads_to_the_prompt_are_typed_there():
+async def test_letters_right_after_the_key_to_the_prompt_are_typed():
     async with chatting() as driver:
         await driver.ask("hello")
         await driver.pilot.press("ctrl+up")
@@ -133,7 +133,7 @@ async def test_copy_takes_code_blocks_by_number_and_files_by_name(terminal_clipb
         assert path.read_text(encoding="utf-8") == "x = 1"
 
 
-async def test_escape_puts_the_focus_on_the_partial_reply_and_c_goes_on():
+async def test_escape_focuses_the_partial_reply_and_c_goes_on():
     async with chatting(Script(replies=[tokens("one two three four five six")])) as driver:
         partial = await stop_after(driver, 2)
         await driver.until(lambda: driver.app.focused is partial)
@@ -152,7 +152,7 @@ async def test_escape_puts_the_focus_on_the_partial_reply_and_c_goes_on():
         await driver.note("there is no unfinished reply at the end")
 
 
-async def test_escape_while_reading_further_up_in_a_long_reply_leaves_the_view_where_it_is():
+async def test_escape_while_reading_further_up_does_not_scroll():
     async with chatting(Script(replies=[[f"line {number}  \n" for number in range(90)]])) as driver:
         driver.script.token_gate = gate = Gate()
         await driver.say("count")
@@ -171,7 +171,7 @@ async def test_escape_while_reading_further_up_in_a_long_reply_leaves_the_view_w
         assert driver.transcript.scroll_y == driver.transcript.scroll_target_y == seen
 
 
-async def test_a_stopped_reply_says_what_goes_on_until_something_else_is_asked():
+async def test_a_stopped_reply_names_continue_until_the_next_message():
     async with chatting(Script(replies=[tokens("one two three four")])) as driver:
         await stop_after(driver, 2)
         await driver.shows("stopped · /continue goes on")
@@ -180,7 +180,7 @@ async def test_a_stopped_reply_says_what_goes_on_until_something_else_is_asked()
         assert "stopped" in driver.screen_text()
 
 
-async def test_figures_of_a_reply_have_one_row_at_80_columns_and_all_are_shown_on_the_message():
+async def test_reply_figures_fit_80_columns_and_all_show_on_focus():
     async with chatting(Script(replies=[tokens("one two three four")])) as driver:
         await driver.ask("count to four, and say every number as slowly as you can")
         await driver.shows("4 tokens · 2.0 tok/s · first after")
@@ -196,7 +196,7 @@ async def test_figures_of_a_reply_have_one_row_at_80_columns_and_all_are_shown_o
         await driver.shows("4 tokens · 2.0 tok/s")
 
 
-async def test_a_bar_at_the_left_marks_the_message_that_keys_act_on_and_those_that_an_edit_replaces():
+async def test_a_bar_marks_the_focused_message_and_those_edited_away():
     async with chatting() as driver:
         await driver.ask("hello")
         await driver.pilot.press("ctrl+up")
@@ -207,7 +207,7 @@ async def test_a_bar_at_the_left_marks_the_message_that_keys_act_on_and_those_th
         await driver.until(lambda: any(row.startswith(" you") for row in driver.screen_text().splitlines()))
 
 
-async def test_words_typed_after_a_stop_are_the_next_message_whatever_they_begin_with(monkeypatch):
+async def test_words_typed_after_a_stop_are_the_next_message(monkeypatch):
     monkeypatch.setattr(message_view, "HESITATION_S", 5.0)  # however slowly this machine types
     async with chatting(Script(replies=[tokens("one two three four")])) as driver:
         for words in ("read", "cut it", "Short one", "you"):
@@ -219,7 +219,7 @@ async def test_words_typed_after_a_stop_are_the_next_message_whatever_they_begin
             driver.prompt.show_text("")
 
 
-async def test_escape_leaves_the_focus_alone_while_the_next_message_is_being_written():
+async def test_escape_keeps_the_focus_while_a_message_is_written():
     async with chatting(Script(replies=[tokens("one two three")])) as driver:
         driver.script.token_gate = gate = Gate()
         await driver.say("count")
@@ -232,7 +232,7 @@ async def test_escape_leaves_the_focus_alone_while_the_next_message_is_being_wri
         assert driver.app.focused is driver.prompt
 
 
-async def test_a_continuation_stopped_at_once_leaves_the_reply_as_it_was():
+async def test_a_continuation_stopped_at_once_keeps_the_reply():
     async with chatting(Script(replies=[tokens("one two three")])) as driver:
         partial = await stop_after(driver, 2)
         driver.script.token_gate = gate = Gate()
@@ -249,7 +249,7 @@ async def test_a_continuation_stopped_at_once_leaves_the_reply_as_it_was():
         await driver.until(lambda: driver.transcript.replies()[-1].text == "one two three")
 
 
-async def test_a_regeneration_stopped_before_its_first_token_brings_the_old_reply_back():
+async def test_a_regeneration_stopped_at_once_restores_the_old_reply():
     script = Script(replies=[tokens("First."), tokens("Second.")])
     async with chatting(script) as driver:
         first = await driver.ask("hello")
@@ -339,7 +339,7 @@ async def test_what_cannot_be_done_leaves_the_editing_as_it_is():
 
 
 @pytest.mark.parametrize("what", ["1", "reply"])
-async def test_a_draft_that_stood_in_the_prompt_is_there_again_once_an_edit_is_sent(what):
+async def test_a_draft_returns_to_the_prompt_once_an_edit_is_sent(what):
     async with chatting() as driver:
         await driver.ask("first")
         driver.prompt.show_text("a draft")
@@ -353,7 +353,7 @@ async def test_a_draft_that_stood_in_the_prompt_is_there_again_once_an_edit_is_s
         assert driver.prompt.text == "a draft"
 
 
-async def test_a_new_conversation_ends_the_editing_and_brings_the_draft_back():
+async def test_a_new_conversation_ends_editing_and_restores_the_draft():
     async with chatting() as driver:
         await driver.ask("first")
         driver.prompt.show_text("a draft")
@@ -379,7 +379,7 @@ async def test_an_edit_stopped_before_its_reply_brings_everything_back():
         gate.open()
 
 
-async def test_an_edit_stopped_before_its_reply_and_sent_again_still_takes_the_place_of_the_edited_message():
+async def test_an_edit_stopped_and_sent_again_replaces_the_message():
     script = Script(replies=[tokens("One."), tokens("Two."), tokens("New.")])
     async with chatting(script) as driver:
         await driver.ask("first")
@@ -393,7 +393,7 @@ async def test_an_edit_stopped_before_its_reply_and_sent_again_still_takes_the_p
 
 
 @pytest.mark.parametrize("what", ["1", "reply"])
-async def test_an_edit_that_does_not_fit_stands_in_the_prompt_to_be_shortened(what):
+async def test_an_edit_that_does_not_fit_returns_to_the_prompt(what):
     script = Script(replies=[tokens("One."), tokens("Two."), tokens("New.")], n_ctx=300)
     async with chatting(script) as driver:
         await driver.ask("first")
@@ -434,7 +434,7 @@ async def test_what_a_key_on_an_old_message_leads_to_is_said_in_sight():
         await driver.until(lambda: "y copy" in driver.screen_text(), "the keys of the next message")
 
 
-async def test_edit_without_a_number_takes_the_last_message_and_refuses_what_is_not_there():
+async def test_edit_takes_the_last_message_and_refuses_a_missing_one():
     async with chatting() as driver:
         await driver.say("/edit")
         await driver.note("there is no message to edit yet")
@@ -487,7 +487,7 @@ async def test_a_finished_reply_is_edited_and_the_turns_after_it_go():
         )
 
 
-async def test_the_last_reply_is_edited_by_a_command_and_escape_keeps_everything():
+async def test_the_last_reply_can_be_edited_and_escape_keeps_it():
     async with chatting(Script(replies=[tokens("One.")])) as driver:
         await driver.ask("first")
         driver.prompt.show_text("a draft")
@@ -500,7 +500,7 @@ async def test_the_last_reply_is_edited_by_a_command_and_escape_keeps_everything
         assert not any(view.has_class("-replaced") for view in driver.transcript.messages())
 
 
-async def test_an_edited_reply_stopped_before_anything_new_stands_in_the_prompt_again():
+async def test_an_edited_reply_stopped_at_once_returns_to_the_prompt():
     script = Script(replies=[tokens("One two."), tokens(" End.")])
     async with chatting(script) as driver:
         await driver.ask("first")
@@ -540,7 +540,7 @@ async def test_thinking_that_was_stopped_can_be_edited():
 THOUGHT = ["<think>", "\n", "# not a heading ", "so ", "**hm**", "</think>", "\n\n", "Forty-two."]
 
 
-async def test_thinking_is_shown_as_it_comes_and_folds_when_the_answer_starts():
+async def test_thinking_is_shown_live_and_folds_when_the_answer_starts():
     script = Script(replies=[THOUGHT], token_gate=Gate())
     async with chatting(script) as driver:
         await driver.say("why")

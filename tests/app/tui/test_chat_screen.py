@@ -95,7 +95,7 @@ async def test_markdown_is_rendered_when_the_reply_is_complete():
         assert " 1 │ 2" in shown
 
 
-async def test_attacks_by_escape_sequence_and_markup_are_shown_literally():
+async def test_escape_sequences_and_markup_are_shown_literally():
     script = Script(replies=[list(ATTACK)])
     script.token_gate = Gate()
     async with chatting(script, size=(120, 24)) as driver:
@@ -131,7 +131,7 @@ async def test_letters_typed_while_a_reply_streams_appear_at_once():
         assert driver.chat.turns.is_answering
 
 
-async def test_a_message_sent_meanwhile_waits_and_is_answered_in_its_turn():
+async def test_a_message_sent_during_a_reply_is_answered_in_its_turn():
     script = Script(replies=[tokens("One."), tokens("Two.")], token_gate=Gate())
     async with chatting(script) as driver:
         await driver.say("first?")
@@ -146,7 +146,7 @@ async def test_a_message_sent_meanwhile_waits_and_is_answered_in_its_turn():
         assert [type(view) for view in views] == [UserView, ReplyView, UserView, ReplyView]
 
 
-async def test_a_message_sent_while_the_model_loads_is_answered_when_it_is_there():
+async def test_a_message_sent_while_the_model_loads_is_answered():
     script = Script(open_gate=Gate())
     async with chatting(script, wait=False) as driver:
         await driver.until(script.open_gate.waiting.is_set)
@@ -194,7 +194,7 @@ async def test_escape_stops_the_reply_and_keeps_what_there_is():
         await driver.ask("go on")
 
 
-async def test_stopping_before_the_first_token_leaves_a_question_that_can_be_asked_again():
+async def test_a_question_stopped_before_its_reply_can_be_asked_again():
     script = Script(prefill_gate=Gate())
     async with chatting(script) as driver:
         await driver.say("never mind")
@@ -217,7 +217,7 @@ async def test_the_last_tokens_are_never_lost_however_fast_they_come():
         assert shown_source(reply.body) == text
 
 
-async def test_a_long_open_block_streams_as_plain_text_and_ends_highlighted():
+async def test_a_long_open_block_is_shown_whole_while_it_streams():
     code = "\n".join(f"value_{i} = {i}" for i in range(700))
     script = Script(replies=[tokens(f"```python\n{code}\n```\n\nDone.")], token_gate=Gate(), n_ctx=8192)
     async with chatting(script) as driver:
@@ -240,7 +240,7 @@ async def test_an_empty_reply_is_shown_as_one():
         assert reply.footer.startswith("(empty reply)")
 
 
-async def test_without_a_model_one_line_says_how_to_load_one_and_the_message_stays():
+async def test_without_a_model_a_line_names_f3_and_the_message_stays():
     async with chatting(model=None) as driver:
         await driver.note("No model is loaded: F3 or /models shows")
         await driver.say("anyone there?")
@@ -256,7 +256,7 @@ async def test_a_model_can_be_loaded_from_the_chat():
         await driver.ask("hello")
 
 
-async def test_a_model_that_is_not_there_is_refused_before_anything_is_asked():
+async def test_a_missing_model_file_is_refused_before_any_question():
     async with chatting(Script(missing={"nosuch.gguf"})) as driver:
         await driver.ask("hello")
         await driver.say("/model nosuch.gguf")
@@ -414,7 +414,7 @@ async def test_the_system_prompt_of_the_settings_is_used():
         assert driver.script.opened[-1].tokenizer.decode(session.tokens).startswith("Speak like a pirate.")
 
 
-async def test_save_writes_a_private_markdown_file_and_never_over_another(tmp_path: Path):
+async def test_save_writes_private_markdown_and_overwrites_no_file(tmp_path: Path):
     path = tmp_path / "talk.md"
     async with chatting() as driver:
         await driver.ask("hello")
@@ -466,7 +466,7 @@ async def test_the_palette_offers_every_action_by_name():
 
 
 @pytest.mark.parametrize("scope", ["performance", "models", "conversations", "threads", "doctor"])
-async def test_outside_the_chat_the_palette_offers_what_that_screen_does_and_nothing_of_others(scope):
+async def test_the_palette_of_a_screen_offers_only_its_own_actions(scope):
     async with chatting(save_conversations="on") as driver:
         await driver.pilot.press({"threads": "f4"}.get(scope) or ACTIONS[f"app.{scope}"].keys)
         await driver.until(lambda: driver.app.screen is not driver.chat)
@@ -524,7 +524,7 @@ async def test_the_palette_shows_brackets_as_text(monkeypatch: pytest.MonkeyPatc
         await driver.shows("/persona x[@click=app.quit]y")
 
 
-async def test_a_word_of_ctrl_c_does_not_hide_the_keys_that_end_an_editing(monkeypatch: pytest.MonkeyPatch):
+async def test_the_ctrl_c_hint_goes_and_the_editing_keys_show_again(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.tui.app.QUIT_WINDOW_S", 1000.0)
     async with chatting() as driver:
         await driver.ask("first")
@@ -557,7 +557,7 @@ async def test_ctrl_c_stops_a_reply_first_and_a_second_one_quits():
 
 
 @pytest.mark.parametrize("elsewhere", ["f1", "f2"])
-async def test_ctrl_c_on_another_screen_heeds_no_selection_in_the_prompt(elsewhere):
+async def test_ctrl_c_on_another_screen_ignores_the_prompts_selection(elsewhere):
     script = Script(token_gate=Gate())
     async with chatting(script) as driver:
         await driver.say("hello")
@@ -623,7 +623,7 @@ async def test_colours_can_be_switched_off(monkeypatch: pytest.MonkeyPatch):
     ("n_tokens", "has_focus", "notify", "is_told"),
     [(60, False, "on", True), (60, True, "on", False), (4, False, "on", False), (60, False, "off", False)],
 )
-async def test_the_desktop_is_told_of_a_long_answer_that_nobody_looks_at(
+async def test_the_desktop_is_told_of_a_long_answer_without_focus(
     n_tokens: int, has_focus: bool, notify: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ):
     rung: list[object] = []

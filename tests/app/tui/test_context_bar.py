@@ -32,7 +32,7 @@ def test_shapes_tell_the_parts_apart_without_colour() -> None:
     assert context_bar(parts, 8, with_names=True).plain.endswith("75 % (system·old·new·free)")
 
 
-def test_a_context_that_is_nearly_full_says_so_in_words_and_colour() -> None:
+def test_a_nearly_full_context_says_so_in_words_and_colour() -> None:
     line = fit(status_segments(status(920, (0,)), 0, 80), 80)
     assert [str(span.style) for span in line.spans] == ["bold $text-warning"]
     assert line.plain[line.spans[0].start : line.spans[0].end] == "ctx ▒▒▒▒▒▒▒░ 92 % nearly full: 80 left"

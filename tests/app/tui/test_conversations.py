@@ -103,7 +103,7 @@ async def killed_before_the_reply(question: str, copy: Path) -> None:
     _as_it_was(copy)
 
 
-async def test_a_message_that_a_kill_left_unanswered_goes_with_the_next(tmp_path):
+async def test_a_message_a_kill_left_unanswered_goes_with_the_next(tmp_path):
     await killed_before_the_reply("why?", tmp_path / "killed")
     async with chatting(Script(replies=[tokens("So."), tokens("Then.")])) as driver:
         await driver.note("the last message was not answered: /regen asks again, and another message goes with it")
@@ -119,7 +119,7 @@ async def test_a_message_that_a_kill_left_unanswered_goes_with_the_next(tmp_path
     assert Store().read("000001").conversation.messages[0].text == "why?\n\nand how?"
 
 
-async def test_a_message_that_a_kill_left_unanswered_stays_where_the_next_one_is_too_long(tmp_path):
+async def test_an_unanswered_message_stays_if_the_next_is_too_long(tmp_path):
     await killed_before_the_reply("why?", tmp_path / "killed")
     async with chatting(Script(n_ctx=60)) as driver:
         await driver.say("word " * 70)
@@ -149,7 +149,7 @@ def _as_it_was(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_what_waits_for_a_model_is_on_the_disk_at_once_and_comes_back(tmp_path, is_first):
+async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first):
     if not is_first:
         async with chatting() as driver:
             await driver.ask("before")
@@ -208,7 +208,7 @@ async def test_what_is_taken_back_leaves_nothing_on_the_disk():
     assert Store().ids() == []
 
 
-async def test_what_waits_for_another_model_is_asked_in_its_conversation():
+async def test_a_message_for_another_model_goes_to_its_conversation():
     script = Script()
     async with chatting(script, model="one.gguf") as driver:
         await driver.ask("to one")
@@ -225,7 +225,7 @@ async def test_what_waits_for_another_model_is_asked_in_its_conversation():
 
 
 @pytest.mark.parametrize("edit", ["", "/edit", "/edit reply"])
-async def test_a_message_that_no_record_holds_is_given_back_and_nothing_is_lost(edit):
+async def test_a_message_too_long_to_be_saved_returns_to_the_prompt(edit):
     text = "\N{PISTOL}" * (message_row.MOST_TEXT_BYTES // 12 + 1)
     async with chatting() as driver:
         await driver.ask("hello")
@@ -257,7 +257,7 @@ async def test_nothing_is_on_disk_before_something_is_said():
     assert not root.exists()
 
 
-async def test_new_keeps_the_old_one_and_the_next_start_takes_the_newest():
+async def test_new_keeps_the_old_and_the_next_start_opens_the_newest():
     async with chatting() as driver:
         await driver.ask("old")
         await driver.say("/new")
@@ -288,7 +288,7 @@ async def test_every_model_has_its_own_last_conversation():
         assert texts(driver)[0] == "to one"
 
 
-async def test_a_regenerated_reply_takes_the_old_ones_place_on_disk_only_when_it_begins():
+async def test_a_regenerated_reply_is_on_disk_only_when_it_begins():
     script = Script(replies=[tokens("First answer."), tokens("Another one.")])
     async with chatting(script) as driver:
         await driver.ask("why?")
@@ -305,7 +305,7 @@ async def test_a_regenerated_reply_takes_the_old_ones_place_on_disk_only_when_it
         assert [m.text for m in Store().read("000001").conversation.messages] == ["why?", "Another one."]
 
 
-async def test_an_edit_that_was_not_answered_yet_comes_back_into_the_prompt(tmp_path):
+async def test_an_edit_not_answered_at_a_kill_returns_to_the_prompt(tmp_path):
     script = Script(replies=[tokens("First answer."), tokens("Another one.")])
     async with chatting(script) as driver:
         await driver.ask("why?")
@@ -419,7 +419,7 @@ async def test_a_fork_keeps_the_cache_and_the_original():
     assert [m.text for m in store.read("000002").conversation.messages] == ["first?", "One.", "instead?", "Other."]
 
 
-async def test_a_message_that_was_not_sent_cannot_be_forked_and_says_so():
+async def test_a_message_that_was_not_sent_cannot_be_forked():
     async with chatting(Script(n_ctx=64)) as driver:
         await driver.say("word " * 100)
         await driver.note("Not sent")
@@ -427,7 +427,7 @@ async def test_a_message_that_was_not_sent_cannot_be_forked_and_says_so():
         await driver.note("this message is not part of the conversation")
 
 
-async def test_no_copy_is_gone_on_with_where_the_original_would_be_lost():
+async def test_no_fork_is_made_if_the_original_would_be_lost():
     script = Script(replies=[tokens("One."), tokens("Two.")])
     async with chatting(script, save_conversations="off") as driver:
         await driver.ask("first?")
@@ -437,7 +437,7 @@ async def test_no_copy_is_gone_on_with_where_the_original_would_be_lost():
         assert texts(driver) == ["first?", "One.", "second?", "Two."]
 
 
-async def test_conversations_are_found_opened_renamed_deleted_and_exported(tmp_path, monkeypatch):
+async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with chatting(Script(replies=[tokens("A zebra has stripes."), tokens("Blue.")])) as driver:
         await driver.ask("animals")
@@ -486,7 +486,7 @@ async def listed(driver: Driver, *questions: str) -> ConversationsScreen:
 
 
 @pytest.mark.parametrize("keys", [("ctrl+d", "y"), ("ctrl+r", "!", "enter")])
-async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_the_one_asked_about(keys):
+async def test_only_the_row_asked_about_is_deleted_or_renamed(keys):
     async with chatting() as driver:
         screen = await listed(driver, "first", "second", "third")
         await driver.pilot.press(*keys[:-1])
@@ -502,7 +502,7 @@ async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_t
         await driver.until(lambda: {entry.id: entry.title for entry in Store().entries()} == titles)
 
 
-async def test_a_title_that_is_being_written_is_there_after_a_look_at_the_help():
+async def test_a_title_being_written_survives_a_look_at_the_help():
     async with chatting() as driver:
         screen = await listed(driver, "first", "second")
         await driver.pilot.press("ctrl+r", "!")
@@ -517,7 +517,7 @@ async def test_a_title_that_is_being_written_is_there_after_a_look_at_the_help()
         assert driver.app.screen is screen
 
 
-async def test_on_a_low_screen_nothing_is_deleted_without_a_question_that_is_seen():
+async def test_on_a_low_screen_the_question_before_a_delete_is_seen():
     async with chatting(size=(40, 10)) as driver:
         await listed(driver, "first", "second")
         await driver.pilot.press("delete")
@@ -538,7 +538,7 @@ async def test_what_is_pasted_is_no_answer_to_a_question():
         assert Store().ids() == ["000001", "000002"]
 
 
-async def test_the_live_conversation_is_deleted_after_a_question_and_a_new_one_begins():
+async def test_the_live_conversation_is_deleted_and_a_new_one_begins():
     async with chatting(Script(replies=[tokens("One."), tokens("Two.")]), size=(120, 30)) as driver:
         await driver.say("/system Be brief.")
         await driver.ask("hello")
@@ -565,7 +565,7 @@ async def test_the_live_conversation_is_deleted_after_a_question_and_a_new_one_b
     assert [m.text for m in Store().read("000001").conversation.messages] == ["again", "Two."]
 
 
-async def test_the_live_conversation_is_not_deleted_while_its_reply_comes():
+async def test_the_live_conversation_is_not_deleted_during_its_reply():
     async with chatting(Script(replies=[tokens("one two three")], token_gate=Gate())) as driver:
         await hold_reply(driver, "count", 2)
         await saved(driver)
@@ -591,7 +591,7 @@ async def test_conversations_need_not_be_kept():
 
 
 @pytest.mark.parametrize(("saving", "kept"), [("off", ["waits", "draft"]), ("on", ["draft"])])
-async def test_what_waits_is_kept_apart_only_where_conversations_are_not_saved(saving, kept):
+async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept):
     script = Script(replies=[tokens("one two three")], token_gate=Gate())
     async with chatting(script, save_conversations=saving) as driver:
         await hold_reply(driver, "count", 2)
@@ -629,7 +629,7 @@ def test_fields_of_messages_are_all_saved():
     }  # fmt: skip
 
 
-async def test_a_damaged_conversation_shows_its_gap_and_goes_on_behind_it():
+async def test_a_damaged_conversation_shows_its_gap_and_goes_on():
     async with chatting(Script(replies=[tokens("One."), tokens("Two."), tokens("Three.")])) as driver:
         for question in ("first?", "second?", "third?"):
             await driver.ask(question)
@@ -647,7 +647,7 @@ async def test_a_damaged_conversation_shows_its_gap_and_goes_on_behind_it():
     assert to_markdown(Store().read("000001").conversation, "", datetime.now()).count("(missing: ") == 1
 
 
-async def test_the_replies_of_a_resumed_conversation_are_shown_as_markdown():
+async def test_replies_of_a_resumed_conversation_are_shown_as_markdown():
     async with chatting(Script(replies=[tokens("Some **bold** words.")])) as driver:
         for n in range(4):
             await driver.ask(f"question {n}")

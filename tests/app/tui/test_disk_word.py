@@ -30,7 +30,7 @@ def test_the_status_line_says_what_each_token_reads_from_disk(writing: EngineSta
     assert "disk" not in words(writing, 0.9, columns)
 
 
-def test_while_a_prompt_is_read_it_says_so_by_the_second_and_at_rest_nothing(writing: EngineStatus) -> None:
+def test_the_disk_rate_is_shown_during_prefill_but_not_at_rest(writing: EngineStatus) -> None:
     assert "disk 480M/s" in words(replace(writing, activity=Activity.READING), 480)
     assert "disk" not in words(replace(writing, activity=Activity.READY), 480)
 

@@ -90,7 +90,7 @@ async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[An
         await driver.until(lambda: isinstance(driver.app.screen, DoctorScreen))
 
 
-async def test_where_all_has_room_what_is_fine_is_listed_until_it_is_hidden(answers: list[Any]) -> None:
+async def test_a_large_screen_lists_what_is_fine_until_it_is_hidden(answers: list[Any]) -> None:
     async with chatting(size=(120, 60)) as driver:
         await driver.pilot.press("f5")
         await measured(driver)
@@ -109,7 +109,7 @@ async def test_it_shows_what_fits_below_the_findings(answers: list[Any]) -> None
         await driver.shows("▶ fits in 8")
 
 
-async def test_while_a_reply_runs_the_files_are_shown_and_the_measurement_waits(answers: list[Any]) -> None:
+async def test_while_a_reply_runs_the_measurement_waits(answers: list[Any]) -> None:
     script = Script(replies=[["one", " two"]], token_gate=Gate())
     async with chatting(script) as driver:
         await driver.say("hello")
@@ -135,7 +135,7 @@ async def test_the_last_replys_figures_outlive_the_examination(answers: list[Any
         assert driver.app.bridge.status == before
 
 
-async def test_an_examination_that_fails_is_a_line_and_the_chat_goes_on(answers: list[Any]) -> None:
+async def test_a_failed_examination_is_a_line_and_the_chat_goes_on(answers: list[Any]) -> None:
     answers[:] = [RuntimeError("out of\x1b[31m luck"), examination()]
     async with chatting() as driver:
         await driver.pilot.press("f5")

@@ -117,7 +117,7 @@ async def test_a_key_stops_it_and_keeps_what_came(server: LocalHub, tmp_path: Pa
         assert not (tmp_path / "models" / NAME).exists()
 
 
-async def test_leaving_lets_it_go_on_and_the_chat_says_when_it_is_there(
+async def test_a_left_download_goes_on_and_the_chat_tells_its_end(
     server: LocalHub, tmp_path: Path, content: bytes
 ) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
@@ -154,7 +154,7 @@ async def test_the_models_screen_leads_back_to_it_and_stops_it(server: LocalHub,
         assert part.stat().st_size > 0
 
 
-async def test_the_models_screen_says_how_a_download_ended_and_lists_the_file(server: LocalHub, tmp_path: Path) -> None:
+async def test_the_models_screen_tells_a_downloads_end_and_lists_it(server: LocalHub, tmp_path: Path) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),), size=(100, 24)) as driver:
         await half_way(driver, server, tmp_path)
         await driver.pilot.press("escape")
@@ -205,7 +205,7 @@ async def test_saying_no_downloads_nothing(server: LocalHub, tmp_path: Path) -> 
         assert not (tmp_path / "models").exists()
 
 
-def test_what_was_left_before_its_price_was_known_is_not_spoken_of(server: LocalHub, tmp_path: Path) -> None:
+def test_a_download_left_before_its_size_is_known_is_not_told(server: LocalHub, tmp_path: Path) -> None:
     background = BackgroundDownload()
     background.take(PullJob("no one/nothing", built_in_settings()))
     job = background.job
@@ -216,7 +216,7 @@ def test_what_was_left_before_its_price_was_known_is_not_spoken_of(server: Local
     assert background.take_ending() is None
 
 
-async def test_a_known_repository_without_the_type_that_would_suit_best_is_no_dead_end(
+async def test_a_repository_without_the_best_type_offers_another(
     server: LocalHub, tmp_path: Path, content: bytes
 ) -> None:
     server.files[REPOSITORY] = {"SmolLM2-135M-Instruct-Q5_0.gguf": content}
@@ -259,7 +259,7 @@ async def test_nothing_is_asked_of_any_network_before_somebody_asks(server: Loca
     assert server.requests == []
 
 
-async def test_a_download_that_is_looked_at_while_the_screens_go_away_is_no_error() -> None:
+async def test_a_look_at_a_download_without_screens_is_no_error() -> None:
     async with chatting() as driver:
         app = driver.app
     assert not app.screen_stack

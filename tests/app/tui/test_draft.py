@@ -46,7 +46,7 @@ def test_only_known_chips_are_chips():
     assert Draft(write_chip(7, "one"), draft.folds).text == write_chip(7, "one")
 
 
-def test_an_edited_text_is_folded_again_where_a_paste_is_still_whole():
+def test_an_edited_text_folds_again_only_pastes_still_whole():
     chips, draft = folded("first paste", "second paste")
     again = draft.refold("see first paste and second past, changed")
     assert again.shown == f"see {chips[0]} and second past, changed"

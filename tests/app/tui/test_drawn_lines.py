@@ -75,7 +75,7 @@ def test_a_gauge_fills_by_halves_and_more_than_nothing_is_seen():
     assert text_of(gauge(0.5, 4, ASCII)) == "##--"
 
 
-def test_parts_of_a_whole_fill_the_bar_and_are_told_apart_without_colour():
+def test_parts_fill_the_bar_and_differ_without_colour():
     parts = [(70.0, SpanRole.WRITING), (20.0, SpanRole.READING), (0.1, SpanRole.ACCENT), (10.0, SpanRole.UNFILLED)]
     assert text_of(stacked(parts, 20, BLOCKS)) == "▆" * 13 + "▄" * 4 + "▂" + "▁" * 2
     assert text_of(stacked(parts, 20, ASCII)) == "#" * 13 + "=" * 4 + "+" + "." * 2
@@ -90,7 +90,7 @@ def test_large_digits_take_three_rows_of_one_width():
     assert big_digits("5.1", ASCII) == ["", "5.1", ""]
 
 
-def test_the_time_of_a_token_is_never_cut_in_the_middle_of_a_word():
+def test_the_time_of_a_token_is_never_cut_within_a_word():
     for tps, words in ((5.0, "200 ms a token"), (26.2, "38.2 ms"), (1298.0, "0.8 ms")):
         shown = view(speed=Speed(tps, tps, tps, 39.0))
         *_, last = texts(writing_lines.number_lines(shown, 27, BLOCKS))
@@ -251,7 +251,7 @@ def test_weights_that_are_not_all_in_memory_are_said_to_be_so():
 @pytest.mark.parametrize("width", [20, 38, 57, 77, 97, 159, 160, 200])
 @pytest.mark.parametrize("height", [6, 22, 58])
 @pytest.mark.parametrize("glyphs", [BLOCKS, ASCII])
-def test_no_line_is_wider_than_its_place_and_the_screen_is_filled(width, height, glyphs):
+def test_no_line_is_too_wide_and_the_screen_is_filled(width, height, glyphs):
     many_cores = dataclasses.replace(SAMPLE, core_loads=tuple(n / 64 for n in range(64)))
     for shown in (view(loads=(1.0, 2.0)), bare(), view(sample=many_cores), view(sample=None), view(ceiling=None)):
         drawn = dashboard_lines(shown, width, height, glyphs, GraphScale())
@@ -302,26 +302,26 @@ def test_a_slow_second_is_not_nothing_and_a_stall_is():
     assert base[5:8] == "#. "
 
 
-def test_limit_and_median_cross_the_empty_cells_with_their_names_and_stutters_are_marked():
+def test_limit_and_median_are_named_and_stutters_are_marked():
     drawn = texts(graph_lines(Graph((4.0, 4.0), limit_tps=7.0, median_tps=5.0, marked=(1,)), 60, 9, BLOCKS))
     assert any("╌╌ limit 7.0 ╌╌" in one for one in drawn)
     assert any("┄┄ usual 5.0 ┄┄" in one for one in drawn)
     assert drawn[8].count("▲") == 1
 
 
-def test_the_edge_of_the_curve_is_stronger_than_what_lies_below_it():
+def test_the_edge_of_the_curve_is_stronger_than_its_area():
     drawn = graph_lines(Graph((4.0, 4.0), limit_tps=5.0), 30, 6, BLOCKS)
     roles = [span.role for one in drawn[:5] for span in one if "⣿" in span.text or "⣀" in span.text]
     assert roles == [SpanRole.LEVEL_4, *[SpanRole.AREA_4] * 3]
 
 
-def test_a_limit_far_above_would_flatten_the_curve_and_is_left_out():
+def test_a_limit_far_above_the_curve_is_left_out():
     drawn = texts(graph_lines(Graph((4.0, 4.0), limit_tps=400.0), 30, 6, BLOCKS))
     assert not any("╌" in one for one in drawn)
     assert drawn[0].strip().startswith("5")
 
 
-def test_the_newest_seconds_are_shown_when_there_are_more_than_columns():
+def test_the_newest_seconds_are_shown_if_columns_are_too_few():
     rates = [1.0] * 100 + [5.0] * 10
     drawn = texts(graph_lines(Graph(rates, marked=(3, 105)), 25, 5, ASCII))
     assert drawn[3].endswith("#" * 10)
@@ -361,7 +361,7 @@ def test_a_console_and_an_old_encoding_get_plain_characters():
     assert "".join(sign for sign in vars(ASCII).values() if isinstance(sign, str)).isascii()
 
 
-async def test_the_ground_that_lines_stand_on_is_found_once_for_all_lines_that_are_drawn(monkeypatch):
+async def test_the_background_is_found_once_for_all_drawn_lines(monkeypatch):
     async with chatting(size=(100, 30)) as driver:
         await driver.pilot.press("f2")
         await driver.until(lambda: driver.app.screen.query("#figures"))

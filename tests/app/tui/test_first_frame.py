@@ -77,7 +77,7 @@ _NOT_NEEDED = {
 }
 
 
-def test_nothing_is_imported_for_the_first_frame_that_it_does_not_show() -> None:
+def test_the_first_frame_imports_nothing_that_it_does_not_show() -> None:
     code = f"NOT_NEEDED = {_NOT_NEEDED!r}\n{_FIRST_FRAME}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "[]"
@@ -98,7 +98,7 @@ async def test_every_style_sheet_is_parsed_once_before_the_first_frame(monkeypat
             assert {name: n for name, n in parsed.items() if n > 1} == {}
 
 
-async def test_another_theme_has_its_own_colours_and_the_first_one_comes_back() -> None:
+async def test_another_theme_changes_colours_and_the_first_returns() -> None:
     async with chatting() as driver:
         before, first = driver.app.theme, driver.prompt.styles.border_top
         assert isinstance(driver.app.stylesheet, ThriftyStylesheet)
@@ -125,7 +125,7 @@ async def test_rules_are_looked_up_without_a_call_of_python_for_each() -> None:
     assert (RuleSet, "__hash__") not in called
 
 
-async def test_widgets_are_styled_when_they_come_and_not_all_once_more_for_the_size_of_the_screen() -> None:
+async def test_widgets_are_not_all_styled_again_for_the_screens_size() -> None:
     restyled: list[int] = []
     update_nodes = Stylesheet.update_nodes
 
@@ -143,7 +143,7 @@ async def test_widgets_are_styled_when_they_come_and_not_all_once_more_for_the_s
             assert sum(restyled) <= 3
 
 
-async def test_the_first_frame_is_painted_once_and_the_engine_begins_behind_it() -> None:
+async def test_the_first_frame_is_painted_once_before_the_engine() -> None:
     happened: list[str] = []
     render, begin = ThriftyCompositor.render_update, ChatScreen._start_engine
 

@@ -17,7 +17,7 @@ def test_an_interface_that_costs_little_draws_whenever_it_is_due():
     assert round(pace.cost, 2) == 0.02
 
 
-def test_above_its_limit_it_draws_more_rarely_step_by_step_and_never_stops():
+def test_above_its_limit_the_pace_slows_step_by_step_to_a_floor():
     pace, seen = InterfacePace(), []
     for _ in range(60):
         pace.note_cost(0.4, True)
@@ -28,7 +28,7 @@ def test_above_its_limit_it_draws_more_rarely_step_by_step_and_never_stops():
     assert drawn(pace) == 10
 
 
-def test_it_recovers_when_it_became_cheap_and_keeps_its_pace_from_one_reply_to_the_next():
+def test_the_pace_recovers_once_cheap_and_holds_between_replies():
     pace = InterfacePace()
     spend(pace, 0.4, 60)
     spend(pace, 0.005, 60)

@@ -107,7 +107,7 @@ async def test_the_prompts_own_keys_are_remapped_and_named(file: Path):
         await driver.until(lambda: not driver.chat.turns.conversation.is_empty)
 
 
-async def test_a_key_of_the_chat_is_taken_from_the_editing_keys_of_the_prompt(file: Path):
+async def test_a_key_of_the_chat_goes_before_an_editing_key(file: Path):
     async with chatting(keymap=keymap_of(file, '[chat]\ncopy = "ctrl+k"\nsave = ""')) as driver:
         await driver.type("hello")
         await driver.pilot.press("home", "ctrl+k")

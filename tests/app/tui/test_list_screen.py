@@ -98,7 +98,7 @@ async def listed(driver: Driver) -> Words:
     return words
 
 
-async def test_rows_come_as_they_are_found_and_then_nothing_is_looked_at() -> None:
+async def test_rows_come_as_they_are_found_and_then_the_timer_rests() -> None:
     async with chatting() as driver:
         words = await listed(driver)
         await driver.shows("apple has 5 letters")

@@ -36,7 +36,7 @@ def n_widgets(driver: Driver) -> int:
     return len(driver.transcript.query("*"))
 
 
-async def test_the_number_of_widgets_does_not_grow_with_the_conversation() -> None:
+async def test_the_widget_count_does_not_grow_with_the_conversation() -> None:
     async with chatting(script()) as driver:
         counts = []
         for stretch in range(3):

@@ -81,11 +81,11 @@ def test_every_level_of_a_deep_list_is_shown() -> None:
         ("# &ZeroWidthSpace;x", ["\ufffdx"]),
     ],
 )
-def test_characters_written_as_entities_are_cleaned_like_all_others(text: str, expected: list[str]) -> None:
+def test_characters_written_as_entities_are_cleaned_too(text: str, expected: list[str]) -> None:
     assert rows(text) == expected
 
 
-def test_a_table_too_wide_takes_from_its_widest_columns_and_draws_lines_between_rows() -> None:
+def test_a_wide_table_shrinks_its_widest_columns_and_rules_rows() -> None:
     text = "| no | what it is |\n|---|---|\n| 1 | " + "word " * 8 + "|\n| 2 | short |"
     assert rows(text, 20) == [
         " no │ what it is",
@@ -127,7 +127,7 @@ def test_growing_by_pieces_gives_the_same_rows_as_all_at_once() -> None:
     assert [row.text.plain for row in markdown.rows] == [row.text.plain for row in whole(text, 20).rows]
 
 
-def test_a_long_open_block_is_parsed_only_when_it_is_a_quarter_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_open_block_is_parsed_once_per_quarter_of_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
     monkeypatch.setattr(
         "app.tui.markdown.growing.tree_of", lambda source: (parsed.append(len(source)), tree_of(source))[1]
@@ -141,7 +141,7 @@ def test_a_long_open_block_is_parsed_only_when_it_is_a_quarter_longer(monkeypatc
     assert sum(parsed) < SMALL_CHARS * SMALL_CHARS / 6 + 6 * len(markdown.source)
 
 
-def test_what_the_parser_cannot_take_stays_plain_and_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_shown_plain_stays_plain_and_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     markdown = GrowingMarkdown()
     markdown.lay_out(20)
     markdown.grow("*one*\n\n*two*")
@@ -151,7 +151,7 @@ def test_what_the_parser_cannot_take_stays_plain_and_is_not_tried_again(monkeypa
     assert [row.text.plain for row in markdown.rows] == ["*one*", "", "*two*", "", "*three*"]
 
 
-def test_a_long_paragraph_of_one_line_is_wrapped_as_a_whole_while_it_grows() -> None:
+def test_a_long_growing_paragraph_is_wrapped_as_a_whole() -> None:
     markdown = GrowingMarkdown()
     markdown.lay_out(40)
     text = "Some words of a paragraph without any break. " * 60

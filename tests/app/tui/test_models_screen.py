@@ -108,9 +108,7 @@ async def test_names_stand_there_before_a_header_is_read(monkeypatch: pytest.Mon
         await shows(driver, "is a web", "Q8_0")
 
 
-async def test_what_can_be_downloaded_stays_while_models_are_looked_for_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_downloadable_models_stay_during_another_scan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [Place("here", tmp_path / "none")])
     monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
     async with chatting() as driver:
@@ -158,7 +156,7 @@ async def test_typing_narrows_the_list_and_escape_widens_it_again() -> None:
         assert isinstance(driver.app.screen, ModelsScreen)
 
 
-async def test_enter_opens_a_model_and_an_empty_conversation_asks_nothing(directory: Path) -> None:
+async def test_enter_opens_a_model_unasked_in_an_empty_conversation(directory: Path) -> None:
     async with chatting(model=None) as driver:
         await driver.note("F3 or /models shows what is on this machine")
         await opened(driver)
@@ -181,7 +179,7 @@ async def test_what_cannot_be_opened_says_why() -> None:
         assert len(driver.script.opened) == 1
 
 
-async def test_a_conversation_goes_on_with_another_model_which_reads_it_first() -> None:
+async def test_a_conversation_goes_on_once_the_next_model_has_read_it() -> None:
     async with chatting() as driver:
         await driver.ask("what is this")
         await opened(driver)
@@ -206,7 +204,7 @@ async def test_a_conversation_goes_on_with_another_model_which_reads_it_first() 
         assert len(driver.transcript.replies()) == 2
 
 
-async def test_while_a_reply_comes_no_model_is_opened_and_nothing_asked() -> None:
+async def test_while_a_reply_comes_no_other_model_can_be_opened() -> None:
     script = Script()
     async with chatting(script) as driver:
         await driver.ask("what is this")
@@ -224,7 +222,7 @@ async def test_while_a_reply_comes_no_model_is_opened_and_nothing_asked() -> Non
         assert len(script.opened) == 1
 
 
-async def test_a_conversation_can_be_left_behind_or_everything_left_as_it_is() -> None:
+async def test_a_switch_can_be_cancelled_or_begin_a_new_conversation() -> None:
     async with chatting() as driver:
         await driver.ask("what is this")
         await opened(driver)
@@ -242,7 +240,7 @@ async def test_a_conversation_can_be_left_behind_or_everything_left_as_it_is() -
         assert driver.transcript.replies() == []
 
 
-async def test_reading_the_conversation_again_can_be_stopped_and_goes_on_with_the_next_message() -> None:
+async def test_a_stopped_reading_again_goes_on_with_the_next_message() -> None:
     script = Script()
     async with chatting(script) as driver:
         await driver.ask("one two three four five")
@@ -259,7 +257,7 @@ async def test_reading_the_conversation_again_can_be_stopped_and_goes_on_with_th
         assert script.opened[-1].sessions[-1].length > 8
 
 
-async def test_a_conversation_too_long_for_the_new_model_is_named_and_the_model_stays() -> None:
+async def test_a_conversation_too_long_for_the_new_model_loses_turns() -> None:
     script = Script()
     async with chatting(script) as driver:
         await driver.ask("word " * 100)
@@ -272,7 +270,7 @@ async def test_a_conversation_too_long_for_the_new_model_is_named_and_the_model_
 
 
 @pytest.mark.parametrize("answer", ["enter", "n"])
-async def test_a_model_that_fails_to_open_makes_room_for_the_one_from_before(answer: str) -> None:
+async def test_if_a_model_fails_to_open_the_one_before_opens_again(answer: str) -> None:
     script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
     async with chatting(script) as driver:
         await driver.ask("keep me")
@@ -326,7 +324,7 @@ async def test_esc_stops_the_opening_of_a_model() -> None:
         assert driver.app.focused is driver.chat.prompt
 
 
-async def test_what_waited_for_a_model_that_fails_is_answered_by_the_one_from_before() -> None:
+async def test_a_message_for_a_model_that_fails_goes_to_the_one_before() -> None:
     script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
     async with chatting(script) as driver:
         await driver.ask("one")
@@ -341,7 +339,7 @@ async def test_what_waited_for_a_model_that_fails_is_answered_by_the_one_from_be
         assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["one", "two"]
 
 
-async def test_what_waited_for_another_model_begins_its_new_conversation() -> None:
+async def test_a_message_for_another_model_begins_its_conversation() -> None:
     script = Script()
     async with chatting(script) as driver:
         await driver.ask("one")
@@ -369,7 +367,7 @@ async def test_the_price_of_a_typed_path_is_named_with_its_time(directory: Path)
         assert " s." in text
 
 
-async def test_a_model_that_fails_to_open_leaves_the_conversation_to_the_next_one() -> None:
+async def test_a_conversation_survives_a_model_that_fails_to_open() -> None:
     script = Script()
     async with chatting(script) as driver:
         await driver.ask("keep me")
@@ -408,7 +406,7 @@ async def test_a_measurement_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatc
         assert "\x1b" not in text
 
 
-async def test_known_models_are_offered_below_and_are_not_claimed_to_be_here() -> None:
+async def test_known_models_are_offered_and_marked_as_not_here() -> None:
     async with chatting(size=(100, 40)) as driver:
         await opened(driver)
         await driver.type("smollm2 135m")
@@ -513,7 +511,7 @@ def speeds_of(driver: Driver, *names: str) -> bool:
     return all(any(name in row and "~" in row for row in rows) for name in names)
 
 
-async def test_a_measurement_far_below_the_best_says_that_the_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_measurement_far_below_the_best_says_machine_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = SimpleNamespace(engine=EngineReadings(read_gbps=5.0, best_gbps=12.0))
     with_options(monkeypatch, examine=lambda *_: busy)
     async with chatting(size=(100, 30)) as driver:

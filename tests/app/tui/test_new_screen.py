@@ -59,7 +59,7 @@ async def _is_shown_and_left(driver: Driver, key: str) -> None:
     await driver.until(lambda: driver.app.screen is driver.chat, "back in the chat")
 
 
-async def test_its_key_and_its_command_show_it_and_its_own_keys_lead_back() -> None:
+async def test_its_key_and_command_show_it_and_its_own_keys_leave_it() -> None:
     async with chatting() as driver:
         await driver.pilot.press("f9")
         await _is_shown_and_left(driver, "escape")

@@ -82,7 +82,7 @@ def test_every_place_to_split_at() -> None:
     assert Hand().send(*(bytes([byte]) for byte in whole)).keys == ["k", "z"]
 
 
-def test_a_mark_that_is_held_up_behind_what_could_be_a_key_still_begins_a_paste() -> None:
+def test_a_paste_mark_that_comes_in_parts_still_begins_a_paste() -> None:
     for cut in range(1, len(BEGIN)):
         hand = Hand().send(BEGIN[:cut]).wait(60).wait(60).send(BEGIN[cut:] + b"\r!\x07").send(END)
         assert hand.pasted == ["\n!␇"]
@@ -97,7 +97,7 @@ def test_escape_alone_is_a_key_after_its_delay_and_no_later() -> None:
     assert hand.send(b"\x1b[A\x1b[2~\x1bOP").keys[2:] == ["up", "insert", "f1"]
 
 
-def test_a_paste_without_an_end_is_handed_over_and_what_follows_at_once_is_no_key() -> None:
+def test_a_paste_without_an_end_is_given_and_its_rest_is_no_key() -> None:
     hand = Hand().send(BEGIN + b"half\x1b[20")
     assert hand.pasted == []
     hand.wait(PASTE_PATIENCE_S)
@@ -154,7 +154,7 @@ def test_what_is_too_long_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch,
         assert hand.keys == ["enter"]
 
 
-def test_bytes_that_are_not_utf_8_are_shown_and_old_mouse_reports_are_not() -> None:
+def test_bytes_not_utf_8_are_shown_and_old_mouse_reports_are_not() -> None:
     assert Hand().send(b"caf\xe9!", b"\xc3", b"\xa9\xff").typed == "caf�!é�"
     assert Hand().send(b"a\x1b[M\x40\xff\x21b\x1b[M", b"\xc3", b"\xa9\xc3", b"c").typed == "abc"
 
@@ -176,7 +176,7 @@ def test_the_line_end_that_was_typed_ahead_is_enter(data: bytes, keys: list[str]
     assert hand.send(b"\n").keys == [*keys, "ctrl+j"]
 
 
-def test_within_a_paste_that_outlives_a_stop_of_the_process_no_line_end_is_enter() -> None:
+def test_a_line_end_in_a_paste_across_a_stop_is_not_enter() -> None:
     hand = Hand().send(BEGIN + b"one")
     hand.messages += hand.input.feed_typed_ahead(b"two\n")
     assert (hand.send(END).pasted, hand.keys) == (["onetwo\n"], [])

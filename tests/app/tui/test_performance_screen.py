@@ -35,7 +35,7 @@ def shown(driver, *parts: str) -> bool:
     return all(part in text for part in parts)
 
 
-async def test_f2_shows_speed_time_and_machine_of_the_last_reply_and_any_usual_key_goes_back():
+async def test_f2_shows_the_last_replys_figures_and_usual_keys_go_back():
     async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
         await driver.ask("hello")
         for back in ("escape", "f2", "q"):
@@ -49,7 +49,7 @@ async def test_f2_shows_speed_time_and_machine_of_the_last_reply_and_any_usual_k
             await driver.until(lambda: driver.app.screen is driver.chat)
 
 
-async def test_the_ceiling_is_measured_once_the_screen_is_open_and_the_engine_idle():
+async def test_the_ceiling_is_measured_with_the_screen_open_and_idle():
     async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
         await driver.ask("hello")
         assert driver.script.n_bandwidth_probes == 0
@@ -58,7 +58,7 @@ async def test_the_ceiling_is_measured_once_the_screen_is_open_and_the_engine_id
         assert driver.script.n_bandwidth_probes == 1
 
 
-async def test_a_reply_is_compared_under_the_threads_that_it_was_written_with():
+async def test_a_reply_is_compared_under_its_own_thread_count():
     async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
         await driver.ask("hello")
         await driver.ask("again")
@@ -127,7 +127,7 @@ async def test_the_strip_does_not_look_while_another_screen_lies_on_it(samples):
         assert looked == []
 
 
-async def test_the_machine_is_looked_at_once_a_second_however_often_it_is_drawn(samples):
+async def test_the_machine_is_sampled_once_a_second_at_any_draw_rate(samples):
     async with chatting(size=(100, 40)) as driver:
         watch: PerformanceWatch = driver.app.watch_performance
         await driver.pilot.press("f2")
@@ -158,7 +158,7 @@ async def test_every_size_shows_something_and_none_breaks(size):
         await driver.until(lambda: driver.app.screen is driver.chat)
 
 
-async def test_a_narrow_screen_gets_three_flat_lines_and_a_wide_one_the_column():
+async def test_a_narrow_screen_gets_flat_lines_and_a_wide_one_a_column():
     async with chatting(Script(replies=[WORDS]), size=(60, 20)) as driver:
         await driver.pilot.press("ctrl+t")
         await driver.until(lambda: shown(driver, "2.0 tok/s", "free") or shown(driver, "- tok/s", "free"))
@@ -204,7 +204,7 @@ async def test_stats_and_strip_are_commands_too():
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
 
 
-async def test_an_interface_that_costs_too_much_drains_more_rarely_and_says_so():
+async def test_a_costly_interface_drains_more_rarely_and_says_so():
     async with chatting(Script(replies=[WORDS], token_gate=Gate()), size=(100, 40)) as driver:
         watch = driver.app.watch_performance
         await driver.say("hello")

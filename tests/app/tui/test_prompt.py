@@ -31,14 +31,14 @@ def test_history_goes_back_and_forth():
     assert past.older(Draft()) == TWO
 
 
-def test_history_keeps_no_immediate_repeats_and_not_more_than_its_limit():
+def test_history_keeps_no_direct_repeats_and_obeys_its_limit():
     past = PromptHistory(limit=2)
     for draft in (ONE, ONE, TWO, THREE):
         past.add(draft)
     assert [past.older(Draft()), past.older(THREE), past.older(TWO)] == [THREE, TWO, None]
 
 
-def test_the_draft_that_was_left_for_the_history_stands_behind_the_newest():
+def test_the_draft_left_for_the_history_comes_after_the_newest():
     past = PromptHistory()
     past.add(ONE)
     assert past.older(THREE) == ONE
@@ -89,7 +89,7 @@ async def test_other_enters_break_the_line(key):
         assert driver.chat.turns.conversation.is_empty
 
 
-async def test_letters_typed_right_before_and_after_enter_belong_where_they_were_typed():
+async def test_letters_right_before_and_after_enter_go_where_typed():
     async with chatting() as driver:
         for key, character in [*((c, c) for c in "first"), ("enter", "\r"), *((c, c) for c in "second")]:
             driver.app.post_message(events.Key(key, character))
@@ -97,7 +97,7 @@ async def test_letters_typed_right_before_and_after_enter_belong_where_they_were
         assert driver.chat.turns.conversation.messages[0].text == "first"
 
 
-async def test_what_is_typed_behind_a_file_stands_behind_it_and_goes_with_it(tmp_path, monkeypatch):
+async def test_text_typed_after_a_file_is_sent_with_it_after_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").write_text("a note")
     async with chatting() as driver:
@@ -110,7 +110,7 @@ async def test_what_is_typed_behind_a_file_stands_behind_it_and_goes_with_it(tmp
         assert driver.prompt.unheeded == deque()
 
 
-async def test_two_files_are_attached_to_one_message_and_none_is_called_pasted(tmp_path, monkeypatch):
+async def test_two_files_of_one_message_are_not_called_pasted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
         (tmp_path / name).write_text(f"a note {name}")
@@ -129,7 +129,7 @@ async def test_two_files_are_attached_to_one_message_and_none_is_called_pasted(t
         assert said == "one:\n```\na note one\n```\n two:\n```\na note two\n```\n compare"
 
 
-async def test_a_command_behind_a_paste_is_a_command_and_the_paste_stays():
+async def test_a_command_after_a_paste_is_obeyed_and_the_paste_stays():
     async with chatting() as driver:
         driver.prompt.post_message(events.Paste("x\n" * 20))
         await driver.until(lambda: driver.prompt.text)
@@ -149,7 +149,7 @@ async def test_a_command_behind_a_paste_is_a_command_and_the_paste_stays():
         assert driver.chat.turns.conversation.messages == []
 
 
-async def test_of_a_large_folder_later_questions_bring_what_is_new_and_a_file_goes_once(tmp_path, monkeypatch):
+async def test_a_large_folder_adds_new_parts_and_a_file_is_sent_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
     (tmp_path / "notes").write_text("a note")
@@ -271,7 +271,7 @@ async def test_several_pastes_are_numbered_and_each_is_deleted_as_one():
         assert "[pasted\u00a03:" in driver.prompt.text
 
 
-async def test_the_cursor_steps_over_a_fold_and_nothing_is_typed_into_it():
+async def test_the_cursor_steps_over_a_fold_and_cannot_type_into_it():
     async with chatting() as driver:
         await paste(driver, CODE)
         await driver.type("ab")
@@ -367,7 +367,7 @@ async def test_nothing_is_kept_where_the_setting_says_so():
         assert driver.prompt.text == ""
 
 
-async def test_suggestions_appear_with_a_slash_and_tab_completes_the_first():
+async def test_suggestions_come_with_a_slash_and_tab_takes_the_first():
     async with chatting() as driver:
         await driver.type("/sa")
         await driver.until(lambda: "/save [path]" in driver.screen_text())
@@ -393,7 +393,7 @@ async def test_what_the_prompts_edge_names_can_be_clicked():
             await driver.shows("F1 help")
 
 
-async def test_arrows_choose_among_what_is_suggested_and_enter_takes_it():
+async def test_arrows_choose_a_suggestion_and_enter_takes_it():
     async with chatting() as driver:
         await driver.type("/")
         await driver.shows(f"1 of {len(list(commands()))}: Up and Down choose")
@@ -465,7 +465,7 @@ async def test_up_pressed_twice_takes_one_message_back():
         await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4, "the other one is answered")
 
 
-async def test_undoing_more_lines_than_the_prompt_shows_leaves_the_chat_running():
+async def test_undoing_more_lines_than_the_prompt_shows_is_no_error():
     """The scroll bar goes before Textual takes the cursor out of the lines that went."""
     async with chatting(Script()) as driver:
         for text in ("one", "\n" * 30 + "end"):

@@ -12,7 +12,7 @@ def test_what_the_engine_counted_is_exact_until_it_changes():
     assert estimator.line("a b c, and some more") == "about 16 tokens"
 
 
-def test_bytes_per_token_are_learnt_from_two_counts_that_differ_enough():
+def test_bytes_per_token_are_learnt_from_two_distant_counts():
     estimator = PromptEstimator()
     estimator.learn_count("x" * 10, 15, 0)
     estimator.learn_count("x" * 30, 17, 0)
@@ -23,7 +23,7 @@ def test_bytes_per_token_are_learnt_from_two_counts_that_differ_enough():
     assert estimator.line("x" * 200) == "about 108 tokens"
 
 
-def test_the_rate_is_that_of_the_last_prompts_and_short_ones_do_not_count():
+def test_the_rate_is_that_of_the_last_prompts_without_short_ones():
     estimator = PromptEstimator()
     estimator.learn_read(3, 10.0)
     assert estimator.prefill_tps is None
@@ -55,6 +55,6 @@ def test_another_model_has_other_figures():
     assert estimator.line("x" * 40) == "about 18 tokens"
 
 
-def test_text_beyond_ascii_is_counted_in_bytes_and_surrogates_do_no_harm():
+def test_non_ascii_text_is_counted_in_bytes_surrogates_too():
     assert PromptEstimator().line("ä" * 40) == "about 28 tokens"
     assert PromptEstimator().line("\ud800") == "about 8 tokens"

@@ -68,7 +68,7 @@ async def test_a_streamed_reply_looks_like_one_that_came_at_once(size: tuple[int
 
 
 @pytest.mark.parametrize("widths", [(40, 120), (10, 80), (80, 120)])
-async def test_a_growing_reply_that_becomes_wider_holds_no_rows_that_it_no_longer_needs(
+async def test_a_growing_reply_that_becomes_wider_frees_its_extra_rows(
     widths: tuple[int, int],
 ) -> None:
     app = BodyApp()
@@ -83,7 +83,7 @@ async def test_a_growing_reply_that_becomes_wider_holds_no_rows_that_it_no_longe
         assert len(body._markdown.rows) <= body.size.height <= len(body._markdown.rows) + 24 // 4
 
 
-async def test_code_gets_its_colours_when_its_block_ends_and_not_with_the_reply() -> None:
+async def test_code_gets_its_colours_when_its_block_ends() -> None:
     app = BodyApp()
     async with app.run_test(size=(60, 24)) as pilot:
         body = app.query_one(ReplyBody)
@@ -103,7 +103,7 @@ LOOSE_ITEM = "{n}. **Item {n}** the first sentence of it, which is long enough t
 
 
 @pytest.mark.parametrize(("item", "mark"), [(LOOSE_ITEM, "  {n}. "), (LOOSE_ITEM.replace("{n}.", "-"), "• ")])
-async def test_items_of_a_long_list_stand_in_their_place_from_the_first_word_on(item: str, mark: str) -> None:
+async def test_items_of_a_long_list_are_in_place_from_the_first_word(item: str, mark: str) -> None:
     app = BodyApp()
     async with app.run_test(size=(60, 140)) as pilot:
         body = app.query_one(ReplyBody)
@@ -180,7 +180,7 @@ async def test_a_text_that_the_parser_cannot_take_is_shown_as_it_came(monkeypatc
         assert shown(app) == ["some **bold** text", "more"]
 
 
-async def test_a_growing_reply_lays_the_screen_out_only_when_its_room_is_used_up() -> None:
+async def test_a_growing_reply_lays_out_only_when_its_room_is_used_up() -> None:
     app = BodyApp()
     async with app.run_test(size=(40, 24)) as pilot:
         body, heights = app.query_one(ReplyBody), []

@@ -40,7 +40,7 @@ def test_every_setting_has_a_meaning() -> None:
     assert all(meanings().values())
 
 
-async def test_values_are_shown_with_their_source_and_changed_in_the_file(file: Path) -> None:
+async def test_values_are_shown_with_source_and_changed_in_the_file(file: Path) -> None:
     settings = override(load_settings(), "context_size", 512, "--ctx")
     changes = {name: getattr(settings, name) for name in ("threads", "context_size", "sources")}
     async with chatting(size=(100, 40), **changes) as driver:

@@ -16,7 +16,7 @@ def test_the_curve_stands_on_zero_and_an_even_speed_is_level() -> None:
     assert curve_text([4.0, 2.0], glyphs.ASCII) == "      =:"
 
 
-def test_the_curve_stands_behind_the_speed_and_goes_first_where_room_is_short() -> None:
+def test_the_curve_is_next_to_the_speed_and_goes_first_if_narrow() -> None:
     meter = ReplyMeter(1, lambda: 8.0)
     meter.token_times_s += [float(n) for n in range(9)]
     status = EngineStatus(Activity.WRITING, meter=meter, threads=2, context_used=20, n_ctx=1000)
@@ -26,7 +26,7 @@ def test_the_curve_stands_behind_the_speed_and_goes_first_where_room_is_short() 
     assert "▆" not in fit(status_segments(status, 1 << 20, 40, curve="▆" * 8), 40).plain
 
 
-async def test_the_line_draws_seconds_that_are_over_while_a_reply_is_written() -> None:
+async def test_the_line_draws_only_full_seconds_of_a_running_reply() -> None:
     now_s = 3.2
     meter = ReplyMeter(1, lambda: now_s)
     meter.token_times_s += [0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 3.2]

@@ -41,7 +41,7 @@ async def test_a_signal_waits_for_the_lock_to_be_let_go(number: signal.Signals, 
     assert was_held == [False]
 
 
-async def test_who_is_continued_without_having_stopped_gives_the_terminal_back_first(
+async def test_a_sigcont_without_a_stop_gives_the_terminal_back_first(
     frames: queue.Queue[None],
 ) -> None:
     done: list[str] = []

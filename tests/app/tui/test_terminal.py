@@ -37,7 +37,7 @@ def start(tmp_path: Path):
     [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
     ids=lambda value: str(value),
 )
-def test_a_signal_ends_the_chat_with_its_code_and_a_sane_terminal(start, moment, number, code):
+def test_a_signal_ends_the_chat_with_code_and_sane_terminal(start, moment, number, code):
     terminal = start()
     terminal.read_until(b"ready")
     if moment == "decoding":
@@ -48,7 +48,7 @@ def test_a_signal_ends_the_chat_with_its_code_and_a_sane_terminal(start, moment,
     assert terminal.is_restored()
 
 
-def test_a_process_that_is_continued_without_having_stopped_reads_each_key_once(start):
+def test_a_sigcont_without_a_stop_still_reads_each_key_once(start):
     """As by cpulimit, many times a second; some signals come while the one before is still heeded."""
     terminal = start()
     terminal.read_until(b"ready")
@@ -114,7 +114,7 @@ def saved_reply(state: Path) -> str:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str)
-def test_a_signal_while_an_editor_has_the_terminal_ends_both_and_saves_what_came(start, editor, tmp_path, number, code):
+def test_a_signal_during_an_editor_ends_both_and_saves_the_reply(start, editor, tmp_path, number, code):
     terminal = start()
     terminal.read_until(b"ready")
     terminal.type("hello\r")
@@ -145,7 +145,7 @@ chat.exit = lambda app, **given: time.sleep(600)
     assert saved_reply(tmp_path).startswith("Hello")
 
 
-def test_a_reply_is_saved_while_an_editor_has_the_terminal_and_nothing_is_drawn_into_it(start, editor, tmp_path):
+def test_a_reply_during_an_editor_is_saved_and_not_drawn(start, editor, tmp_path):
     more = tmp_path / "more"
     terminal = start(_MORE_TOKENS.format(more=str(more)))
     terminal.read_until(b"ready")
@@ -205,7 +205,7 @@ def test_a_terminal_that_goes_without_a_signal_ends_the_chat_too(start):
     assert terminal.process.wait(PATIENCE_S) == 129
 
 
-def test_a_bug_in_the_interface_is_one_line_and_the_log_holds_no_words(start, tmp_path: Path):
+def test_a_bug_in_the_interface_is_one_line_and_a_wordless_log(start, tmp_path: Path):
     terminal = start(
         """
 from app.tui.screens.chat import ChatScreen

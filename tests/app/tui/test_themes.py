@@ -64,7 +64,7 @@ def test_a_colour_variable_is_checked_too(tmp_path: Path):
         load_theme(path)
 
 
-def test_the_console_gets_its_own_theme_unless_the_user_chose_one():
+def test_the_console_gets_its_own_theme_unless_one_is_chosen():
     available = ["jalopy-dark", "jalopy-16", "nord"]
     assert choose_theme("jalopy-dark", available, has_few_colours=True) == "jalopy-16"
     assert choose_theme("nord", available, has_few_colours=True) == "nord"
@@ -98,13 +98,13 @@ async def test_a_theme_is_chosen_by_name_and_remembered():
         assert driver.app.theme == "nord"
 
 
-async def test_a_theme_that_the_settings_name_comes_back_at_the_next_start():
+async def test_a_theme_named_in_the_settings_returns_at_the_next_start():
     async with chatting(theme="jalopy-light") as driver:
         await driver.say("/theme nord")
         await driver.note("theme: nord, until you leave: your settings name jalopy-light")
 
 
-def test_the_remembered_theme_is_used_unless_the_settings_or_a_console_say_otherwise(monkeypatch):
+def test_the_remembered_theme_yields_to_settings_and_console(monkeypatch):
     def theme_of(setting: str, remembered: str) -> str:
         settings = dataclasses.replace(built_in_settings(), theme=setting)
         return JalopyApp(settings, options=options_for(Script()), remembered_theme=remembered).theme
@@ -123,7 +123,7 @@ async def picker_of(driver: Driver) -> None:
     await driver.until(lambda: isinstance(driver.app.focused, OptionList))
 
 
-async def test_the_picker_shows_each_theme_at_once_and_keeps_the_chosen_one():
+async def test_the_picker_shows_each_theme_and_keeps_the_chosen_one():
     async with chatting() as driver:
         await driver.say("/theme")
         await picker_of(driver)
@@ -176,7 +176,7 @@ async def test_the_list_of_themes_is_laid_out_in_no_width_at_all(columns: int) -
     ("term", "colorterm", "theme"),
     [("xterm", "", "jalopy-16"), ("screen", "", "jalopy-16"), ("xterm-256color", "", "jalopy-dark")],
 )
-def test_a_terminal_of_sixteen_colours_gets_the_theme_made_for_it(monkeypatch, term, colorterm, theme):
+def test_a_terminal_of_16_colours_gets_the_theme_made_for_it(monkeypatch, term, colorterm, theme):
     monkeypatch.setenv("TERM", term)
     monkeypatch.setenv("COLORTERM", colorterm)
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -188,7 +188,7 @@ def test_a_terminal_of_sixteen_colours_gets_the_theme_made_for_it(monkeypatch, t
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_colours_that_mean_something_can_be_told_from_each_other_and_scroll_bars_belong_to_the_theme(path):
+def test_colours_with_a_meaning_differ_and_scroll_bars_match(path):
     theme = load_theme(path)
     variables = theme.to_color_system().generate() | theme.variables
     found = {**variables, **meanings(theme, variables)}
@@ -201,7 +201,7 @@ def test_colours_that_mean_something_can_be_told_from_each_other_and_scroll_bars
             assert contrast(Color.parse(found[name]), Color.parse(theme.background)) >= 4.5, name
 
 
-async def test_themes_of_ones_own_directory_can_be_chosen_and_a_broken_one_is_named():
+async def test_a_users_own_theme_can_be_chosen_and_a_broken_is_named():
     directory = paths.themes_dir()
     assert directory is not None
     directory.mkdir(parents=True)

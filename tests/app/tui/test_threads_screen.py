@@ -111,7 +111,7 @@ def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
     return dataclasses.replace(choice, weights="", kv_type="") if choice is not None else None
 
 
-async def test_f4_measures_how_the_kernels_ask_memory_ahead_and_says_so() -> None:
+async def test_f4_measures_the_lookahead_of_the_kernels_and_says_it() -> None:
     asked = []
 
     def try_lookahead(model: Any, session: Any, is_unwanted: Callable[[], bool], anew: bool) -> dict[str, Lookahead]:
@@ -153,7 +153,7 @@ async def test_opening_the_screen_measures_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", [(120, 40), (200, 50)])
-async def test_a_high_screen_is_filled_with_larger_bars_steps_and_the_machine(
+async def test_a_high_screen_shows_larger_bars_steps_and_the_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     use_cores(monkeypatch, read_cores([0, 1], sysfs_trees.two_cores_four_threads(tmp_path / "other")))
@@ -192,7 +192,7 @@ async def test_the_conversation_is_untouched_by_a_search() -> None:
         assert "from cache" in reply.details
 
 
-async def test_enter_uses_the_best_and_remembers_it_and_u_takes_it_back() -> None:
+async def test_enter_uses_and_remembers_the_best_and_u_undoes_it() -> None:
     memory = Memory()
     async with tuning(laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory) as driver:
         await driver.pilot.press("f4", "enter")
@@ -254,7 +254,7 @@ async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
         await driver.until(lambda: driver.app.screen is driver.chat, "the chat")
 
 
-async def test_what_was_measured_is_there_when_the_screen_opens_again_and_r_measures_anew() -> None:
+async def test_results_stay_for_the_next_opening_and_r_measures_again() -> None:
     async with tuning(laptop_script()) as driver:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
@@ -267,7 +267,7 @@ async def test_what_was_measured_is_there_when_the_screen_opens_again_and_r_meas
         await shown(driver, "done in")
 
 
-async def test_a_search_waits_for_the_reply_and_a_digit_works_meanwhile() -> None:
+async def test_a_search_waits_for_the_reply_but_a_digit_works_at_once() -> None:
     script = laptop_script(replies=[[f" word{n}" for n in range(30)]], token_gate=Gate())
     async with tuning(script) as driver:
         gate = script.token_gate
@@ -290,7 +290,7 @@ async def test_a_search_waits_for_the_reply_and_a_digit_works_meanwhile() -> Non
         assert reply.text.endswith("word29")
 
 
-async def test_a_message_sent_while_threads_are_measured_is_answered_afterwards() -> None:
+async def test_a_message_sent_while_threads_are_measured_is_answered() -> None:
     script = laptop_script(prefill_gate=Gate())
     async with tuning(script) as driver:
         await driver.pilot.press("f4", "enter")
@@ -305,7 +305,7 @@ async def test_a_message_sent_while_threads_are_measured_is_answered_afterwards(
         await driver.until(lambda: driver.chat.turns.conversation.last_reply is not None, "the answer")
 
 
-async def test_quitting_while_threads_are_measured_ends_the_engines_thread() -> None:
+async def test_quitting_while_threads_are_measured_ends_the_engine() -> None:
     script = laptop_script(prefill_gate=Gate())
     async with tuning(script) as driver:
         await driver.pilot.press("f4", "enter")
@@ -315,7 +315,7 @@ async def test_quitting_while_threads_are_measured_ends_the_engines_thread() -> 
         assert not driver.app.bridge.is_alive
 
 
-async def test_a_model_that_breaks_while_it_is_measured_is_told_and_the_chat_goes_on() -> None:
+async def test_a_model_that_breaks_while_measured_is_told_in_the_chat() -> None:
     script = laptop_script()
     async with tuning(script) as driver:
         script.prefill_error = BrokenModelError("model.gguf: NaN")
@@ -361,7 +361,7 @@ async def test_without_a_model_a_narrow_screen_says_so_too() -> None:
         await shown(driver, "No model is loaded: F3 in the chat")
 
 
-async def test_who_chose_by_hand_need_not_measure_after_a_look_at_the_help() -> None:
+async def test_a_choice_by_hand_ends_the_search_even_after_the_help() -> None:
     script = laptop_script(replies=[[f" word{n}" for n in range(30)]], token_gate=Gate())
     async with tuning(script) as driver:
         await driver.say("hello")

@@ -60,7 +60,7 @@ async def press(driver: Driver, letter: str) -> None:
     await driver.until(lambda: f"│ {text}" in driver.screen_text())
 
 
-async def test_a_key_is_painted_before_what_the_reply_brought_and_that_right_behind_it() -> None:
+async def test_a_key_is_painted_just_before_new_text_of_the_reply() -> None:
     async with writing() as (driver, happened):
         driver.script.clock.advance(1.0)
         await press(driver, "a")
@@ -74,7 +74,7 @@ async def test_a_key_is_painted_before_what_the_reply_brought_and_that_right_beh
             assert happened.count("drained") == 1
 
 
-async def test_the_clock_draws_nothing_between_two_keys_and_goes_on_when_nobody_types() -> None:
+async def test_the_clock_draws_only_in_a_pause_of_the_typing() -> None:
     async with writing() as (driver, happened):
         driver.script.clock.advance(1.0)
         await press(driver, "a")
@@ -90,7 +90,7 @@ async def test_the_clock_draws_nothing_between_two_keys_and_goes_on_when_nobody_
         assert "drained" in happened
 
 
-async def test_quick_keys_do_not_draw_the_reply_more_often_than_the_clock_would() -> None:
+async def test_quick_keys_draw_the_reply_no_more_often_than_the_clock() -> None:
     async with writing() as (driver, happened):
         driver.script.clock.advance(1.0)
         await press(driver, "a")

@@ -35,7 +35,7 @@ def test_two_programs_that_end_together_keep_both(path: Path) -> None:
     assert take_unsent(path) == [DRAFTS[0], DRAFTS[2]]
 
 
-def test_a_damaged_line_costs_that_line_and_what_acts_on_a_terminal_is_shown(path: Path) -> None:
+def test_a_damaged_line_costs_only_itself_and_escapes_are_shown(path: Path) -> None:
     keep_unsent(path, DRAFTS)
     with path.open("ab") as file:
         file.write(b'\xff{\n[1]\n{"shown": "a\\u001b[31m", "folds": {}}\n{"shown": 3, "folds": {}}\n')
