@@ -205,7 +205,7 @@ def test_a_terminal_that_goes_without_a_signal_ends_the_chat_too(start):
     assert terminal.process.wait(PATIENCE_S) == 129
 
 
-def test_a_bug_in_the_interface_is_one_line_and_a_wordless_log(start, tmp_path: Path):
+def test_an_interface_bug_is_one_line_and_logs_no_words_typed(start, tmp_path: Path):
     terminal = start(
         """
 from app.tui.screens.chat import ChatScreen
