@@ -33,7 +33,7 @@ class AnswerForm:
     name: str
     """Its name for people: a file, a field of a request."""
     instead: str = ""
-    """Rules in Lark, of which ``calls`` says what may stand instead of the form; "" for nothing."""
+    """Rules in Lark, of which ``calls`` says what may come instead of the form; "" for nothing."""
 
 
 def bounded_form(kind: str, text: str, name: str) -> AnswerForm:

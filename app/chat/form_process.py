@@ -158,7 +158,7 @@ class FormChannel:
 
     def send(self, kind: int, payload: bytes = b"") -> None:
         """Send a message, which the child reads at once."""
-        with suppress(OSError):  # how it ended stands in what it sent
+        with suppress(OSError):  # how it ended is in what it sent
             send_all(self._channel, FRAME.pack(kind, len(payload)) + payload, self._waiting, self._limits.wall_s)
 
     def receive(self) -> tuple[int, bytes]:

@@ -358,7 +358,7 @@ def _checked(form: Mapping[str, Any]) -> str:
 
 
 def _grammar(form: Mapping[str, Any]) -> str:
-    """Return a form as llguidance takes it, with what may stand instead of it."""
+    """Return a form as llguidance takes it, with what may come instead of it."""
     grammar = _own_grammar(form["kind"], form["text"])
     if not form["instead"]:
         return grammar

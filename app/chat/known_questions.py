@@ -244,7 +244,7 @@ class KnownQuestions:
         return tuple(fits)
 
     def _named(self, table: str, words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the names of a table that stand in a question, in their order, without those within longer ones."""
+        """Return the names of a table that are in a question, in their order, without those within longer ones."""
         asked = set(words)
         names = [(name, text) for text, name in self._values[table].items() if asked.issuperset(text)]
         longest = [one for one in names if not any(set(one[1]) < set(other[1]) for other in names)]

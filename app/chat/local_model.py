@@ -59,7 +59,7 @@ class TurnPrompt:
 
     @property
     def all_ids(self) -> list[int]:
-        """Tokens that stand before the first new one: the prompt and the beginning of the reply."""
+        """Tokens before the first new one: the prompt and the beginning of the reply."""
         return [*self.ids, *(self.earlier.ids if self.earlier is not None else ())]
 
     @property
@@ -248,7 +248,7 @@ class LocalModel:
         """Return the reply to a prompt, to be iterated over.
 
         Args:
-            stops: texts that end it, besides those of the template.
+            stops: texts that end it, other than those of the template.
             guards: whether one that repeats itself may be ended.
             more: fields of ``Reply``.
         """

@@ -91,7 +91,7 @@ def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: R
     if settings.pin_threads == AUTO:
         model.set_pinned(choice.pinned)
     if settings.weights == AUTO and choice.weights:
-        with suppress(MemoryPlanError):  # the file's map does as well; whoever shows the choice shows what is used
+        with suppress(MemoryPlanError):  # the file's map does as well; a screen of the choice shows what is used
             model.use_weights(choice.weights, progress)
 
 

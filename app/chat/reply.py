@@ -200,7 +200,7 @@ class Reply:
     stop: Sequence[str] = ()
     """Texts that end the reply."""
     after: Sequence[int] = ()
-    """The beginning of a reply that is continued, as it stands at the end of ``prompt_ids``."""
+    """The beginning of a reply that is continued, as it is at the end of ``prompt_ids``."""
     spelled: Collection[int] = ()
     """Control tokens that are part of the text."""
     turns: Collection[int] = ()

@@ -48,7 +48,7 @@ class EngineStatus:
     """Prompt tokens read per second in earlier turns, for as long as this one has no rate of its own; 0 for unknown."""
     threads: int = 0
     turn_starts: tuple[int, ...] = ()
-    """Where in the context each turn begins, oldest first; the system prompt stands before the first."""
+    """Where in the context each turn begins, oldest first; the system prompt is before the first."""
     server: str = ""
     """Who computes in place of this program; "" for no one."""
     context_used: int = 0

@@ -76,7 +76,7 @@ class Talk:
         """Whether the last turn left the conversation as it was, with all that it would have replaced."""
         self._came: deque[events.Event] = deque()
         self._awaited: type[events.Event] | None = None
-        """An event that must come before the engine is free, besides those that ``Turns`` waits for."""
+        """An event that must come before the engine is free, other than those that ``Turns`` waits for."""
         self._is_completing = self._is_stop_wanted = False
         self._is_joining = False
         """Whether the running turn's message goes with an unanswered one, and it is not known yet that both fit."""
