@@ -24,7 +24,7 @@ commands:
   jalopy read MODEL FILE...      read documents ahead: a later chat about them begins at once
   jalopy bench MODEL             check and measure
   jalopy tune MODEL              find the best threads, and how to keep weights and KV cache
-  jalopy models [WORDS]          what lies on this machine, what fits, how fast
+  jalopy models [WORDS]          what is on this machine, what fits, how fast
   jalopy pull OWNER/REPO         download a model, checked
   jalopy inspect MODEL           show what a model file holds
   jalopy verify MODEL            is the file whole, does it write sense
@@ -47,7 +47,7 @@ computes (jalopy help server).
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
 """Flags and options of ``add_argument``."""
 _Verb = tuple[str, Sequence["str | _Argument | list[_Argument]"]]
-"""A description, and arguments: own ones, settings by their keys, and lists of which one alone may stand."""
+"""A description, and arguments: own ones, settings by their keys, and lists of which only one may be given."""
 
 
 def _arg(names: str, text: str, **options: Any) -> _Argument:
@@ -164,7 +164,7 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
     ways = [flag for flag, name in _SYSTEM_WAYS.items() if getattr(options, name, None) is not None]
     if len(ways) > 1:
         raise Refusal(f"jalopy: {' and '.join(ways)} both give a system prompt (choose one)")
-    # A saved conversation has a system prompt of its own: whoever names one wants another conversation.
+    # A saved conversation has a system prompt of its own: a user who names one wants another conversation.
     if getattr(options, "new", False) or ways:
         settings = override(settings, "resume", "new", "--new")
     if ways == ["--persona"]:
@@ -272,7 +272,7 @@ _PARSERS = {
         _arg("--schema FILE", "the answer is JSON by this schema"),
         _arg("--grammar FILE", "the answer follows this grammar (GBNF or Lark)"),
         _arg("--regex TEXT", "the answer matches this regular expression"),
-        _flag("--raw", "continue the text as it stands, without chat template"),
+        _flag("--raw", "continue the text as it is, without chat template"),
         _json("one JSON object with text and figures, at the end"),
         *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS),
         *_SYSTEM_SOURCES,
@@ -390,7 +390,7 @@ _PARSERS = {
         "List the saved conversations, the last one used first; or import some.",
         _arg(
             "words WORD",
-            "only those in whose title or text all of them stand; import FILE ... takes over conversations of "
+            "only those in whose title or text all of them are; import FILE ... takes over conversations of "
             "Jalopy, ChatGPT, llama-server, or lists of messages",
             nargs="*",
         ),

@@ -49,7 +49,7 @@ _PROFILED = {
 
 @record
 class BenchOptions:
-    """Arguments of ``bench``, besides settings."""
+    """Arguments of ``bench`` that are no settings."""
 
     model: str
     thread_counts: Sequence[int]

@@ -75,7 +75,7 @@ def guard(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        _drop_output()  # whoever read has had enough: no reason to complain
+        _drop_output()  # the reader has had enough: no reason to complain
         return exit_codes.OK
     except Exception as error:
         if isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""``jalopy models``: what lies on this machine, what fits, and how fast it would be. No Textual."""
+"""``jalopy models``: what is on this machine, what fits, and how fast it would be. No Textual."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ EXACT_KV = "f32"
 
 @record
 class PerplexityOptions:
-    """Arguments of ``perplexity``, besides settings."""
+    """Arguments of ``perplexity`` that are no settings."""
 
     model: str
     file: str

@@ -52,7 +52,7 @@ _TOLD = ("prompt_tokens", "tokens", "prefill_tps", "decode_tps", "first_token_s"
 
 @record
 class RunOptions:
-    """Arguments of ``run``, besides settings."""
+    """Arguments of ``run`` that are no settings."""
 
     model: str | RemoteModel
     prompt: str | None = None

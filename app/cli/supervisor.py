@@ -147,7 +147,7 @@ class _Watch:
                 status = changed
                 continue
             os.kill(os.getpid(), signal.SIGSTOP)
-            # The shell continues the whole group, but whoever continued this process alone meant the child as well. A
+            # The shell continues the whole group, but one who continued this process alone meant the child as well. A
             # second SIGCONT would make Textual set up its screen twice, so only a child that stays stopped gets one.
             child_id, status = self._next_change()
             if child_id == 0:
@@ -155,9 +155,9 @@ class _Watch:
         return status if child_id and not os.WIFCONTINUED(status) else None
 
     def _next_change(self) -> tuple[int, int]:
-        """Return what becomes of the stopped child within ``STANDS_S``; (0, 0) if it stands still.
+        """Return what becomes of the stopped child within ``STANDS_S``; (0, 0) if it stays stopped.
 
-        Whoever stops and continues both processes, as cpulimit does, continues one after the other.
+        One who stops and continues both processes, as cpulimit does, continues one after the other.
         """
         deadline_s = time.monotonic() + STANDS_S
         while True:

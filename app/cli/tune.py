@@ -39,7 +39,7 @@ _MOST_COLUMNS = 78
 
 @record
 class TuneOptions:
-    """Arguments of ``tune``, besides settings."""
+    """Arguments of ``tune`` that are no settings."""
 
     model: str
     budget_s: float | None = None
