@@ -76,7 +76,7 @@ class ReplyFigures:
 
 @dataclass
 class ChatMessage:
-    """One message, as it stands in the transcript."""
+    """One message, as it is in the transcript."""
 
     role: Role
     text: str

@@ -71,7 +71,7 @@ class Journal:
     # ---- which conversation
 
     def begin(self, forked_from: str = "", title: str = "") -> None:
-        """A conversation that is not on disk: its first message will put it there, with all that stands before it."""
+        """A conversation that is not on disk: its first message will put it there, with all that is before it."""
         self._leave()
         self._written, self._waiting, self._n_dropped, self._written_model = [], [], 0, ("", "")
         self.title, self._forked_from = title, forked_from
@@ -124,7 +124,7 @@ class Journal:
 
     @property
     def is_unlocked(self) -> bool:
-        """Whether files cannot be locked where the conversation lies."""
+        """Whether files cannot be locked where the conversation is kept."""
         return self._keeper is not None and not self._keeper.held.is_locked
 
     # ---- what happens

@@ -206,7 +206,7 @@ class ThinkingSplitter:
         return text
 
     def _trimmed(self, text: str) -> str:
-        """Drop the white space that stands between a tag and the text."""
+        """Drop the white space that is between a tag and the text."""
         if self._trims:
             text = text.lstrip()
             self._trims = not text

@@ -1,7 +1,7 @@
 """Damage to the database costs as little as it can: a check and a copy every day, and mending from what is left.
 
 ``backup-1.db`` is the newest copy, ``backup-2.db`` the one before. A damaged database is put aside as ``damaged-1.db``,
-and a new one is made: of all rows that can still be read in it, and of what the copies have besides, in conversations
+and a new one is made: of all rows that can still be read in it, and of what the copies have as well, in conversations
 that say the same wherever both can be read.
 """
 
@@ -148,7 +148,7 @@ def _is_damaged(root: Path) -> bool:
 
 
 def _put_aside(root: Path) -> str:
-    """Give the database another name besides its own, and its log of pages that name; returns it."""
+    """Give the database a second name, and its log of pages that name; returns it."""
     names = (f"damaged-{n}.db" for n in range(1, _MOST_ASIDE + 1))
     name = next((one for one in names if not os.path.lexists(root / one)), "")
     if not name:
@@ -241,7 +241,7 @@ def _insert(db: sqlite3.Connection, table: str, columns: str, row: tuple[Any, ..
 
 
 def _take_missing(db: sqlite3.Connection, backup: Path) -> int:
-    """Take what a copy has besides; returns the number of messages."""
+    """Take what only a copy has; returns the number of messages."""
     if not os.path.lexists(backup):
         return 0
     with suppress(DamagedError), closing(open_file(backup)) as other:
