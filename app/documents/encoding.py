@@ -1,4 +1,4 @@
-"""Bytes to text, whoever wrote them: by a mark, by their shape, by what the file says of itself, by a detector.
+"""Bytes to text, from any writer: by a mark, by their shape, by what the file says of itself, by a detector.
 
 An answer is checked before it is believed: a text in the wrong encoding has letters of two alphabets in one word.
 """
@@ -161,7 +161,7 @@ def _detected(raw: bytes) -> str:
 
 
 def _has_signs_only(words: bytes) -> bool:
-    """Whether everything outside ASCII is a sign of windows-1252 that stands where such a sign may."""
+    """Whether everything outside ASCII is a sign of windows-1252 that is where such a sign may be."""
     padded = b" " + words + b" "
     for match in re.finditer(rb"[\x80-\xff]", padded):
         byte, at = match[0][0], match.start()

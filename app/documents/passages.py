@@ -35,7 +35,7 @@ class Passage:
 
     @property
     def place(self) -> str:
-        """Where it stands: the lines, or the pages of a PDF."""
+        """Where it is: the lines, or the pages of a PDF."""
         what, first, last = "line", self.first, self.last
         if self.document.path.suffix.lower() == ".pdf":
             what, first, last = "page", _page(self.document, self.first), _page(self.document, self.last)
@@ -43,7 +43,7 @@ class Passage:
 
     @property
     def in_message(self) -> str:
-        """The passage as it stands in a message."""
+        """The passage as it is in a message."""
         return attached(f"{self.document.name}, {self.place}", self.text)
 
 
@@ -69,7 +69,7 @@ def bm25(question: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]
 def fitting(
     documents: Sequence[Document], question: str, rooms_chars: tuple[int, int], in_context: str = ""
 ) -> list[Passage]:
-    """Return the passages that answer best to a question and fit, in the order in which they stand in the documents.
+    """Return the passages that answer best to a question and fit, in the order in which they are in the documents.
 
     Where the context holds some already, only those come that are new and answer at least half as well as the best
     of all: nothing is read for a word of thanks, and what was read stays in its place. The second of ``rooms_chars`` is
@@ -126,7 +126,7 @@ def _joined(passages: Sequence[Passage]) -> list[Passage]:
 
 
 def _page(document: Document, line: int) -> int:
-    """Return the page of a PDF that a line of its text stands on."""
+    """Return the page of a PDF that a line of its text is on."""
     pages = [int(match[1]) for one in document.text.split("\n")[:line] if (match := PAGE_LINE.fullmatch(one))]
     return pages[-1] if pages else 1
 
@@ -138,7 +138,7 @@ class FileText:
     name: str
     """Of its chip."""
     in_message: str
-    """As it stands in the message: named, and between fences."""
+    """As it is in the message: named, and between fences."""
     text: str
     """What of it is the file's own."""
 

@@ -73,13 +73,13 @@ class Document:
 
     @property
     def in_message(self) -> str:
-        """The document as it stands in a message."""
+        """The document as it is in a message."""
         return attached(self.name, self.text)
 
 
 @record
 class ReadDocuments:
-    """Documents in the order in which they stand in a message, and a line for each thing that was left out."""
+    """Documents in the order in which they are in a message, and a line for each thing that was left out."""
 
     documents: tuple[Document, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ def tokens_ratio(encode: Callable[[str], Sequence[int]], vocab_size: int) -> flo
 
 
 def split_wanted(text: str) -> list[str]:
-    """Return the names that a command was given; those with spaces stand in quotes, or alone."""
+    """Return the names that a command was given; those with spaces are in quotes, or alone."""
     if os.path.lexists(os.path.expanduser(text)):
         return [text]
     import shlex  # the first frame does without

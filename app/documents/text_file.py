@@ -69,7 +69,7 @@ def cleaned(text: str, shown: str) -> str:
 
 
 def attached(name: str, text: str) -> str:
-    """Return a file as it stands in a message: its name, then its text between fences longer than any in it."""
+    """Return a file as it is in a message: its name, then its text between fences longer than any in it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{clean_line(name, 120)}:\n{fence}\n{text}\n{fence}\n"

@@ -126,7 +126,7 @@ class _Document:
                 self._text.add(f"{words}\n")
 
     def _chunk(self, relation: str) -> str:
-        """Return the text of a page that stands in the document as it was written elsewhere."""
+        """Return the text of a page that is in the document as it was written elsewhere."""
         place = next((place for one, _, place in self._related if one == relation), "")
         raw = self._archive.read(place) if place else b""
         if raw.lstrip()[:13].lower() == b"mime-version:":

@@ -15,7 +15,7 @@ from app.program.refusals import Refusal
 
 Attributes = dict[str, str]
 Numbers = dict[tuple[str, str], int]
-"""Of notes, by the part that they stand in and their id; 0 where a change took the mark away."""
+"""Of notes, by the part that they are in and their id; 0 where a change took the mark away."""
 
 _CHARACTERS = {
     "tab": "\t",
@@ -44,7 +44,7 @@ class Story:
 
     Args:
         numbers: of notes; the body's marks give them, the notes' own parts use them.
-        chunk: returns the text of a page of another kind that stands in the document, by the id of its relation.
+        chunk: returns the text of a page of another kind that is in the document, by the id of its relation.
         kind: of what the part is a list, where it is one.
     """
 
