@@ -179,7 +179,7 @@ def arithmetic(readings: Readings) -> Iterable[Finding]:
 
 
 def disk(readings: Readings) -> Iterable[Finding]:
-    """Judge where the model lies: it is read once before the first token, more often where memory is short."""
+    """Judge where the model is kept: it is read once before the first token, more often where memory is short."""
     d = readings.disk
     if d is None or not d.kind:
         return

@@ -81,7 +81,7 @@ class MemoryReadings:
 
 @record
 class DiskReadings:
-    """Where the model lies."""
+    """Where the model is kept."""
 
     kind: str = ""
     """"ssd", "spinning", "network", "memory"; "" for unknown."""
@@ -179,7 +179,7 @@ def read_memory(root: Path = ROOT) -> MemoryReadings:
 
 
 def read_disk(path: str | os.PathLike[str], root: Path = ROOT) -> DiskReadings:
-    """Find out what kind of disk a file lies on, by its device number or by what is mounted there."""
+    """Find out what kind of disk a file is on, by its device number or by what is mounted there."""
     return or_none(lambda: _disk(Path(path), root)) or DiskReadings()
 
 
@@ -204,7 +204,7 @@ def _disk(path: Path, root: Path) -> DiskReadings:
 
 
 def _whole_disk(place: Path) -> Path:
-    """Go from a partition to its disk, and from a mapped device (LVM, LUKS) to what it lies on."""
+    """Go from a partition to its disk, and from a mapped device (LVM, LUKS) to what it is on."""
     for _ in range(8):
         below = sorted((place / "slaves").iterdir()) if (place / "slaves").is_dir() else []
         if below:
@@ -217,7 +217,7 @@ def _whole_disk(place: Path) -> Path:
 
 
 def _mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
-    """Return (file system, source) of the deepest mount that a path lies below."""
+    """Return (file system, source) of the deepest mount that a path is below."""
     best: tuple[int, tuple[str, str]] | None = None
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
