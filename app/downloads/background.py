@@ -1,6 +1,6 @@
 """The one download that goes on while its screen is left: what it says of itself elsewhere, and how it ends.
 
-The application has one from its start, so the client is imported by whoever begins a download and not here.
+The application has one from its start, so the client is imported with the first download and not here.
 """
 
 from __future__ import annotations

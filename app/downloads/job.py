@@ -20,7 +20,7 @@ from app.text.record import record
 
 
 class Stage(str, Enum):
-    """Where a download stands."""
+    """How far a download is."""
 
     ASKING = "asking"
     """The hub is asked for files and sizes."""

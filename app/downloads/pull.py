@@ -61,7 +61,7 @@ class Prepared:
     trouble: str = ""
     """Why it should not be downloaded; "" for nothing."""
     here: Path | None = None
-    """A file with the same hash that lies on this machine already."""
+    """A file with the same hash that is on this machine already."""
 
 
 def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory: Path | None = None) -> Prepared:

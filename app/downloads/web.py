@@ -181,7 +181,7 @@ class Response:
 class Web:
     """Sends requests; the token goes to ``token_host``, a host and port as in an address, only.
 
-    A connection without a byte for ``timeout_s``, or for ``silence_s`` where it stands, counts as dead; headers take
+    A connection without a byte for ``timeout_s``, or for ``silence_s`` where it is given, counts as dead; headers take
     ``headers_s`` at most, however they arrive; ``pause`` waits the given number of seconds before another attempt.
     """
 
