@@ -224,7 +224,7 @@ def parameters_of(tensors: Iterable[Any]) -> int:
 
 
 def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
-    """Sum every layer, and what stands outside; those that follow each other and are alike are one row, "0-15"."""
+    """Sum every layer, and what is outside; those that follow each other and are alike are one row, "0-15"."""
     sums: dict[int, dict[str, Any]] = {}
     for tensor in tensors:
         match = _LAYER.match(tensor.name)

@@ -89,7 +89,7 @@ class ModelEntry:
 
     @property
     def is_here(self) -> bool:
-        """Whether it lies on this machine."""
+        """Whether it is on this machine."""
         return not self.repository
 
     @property
@@ -201,7 +201,7 @@ def title_of(file: FoundFile, header: ModelHeader) -> str:
 
 
 def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
-    """Begin to read a file's header; the answer is None where it cannot be opened, which whoever opens it will say."""
+    """Begin to read a file's header; the answer is None where it cannot be opened, as the one who opens it will say."""
 
     def read() -> Outlook | None:
         with suppress(Exception):  # it is a figure next to a question, which is asked without it too

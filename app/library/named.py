@@ -1,4 +1,4 @@
-"""A model by the name that lists show, wherever it lies."""
+"""A model by the name that lists show, wherever it is kept."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class FoundFile:
 
     path: Path
     title: str
-    """What to call it, as it stands in names: to be cleaned before it is shown."""
+    """What to call it, as it is in names: to be cleaned before it is shown."""
     size_bytes: int
     """Of all parts that are there."""
     mtime_ns: int
@@ -220,7 +220,7 @@ def find_files(places: Iterable[Place]) -> list[FoundFile]:
 
 
 def file_at(path: Path, place: str) -> FoundFile | None:
-    """Return the file at a path, wherever it lies; None where there is none."""
+    """Return the file at a path, wherever it is; None where there is none."""
     status = _regular(path)
     return _found(path.stem, [(path, status)], place) if status is not None else None
 

@@ -14,7 +14,7 @@ from app.text.glyphs import cut
 from app.text.record import record
 
 ESTIMATE = "~"
-"""Stands before every speed that was not measured with the model itself."""
+"""Comes before every speed that was not measured with the model itself."""
 LEGEND = f"{ESTIMATE} estimate from this machine's measurements; without it: measured with the model itself"
 NO_RATES = f"{ESTIMATE} typical speeds: other programs are busy now, and this machine is measured in a quiet moment"
 _LEAST_TITLE, _MOST_TITLE = 14, 44
