@@ -46,7 +46,7 @@ def rate_over(times_s: Sequence[float], now_s: float, window_s: float) -> float:
 class RateHistory:
     """Tokens per second in each second of a reply, counted once and kept.
 
-    A token's share of a second is the share of its own time that lies in it, so the curve is smooth at any speed.
+    A token's share of a second is the share of its own time that is in it, so the curve is smooth at any speed.
     """
 
     def __init__(self) -> None:
