@@ -26,7 +26,7 @@ _READ_BYTES = 1 << 16
 _ENDING_S = 1.0
 """What the guard takes to end everything is a hundredth of it."""
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""Variables that a server gets besides its own: keys of other programs are no business of it."""
+"""Variables that a server gets in addition to its own: keys of other programs are no business of it."""
 
 
 class Pipe:
