@@ -1,4 +1,4 @@
-"""The model that comes with the program: where it lies, and what it is called on the command line."""
+"""The model that comes with the program: where it is kept, and what it is called on the command line."""
 
 from pathlib import Path
 

@@ -20,7 +20,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def expanded(given: str) -> Path:
-    """Return a path with its ``~`` replaced, or as it stands where no one knows that home."""
+    """Return a path with its ``~`` replaced, or as it is where no one knows that home."""
     try:
         return Path(given).expanduser()
     except RuntimeError:

@@ -21,7 +21,7 @@ def is_private(parts: SplitResult) -> bool:
 
 @record
 class RemoteModel:
-    """Stands where a model's path does."""
+    """Takes the place of a model's path."""
 
     server: str
     """Address of its API, as ``server_address`` returns it."""
@@ -44,7 +44,7 @@ class RemoteModel:
         return is_private(urlsplit(self.server))
 
     def __str__(self) -> str:
-        """Write it where a path would stand."""
+        """Write it where a path would be."""
         return f"{self.server}#{self.name}"
 
 

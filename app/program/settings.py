@@ -230,7 +230,7 @@ class Settings:
 
 @cache
 def built_in_settings() -> Settings:
-    """Return the defaults of ``config/default.toml``, the only place where they stand."""
+    """Return the defaults of ``config/default.toml``, the only place where they are."""
     path = paths.bundled("config") / "default.toml"
     checked = dict(_checked_values(read_toml(path, "settings file", SettingsError), str(path)))
     for key in _rules():
