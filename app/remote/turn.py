@@ -26,7 +26,7 @@ _LEAST_ECHO_CHARS = 16
 OPENED, CLOSED = "<think>\n", "\n</think>\n\n"
 """Around a thought that a server tells apart, in the raw text of a reply."""
 _CALL_FORMAT = format_of("<tool_call>")
-"""In which calls stand in the raw text of a reply, and in which servers without a parser of their own leave them."""
+"""In which calls are in the raw text of a reply, and in which servers without a parser of their own leave them."""
 
 
 @record
