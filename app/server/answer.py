@@ -182,7 +182,7 @@ class _Telling:
         )
         self.calls: list[ToolCall] = []
         """That were told."""
-        # A continued text is told as it is, whatever tags stand in it.
+        # A continued text is told as it is, whatever tags are in it.
         self._splitter = ThinkingSplitter(opened) if job.order.is_chat else None
         if self._splitter is not None:
             self._splitter.push(job.order.begun)

@@ -101,7 +101,7 @@ def reply_form(
     """Return the form of a reply, None for any: a call that must be made; else the form, or calls instead of it.
 
     Args:
-        tokenizer: of the model; control tokens stand in the grammar by their ids.
+        tokenizer: of the model; control tokens are in the grammar by their ids.
         how: the format of calls; None without tools.
     """
     if tools is None or how is None:

@@ -1,4 +1,4 @@
-"""Short work between two steps of a reply, such as the tokens of a text: in slices, so that no reply stands still."""
+"""Short work between two steps of a reply, such as the tokens of a text: in slices, so that no reply stops."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Aside:
         return self.future.done()
 
     def end(self, error: BaseException) -> None:
-        """End it from any thread; whoever waits gets the error."""
+        """End it from any thread; a waiting caller gets the error."""
         with suppress(InvalidStateError):
             self.future.set_exception(error)
         self._goes_on.release()

@@ -21,7 +21,7 @@ Takes = Callable[[tuple[str, ...]], bool]
 def arranged(said: Sequence[Said], place: str, message: str = "a message of role tool") -> tuple[tuple[Said, ...], str]:
     """Return the messages to answer, and the beginning of the reply where the last one is the assistant's.
 
-    System messages at the beginning become one, and so do neighbouring ones of the assistant. Each result stands next
+    System messages at the beginning become one, and so do neighbouring ones of the assistant. Each result is next
     to its call; one whose call is gone is told as the user's words.
 
     Args:

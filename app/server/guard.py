@@ -41,7 +41,7 @@ class Guard:
     """Answers what must not reach the application, and what goes wrong in it.
 
     Args:
-        names: host names by which the server may be called, besides ``localhost`` and addresses in figures.
+        names: host names by which the server may be called, other than ``localhost`` and addresses in figures.
         note: called with scope and status of each answer.
         origins: of the pages in browsers that may use the server.
     """

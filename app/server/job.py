@@ -70,7 +70,7 @@ class Ended:
     error: ApiError | None = None
     """Why it broke off."""
     n_repeated_chars: int = 0
-    """Characters of the end that only repeat what stands before them; more than 0 where the reply was ended for it."""
+    """Characters of the end that only repeat what is before them; more than 0 where the reply was ended for it."""
     call_doubt: str = ""
     """Why what looks like a call is none; "" where nothing does."""
 

@@ -137,7 +137,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them to whoever runs it."""
+        """Leave them to the one who runs it."""
         yield
 
     def cut_connections(self) -> None:
