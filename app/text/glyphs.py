@@ -55,14 +55,14 @@ class Glyphs:
     here: str
     """Points at what is in use."""
     good: str
-    """Stands before what is well."""
+    """Comes before what is well."""
     caution: str
     trouble: str
     arrow: str
-    """Stands before what to do."""
+    """Comes before what to do."""
     plus_minus: str
     cut: str
-    """Stands for what has no room."""
+    """Shows that something has no room."""
 
 
 BLOCKS = Glyphs(

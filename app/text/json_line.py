@@ -13,7 +13,7 @@ _FIRST_ELEMENTS = 4
 
 def json_line(report: Mapping[str, Any], indent: int | None = None) -> str:
     """Return the report as JSON; one line unless indented."""
-    # The one control character that JSON may hold as it stands.
+    # The one control character that JSON may hold as it is.
     return json.dumps(report, indent=indent).replace("\x7f", "\\u007f")
 
 
