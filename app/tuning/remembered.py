@@ -76,7 +76,7 @@ def recall(kept: ProgramState, place: TuningPlace) -> Recalled:
 
 
 def keys_to_remember(place: TuningPlace, measured: Measured | None) -> tuple[str, str]:
-    """Return the name to remember a choice under, and one that must not stand in its way; "" for none."""
+    """Return the name to remember a choice under, and one that must not be in its way; "" for none."""
     on_battery = place.on_battery if measured is None else measured.on_battery
     return place.key(on_battery), place.key(place.on_battery) if on_battery != place.on_battery else ""
 
@@ -109,7 +109,7 @@ def _counted(count: str, noun: str) -> str:
 
 
 def equal_counts(curve: Curve) -> frozenset[int]:
-    """Return the counts as fast as the best one within the spread of the measurements; none if it stands alone."""
+    """Return the counts as fast as the best one within the spread of the measurements; none if it is the only one."""
     found = curve.point(curve.best) if curve.best is not None else None
     best = found.tps if found is not None else None
     if best is None:
