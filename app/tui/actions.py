@@ -1,7 +1,7 @@
 """All actions in one table, read by keys, slash commands, help, palette and hints.
 
 ``name`` is the Textual action: ``action_<name>`` on the application or on the screen of that scope. Actions with a
-command take the text after the command as their one argument. A line with ``shows`` is all that a screen needs besides
+command take the text after the command as their one argument. A line with ``shows`` is all that a screen needs next to
 its file and its styles: its mode, its key, its command and the key that leads back follow from it.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from app.text.record import record
 
 _WITHIN = {"prompt": "chat", "message": "chat"}
-"""Scopes of widgets by the scope of the screen they stand in."""
+"""Scopes of widgets by the scope of the screen they are in."""
 CHAT = "chat"
 """The scope of the chat, and what Textual calls its mode."""
 NO_KEY = "no-key"

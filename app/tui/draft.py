@@ -1,4 +1,4 @@
-"""A message in the making: what stands in the prompt, and the large pastes that are folded in it.
+"""A message in the making: what is in the prompt, and the large pastes that are folded in it.
 
 A fold is a short piece of text, a *chip*, that stands for the whole paste until the message is sent. Chips are written
 with no-break spaces: they look like any text, and nothing that is typed is mistaken for one. Plain values, no widget.
@@ -20,7 +20,7 @@ FOLD_FROM_CHARS = 512
 """Pastes of at least this many characters are folded: a prompt of ten lines on a small screen holds hardly more."""
 FOLD_FROM_LINES = 8
 MAX_PASTE_CHARS = 4_000_000
-"""Larger pastes are taken nowhere: no context holds them, and the prompt would stand still."""
+"""Larger pastes are taken nowhere: no context holds them, and the prompt would stop."""
 
 _NAME_CHARS = 30
 _FILE = f"[file{NBSP}"
@@ -113,7 +113,7 @@ def _n_same(one: str, other: str) -> int:
 
 
 def behind_chips(shown: str, folds: Mapping[str, str]) -> int:
-    """Return where what is typed begins after the chips that a text opens with: a command may stand there."""
+    """Return where what is typed begins after the chips that a text opens with: a command may be there."""
     at = 0
     for start, end, _ in chip_spans(shown, folds):
         if shown[at:start].strip():

@@ -28,7 +28,7 @@ MAX_UNSENT_BYTES = 64 << 20
 
 
 class PromptHistory:
-    """The drafts sent so far, newest last, and where the user stands among them."""
+    """The drafts sent so far, newest last, and where the user is among them."""
 
     def __init__(self, limit: int = MAX_ENTRIES) -> None:
         self._entries: list[Draft] = []
@@ -50,7 +50,7 @@ class PromptHistory:
         self._position = len(self._entries)
 
     def is_showing(self, draft: Draft) -> bool:
-        """Whether the draft is the entry the user stands at, unchanged."""
+        """Whether the draft is the entry the user is at, unchanged."""
         return self._position < len(self._entries) and self._entries[self._position].shown == draft.shown
 
     def older(self, current: Draft) -> Draft | None:

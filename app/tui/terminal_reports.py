@@ -1,4 +1,4 @@
-"""What a terminal sends besides text: where each escape sequence ends, and which of them Textual may see.
+"""What a terminal sends other than text: where each escape sequence ends, and which of them Textual may see.
 
 Terminals answer what other programs asked, and other programs leave modes on. Such sequences are dropped whole. Keys of
 the Kitty protocol come in its shortest form, since Textual 8.2 ends over sub-parameters, and types what it does not
@@ -39,7 +39,7 @@ _UNTYPED_CODES = frozenset((*range(32), *range(0x7F, 0xA0), *range(0xD800, 0xF90
 _SHIFT, _CAPS_LOCK, _NUM_LOCK = 1, 64, 128
 _RELEASED = 3
 _OTHER_KEY = 27
-"""Number by which xterm's modifyOtherKeys reports a key; its character stands where others have the text."""
+"""Number by which xterm's modifyOtherKeys reports a key; its character is where others have the text."""
 _MOST_DIGITS = 8
 _HARMLESS = re.compile(
     r"\x1b\[(?:[IO]|\?\d{1,5};\d\$y|<\d{1,4};-?\d{1,5};-?\d{1,5}[Mm]"

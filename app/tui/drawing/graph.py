@@ -102,7 +102,7 @@ def _dots_per_cell(glyphs: Glyphs) -> int:
 def _area(
     values: Sequence[float], rows: int, top: float, glyphs: Glyphs, colour: Callable[[float], SpanRole]
 ) -> list[list[Span]]:
-    """Return the cells of a filled curve, row by row; its edge is stronger than what lies below."""
+    """Return the cells of a filled curve, row by row; its edge is stronger than what is below."""
     each = _dots_per_cell(glyphs)
     cells = [values[at : at + each] for at in range(0, len(values), each)]
     edges = [colour(max(cell)) for cell in cells]

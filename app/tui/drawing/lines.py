@@ -80,7 +80,7 @@ def level_of(share: float) -> SpanRole:
 
 
 def area_of(role: SpanRole) -> SpanRole:
-    """Return the role of what lies under a curve."""
+    """Return the role of what is under a curve."""
     return _AREAS.get(role, SpanRole.AREA_PLAIN)
 
 

@@ -28,7 +28,7 @@ class Line:
     text: Content = NOTHING
     first: Content = NOTHING
     rest: Content = NOTHING
-    """Stand before its first row, and before the rows after that."""
+    """Come before its first row, and before the rows after that."""
     mark: str = ""
     """The part of ``first`` that belongs to the text when it is copied, such as a bullet."""
     fill: str = ""
@@ -219,7 +219,7 @@ def _item(item: SyntaxTreeNode, mark: str, page: Page, tasks: Mapping[str, str] 
     lines: list[Line] = []
     before = ""
     for node in item.children:
-        # Lists stand close: a blank row only between what would run together otherwise.
+        # Lists are close: a blank row only between what would run together otherwise.
         if before in ("fence", "table") or before == node.type == "paragraph":
             lines.append(Line())
         lines += _lines(node, page.narrowed(len(mark)))

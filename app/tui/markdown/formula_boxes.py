@@ -17,7 +17,7 @@ _SUM = re.compile(r"(?<=[^\s=<>(,;])(?:\s+([+−])\s*|\s*([+−])\s+)(?=\S)")
 
 @record
 class Box:
-    """Rows of text; ``base`` is the one that stands on the line."""
+    """Rows of text; ``base`` is the one on the line."""
 
     rows: tuple[str, ...] = ("",)
     base: int = 0

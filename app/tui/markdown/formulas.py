@@ -53,7 +53,7 @@ def formula_rows(source: str, *, is_display: bool) -> tuple[str, ...]:
 
     Args:
         source: LaTeX without its delimiters.
-        is_display: it stands by itself and may have several rows; else it is one row in a line of text.
+        is_display: it is by itself and may have several rows; else it is one row in a line of text.
     """
     if len(source) > MOST_CHARS or _depth(source) > _DEEPEST_GROUP:
         return ()
@@ -171,7 +171,7 @@ class _Layout:
 
     def _plain(self, name: str, arguments: Sequence[Any], queue: _Queue) -> Box:
         if name in ("stackrel", "overset") and len(arguments) < 2:
-            _last(arguments, queue)  # what stands above
+            _last(arguments, queue)  # what is above
             return self._box(_last((), queue), queue)
         last = _last(arguments, queue)
         if name in ("boxed", "fbox"):

@@ -26,7 +26,7 @@ _BLOCK_ENDS = {"$$": "$$", "\\[": "\\]"}
 _MOST_LINES = 60
 """A formula is looked for in so many lines after its beginning."""
 _DEEPEST_LEVEL = 18
-"""The parser leaves out what lies two levels deeper, and all after it; an item of a list takes two."""
+"""The parser leaves out what is two levels deeper, and all after it; an item of a list takes two."""
 
 
 @cache
@@ -55,7 +55,7 @@ def _reference(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def _too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Take what lies too deep for the parser, up to the end of the block that it lies in."""
+    """Take what is too deep for the parser, up to the end of the block that it is in."""
     if state.level < _DEEPEST_LEVEL or silent:
         return False
     after = start + 1

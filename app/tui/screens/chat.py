@@ -65,9 +65,9 @@ UNSEEN_PERIOD_S = 0.5
 """How often what a reply brings is taken in while another screen is shown."""
 MEMORY_PERIOD_S = 1.0
 LONG_REPLY_S = 20.0
-"""Whoever waits for longer may look at something else meanwhile."""
+"""A user who waits for longer may look at something else meanwhile."""
 _FREEING = events.ModelLoaded | events.ModelKept | events.ConversationReread | events.TuningEnded
-"""Events after which the engine may be free, besides the end of a turn."""
+"""Events after which the engine may be free, other than the end of a turn."""
 
 
 class EngineFlow:
@@ -214,7 +214,7 @@ class ChatScreen(Screen[None]):
         self._was_shown = True
 
     def on_mount(self) -> None:
-        """Begin to listen to the engine, once the first frame stands."""
+        """Begin to listen to the engine, once the first frame is drawn."""
         self._make_helpers()
         self.engine.begin()
         self.set_interval(SAVE_PERIOD_S, self.talks.save_what_comes)

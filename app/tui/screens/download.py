@@ -48,7 +48,7 @@ class DownloadScreen(ModalScreen[str | None]):
         self._look()
 
     def on_resize(self) -> None:
-        """Leave out what has no room, or bring it back; texts that change before the new layout stands are cut off."""
+        """Leave out what has no room, or bring it back; texts that change before the new layout are cut off."""
         self.call_after_refresh(self._look)
 
     def action_proceed(self) -> None:

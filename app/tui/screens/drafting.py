@@ -176,7 +176,7 @@ class Drafting:
     # ---- what is not sent when the program ends unexpectedly
 
     def keep_unsent(self, aside: Draft) -> str:
-        """Keep what no one has taken yet, a draft put aside and what stands here; returns a line on it."""
+        """Keep what no one has taken yet, a draft put aside and what is here; returns a line on it."""
         # What waits for its turn is in the conversation's log, where that is saved.
         prompt = self._prompt
         queued = [] if self._turns.journal.saves else self._turns.queued_texts

@@ -46,7 +46,7 @@ class FigureScreen(Screen[None]):
 
     @abstractmethod
     def show_figures(self) -> None:
-        """Show how things stand."""
+        """Show how things are."""
 
     @property
     def room(self) -> int:

@@ -96,7 +96,7 @@ class Listing(Protocol[Item]):
 class ListScreen(Screen[None], Generic[Item]):
     """The base of a list: a subclass gives ``SCOPE``, ``BINDINGS`` and the actions, ``action_open`` among them."""
 
-    CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass lies
+    CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass is
     AUTO_FOCUS = "#list-rows"
     TITLE: ClassVar[str | None]
     SCOPE: ClassVar[str]
@@ -256,7 +256,7 @@ class ListScreen(Screen[None], Generic[Item]):
 
     @on(OptionList.OptionSelected)
     async def open_selected(self) -> None:
-        """Enter and a click open; a second Enter is not meant for what lies below a dialog by then."""
+        """Enter and a click open; a second Enter is not meant for what is below a dialog by then."""
         if self.is_active:
             await self.run_action("open")
 
@@ -272,5 +272,5 @@ class ListScreen(Screen[None], Generic[Item]):
 
 
 def _detail_columns(width: int) -> int:
-    """Return the columns of the details where they are next to the rows; 0 where they stand below them."""
+    """Return the columns of the details where they are next to the rows; 0 where they are below them."""
     return DETAIL_COLUMNS if width >= _WIDE_COLUMNS else 0

@@ -24,7 +24,7 @@ WEIGHING_PAUSE_S = 0.5
 
 
 class MessageEditing:
-    """An earlier message stands in the prompt, to be changed."""
+    """An earlier message is in the prompt, to be changed."""
 
     def __init__(self, parts: ChatParts) -> None:
         self._parts = parts
@@ -38,7 +38,7 @@ class MessageEditing:
 
     @property
     def is_editing(self) -> bool:
-        """Whether what stands in the prompt will take the place of an earlier message."""
+        """Whether what is in the prompt will take the place of an earlier message."""
         return self._edited is not None
 
     @property
@@ -52,7 +52,7 @@ class MessageEditing:
             self.begin(commands.message_to_edit(self._parts.turns.conversation, argument))
 
     def begin(self, index: int) -> None:
-        """Let the message at this place of the conversation stand in the prompt."""
+        """Put the message at this place of the conversation into the prompt."""
         if self._parts.notes.refuses_while_busy():
             return
         conversation = self._parts.turns.conversation
@@ -96,7 +96,7 @@ class MessageEditing:
         return True
 
     def end(self) -> None:
-        """Nothing is edited any more; what stands in the prompt stays."""
+        """Nothing is edited any more; what is in the prompt stays."""
         self._edited = None
         self._parts.drafting.set_paused(False)
         self._parts.prompt.takes_commands = True
@@ -135,7 +135,7 @@ class MessageEditing:
         self._sent = None
 
     def edit_again(self) -> bool:
-        """Let an edited message that was sent for nothing stand in the prompt as before; False where it cannot."""
+        """Put an edited message that was sent for nothing into the prompt as before; False where it cannot."""
         sent, self._sent = self._sent, None
         is_writing = bool(self._parts.prompt.text) and self._parts.prompt.draft != self._draft
         if sent is None or is_writing or self._parts.turns.queued_texts:

@@ -109,7 +109,7 @@ class ModelList(Listing[ModelEntry]):
         return not found.is_done or is_asking or self._measurement is not None or self._downloads.is_running
 
     def items(self) -> tuple[ModelEntry, ...]:
-        """Return the models in whose row all words stand."""
+        """Return the models in whose row all words are."""
         served = self._served.result() if self._served is not None and self._served.done() else []
         return tuple(entry for entry in (*served, *self._found.entries) if entry.matches(self.typed))
 
@@ -214,7 +214,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
             self._download(entry.repository)
 
     def _open(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> None:
-        """Open a model, or say why not, and leave the filter where the choice stands."""
+        """Open a model, or say why not, and leave the filter where the choice stays."""
         if self._around.open_model(path, title, outlook):
             self._models.typed = self._models.said = ""
         else:

@@ -70,7 +70,7 @@ class Palette(CommandPalette):
 
     def on_mount(self) -> None:
         """A blinking cursor draws twice a second for nothing; each letter of a long text costs more than the last."""
-        for typed in self.query(Input):  # none where it is left before it stands
+        for typed in self.query(Input):  # none where it is left before it is there
             typed.cursor_blink = False
             typed.max_length = MOST_CHARS
 

@@ -25,7 +25,7 @@ from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 class PerformanceScreen(FigureScreen):
     """Shows figures while it is on top, and looks at nothing otherwise.
 
-    It is a mode of its own: Textual goes on drawing what lies below a pushed screen, and a streaming reply would redraw
+    It is a mode of its own: Textual goes on drawing what is below a pushed screen, and a streaming reply would redraw
     this one ten times a second.
     """
 

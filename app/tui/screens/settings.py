@@ -58,7 +58,7 @@ class SettingList(Listing[str]):
         return _shown(key, value), source, _shown(key, later) if is_own and later != value else ""
 
     def items(self) -> tuple[str, ...]:
-        """Return the settings in whose name or meaning all words stand."""
+        """Return the settings in whose name or meaning all words are."""
         words = self.typed.lower().split()
         return tuple(key for key in self._keys if all(w in f"{key} {meanings()[key]}".lower() for w in words))
 
@@ -206,7 +206,7 @@ _IN_WORDS = {
     "model": {"": "last used"}, "theme": {"": "last used"}, "model_directories": {"": "the usual ones"},
     **{key: {"0": "automatic"} for key in ("context_size", "threads", "prefill_threads")},
 }  # fmt: skip
-"""Values that a word says better than what stands in the file."""
+"""Values that a word says better than what is in the file."""
 
 
 def _shown(key: str, value: object) -> str:

@@ -104,7 +104,7 @@ class ThreadsScreen(FigureScreen):
     # ---- what is shown
 
     def show_figures(self) -> None:
-        """Show how things stand; begin to measure once the engine is free."""
+        """Show how things are; begin to measure once the engine is free."""
         if self._wants and self._turns.tune(self._wants):
             self._wants = ()
         report, in_use = self._bridge.tuning, self._bridge.threads

@@ -69,7 +69,7 @@ class TypingRhythm:
         self._key_s = self._drawn_s = float("-inf")
 
     def note_text(self, text: str, now_s: float) -> None:
-        """The prompt has changed; when nothing stands there any more it was sent, and no one is typing."""
+        """The prompt has changed; when nothing is there any more it was sent, and no one is typing."""
         self._key_s = now_s if text else float("-inf")
 
     def note_drawn(self, now_s: float) -> None:

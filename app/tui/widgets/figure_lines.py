@@ -137,7 +137,7 @@ Key = tuple[str, str]
 
 
 class ScreenTitle(FigureLines):
-    """Names the screen, says what it is about, and at the right how things stand."""
+    """Names the screen, says what it is about, and at the right how things are."""
 
     DEFAULT_CSS = "ScreenTitle { height: 1; padding: 0 1; }"
 

@@ -62,7 +62,7 @@ class ThinkingView(Static):
 
     @property
     def shown(self) -> str:
-        """The text as it stands on the screen."""
+        """The text as the screen shows it."""
         if self.thinking is None:
             return f"thinking\n{self.text.strip() if self.is_unfolded else tail_of(self.text)}".rstrip()
         if self.is_unfolded:

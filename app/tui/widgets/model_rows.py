@@ -120,7 +120,7 @@ def _bar_width(columns: int) -> int:
 
 
 def details(entry: ModelEntry, columns: int, glyphs: Glyphs) -> list[Line]:
-    """Write what the columns have no room for: what to expect first, where it lies last."""
+    """Write what the columns have no room for: what to expect first, where it is kept last."""
     where, *rest = rows.details(entry)
     outlook = entry.outlook
     first = [(*badge(outlook, glyphs), Span("  "), muted(pace(outlook)))] if outlook is not None else []

@@ -69,7 +69,7 @@ class Prompt(TextArea):
         self.unheeded: deque[Draft] = deque()
         """Drafts that were sent from here and not yet taken."""
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
-        """Does what must be done before the next key: a file stands before what is typed after its command."""
+        """Does what must be done before the next key: a file comes before what is typed after its command."""
         self.attach_chosen: Callable[[str], object] = lambda path: None
         self.takes_commands = True
         """Whether text that begins like a command is one; in a reply that is edited it is not."""
@@ -183,7 +183,7 @@ class Prompt(TextArea):
             super().action_cursor_down(select)
 
     def action_older(self) -> None:
-        """Recall the text sent before; what stands here waits below."""
+        """Recall the text sent before; what is here waits below."""
         if (older := self.past.older(self.draft)) is not None:
             self.show_draft(older)
 
@@ -193,7 +193,7 @@ class Prompt(TextArea):
             self.show_draft(self.past.newer())
 
     def begin_command(self, command: str) -> None:
-        """Let the user write what a command takes; what stands here already is recalled after it."""
+        """Let the user write what a command takes; what is here already is recalled after it."""
         if self.text.strip():
             self.past.add(self.draft)
         self.show_text(f"/{command} ")

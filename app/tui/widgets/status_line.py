@@ -123,7 +123,7 @@ def activity_word(status: EngineStatus) -> str:
 
 
 def disk_text(status: EngineStatus, bytes_per_s: float) -> str:
-    """Say what of the model comes from disk, for each token where there are any; "" where it lies in memory."""
+    """Say what of the model comes from disk, for each token where there are any; "" where it is in memory."""
     if bytes_per_s < LEAST_DISK_BYTES_PER_S or status.activity not in (Activity.READING, Activity.WRITING):
         return ""
     if status.activity is Activity.WRITING and status.rate_tps > 0:

@@ -43,13 +43,13 @@ class ThreadCurve(FigureLines):
         self._phase, self._glyphs = phase, choose_glyphs()
 
     def tell(self, curve: Curve | None, in_use: int, chooses: str, most: int, thickness: int) -> None:
-        """Show a curve, or how things stand before anything was measured.
+        """Show a curve, or how things are before anything was measured.
 
         Args:
             in_use: the count in use, marked.
             chooses: what keys choose for this phase; "" where they choose for the other one.
             most: counts up to this one have an empty row before they are measured; 0 for the one in use alone.
-            thickness: rows of a bar; above one a blank row stands between two bars.
+            thickness: rows of a bar; above one a blank row is between two bars.
         """
         glyphs, colour = self._glyphs, _PHASE_ROLES[self._phase]
         name, frame = TITLES[self._phase].capitalize(), colour if chooses else SpanRole.FRAME

@@ -37,7 +37,7 @@ class Transcript(VerticalScroll, can_focus=False):
         # As high as the view at least: Textual pushes anchored content that is lower down to the bottom edge.
         self._messages = Vertical(id="messages")
         self.waiting: deque[UserView] = deque()
-        """Messages that wait for their turn, at the end: what belongs to earlier ones stands above them."""
+        """Messages that wait for their turn, at the end: what belongs to earlier ones is above them."""
         self._seen: list[tuple[Entry, int]] = []
         """The last entries and their heights when the end was in sight."""
         self._earlier: list[Entry | ChatMessage] = []
@@ -89,7 +89,7 @@ class Transcript(VerticalScroll, can_focus=False):
             self._messages.mount(note, before=view)
 
     def _place_of(self, message: ChatMessage) -> int | None:
-        """Return where a message lies among those put aside."""
+        """Return where a message is among those put aside."""
         places = enumerate(self._earlier)
         return next((i for i, one in places if one is message or getattr(one, "message", None) is message), None)
 
