@@ -1,9 +1,10 @@
 """Loss of accuracy from the KV cache's type, next to llama.cpp's.
 
-``python -m tests.engine.kv_error MODEL... [--text FILE] [--tokens N] [--kv TYPE...] [--peer-python PATH]``. Trained
-models only; random weights say nothing. A text is fed with a cache of float16 and with each type; printed is how far
-the probabilities of the next token are from those of float16 (KL: mean and 99th percentile; how often the likeliest
-token is the same). PATH is a Python that has llama-cpp-python, which does the same with the same tokens.
+``python -m tests.engine.kv_error MODEL... [--text FILE] [--tokens N] [--kv TYPE...] [--threads N]
+[--peer-python PATH]``. Trained models only; random weights say nothing. A text is fed with a cache of float16 and with
+each type; printed is how far the probabilities of the next token are from those of float16 (KL: mean, its standard
+error, 99th percentile; how often the likeliest token is the same). PATH is a Python that has llama-cpp-python, which
+does the same with the same tokens.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ def ours(model: Model, ids: list[int], types: list[str]) -> None:
     base = None
     for kv in ["f16", *types]:
         session = model.session(n_ctx=len(ids), kv=kv)
-        found = log_softmax(session.feed(ids, every=True))
-        session.close()
+        rows = (row for block in session.score(ids) for row in block)
         if base is None:
-            base = found
+            base = np.stack([log_softmax(row) for row in rows])
         else:
-            print(f"{model.path.name:44} jalopy     {kv:10} {figures(base, found)}", flush=True)
+            print(f"{model.path.name:44} jalopy     {kv:10} {figures(base, rows)}", flush=True)
+        session.close()
 
 
 def main() -> None:
@@ -39,10 +40,11 @@ def main() -> None:
     parser.add_argument("--text", type=Path, default=ROOT / "engine" / "README.md")
     parser.add_argument("--tokens", type=int, default=768)
     parser.add_argument("--kv", nargs="+", default=["q8_0", "q4_0", "q8_0/q4_0"])
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peer-python", default="")
     arguments = parser.parse_args()
     for path in arguments.models:
-        model = Model.open(path, threads=2)
+        model = Model.open(path, threads=arguments.threads)
         ids = model.tokenizer.encode(arguments.text.read_text(encoding="utf-8"))[: arguments.tokens]
         ours(model, ids, arguments.kv)
         model.close()
@@ -51,7 +53,7 @@ def main() -> None:
                 place = Path(folder) / "ids.npy"
                 np.save(place, np.array(ids, np.int32))
                 peer = [arguments.peer_python, str(Path(__file__).with_name("kv_error_peer.py"))]
-                subprocess.run([*peer, path, str(place), *arguments.kv], check=True)
+                subprocess.run([*peer, path, str(place), str(arguments.threads), *arguments.kv], check=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """The same of llama.cpp, run as a file by whatever Python has llama-cpp-python. Imports nothing of ours.
 
-Arguments: the model, a file of token ids (.npy), and types of the cache, as ``q8_0`` or ``q8_0/q4_0`` (keys, values).
+Arguments: the model, a file of token ids (.npy), threads, and types of the cache, as ``q8_0`` or ``q8_0/q4_0`` (keys,
+values).
 Flash attention is on: values of a quantised type need it.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +18,24 @@ TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}
 """Numbers of GGML's types."""
 
 
-def log_softmax(logits: Any) -> Any:
-    """Log probabilities of (n, n_vocab) logits, float32."""
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+def log_softmax(row: Any) -> Any:
+    """Log probabilities of (n_vocab,) logits, float32."""
+    shifted = row - row.max()
+    return shifted - np.log(np.exp(shifted).sum())
 
 
-def figures(base: Any, found: Any) -> str:
-    """How far log probabilities are from the first, (n, n_vocab) both."""
-    kl = np.array([(np.exp(a) * (a - b)).sum(dtype=np.float64) for a, b in zip(base, found, strict=True)])
-    same = 100 * (base.argmax(-1) == found.argmax(-1)).mean()
-    return f"KL {kl.mean():.5f}, 99 % {np.quantile(kl, 0.99):.4f}, same token {same:.2f} %"
+def figures(base: Iterable[Any], rows: Iterable[Any]) -> str:
+    """How far the predictions of logits, (n_vocab,) each, are from the log probabilities of the first."""
+    kl, same = [], []
+    for wanted, row in zip(base, rows):  # noqa: B905 - it may be an old Python
+        found = log_softmax(row)
+        kl.append((np.exp(wanted) * (wanted - found)).sum(dtype=np.float64))
+        same.append(found.argmax() == wanted.argmax())
+    shown = f"KL {np.mean(kl):.5f} +- {np.std(kl) / len(kl) ** 0.5:.5f}, 99 % {np.quantile(kl, 0.99):.4f}"
+    return f"{shown}, same token {100 * np.mean(same):.2f} %"
 
 
-def main(model_path: str, ids_path: str, *types: str) -> None:
+def main(model_path: str, ids_path: str, n_threads: str, *types: str) -> None:
     import llama_cpp as lib
 
     lib.llama_backend_init()
@@ -42,7 +48,7 @@ def main(model_path: str, ids_path: str, *types: str) -> None:
     for kv in ("f16", *types):
         chosen = lib.llama_context_default_params()
         chosen.n_ctx = chosen.n_batch = chosen.n_ubatch = len(ids)
-        chosen.n_threads = chosen.n_threads_batch = 2
+        chosen.n_threads = chosen.n_threads_batch = int(n_threads)
         chosen.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
         keys, _, values = kv.partition("/")
         chosen.type_k, chosen.type_v = TYPES[keys], TYPES[values or keys]
@@ -54,14 +60,14 @@ def main(model_path: str, ids_path: str, *types: str) -> None:
             batch.seq_id[i][0], batch.logits[i] = 0, True
         if lib.llama_decode(context, batch):
             raise SystemExit(f"llama.cpp does not compute these tokens with {kv}")
-        rows = [lib.llama_get_logits_ith(context, i) for i in range(len(ids))]
-        found = log_softmax(np.stack([np.ctypeslib.as_array(row, (n_vocab,)) for row in rows]))
+        found = (lib.llama_get_logits_ith(context, i) for i in range(len(ids)))
+        rows = (np.ctypeslib.as_array(row, (n_vocab,)) for row in found)
+        if base is None:
+            base = np.stack([log_softmax(row) for row in rows])
+        else:
+            print(f"{Path(model_path).name:44} llama.cpp  {kv:10} {figures(base, rows)}", flush=True)
         lib.llama_batch_free(batch)
         lib.llama_free(context)
-        if base is None:
-            base = found
-        else:
-            print(f"{Path(model_path).name:44} llama.cpp  {kv:10} {figures(base, found)}", flush=True)
     del QUIET
 
 

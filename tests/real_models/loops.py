@@ -1,9 +1,10 @@
 """``python -m tests.real_models.loops MODEL --replies 1000 --out FILE``: which sound replies would the loop guard end?
 
-Writes replies to ordinary questions as the makers of the model recommend, with a guard that listens and ends none. Then
-it lists for a person to judge: where the guard would have ended a reply, with the end of its text; the replies that
-came nearest to that; and counted lists (lines that differ in their number alone), of which the guard knows only
-numbered items. FILE keeps the replies: run again, it goes on after the last one.
+Writes replies to ordinary questions as the makers of the model recommend, and ends none; with ``--peer-python``
+llama.cpp writes many at once. Then a guard listens to them, and a person judges what is listed: where it would have
+ended a reply, with the end of its text; the replies that came nearest to that; and counted lists (lines that differ in
+their number alone), of which the guard knows only numbered items. FILE keeps the tokens of the replies: run again, it
+goes on after them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,9 @@ from engine import Model
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.sampling.loops import COPIES, MORE_TOKENS, LoopGuard, LoopWatch
 
-N_CTX = 1024
+PEER = Path(__file__).with_name("loops_peer.py")
+N_CTX = 512
+"""Tokens of a conversation."""
 NEAR = 0.4
 """Share of a loop's tokens from which on a reply is listed as near to one."""
 COUNTED_LINES = 12
@@ -85,13 +90,13 @@ REQUESTS = (
 _NUMBER = re.compile(r"[0-9]+")
 
 
-@dataclass
-class Written:
-    """A reply, and where the guard would have ended it."""
+@dataclass(frozen=True)
+class Judged:
+    """A reply as the guard heard it."""
 
     n: int
     question: str
-    tokens: int
+    n_tokens: int
     nearness: float
     """Most tokens of a repetition, as a share of those that make a loop."""
     stopped_at: int | None
@@ -106,23 +111,37 @@ class Written:
         return max(runs, default=0) >= COUNTED_LINES
 
 
-class Listener:
-    """Follows a reply as the guard does."""
+class Asking:
+    """The model, and what is asked of it: question ``n`` with a sampling seed of ``n``."""
 
-    def __init__(self, piece: Callable[[int], bytes]) -> None:
-        self._watch, self._guard = LoopWatch(), LoopGuard(piece)
-        self._n_tokens, self.nearness = 0, 0.0
-        self.stopped_at: int | None = None
+    def __init__(self, path: Path, most_tokens: int, threads: int) -> None:
+        self.model = Model.open(path, threads=threads)
+        self.path, self.most_tokens, self.threads = path, most_tokens, threads
+        self.chat = self.model.chat()
+        self.sampling = make_sampling(built_in_settings(), self.model, ThinkingMode())
+        self._questions = list(questions())
 
-    def note(self, generated: Any) -> None:
-        """The reply has another token."""
-        self._n_tokens += 1
-        self._watch.note(generated.token_id)
-        if self._watch.period:
-            nearness = self._watch.n_tokens / (COPIES * self._watch.period + MORE_TOKENS)
-            self.nearness = max(self.nearness, nearness)
-        if self._guard.note(generated.token_id) and self.stopped_at is None:
-            self.stopped_at = self._n_tokens
+    def question(self, n: int) -> str:
+        """Return what is asked."""
+        return self._questions[n % len(self._questions)]
+
+    def prompt(self, n: int) -> list[int]:
+        """Return the tokens of a conversation that begins with it."""
+        self.chat.start(None)
+        return [int(token) for token in self.chat.add_user(self.question(n))]
+
+    def judge(self, n: int, ids: Sequence[int]) -> Judged:
+        """Have a guard listen to a reply."""
+        tokenizer = self.model.tokenizer
+        watch, guard = LoopWatch(), LoopGuard(tokenizer.spelled_bytes)
+        nearness, stopped_at = 0.0, None
+        for at, token in enumerate(ids, 1):
+            watch.note(token)
+            if watch.period:
+                nearness = max(nearness, watch.n_tokens / (COPIES * watch.period + MORE_TOKENS))
+            if guard.note(token) and stopped_at is None:
+                stopped_at = at
+        return Judged(n, self.question(n), len(ids), round(nearness, 3), stopped_at, tokenizer.decode(ids))
 
 
 def questions() -> Iterator[str]:
@@ -133,29 +152,36 @@ def questions() -> Iterator[str]:
         yield request.format(subject)
 
 
-def write_replies(path: Path, ns: Sequence[int], most_tokens: int, threads: int) -> Iterator[Written]:
-    """Yield a reply for each number, with a sampling seed of that number."""
-    model = Model.open(path, threads=threads)
-    session, chat, tokenizer = model.session(N_CTX), model.chat(), model.tokenizer
-    sampling = make_sampling(built_in_settings(), model, ThinkingMode())
-    asked = list(questions())
+def replies_of_ours(asking: Asking, ns: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Yield number and tokens of a reply to each question, one after the other."""
+    session = asking.model.session(N_CTX)
     for n in ns:
-        question = asked[n % len(asked)]
-        chat.start(None)
-        listener = Listener(tokenizer.spelled_bytes)
-        reply = Reply(
-            session,
-            chat.add_user(question),
-            replace(sampling, seed=n),
-            max_tokens=most_tokens,
-            stop=chat.stops,
-            on_token=listener.note,
-        )
+        how = replace(asking.sampling, seed=n)
+        reply = Reply(session, asking.prompt(n), how, max_tokens=asking.most_tokens, stop=asking.chat.stops)
         for _ in reply:
             pass
-        yield Written(n, question, len(reply.ids), round(listener.nearness, 3), listener.stopped_at, reply.text)
+        yield {"n": n, "ids": reply.ids}
     session.close()
-    model.close()
+
+
+def replies_of_peer(asking: Asking, ns: Sequence[int], python: str, at_once: int) -> Iterator[dict[str, Any]]:
+    """Yield number and tokens of a reply to each question, in the order in which they end."""
+    with tempfile.TemporaryDirectory() as place:
+        asked = Path(place, "asked.json")
+        how: dict[str, Any] = {
+            "at_once": at_once,
+            "n_ctx": N_CTX,
+            "threads": asking.threads,
+            "most_tokens": asking.most_tokens,
+        }
+        how |= {"stop": list(asking.chat.stops), "sampling": asdict(asking.sampling)}
+        how |= {"model": str(asking.path), "prompts": [[n, asking.prompt(n)] for n in ns]}
+        asked.write_text(json.dumps(how))
+        with subprocess.Popen([python, str(PEER), str(asked)], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            yield from map(json.loads, process.stdout)
+        if process.returncode:
+            raise SystemExit("llama.cpp wrote no more replies")
 
 
 def main() -> None:
@@ -166,22 +192,28 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256, help="of a reply, at most")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--peer-python", metavar="PYTHON", help="has llama-cpp-python, which writes the replies")
+    parser.add_argument("--at-once", type=int, default=64, help="replies that it writes at the same time")
     chosen = parser.parse_args()
     lines = chosen.out.read_text(encoding="utf-8").splitlines() if chosen.out.exists() else []
-    known = [Written(**json.loads(line)) for line in lines]
+    known = {one["n"]: one["ids"] for one in map(json.loads, lines)}
+    asking = Asking(chosen.model, chosen.tokens, chosen.threads)
+    ns = [n for n in range(chosen.replies) if n not in known]
     with chosen.out.open("a", encoding="utf-8") as file:
-        for one in write_replies(chosen.model, range(len(known), chosen.replies), chosen.tokens, chosen.threads):
-            file.write(json.dumps(asdict(one)) + "\n")
+        peer = chosen.peer_python
+        for one in replies_of_peer(asking, ns, peer, chosen.at_once) if peer else replies_of_ours(asking, ns):
+            file.write(json.dumps(one) + "\n")
             file.flush()
-            known.append(one)
-    stopped = [one for one in known if one.stopped_at is not None]
-    near = sorted((one for one in known if one.stopped_at is None and one.nearness >= NEAR), key=lambda o: -o.nearness)
-    counted = [one for one in known if one.is_counted]
+            known[one["n"]] = one["ids"]
+    judged = [asking.judge(n, ids) for n, ids in sorted(known.items())]
+    stopped = [one for one in judged if one.stopped_at is not None]
+    near = sorted((one for one in judged if one.stopped_at is None and one.nearness >= NEAR), key=lambda o: -o.nearness)
+    counted = [one for one in judged if one.is_counted]
     for title, found in (("would be ended", stopped), ("near", near), ("counted", counted)):
-        for one in found:
-            print(f"---- {title}: {one.n} {one.question!r}, {one.tokens} tokens, nearness {one.nearness}")
-            print(one.text[-400:])
-    print(f"==== {len(known)} replies, {sum(one.tokens for one in known)} tokens: {len(stopped)} would be ended,")
+        for heard in found:
+            print(f"---- {title}: {heard.n} {heard.question!r}, {heard.n_tokens} tokens, nearness {heard.nearness}")
+            print(heard.text[-400:])
+    print(f"==== {len(judged)} replies, {sum(one.n_tokens for one in judged)} tokens: {len(stopped)} would be ended,")
     print(f"==== {len(near)} are near to it, {len(counted)} count")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -20,6 +21,8 @@ import numpy as np
 import pytest
 
 from engine import Model, Sampling
+from engine.sampling.loops import LoopGuard
+from tests.engine.sampling import sound_texts
 from tests.real_models.models import PLACE, REAL_MODELS, RealModel, place_of_models
 from tests.real_models.record import RECORDED, TEXT
 
@@ -96,6 +99,13 @@ def test_text_is_cut_into_the_recorded_tokens(model: Model, recorded: dict[str, 
     for text, of_a_user, trusted in recorded["tokens"]:
         assert model.tokenizer.encode(text, bos=False, special=False) == of_a_user, repr(text)
         assert model.tokenizer.encode(text, bos=False, special=True) == trusted, repr(text)
+
+
+def test_a_loop_guard_lets_code_and_tables_go_on(model: Model) -> None:
+    for text in itertools.chain(sound_texts.tables(), sound_texts.code()):
+        guard = LoopGuard(model.tokenizer.spelled_bytes)
+        ids = model.tokenizer.encode(text, bos=False, special=False)
+        assert not any(map(guard.note, ids)), text[:60]
 
 
 def test_conversations_are_rendered_as_recorded(real: RealModel, model: Model, recorded: dict[str, Any]) -> None:

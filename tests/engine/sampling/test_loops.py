@@ -1,18 +1,14 @@
 """A reply that repeats itself without end is told from text that only has repetition in it."""
 
-import base64
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from engine.sampling.guessing import Guessing
 from engine.sampling.loops import COPIES, LEAST_POOR_TOKENS, LONGEST, MORE_TOKENS, LoopGuard, LoopWatch
-
-ROOT = Path(__file__).parents[3]
+from tests.engine.sampling import sound_texts
 
 
 def words_of(text: str) -> list[str]:
@@ -81,23 +77,18 @@ def test_emoji_are_words_even_where_each_byte_is_a_token(emoji: str) -> None:
     assert stops[0] < 250
 
 
-def test_sound_text_is_never_ended() -> None:
-    random = Random(4)
-    tables = [
-        "\n".join(",".join(str(random.choice([0, 0, 1, "", "yes", "no", 0.5])) for _ in range(8)) for _ in range(300)),
-        "id,name,active\n" + "\n".join(f"{i},user{i},true" for i in range(300)),
-        "".join(f"| {' | '.join(random.choice(['yes', 'no', '-', 'n/a']) for _ in range(7))} |\n" for _ in range(200)),
-        "| --- " * 40 + "|\n" + "|  |  |  |\n" * 30,
-        json.dumps([0] * 300) + json.dumps([None] * 25) + json.dumps([{"x": 0, "y": 0}] * 8, indent=1),
-        json.dumps([{"name": random.choice("abc"), "value": random.randrange(3)} for _ in range(500)]),
-        "\n".join(f"{16 * i:08x}  {'00 ' * 16} |{'.' * 16}|" for i in range(300)),
-        base64.encodebytes(bytes(600)).decode(),
-        "\n".join(" " * (40 - i) + "*" * (2 * i + 1) for i in range(40)) + "\n" + "=" * 300,
-        ("#" * 60 + "\n") * 10,
-    ]
-    sources = [one.read_text(encoding="utf-8") for one in sorted((ROOT / "engine").rglob("*.py"))[:40]]
-    for text in tables + sources:
+def test_tables_and_drawings_are_never_ended() -> None:
+    for text in sound_texts.tables():
         assert first_stop(words_of(text)) is None, text[:60]
+
+
+@pytest.mark.slow
+def test_a_megabyte_of_code_is_never_ended() -> None:
+    n_bytes = 0
+    for text in sound_texts.code():
+        assert first_stop(words_of(text)) is None, text[:60]
+        n_bytes += len(text)
+    assert n_bytes >= sound_texts.N_CODE_BYTES
 
 
 @pytest.mark.parametrize("item", ["{}. a sunny day\n", "{}) a sunny day at the beach, with ice\n\n", "  {}. sunny\n"])
