@@ -4,14 +4,14 @@ Several registers of keys, or of values, side by side give few heads enough sums
 """
 
 from engine.jit import inner
-from engine.kernels.attention import first_seen, places, row_bytes, take_query, weigh
-from engine.kernels.attention_sizes import HAS_ROOM, ROWS, SCORE_ROW_BYTES
+from engine.kernels.attention import HAS_ROOM, first_seen, places, row_bytes, take_query, weigh
+from engine.kernels.attention_sizes import ROWS, SCORE_ROW_BYTES
 from engine.kernels.records import ATTENTION_CHUNK as CHUNK
 from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
 from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.simd import load_i64, prefetch_l2, splat_f32x8
+from engine.simd import load_i64, prefetch_l2, rolled, splat_f32x8
 from engine.simd.tile_sums import add_products, no_sums, store_sums
 
 KEYS_AT_ONCE = 32
@@ -60,10 +60,9 @@ def multiply_tile(registers, load, sums, rows, at, scales, i, apart, along, n, a
 
 
 @inner
-def multiply_rows(
-    registers, load, sums, alone, rows, at, scales, apart, along, n, n_registers, ask, out, out_row_bytes
-):
-    """The same for any number of registers side by side: as many at a time as the sums have, then one."""
+def multiply_rows(registers, load, sums, rows, at, scales, apart, along, n, n_registers, ask, out, out_row_bytes):
+    """The same for any number of registers: as many as the sums have at a time; what is left, row by row."""
+    address, row_bytes = rows
     ahead, bits = ask
     wide = len(sums[0])
     whole = n_registers - n_registers % wide
@@ -73,10 +72,12 @@ def multiply_rows(
             (ahead + r * n * bits, bits), out + 32 * r, out_row_bytes,
         )  # fmt: skip
     for r in range(whole, n_registers):
-        multiply_tile(
-            one, load, alone, rows, at + r * apart[0], scales + r * apart[1], r * apart[2], apart, along, n,
-            (ahead + r * n * bits, bits), out + 32 * r, out_row_bytes,
-        )  # fmt: skip
+        for h in range(rolled(len(sums))):
+            multiply_tile(
+                one, load, no_sums(sums[0][0], 1, 1), (address + h * row_bytes, row_bytes), at + r * apart[0],
+                scales + r * apart[1], r * apart[2], apart, along, n, (ahead + r * n * bits, bits),
+                out + 32 * r + h * out_row_bytes, out_row_bytes,
+            )  # fmt: skip
 
 
 @inner
@@ -98,35 +99,23 @@ def multiply_heads(load, n_heads, rows, at, scales, apart, along, n, n_registers
         taken = heads_at_once(n_heads - h)
         rows, to = (address + h * row_bytes, row_bytes), out + h * out_row_bytes
         if taken == 6:
-            sums, alone = no_sums(zero, 6, N_FEW), no_sums(zero, 6, 1)
-            multiply_rows(
-                FEW, load, sums, alone, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes
-            )
+            sums = no_sums(zero, 6, N_FEW)
+            multiply_rows(FEW, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
         elif taken == 5:
-            sums, alone = no_sums(zero, 5, N_FEW), no_sums(zero, 5, 1)
-            multiply_rows(
-                FEW, load, sums, alone, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes
-            )
+            sums = no_sums(zero, 5, N_FEW)
+            multiply_rows(FEW, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
         elif taken == 4:
-            sums, alone = no_sums(zero, 4, N_FEW), no_sums(zero, 4, 1)
-            multiply_rows(
-                FEW, load, sums, alone, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes
-            )
+            sums = no_sums(zero, 4, N_FEW)
+            multiply_rows(FEW, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
         elif taken == 3:
-            sums, alone = no_sums(zero, 3, N_FEW), no_sums(zero, 3, 1)
-            multiply_rows(
-                FEW, load, sums, alone, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes
-            )
+            sums = no_sums(zero, 3, N_FEW)
+            multiply_rows(FEW, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
         elif taken == 2:
-            sums, alone = no_sums(zero, 2, N_MANY), no_sums(zero, 2, 1)
-            multiply_rows(
-                MANY, load, sums, alone, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes
-            )
+            sums = no_sums(zero, 2, N_MANY)
+            multiply_rows(MANY, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
         else:
-            sums, alone = no_sums(zero, 1, N_MANY), no_sums(zero, 1, 1)
-            multiply_rows(
-                MANY, load, sums, alone, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes
-            )
+            sums = no_sums(zero, 1, N_MANY)
+            multiply_rows(MANY, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
         h += taken
         ask = (ask[0], 0)
 

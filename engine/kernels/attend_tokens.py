@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from engine.jit import inner
 from engine.kernels.attention import (
+    HAS_ROOM,
     begin_joined,
     first_seen,
     join_chunk,
@@ -18,12 +19,13 @@ from engine.kernels.attention import (
     take_query,
     weigh,
 )
-from engine.kernels.attention_sizes import KEYS, ROWS, SCORE_ROW_BYTES, SPANS_BYTES, TILE_ROWS, WIDEST_KEYS
+from engine.kernels.attention_sizes import ROWS, SCORE_ROW_BYTES, SPANS_BYTES, WIDEST_KEYS
 from engine.kernels.records import ATTENTION_CHUNK as CHUNK
 from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
 from engine.kernels.records import STEP
 from engine.simd import (
+    LANES,
     load_f32,
     load_i64,
     load_lanes,
@@ -34,6 +36,11 @@ from engine.simd import (
     store_i64,
 )
 from engine.simd.tile_sums import add_products, no_sums, store_sums
+
+KEYS = 2 * LANES
+"""Positions, or elements of values, of a tile: two registers."""
+TILE_ROWS = 6 if HAS_ROOM else 3
+"""Queries of a tile."""
 
 
 class Room(NamedTuple):

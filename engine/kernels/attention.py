@@ -16,6 +16,7 @@ from engine.kernels.exp import exp_lanes
 from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
 from engine.kernels.scale import capped
+from engine.machine.level import FEATURES, HAS_ARM64
 from engine.simd import (
     fadd,
     fma,
@@ -36,6 +37,8 @@ from engine.simd.tile_sums import zero_unless_above
 
 MASKED = -3e38
 UNSCALED = 1 << 20
+HAS_ROOM = HAS_ARM64 or "avx" in FEATURES
+"""Whether registers hold the sums of six queries by sixteen keys."""
 
 
 @inner

@@ -1,15 +1,9 @@
-"""Sizes of attention's tiles, and the memory that a thread needs for them. Knows no numba."""
+"""Memory that a thread needs for attention, the same at every level, as are plans. Knows no numba."""
 
 from engine.kernels.records import ATTENTION_CHUNK, PARTIAL_HEADER
-from engine.machine.level import FEATURES, HAS_ARM64, HAS_VNNI_512
 
-HAS_ROOM = HAS_ARM64 or "avx" in FEATURES
-"""Whether registers hold the sums of six queries by sixteen keys."""
 WIDEST_KEYS = 32
-KEYS = WIDEST_KEYS if HAS_VNNI_512 else 16
-"""Positions, or elements of values, of a prompt's tile: two registers."""
-TILE_ROWS = 6 if HAS_ROOM else 3
-"""Queries of such a tile."""
+"""Positions, or elements of values, of a prompt's tile where registers are widest."""
 ROWS = 48
 """Queries that go through a chunk together, whole tiles."""
 SCORE_ROW_BYTES = 4 * (ATTENTION_CHUNK + WIDEST_KEYS)
@@ -19,10 +13,7 @@ SPANS_BYTES = 16 * ROWS // 3
 
 
 def scratch_bytes(head_dim: int) -> int:
-    """What a list of queries takes: these, their scores, two results of each, and a tile of keys or of values.
-
-    It is the same at every level, as are plans.
-    """
+    """What a list of queries takes: these, their scores, two results of each, and a tile of keys or of values."""
     result_bytes = 4 * (PARTIAL_HEADER + (head_dim + WIDEST_KEYS - 1) // WIDEST_KEYS * WIDEST_KEYS)
     each = 4 * head_dim + SCORE_ROW_BYTES + 2 * result_bytes
     return ROWS * each + SPANS_BYTES + 4 * WIDEST_KEYS * max(head_dim, ATTENTION_CHUNK)
