@@ -136,7 +136,7 @@ class Pipeline:
         self._words, self._last_words = (one.array(np.int64, (STEP_BYTES // 8,)) for one in (self._step, self._last))
         self._token_ids = self._tokens.array(np.int32, (self.columns,))
         self._words[STEP.tokens // 8] = self._tokens.address
-        each = scratch_bytes_per_thread(config, self._cache.max_seq_len)
+        each = scratch_bytes_per_thread(config)
         self._scratch = Memory(each * n_threads)
         self._scratch_each = each
         self.logits = self._buffers.vector("logits", config.vocab_size, 1).array()[0]

@@ -1,7 +1,9 @@
 """The cache as halves: K in tiles ``[position/8][head_dim][8]``, V in rows ``[position][head_dim]``."""
 
 from engine.jit import inner, kernel
-from engine.kernels.attention import UNSCALED, attend_parts, attend_tokens
+from engine.kernels.attend_parts import attend_parts
+from engine.kernels.attend_tokens import attend_tokens
+from engine.kernels.attention import UNSCALED
 from engine.kernels.store_kv import store_heads
 from engine.simd import load_f16x8, load_f32, store_f16
 
@@ -9,19 +11,13 @@ BITS = 16
 
 
 @inner
-def load_k(tile, i):
+def load_k(tile, scales, i):
     """Element i of eight positions."""
     return load_f16x8(tile + 16 * i)
 
 
 @inner
-def scale_k(acc, scale_at):
-    """Halves have no scales."""
-    return acc
-
-
-@inner
-def load_v(row, i, scale_at):
+def load_v(row, scales, i):
     """Eight elements of one position, from i on."""
     return load_f16x8(row + 2 * i)
 
@@ -42,10 +38,10 @@ def store(op, thread, n_threads):
 @kernel
 def attention_parts(op, thread, n_threads):
     """Attention of one token, up to partial results."""
-    attend_parts((BITS, UNSCALED, load_k, scale_k, BITS, UNSCALED, load_v), op, thread, n_threads)
+    attend_parts((BITS, UNSCALED, load_k, BITS, UNSCALED, load_v), op, thread, n_threads)
 
 
 @kernel
 def attention(op, thread, n_threads):
     """Attention of a block of tokens."""
-    attend_tokens((BITS, UNSCALED, load_k, scale_k, BITS, UNSCALED, load_v), op, thread, n_threads)
+    attend_tokens((BITS, UNSCALED, load_k, BITS, UNSCALED, load_v), op, thread, n_threads)

@@ -5,11 +5,11 @@ bytes by shifts. The scale is an eighth of what lies furthest from 0, with the s
 """
 
 from engine.jit import inner, kernel
-from engine.kernels.attention import attend_parts, attend_tokens
-from engine.kernels.kv_q8_0 import scale_k
+from engine.kernels.attend_parts import attend_parts
+from engine.kernels.attend_tokens import attend_tokens
 from engine.kernels.quantize_activations import largest
 from engine.kernels.store_kv import store_heads
-from engine.simd import fmul, load_f32, load_nibbles_as_f32, splat_f32x8, store_f32, store_i8
+from engine.simd import fmul, load_f32, load_f32x8, load_nibbles_as_f32, splat_f32x8, store_f32, store_i8
 
 BITS, BLOCK = 4, 32
 
@@ -21,15 +21,15 @@ def byte_of(i):
 
 
 @inner
-def load_k(tile, i):
-    """Element i of eight positions."""
-    return load_nibbles_as_f32(tile + 8 * byte_of(i), i >> 1 & 4)
+def load_k(tile, scales, i):
+    """Element i of eight positions, scaled."""
+    return fmul(load_nibbles_as_f32(tile + 8 * byte_of(i), i >> 1 & 4), load_f32x8(scales + (i >> 5 << 5)))
 
 
 @inner
-def load_v(row, i, scale_at):
+def load_v(row, scales, i):
     """Eight elements of one position from i on, scaled."""
-    return fmul(load_nibbles_as_f32(row + byte_of(i), i >> 1 & 4), splat_f32x8(load_f32(scale_at)))
+    return fmul(load_nibbles_as_f32(row + byte_of(i), i >> 1 & 4), splat_f32x8(load_f32(scales + 4 * (i >> 5))))
 
 
 @inner
@@ -63,10 +63,10 @@ def store(op, thread, n_threads):
 @kernel
 def attention_parts(op, thread, n_threads):
     """Attention of one token, up to partial results."""
-    attend_parts((BITS, BLOCK, load_k, scale_k, BITS, BLOCK, load_v), op, thread, n_threads)
+    attend_parts((BITS, BLOCK, load_k, BITS, BLOCK, load_v), op, thread, n_threads)
 
 
 @kernel
 def attention(op, thread, n_threads):
     """Attention of a block of tokens."""
-    attend_tokens((BITS, BLOCK, load_k, scale_k, BITS, BLOCK, load_v), op, thread, n_threads)
+    attend_tokens((BITS, BLOCK, load_k, BITS, BLOCK, load_v), op, thread, n_threads)

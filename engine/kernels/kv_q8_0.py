@@ -6,7 +6,8 @@ scales, the layout is ours. Heads come here rotated (``hadamard.py``).
 """
 
 from engine.jit import inner, kernel
-from engine.kernels.attention import attend_parts, attend_tokens
+from engine.kernels.attend_parts import attend_parts
+from engine.kernels.attend_tokens import attend_tokens
 from engine.kernels.quantize_activations import largest
 from engine.kernels.store_kv import store_heads
 from engine.simd import (
@@ -23,21 +24,15 @@ BITS, BLOCK = 8, 32
 
 
 @inner
-def load_k(tile, i):
-    """Element i of eight positions."""
-    return load_i8x8_as_f32(tile + 8 * i)
+def load_k(tile, scales, i):
+    """Element i of eight positions, scaled."""
+    return fmul(load_i8x8_as_f32(tile + 8 * i), load_f32x8(scales + (i >> 5 << 5)))
 
 
 @inner
-def scale_k(acc, scale_at):
-    """Eight positions' scales of one group."""
-    return fmul(acc, load_f32x8(scale_at))
-
-
-@inner
-def load_v(row, i, scale_at):
+def load_v(row, scales, i):
     """Eight elements of one position from i on, scaled."""
-    return fmul(load_i8x8_as_f32(row + i), splat_f32x8(load_f32(scale_at)))
+    return fmul(load_i8x8_as_f32(row + i), splat_f32x8(load_f32(scales + 4 * (i >> 5))))
 
 
 @inner
@@ -61,10 +56,10 @@ def store(op, thread, n_threads):
 @kernel
 def attention_parts(op, thread, n_threads):
     """Attention of one token, up to partial results."""
-    attend_parts((BITS, BLOCK, load_k, scale_k, BITS, BLOCK, load_v), op, thread, n_threads)
+    attend_parts((BITS, BLOCK, load_k, BITS, BLOCK, load_v), op, thread, n_threads)
 
 
 @kernel
 def attention(op, thread, n_threads):
     """Attention of a block of tokens."""
-    attend_tokens((BITS, BLOCK, load_k, scale_k, BITS, BLOCK, load_v), op, thread, n_threads)
+    attend_tokens((BITS, BLOCK, load_k, BITS, BLOCK, load_v), op, thread, n_threads)

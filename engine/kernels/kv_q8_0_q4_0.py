@@ -2,12 +2,13 @@
 
 from engine.jit import kernel
 from engine.kernels import kv_q4_0, kv_q8_0
-from engine.kernels.attention import attend_parts, attend_tokens
+from engine.kernels.attend_parts import attend_parts
+from engine.kernels.attend_tokens import attend_tokens
 from engine.kernels.store_kv import store_heads
 
 K_BITS, K_BLOCK = kv_q8_0.BITS, kv_q8_0.BLOCK
 V_BITS, V_BLOCK = kv_q4_0.BITS, kv_q4_0.BLOCK
-load_k, scale_k, load_v = kv_q8_0.load_k, kv_q8_0.scale_k, kv_q4_0.load_v
+load_k, load_v = kv_q8_0.load_k, kv_q4_0.load_v
 store_k, store_v = kv_q8_0.store_head, kv_q4_0.store_head
 
 
@@ -20,10 +21,10 @@ def store(op, thread, n_threads):
 @kernel
 def attention_parts(op, thread, n_threads):
     """Attention of one token, up to partial results."""
-    attend_parts((K_BITS, K_BLOCK, load_k, scale_k, V_BITS, V_BLOCK, load_v), op, thread, n_threads)
+    attend_parts((K_BITS, K_BLOCK, load_k, V_BITS, V_BLOCK, load_v), op, thread, n_threads)
 
 
 @kernel
 def attention(op, thread, n_threads):
     """Attention of a block of tokens."""
-    attend_tokens((K_BITS, K_BLOCK, load_k, scale_k, V_BITS, V_BLOCK, load_v), op, thread, n_threads)
+    attend_tokens((K_BITS, K_BLOCK, load_k, V_BITS, V_BLOCK, load_v), op, thread, n_threads)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine.cache.hadamard import block_of
-from engine.kernels import records
+from engine.kernels import attention_sizes, records
 from engine.kernels.records import ATTENTION_CHUNK, BARRIER, COUNTER_BYTES, MATMUL_SCRATCH_BYTES, PARTIAL_HEADER
 from engine.machine.memory import Memory
 from engine.plan.buffers import FEW_COLUMNS
@@ -650,13 +650,9 @@ class Plan:
         return table.address, n
 
 
-def scratch_bytes_per_thread(config: ModelConfig, max_seq_len: int) -> int:
-    """Scratch of one thread: the larger of a matmul's tile and any layer's attention scores and partial results."""
-    chunks = (max_seq_len + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
-    attention = [
-        4 * one.n_heads // one.n_kv_heads * (ATTENTION_CHUNK + chunks * (PARTIAL_HEADER + one.value_dim))
-        for one in config.attentions.values()
-    ]
+def scratch_bytes_per_thread(config: ModelConfig) -> int:
+    """Scratch of one thread: the larger of a matmul's tile and any layer's attention."""
+    attention = [attention_sizes.scratch_bytes(one.value_dim) for one in config.attentions.values()]
     return (max([MATMUL_SCRATCH_BYTES, *attention]) + 4095) // 4096 * 4096
 
 

@@ -33,6 +33,10 @@ PRODUCTS["x86-64"] = ("IQ4_XS-one", "IQ3_S-block", "Q6_K-one", "Q5_1-block")
 gathers entries of a grid. Each has both products between the levels; ``test_simd.py`` runs all operations at each."""
 TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS", "IQ2_S")
 """One of each way in which prefill adds up four products at a time."""
+ATTENTION = [
+    f"tests/engine/test_attention.py::test_a_prompt_is_its_tokens_to_the_bit_and_near_its_twin[{name}-f16]"
+    for name in ("seven heads", "window")
+]
 
 
 def host_features() -> set[str]:
@@ -77,7 +81,16 @@ def test_integer_results_are_the_same_at_older_levels(level: str, tmp_path: Path
         pytest.skip(f"this processor cannot run code for {level}")
     tests = ["tests/engine/simd/test_simd.py"]
     tests += [f"tests/engine/quants/test_quants.py::test_integers_are_exact[{product}]" for product in PRODUCTS[level]]
+    if level == "x86-64":  # registers hold fewer sums there
+        tests += ATTENTION
     assert_pass(*tests, temporary=tmp_path / "inner", NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=features)
+
+
+@pytest.mark.skipif(HAS_VNNI_512, reason="it is this processor's own form")
+def test_attention_in_wider_registers_is_right_too(tmp_path: Path) -> None:
+    cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / "wide"
+    plugin = "tests.engine.attends_in_wide_registers"
+    assert_pass("-p", plugin, *ATTENTION, temporary=tmp_path / "inner", JALOPY_CACHE_DIR=str(cache))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""Call the kernels of attention on NumPy arrays, in the way a plan would: by address, with a record."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.ahead import address_of
+from engine.cache.kv_types import ElementType, KVType
+from engine.kernels.attention_sizes import scratch_bytes
+from engine.kernels.records import ATTENTION_CHUNK, CACHE, PARTIAL_HEADER, STEP
+from engine.machine.memory import Memory
+from engine.plan.compilation import place_of
+from engine.plan.plan import bits
+from tests.engine.kernel_call import KERNEL
+
+
+class Shape(NamedTuple):
+    """Heads of a layer; a window or cap of 0 is none."""
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    window: int = 0
+    soft_cap: float = 0.0
+
+
+class Layer:
+    """The keys and values of one layer, and calls on them.
+
+    Args:
+        n_slots: positions that the cache holds, a multiple of eight.
+        sinks, slopes: (n_heads,) float32.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        kv: KVType,
+        n_slots: int,
+        memory: Memory | None = None,
+        at: int = 0,
+        sinks: np.ndarray | None = None,
+        slopes: np.ndarray | None = None,
+    ) -> None:
+        self.shape, self.kv, self.n_slots = shape, kv, n_slots
+        types, width = (kv.keys, kv.values), shape.head_dim
+        sizes = [shape.n_kv_heads * n_slots * one.elements_bytes(width) for one in types]
+        sizes += [shape.n_kv_heads * n_slots * 4 * one.n_scales(width) for one in types]
+        self.n_bytes = sum(sizes)
+        self.memory = memory or Memory(self.n_bytes)
+        self.starts = [at, *(at + np.cumsum(sizes)).tolist()]
+        self.max_chunks = (n_slots + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
+        self.sinks, self.slopes = sinks, slopes
+
+    def fill(self, keys: np.ndarray, values: np.ndarray) -> None:
+        """Keep (n_kv_heads, n_slots, head_dim) float32 each, as the kernels of the type would."""
+        for number, (kind, heads) in enumerate(((self.kv.keys, keys), (self.kv.values, values))):
+            for part, packed in zip((number, 2 + number), kind.pack(heads), strict=True):
+                if packed is not None:
+                    rows = packed.reshape(-1, 8, packed.shape[-1]).swapaxes(1, 2) if number == 0 else packed
+                    raw = np.ascontiguousarray(rows).view(np.uint8).ravel()
+                    self.memory.bytes[self.starts[part] : self.starts[part] + raw.size] = raw
+
+    def record(self, n_tokens: int, pos: int, x: np.ndarray, out: np.ndarray, n_threads: int) -> np.ndarray:
+        """Arguments of a call; what they point into is kept until the next."""
+        shape, each, address = self.shape, scratch_bytes(self.shape.head_dim), self.memory.address
+        self._step, self._scratch = np.zeros(16, np.int64), Memory(each * n_threads)
+        self._step[STEP.n_tokens // 8], self._step[STEP.start_pos // 8] = n_tokens, pos
+        found = np.zeros(len(CACHE), np.int64)
+        fields = {
+            "step": self._step.ctypes.data, "x": x.ctypes.data, "out": out.ctypes.data, "n_heads": shape.n_heads,
+            "n_kv_heads": shape.n_kv_heads, "head_dim": shape.head_dim, "k_cache": address + self.starts[0],
+            "v_cache": address + self.starts[1], "k_scales": address + self.starts[2],
+            "v_scales": address + self.starts[3], "scratch": self._scratch.address, "scratch_bytes": each,
+            "scale": bits(shape.head_dim**-0.5), "soft_cap": bits(shape.soft_cap), "max_chunks": self.max_chunks,
+            "end_kv_head": shape.n_kv_heads, "window": shape.window, "n_slots": self.n_slots,
+            "sinks": 0 if self.sinks is None else self.sinks.ctypes.data,
+            "slopes": 0 if self.slopes is None else self.slopes.ctypes.data,
+        }  # fmt: skip
+        for name, value in fields.items():
+            found[getattr(CACHE, name) // 8] = value
+        return found
+
+    def prompt(self, x: np.ndarray, pos: int, n_threads: int = 1) -> np.ndarray:
+        """Attention of (n, n_heads, head_dim) queries from a position on, in the same shape."""
+        out = np.full_like(x, 12345.0)
+        run(f"attention {self.kv.name}", self.record(len(x), pos, x, out, n_threads), n_threads)
+        return out
+
+    def decode(self, x: np.ndarray, pos: int, n_threads: int = 1) -> np.ndarray:
+        """The same of one token: (n_heads, head_dim)."""
+        parts = np.zeros((len(x), self.max_chunks, PARTIAL_HEADER + self.shape.head_dim), np.float32)
+        out = np.full_like(x, 12345.0)
+        run(f"attention parts {self.kv.name}", self.record(1, pos, x, parts, n_threads), n_threads)
+        run("join attention", self.record(1, pos, parts, out, n_threads), n_threads)
+        return out
+
+
+def run(name: str, record: np.ndarray, n_threads: int) -> None:
+    call = KERNEL(address_of(place_of(name)))
+    crew = [threading.Thread(target=call, args=(record.ctypes.data, i, n_threads)) for i in range(n_threads)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+
+
+def as_kept(kind: ElementType, heads: np.ndarray) -> np.ndarray:
+    """What a type keeps of heads."""
+    return kind.unpack(*kind.pack(heads))

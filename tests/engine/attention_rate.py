@@ -1,0 +1,180 @@
+"""``python -m tests.engine.attention_rate [KV...]``: attention of prompts and of decode, one thread, by shape.
+
+Prompts: GFLOP/s of 24 tokens at the end of a length, and their share of what multiply-adds alone reach next to it.
+Decode: GB/s of keys and values that lie in memory, and their share of what reading alone reaches. The least processor
+time of many runs; both forms of a change are measured in turn, in a process each, since other programs run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.ahead import address_of
+from engine.cache.kv_types import KV_TYPES, KVType
+from engine.jit import kernel
+from engine.kernels.records import ATTENTION_CHUNK, CACHE, PARTIAL_HEADER, PROBE, STEP
+from engine.machine.memory import Memory
+from engine.plan.compilation import place_of
+from engine.plan.plan import bits
+from engine.simd import fma, load_i64, load_lanes, splat_like, store_lanes
+from tests.engine.kernel_call import KERNEL
+
+TOKENS = 24
+COLD_BYTES = 96 << 20
+"""Of keys and values that are read in turn: more than the last cache holds."""
+LEAST_S = 0.4
+LENGTHS = 1024, 4096, 8192, 16384
+
+
+class Shape(NamedTuple):
+    """Heads of a layer; a window of 0 sees all."""
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    window: int = 0
+
+
+SHAPES = {
+    "qwen2.5 0.5b": Shape(14, 2, 64), "qwen2.5 1.5b": Shape(12, 2, 128), "smollm2 135m": Shape(9, 3, 64),
+    "gemma3 270m": Shape(4, 1, 256), "gemma3 270m window": Shape(4, 1, 256, 512), "phi 2.7b": Shape(32, 32, 80),
+}  # fmt: skip
+
+
+@kernel
+def multiply_add(op, thread, n_threads):
+    """Twelve sums that wait for nothing, as many times as the record says."""
+    at = load_i64(op)
+    x = load_lanes(at)
+    a, b, c, d, e, f = x, x, x, x, x, x
+    g, h, i, j, k, m = x, x, x, x, x, x
+    y = splat_like(x, 0.5)
+    for _ in range(load_i64(op + 8)):
+        a, b, c, d, e, f = (
+            fma(a, y, y), fma(b, y, y), fma(c, y, y), fma(d, y, y), fma(e, y, y), fma(f, y, y)
+        )  # fmt: skip
+        g, h, i, j, k, m = (
+            fma(g, y, y), fma(h, y, y), fma(i, y, y), fma(j, y, y), fma(k, y, y), fma(m, y, y)
+        )  # fmt: skip
+    for_each = fma(a, b, fma(c, d, fma(e, f, fma(g, h, fma(i, j, fma(k, m, y))))))
+    store_lanes(at, for_each)
+
+
+def least_s(run: Callable[[], None]) -> float:
+    """The least of the thread's processor time that a call takes: what other programs take does not count."""
+    run()
+    end, best = time.thread_time() + LEAST_S, 1e9
+    while time.thread_time() < end:
+        start = time.thread_time()
+        run()
+        best = min(best, time.thread_time() - start)
+    return best
+
+
+def peak_gflops() -> float:
+    """What multiply-adds alone reach."""
+    from engine.simd.memory import LANES
+
+    room = np.ones(64, np.float32)
+    record = np.array([room.ctypes.data, 100_000], np.int64)
+    call = KERNEL(int(multiply_add.compiled.address))
+    return float(2 * 12 * LANES * record[1] / least_s(lambda: call(record.ctypes.data, 0, 1)) / 1e9)
+
+
+def record_of(layout: type, **fields: int) -> np.ndarray:
+    """Words of a record by name; a step of 64 bytes lies after them."""
+    words = np.zeros(64, np.int64)
+    for name, value in fields.items():
+        words[getattr(layout, name) // 8] = value
+    return words
+
+
+def read_gbps(memory: Memory) -> float:
+    """What reading reaches."""
+    out = Memory(4096)
+    call = KERNEL(address_of(place_of("probe")))
+    found = []
+    for n_places in (1, 4):
+        record = np.zeros(8, np.int64)
+        for name, value in (("address", memory.address), ("n_bytes", COLD_BYTES), ("out", out.address)):
+            record[getattr(PROBE, name) // 8] = value
+        record[PROBE.n_places // 8] = n_places
+        found.append(COLD_BYTES / least_s(lambda r=record: call(r.ctypes.data, 0, 1)) / 1e9)
+    return max(found)
+
+
+class Bench:
+    """One layer's keys and values, or as many as do not stay in the cache, next to a query and its result."""
+
+    def __init__(self, shape: Shape, kv: KVType, length: int, n_tokens: int, memory: Memory) -> None:
+        n_slots = length if not shape.window else 1024
+        each = [shape.n_kv_heads * n_slots * one.elements_bytes(shape.head_dim) for one in (kv.keys, kv.values)]
+        scales = [shape.n_kv_heads * n_slots * 4 * one.n_scales(shape.head_dim) for one in (kv.keys, kv.values)]
+        self.bytes_read = sum(each) + sum(scales)
+        if shape.window:
+            self.bytes_read = self.bytes_read * min(shape.window, length) // n_slots
+        rng = np.random.default_rng(0)
+        n_chunks = (length + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
+        self.x = rng.standard_normal((n_tokens, shape.n_heads, shape.head_dim)).astype(np.float32)
+        self.out = np.zeros(shape.n_heads * max(n_tokens, n_chunks) * (shape.head_dim + PARTIAL_HEADER), np.float32)
+        self.scratch, self.step = Memory(32 << 20), np.zeros(16, np.int64)
+        self.step[STEP.n_tokens // 8], self.step[STEP.start_pos // 8] = n_tokens, length - n_tokens
+        self.records, self.at = [], 0
+        total = sum(each) + sum(scales)
+        for n in range(max(1, COLD_BYTES // total) if n_tokens == 1 else 1):
+            starts = np.cumsum([memory.address + n * total, *each, *scales])
+            record = np.zeros(64, np.int64)
+            fields = {
+                "step": self.step.ctypes.data, "x": self.x.ctypes.data, "out": self.out.ctypes.data,
+                "n_heads": shape.n_heads, "n_kv_heads": shape.n_kv_heads, "head_dim": shape.head_dim,
+                "k_cache": starts[0], "v_cache": starts[1], "k_scales": starts[2], "v_scales": starts[3],
+                "scratch": self.scratch.address, "scratch_bytes": 32 << 20, "scale": bits(shape.head_dim**-0.5),
+                "max_chunks": n_chunks, "end_kv_head": 1, "window": shape.window, "n_slots": n_slots,
+            }  # fmt: skip
+            for name, value in fields.items():
+                record[getattr(CACHE, name) // 8] = value
+            self.records.append(record)
+        name = "attention parts" if n_tokens == 1 else "attention"
+        self.call = KERNEL(address_of(place_of(f"{name} {kv.name}")))
+        pairs = sum(min(p + 1, shape.window or p + 1) for p in range(length - n_tokens, length))
+        self.flops = 4 * shape.n_heads // shape.n_kv_heads * shape.head_dim * pairs
+
+    def run(self) -> None:
+        """The next layer."""
+        self.at = (self.at + 1) % len(self.records)
+        self.call(self.records[self.at].ctypes.data, 0, 1)
+
+
+def main() -> None:
+    """Print a line for each shape and length."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kv", nargs="*", default=["f16"])
+    parser.add_argument("--shape", action="append", choices=SHAPES)
+    parser.add_argument("--lengths", type=lambda text: [int(n) for n in text.split(",")], default=LENGTHS)
+    parser.add_argument("--only", choices=("prompt", "decode"))
+    args = parser.parse_args()
+    memory = Memory(COLD_BYTES + (64 << 20))
+    halves = memory.bytes.view(np.float16)
+    halves[:] = np.resize(np.random.default_rng(1).uniform(0.1, 1.0, 1 << 16).astype(np.float16), halves.shape)
+    for kv in args.kv:
+        for name in args.shape or SHAPES:
+            for length in args.lengths:
+                words = f"{kv:9} {name:19} {length:6}"
+                if args.only != "decode":
+                    peak, bench = peak_gflops(), Bench(SHAPES[name], KV_TYPES[kv], length, TOKENS, memory)
+                    rate = bench.flops / least_s(bench.run) / 1e9
+                    words += f"   prompt {rate:6.1f} of {peak:6.1f} GFLOP/s {rate / peak:4.0%}"
+                if args.only != "prompt":
+                    reading, bench = read_gbps(memory), Bench(SHAPES[name], KV_TYPES[kv], length, 1, memory)
+                    rate = bench.bytes_read / least_s(bench.run) / 1e9
+                    words += f"   decode {rate:5.1f} of {reading:5.1f} GB/s {rate / reading:4.0%}"
+                print(words, flush=True)
+
+
+if __name__ == "__main__":
+    main()
