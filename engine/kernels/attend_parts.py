@@ -3,6 +3,7 @@
 Several registers of keys, or of values, side by side give few heads enough sums that wait for nothing.
 """
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.attention import HAS_ROOM, first_seen, places, row_bytes, take_query, weigh
 from engine.kernels.attention_sizes import ROWS, SCORE_ROW_BYTES
@@ -11,7 +12,6 @@ from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
 from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.simd import load_i64, prefetch_l2, rolled, splat_f32x8
 from engine.simd.tile_sums import add_products, no_sums, store_sums
 
 KEYS_AT_ONCE = 32
@@ -53,7 +53,7 @@ def multiply_tile(registers, load, sums, rows, at, scales, i, apart, along, n, a
     address, row_bytes = rows
     ahead, bits = ask
     for k in range(n):
-        prefetch_l2(ahead + k * len(sums[0]) * bits)
+        vec.prefetch_l2(ahead + k * len(sums[0]) * bits)
         factors = registers(load, at + k * along[0], scales + k * along[1], i + k * along[2], apart)
         sums = add_products(sums, address + 4 * k, row_bytes, factors)
     store_sums(sums, out, out_row_bytes)
@@ -72,7 +72,7 @@ def multiply_rows(registers, load, sums, rows, at, scales, apart, along, n, n_re
             (ahead + r * n * bits, bits), out + 32 * r, out_row_bytes,
         )  # fmt: skip
     for r in range(whole, n_registers):
-        for h in range(rolled(len(sums))):
+        for h in range(vec.rolled(len(sums))):
             multiply_tile(
                 one, load, no_sums(sums[0][0], 1, 1), (address + h * row_bytes, row_bytes), at + r * apart[0],
                 scales + r * apart[1], r * apart[2], apart, along, n, (ahead + r * n * bits, bits),
@@ -94,7 +94,7 @@ def heads_at_once(left):
 def multiply_heads(load, n_heads, rows, at, scales, apart, along, n, n_registers, ask, out, out_row_bytes):
     """The same for any number of heads; the first that are taken ask."""
     address, row_bytes = rows
-    zero, h = splat_f32x8(0.0), 0
+    zero, h = vec.splat_f32x8(0.0), 0
     while h < n_heads:
         taken = heads_at_once(n_heads - h)
         rows, to = (address + h * row_bytes, row_bytes), out + h * out_row_bytes
@@ -130,7 +130,7 @@ def attend_chunk(cache, op, kv_head, first_head, n_heads, pos, first, end, next_
         out: where the first head's result goes; the others' lie ``out_bytes`` apart.
     """
     k_bits, _, load_k, v_bits, _, load_v = cache
-    head_dim = load_i64(op + F.head_dim)
+    head_dim = vec.load_i64(op + F.head_dim)
     k_row, k_scale_row, v_row, v_scale_row = row_bytes(cache, head_dim)
     keys, k_scales, values, v_scales = places(cache, op, kv_head, first)
     query_bytes, scores = 4 * head_dim, room + 4 * ROWS * head_dim
@@ -158,11 +158,11 @@ def attend_parts(cache, op, thread, n_threads):
 
     A thread's pairs follow each other in memory, so that what it asks for ahead is what it reads next.
     """
-    pos = load_i64(load_i64(op + F.step) + STEP.start_pos)
-    n_heads, n_kv_heads = load_i64(op + F.n_heads), load_i64(op + F.n_kv_heads)
-    head_dim, max_chunks = load_i64(op + F.head_dim), load_i64(op + F.max_chunks)
+    pos = vec.load_i64(vec.load_i64(op + F.step) + STEP.start_pos)
+    n_heads, n_kv_heads = vec.load_i64(op + F.n_heads), vec.load_i64(op + F.n_kv_heads)
+    head_dim, max_chunks = vec.load_i64(op + F.head_dim), vec.load_i64(op + F.max_chunks)
     group, part_bytes = n_heads // n_kv_heads, 4 * (HEADER + head_dim)
-    room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
+    room = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
     seen = first_seen(op, pos)
     first_chunk, n_chunks = seen // CHUNK, pos // CHUNK + 1 - seen // CHUNK
     first_item, end_item = share(n_chunks * n_kv_heads, 1, thread, n_threads)
@@ -174,5 +174,5 @@ def attend_parts(cache, op, thread, n_threads):
         next_keys, _, _, _ = places(cache, op, later // n_chunks, (first_chunk + later % n_chunks) * CHUNK)
         for head in range(kv_head * group, (kv_head + 1) * group, ROWS):
             n = min(ROWS, (kv_head + 1) * group - head)
-            out = load_i64(op + F.out) + (head * max_chunks + chunk) * part_bytes
+            out = vec.load_i64(op + F.out) + (head * max_chunks + chunk) * part_bytes
             attend_chunk(cache, op, kv_head, head, n, pos, first, end, next_keys, room, out, max_chunks * part_bytes)

@@ -7,6 +7,7 @@ by sixteen keys need eight loads for twelve products.
 
 from typing import NamedTuple
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.attention import (
     HAS_ROOM,
@@ -24,20 +25,9 @@ from engine.kernels.records import ATTENTION_CHUNK as CHUNK
 from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
 from engine.kernels.records import STEP
-from engine.simd import (
-    LANES,
-    load_f32,
-    load_i64,
-    load_lanes,
-    max_f32x8,
-    splat_f32x8,
-    store_f32,
-    store_f32x8,
-    store_i64,
-)
 from engine.simd.tile_sums import add_products, no_sums, store_sums
 
-KEYS = 2 * LANES
+KEYS = 2 * vec.LANES
 """Positions, or elements of values, of a tile: two registers."""
 TILE_ROWS = 6 if HAS_ROOM else 3
 """Queries of a tile."""
@@ -69,9 +59,9 @@ class Rows(NamedTuple):
 @inner
 def room_of(op, thread):
     """Share the thread's scratch."""
-    head_dim = load_i64(op + F.head_dim)
+    head_dim = vec.load_i64(op + F.head_dim)
     query_bytes, result_bytes = 4 * head_dim, 4 * (HEADER + (head_dim + WIDEST_KEYS - 1) // WIDEST_KEYS * WIDEST_KEYS)
-    queries = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
+    queries = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
     scores = queries + ROWS * query_bytes
     results = scores + ROWS * SCORE_ROW_BYTES
     joined = results + ROWS * result_bytes
@@ -93,30 +83,30 @@ def store_spans(op, rows, spans):
         pos, _ = query_of(op, rows, row)
         last_pos, _ = query_of(op, rows, min(row + TILE_ROWS, rows.n) - 1)
         seen = first_seen(op, pos)
-        store_i64(spans + 16 * (row // TILE_ROWS), seen - seen % 8)
-        store_i64(spans + 16 * (row // TILE_ROWS) + 8, last_pos + 8 - last_pos % 8)
+        vec.store_i64(spans + 16 * (row // TILE_ROWS), seen - seen % 8)
+        vec.store_i64(spans + 16 * (row // TILE_ROWS) + 8, last_pos + 8 - last_pos % 8)
 
 
 @inner
 def span(spans, tile, first, end):
     """What a tile of queries sees of positions first <= p < end: (first, end) in whole eights; empty where nothing."""
-    return max(first, load_i64(spans + 16 * tile)), min(end + -end % 8, load_i64(spans + 16 * tile + 8))
+    return max(first, vec.load_i64(spans + 16 * tile)), min(end + -end % 8, vec.load_i64(spans + 16 * tile + 8))
 
 
 @inner
 def multiply_tile(at, row_bytes, factors, n, out, out_row_bytes):
     """Rows of n f32, ``TILE_ROWS`` of them, times ``factors`` [n][KEYS] f32, each sum in order."""
-    sums = no_sums(load_lanes(factors), TILE_ROWS, 2)
+    sums = no_sums(vec.load_lanes(factors), TILE_ROWS, 2)
     for i in range(n):
         low = factors + 4 * KEYS * i
-        sums = add_products(sums, at + 4 * i, row_bytes, (load_lanes(low), load_lanes(low + 2 * KEYS)))
+        sums = add_products(sums, at + 4 * i, row_bytes, (vec.load_lanes(low), vec.load_lanes(low + 2 * KEYS)))
     store_sums(sums, out, out_row_bytes)
 
 
 @inner
 def take_queries(op, rows, room):
     """Copy the list's queries, zeros where a tile has none, and begin their results."""
-    n_heads = load_i64(op + F.n_heads)
+    n_heads = vec.load_i64(op + F.n_heads)
     for row in range((rows.n + TILE_ROWS - 1) // TILE_ROWS * TILE_ROWS):
         to = room.queries + row * room.query_bytes
         if row < rows.n:
@@ -124,11 +114,11 @@ def take_queries(op, rows, room):
             take_query(op, (pos - rows.start_pos) * n_heads + head, to)
             acc = room.joined + row * room.result_bytes
             top, total = begin_joined(op, head, acc + 4 * HEADER)
-            store_f32(acc, max_f32x8(top))
-            store_f32(acc + 4, max_f32x8(total))
+            vec.store_f32(acc, vec.max_f32x8(top))
+            vec.store_f32(acc + 4, vec.max_f32x8(total))
         else:
             for i in range(0, room.query_bytes, 32):
-                store_f32x8(to + i, splat_f32x8(0.0))
+                vec.store_f32x8(to + i, vec.splat_f32x8(0.0))
 
 
 @inner
@@ -139,7 +129,7 @@ def convert_keys(cache, head_dim, keys, scales, n, to):
     for p in range(0, min(n, KEYS), 8):
         tile, tile_scales = keys + p * k_row, scales + p * scale_row
         for i in range(head_dim):
-            store_f32x8(to + 4 * (KEYS * i + p), load_k(tile, tile_scales, i))
+            vec.store_f32x8(to + 4 * (KEYS * i + p), load_k(tile, tile_scales, i))
 
 
 @inner
@@ -149,13 +139,13 @@ def convert_values(cache, head_dim, values, scales, n, first, to):
     _, _, v_row, scale_row = row_bytes(cache, head_dim)
     for e in range(first, min(first + KEYS, head_dim), 8):
         for p in range(n):
-            store_f32x8(to + 4 * (KEYS * p + e - first), load_v(values + p * v_row, scales + p * scale_row, e))
+            vec.store_f32x8(to + 4 * (KEYS * p + e - first), load_v(values + p * v_row, scales + p * scale_row, e))
 
 
 @inner
 def attend_chunk(cache, op, rows, room, first, end):
     """Attend to positions first <= p < end of one chunk; ``first`` is a multiple of eight."""
-    head_dim, n_tiles = load_i64(op + F.head_dim), (rows.n + TILE_ROWS - 1) // TILE_ROWS
+    head_dim, n_tiles = vec.load_i64(op + F.head_dim), (rows.n + TILE_ROWS - 1) // TILE_ROWS
     k_row, k_scale_row, _, _ = row_bytes(cache, head_dim)
     keys, k_scales, values, v_scales = places(cache, op, rows.kv_head, first)
     tile_query_bytes, tile_result_bytes = TILE_ROWS * room.query_bytes, TILE_ROWS * room.result_bytes
@@ -184,16 +174,16 @@ def attend_chunk(cache, op, rows, room, first, end):
             )  # fmt: skip
     for row in range(rows.n):
         acc = room.joined + row * room.result_bytes
-        top, total = splat_f32x8(load_f32(acc)), splat_f32x8(load_f32(acc + 4))
+        top, total = vec.splat_f32x8(vec.load_f32(acc)), vec.splat_f32x8(vec.load_f32(acc + 4))
         top, total = join_chunk(top, total, acc + 4 * HEADER, room.results + row * room.result_bytes, head_dim)
-        store_f32(acc, max_f32x8(top))
-        store_f32(acc + 4, max_f32x8(total))
+        vec.store_f32(acc, vec.max_f32x8(top))
+        vec.store_f32(acc + 4, vec.max_f32x8(total))
 
 
 @inner
 def attend_rows(cache, op, rows, room):
     """Attention of one list."""
-    head_dim, n_heads = load_i64(op + F.head_dim), load_i64(op + F.n_heads)
+    head_dim, n_heads = vec.load_i64(op + F.head_dim), vec.load_i64(op + F.n_heads)
     take_queries(op, rows, room)
     store_spans(op, rows, room.spans)
     pos, _ = query_of(op, rows, 0)
@@ -205,8 +195,8 @@ def attend_rows(cache, op, rows, room):
     for row in range(rows.n):
         pos, head = query_of(op, rows, row)
         acc = room.joined + row * room.result_bytes
-        out = load_i64(op + F.out) + 4 * head_dim * ((pos - rows.start_pos) * n_heads + head)
-        leave_joined(splat_f32x8(load_f32(acc + 4)), acc + 4 * HEADER, head_dim, out)
+        out = vec.load_i64(op + F.out) + 4 * head_dim * ((pos - rows.start_pos) * n_heads + head)
+        leave_joined(vec.splat_f32x8(vec.load_f32(acc + 4)), acc + 4 * HEADER, head_dim, out)
 
 
 @inner
@@ -215,14 +205,14 @@ def attend_tokens(cache, op, thread, n_threads):
 
     The record names a range of KV heads, so that one operation stays short.
     """
-    step, room = load_i64(op + F.step), room_of(op, thread)
-    n_tokens, start_pos = load_i64(step + STEP.n_tokens), load_i64(step + STEP.start_pos)
-    group = load_i64(op + F.n_heads) // load_i64(op + F.n_kv_heads)
+    step, room = vec.load_i64(op + F.step), room_of(op, thread)
+    n_tokens, start_pos = vec.load_i64(step + STEP.n_tokens), vec.load_i64(step + STEP.start_pos)
+    group = vec.load_i64(op + F.n_heads) // vec.load_i64(op + F.n_kv_heads)
     n_queries, threads = n_tokens * group, max(n_threads, 1)  # a step of 0 would raise
     n_lists = (n_queries + ROWS - 1) // ROWS
     n_lists += -n_lists % threads
     each = (n_queries + TILE_ROWS * n_lists - 1) // (TILE_ROWS * n_lists) * TILE_ROWS
-    for kv_head in range(load_i64(op + F.first_kv_head), load_i64(op + F.end_kv_head)):
+    for kv_head in range(vec.load_i64(op + F.first_kv_head), vec.load_i64(op + F.end_kv_head)):
         for first in range(thread * each, n_queries, threads * max(each, 1)):
             rows = Rows(first, min(each, n_queries - first), kv_head, group, start_pos)
             attend_rows(cache, op, rows, room)

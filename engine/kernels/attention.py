@@ -11,28 +11,13 @@ A cache type (``kv_f16.py`` and its like) supplies a function and two numbers ea
     k_bits, v_bits: of one element; k_block, v_block: elements that share a scale (``UNSCALED`` where there is none).
 """
 
+from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.exp import exp_lanes
 from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
 from engine.kernels.scale import capped
 from engine.machine.level import FEATURES, HAS_ARM64
-from engine.simd import (
-    fadd,
-    fma,
-    fmax,
-    fmul,
-    fsub,
-    load_f32,
-    load_f32x8,
-    load_f64,
-    load_i64,
-    max_f32x8,
-    splat_f32x8,
-    store_f32,
-    store_f32x8,
-    sum_f32x8,
-)
 from engine.simd.tile_sums import zero_unless_above
 
 MASKED = -3e38
@@ -56,30 +41,30 @@ def places(cache, op, kv_head, position):
     Args:
         position: a multiple of eight; the rest of its chunk follows.
     """
-    k_row, k_scale_row, v_row, v_scale_row = row_bytes(cache, load_i64(op + F.head_dim))
-    n_slots = load_i64(op + F.n_slots)
+    k_row, k_scale_row, v_row, v_scale_row = row_bytes(cache, vec.load_i64(op + F.head_dim))
+    n_slots = vec.load_i64(op + F.n_slots)
     slot = kv_head * n_slots + position % n_slots
     return (
-        load_i64(op + F.k_cache) + slot * k_row,
-        load_i64(op + F.k_scales) + slot * k_scale_row,
-        load_i64(op + F.v_cache) + slot * v_row,
-        load_i64(op + F.v_scales) + slot * v_scale_row,
+        vec.load_i64(op + F.k_cache) + slot * k_row,
+        vec.load_i64(op + F.k_scales) + slot * k_scale_row,
+        vec.load_i64(op + F.v_cache) + slot * v_row,
+        vec.load_i64(op + F.v_scales) + slot * v_scale_row,
     )
 
 
 @inner
 def take_query(op, query, to):
     """Copy a query of all tokens' heads, times the factor of scores."""
-    head_dim, factor = load_i64(op + F.head_dim), splat_f32x8(load_f64(op + F.scale))
-    at = load_i64(op + F.x) + 4 * head_dim * query
+    head_dim, factor = vec.load_i64(op + F.head_dim), vec.splat_f32x8(vec.load_f64(op + F.scale))
+    at = vec.load_i64(op + F.x) + 4 * head_dim * query
     for i in range(0, head_dim, 8):
-        store_f32x8(to + 4 * i, fmul(load_f32x8(at + 4 * i), factor))
+        vec.store_f32x8(to + 4 * i, vec.fmul(vec.load_f32x8(at + 4 * i), factor))
 
 
 @inner
 def first_seen(op, pos):
     """The first position that a query at ``pos`` sees."""
-    window = load_i64(op + F.window)
+    window = vec.load_i64(op + F.window)
     return max(0, pos + 1 - window) if window > 0 else 0
 
 
@@ -87,7 +72,7 @@ def first_seen(op, pos):
 def cap_scores(scores, n, cap):
     """Apply the soft cap to n scores."""
     for i in range(0, n, 8):
-        store_f32x8(scores + 4 * i, capped(load_f32x8(scores + 4 * i), cap))
+        vec.store_f32x8(scores + 4 * i, capped(vec.load_f32x8(scores + 4 * i), cap))
 
 
 @inner
@@ -98,7 +83,7 @@ def slant_scores(scores, n, slope, distance):
         distance: of the first position, negative or 0.
     """
     for i in range(n):
-        store_f32(scores + 4 * i, load_f32(scores + 4 * i) + slope * (distance + i))
+        vec.store_f32(scores + 4 * i, vec.load_f32(scores + 4 * i) + slope * (distance + i))
 
 
 @inner
@@ -109,56 +94,56 @@ def weigh(op, head, pos, scores, first, end, result):
         scores: of positions first <= p < end; both are multiples of eight.
         result: its header gets maximum and sum.
     """
-    n, cap, slopes = end - first, load_f64(op + F.soft_cap), load_i64(op + F.slopes)
+    n, cap, slopes = end - first, vec.load_f64(op + F.soft_cap), vec.load_i64(op + F.slopes)
     if cap != 0.0:
         cap_scores(scores, n, cap)
     if slopes != 0:
-        slant_scores(scores, n, load_f32(slopes + 4 * head), first - pos)
+        slant_scores(scores, n, vec.load_f32(slopes + 4 * head), first - pos)
     for i in range(min(n, first_seen(op, pos) - first)):
-        store_f32(scores + 4 * i, MASKED)
+        vec.store_f32(scores + 4 * i, MASKED)
     for i in range(max(0, pos + 1 - first), n):
-        store_f32(scores + 4 * i, MASKED)
-    masked = splat_f32x8(MASKED)
+        vec.store_f32(scores + 4 * i, MASKED)
+    masked = vec.splat_f32x8(MASKED)
     top = masked
     for i in range(0, n, 8):
-        top = fmax(load_f32x8(scores + 4 * i), top)
-    largest = max_f32x8(top)
-    minus, total = splat_f32x8(largest), splat_f32x8(0.0)
+        top = vec.fmax(vec.load_f32x8(scores + 4 * i), top)
+    largest = vec.max_f32x8(top)
+    minus, total = vec.splat_f32x8(largest), vec.splat_f32x8(0.0)
     for i in range(0, n, 8):
-        score = load_f32x8(scores + 4 * i)
-        weight = zero_unless_above(exp_lanes(fsub(score, minus)), score, masked)
-        store_f32x8(scores + 4 * i, weight)
-        total = fadd(total, weight)
-    store_f32(result, largest)
-    store_f32(result + 4, sum_f32x8(total))
+        score = vec.load_f32x8(scores + 4 * i)
+        weight = zero_unless_above(exp_lanes(vec.fsub(score, minus)), score, masked)
+        vec.store_f32x8(scores + 4 * i, weight)
+        total = vec.fadd(total, weight)
+    vec.store_f32(result, largest)
+    vec.store_f32(result + 4, vec.sum_f32x8(total))
 
 
 @inner
 def begin_joined(op, head, acc):
     """Clear ``acc``; maximum and sum of no chunk, or of the head's sink, a score that weighs in the sum alone."""
-    sinks, zero = load_i64(op + F.sinks), splat_f32x8(0.0)
-    for i in range(0, load_i64(op + F.head_dim), 8):
-        store_f32x8(acc + 4 * i, zero)
+    sinks, zero = vec.load_i64(op + F.sinks), vec.splat_f32x8(0.0)
+    for i in range(0, vec.load_i64(op + F.head_dim), 8):
+        vec.store_f32x8(acc + 4 * i, zero)
     if sinks == 0:
-        return splat_f32x8(MASKED), zero
-    return splat_f32x8(load_f32(sinks + 4 * head)), splat_f32x8(1.0)
+        return vec.splat_f32x8(MASKED), zero
+    return vec.splat_f32x8(vec.load_f32(sinks + 4 * head)), vec.splat_f32x8(1.0)
 
 
 @inner
 def join_chunk(top, total, acc, result, head_dim):
     """Join one more chunk's result to maximum, sum and ``acc``; returns the two."""
-    more = splat_f32x8(load_f32(result))
-    largest = fmax(more, top)
-    kept, added = exp_lanes(fsub(top, largest)), exp_lanes(fsub(more, largest))
+    more = vec.splat_f32x8(vec.load_f32(result))
+    largest = vec.fmax(more, top)
+    kept, added = exp_lanes(vec.fsub(top, largest)), exp_lanes(vec.fsub(more, largest))
     for i in range(0, head_dim, 8):
-        part = load_f32x8(result + 4 * (HEADER + i))
-        store_f32x8(acc + 4 * i, fma(part, added, fmul(load_f32x8(acc + 4 * i), kept)))
-    return largest, fma(splat_f32x8(load_f32(result + 4)), added, fmul(total, kept))
+        part = vec.load_f32x8(result + 4 * (HEADER + i))
+        vec.store_f32x8(acc + 4 * i, vec.fma(part, added, vec.fmul(vec.load_f32x8(acc + 4 * i), kept)))
+    return largest, vec.fma(vec.splat_f32x8(vec.load_f32(result + 4)), added, vec.fmul(total, kept))
 
 
 @inner
 def leave_joined(total, acc, head_dim, out):
     """Divide by the sum of weights; ``out`` may be ``acc``."""
-    inverse = splat_f32x8(1.0 / max_f32x8(total))
+    inverse = vec.splat_f32x8(1.0 / vec.max_f32x8(total))
     for i in range(0, head_dim, 8):
-        store_f32x8(out + 4 * i, fmul(load_f32x8(acc + 4 * i), inverse))
+        vec.store_f32x8(out + 4 * i, vec.fmul(vec.load_f32x8(acc + 4 * i), inverse))

@@ -1,11 +1,11 @@
 """The cache as float32: K in tiles ``[position/8][head_dim][8]``, V in rows ``[position][head_dim]``."""
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.attend_parts import attend_parts
 from engine.kernels.attend_tokens import attend_tokens
 from engine.kernels.attention import UNSCALED
 from engine.kernels.store_kv import store_heads
-from engine.simd import load_f32, load_f32x8, store_f32
 
 BITS = 32
 
@@ -13,20 +13,20 @@ BITS = 32
 @inner
 def load_k(tile, scales, i):
     """Element i of eight positions."""
-    return load_f32x8(tile + 32 * i)
+    return vec.load_f32x8(tile + 32 * i)
 
 
 @inner
 def load_v(row, scales, i):
     """Eight elements of one position, from i on."""
-    return load_f32x8(row + 4 * i)
+    return vec.load_f32x8(row + 4 * i)
 
 
 @inner
 def store_head(x, head_dim, at, step, scales, scale_step):
     """Write one position of one head."""
     for i in range(head_dim):
-        store_f32(at + 4 * step * i, load_f32(x + 4 * i))
+        vec.store_f32(at + 4 * step * i, vec.load_f32(x + 4 * i))
 
 
 @kernel

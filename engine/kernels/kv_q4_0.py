@@ -4,12 +4,12 @@ A byte holds elements j and j + 8 of sixteen, the first in its lower half, so th
 bytes by shifts. The scale is an eighth of what lies furthest from 0, with the sign that makes this -8 (GGML's Q4_0).
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.attend_parts import attend_parts
 from engine.kernels.attend_tokens import attend_tokens
 from engine.kernels.quantize_activations import largest
 from engine.kernels.store_kv import store_heads
-from engine.simd import fmul, load_f32, load_f32x8, load_nibbles_as_f32, splat_f32x8, store_f32, store_i8
 
 BITS, BLOCK = 4, 32
 
@@ -23,13 +23,15 @@ def byte_of(i):
 @inner
 def load_k(tile, scales, i):
     """Element i of eight positions, scaled."""
-    return fmul(load_nibbles_as_f32(tile + 8 * byte_of(i), i >> 1 & 4), load_f32x8(scales + (i >> 5 << 5)))
+    return vec.fmul(vec.load_nibbles_as_f32(tile + 8 * byte_of(i), i >> 1 & 4), vec.load_f32x8(scales + (i >> 5 << 5)))
 
 
 @inner
 def load_v(row, scales, i):
     """Eight elements of one position from i on, scaled."""
-    return fmul(load_nibbles_as_f32(row + byte_of(i), i >> 1 & 4), splat_f32x8(load_f32(scales + 4 * (i >> 5))))
+    return vec.fmul(
+        vec.load_nibbles_as_f32(row + byte_of(i), i >> 1 & 4), vec.splat_f32x8(vec.load_f32(scales + 4 * (i >> 5)))
+    )
 
 
 @inner
@@ -43,15 +45,15 @@ def store_head(x, head_dim, at, step, scales, scale_step):
     """Write one position of one head."""
     for g in range(head_dim // BLOCK):
         x_at, to = x + 4 * BLOCK * g, at + step * BLOCK // 2 * g
-        top, highest = largest(x_at, BLOCK), load_f32(x_at)
+        top, highest = largest(x_at, BLOCK), vec.load_f32(x_at)
         for i in range(1, BLOCK):
-            highest = max(highest, load_f32(x_at + 4 * i))
+            highest = max(highest, vec.load_f32(x_at + 4 * i))
         furthest = top if highest == top else -top
-        store_f32(scales + scale_step * g, furthest / -8.0)
+        vec.store_f32(scales + scale_step * g, furthest / -8.0)
         inverse = -8.0 / furthest if top > 0.0 else 0.0
         for i in range(BLOCK // 2):
             low, high = x_at + 4 * (i + (i & 8)), x_at + 4 * (i + (i & 8) + 8)
-            store_i8(to + step * i, nibble(load_f32(low), inverse) | nibble(load_f32(high), inverse) << 4)
+            vec.store_i8(to + step * i, nibble(vec.load_f32(low), inverse) | nibble(vec.load_f32(high), inverse) << 4)
 
 
 @kernel

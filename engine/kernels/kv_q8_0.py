@@ -5,20 +5,12 @@ K bytes in tiles ``[position/8][head_dim][8]`` with scales ``[position/8][head_d
 scales, the layout is ours. Heads come here rotated (``hadamard.py``).
 """
 
+from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.attend_parts import attend_parts
 from engine.kernels.attend_tokens import attend_tokens
 from engine.kernels.quantize_activations import largest
 from engine.kernels.store_kv import store_heads
-from engine.simd import (
-    fmul,
-    load_f32,
-    load_f32x8,
-    load_i8x8_as_f32,
-    splat_f32x8,
-    store_f32,
-    store_i8,
-)
 
 BITS, BLOCK = 8, 32
 
@@ -26,13 +18,13 @@ BITS, BLOCK = 8, 32
 @inner
 def load_k(tile, scales, i):
     """Element i of eight positions, scaled."""
-    return fmul(load_i8x8_as_f32(tile + 8 * i), load_f32x8(scales + (i >> 5 << 5)))
+    return vec.fmul(vec.load_i8x8_as_f32(tile + 8 * i), vec.load_f32x8(scales + (i >> 5 << 5)))
 
 
 @inner
 def load_v(row, scales, i):
     """Eight elements of one position from i on, scaled."""
-    return fmul(load_i8x8_as_f32(row + i), splat_f32x8(load_f32(scales + 4 * (i >> 5))))
+    return vec.fmul(vec.load_i8x8_as_f32(row + i), vec.splat_f32x8(vec.load_f32(scales + 4 * (i >> 5))))
 
 
 @inner
@@ -41,10 +33,10 @@ def store_head(x, head_dim, at, step, scales, scale_step):
     for g in range(head_dim // BLOCK):
         x_at, to = x + 4 * BLOCK * g, at + step * BLOCK * g
         top = largest(x_at, BLOCK)
-        store_f32(scales + scale_step * g, top / 127.0)
+        vec.store_f32(scales + scale_step * g, top / 127.0)
         inverse = 127.0 / top if top > 0.0 else 0.0
         for i in range(BLOCK):
-            store_i8(to + step * i, round(load_f32(x_at + 4 * i) * inverse))
+            vec.store_i8(to + step * i, round(vec.load_f32(x_at + 4 * i) * inverse))
 
 
 @kernel
