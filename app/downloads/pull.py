@@ -155,7 +155,7 @@ def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> 
 
 
 def _duration(n_bytes: int) -> str:
-    return f", about {figures.whole_seconds(n_bytes / USUAL_LINE_BPS)} at 25 Mbit/s" if n_bytes else ""
+    return f", about {max(1, round(n_bytes / USUAL_LINE_BPS / 60))} min at 25 Mbit/s" if n_bytes else ""
 
 
 def _prepare_wheel(text: str, web: Web, sha256: str, directory: Path) -> Prepared:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from app.library.header import HeaderCache
-from app.library.listing import title_of
-from app.library.places import FoundFile, find_files, places
 from app.program import exit_codes
 from app.program.bundled_model import model_path
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
+
+if TYPE_CHECKING:
+    from app.library.places import FoundFile
 
 _MOST_NAMED = 5
 
@@ -29,6 +30,10 @@ def named_model(given: str, directories: Sequence[str]) -> Path:
     path = model_path(given)
     if os.path.lexists(path) or path.is_absolute() or given.startswith((".", "~")) or not given.strip():
         return path
+    from app.library.header import HeaderCache  # the first frame of a path does without
+    from app.library.listing import title_of
+    from app.library.places import find_files, places
+
     wanted = given.strip().lower()
     found = find_files(places(directories))
     for fits in (_is_called, _begins):
