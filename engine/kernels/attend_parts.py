@@ -26,7 +26,7 @@ def one(load, at, scales, i, apart):
 
 @inner
 def two(load, at, scales, i, apart):
-    """Two registers: what lies apart in bytes, in bytes of scales and in elements."""
+    """Two registers: they are apart in bytes, in bytes of scales and in elements."""
     return load(at, scales, i), load(at + apart[0], scales + apart[1], i + apart[2])
 
 
@@ -45,7 +45,7 @@ N_FEW, N_MANY = (2, 4) if HAS_ROOM else (1, 2)
 
 @inner
 def multiply_tile(registers, load, sums, rows, at, scales, i, apart, along, n, ask, out, out_row_bytes):
-    """Rows of n f32 times a tile whose registers lie ``apart``, ``along`` from one step to the next.
+    """Rows of n f32 times a tile whose registers are ``apart``, ``along`` from one step to the next.
 
     Args:
         ask: address from which on memory is asked for, and bits for each step and register.
@@ -127,7 +127,7 @@ def attend_chunk(cache, op, kv_head, first_head, n_heads, pos, first, end, next_
     Memory is asked for the values while the keys are read, and for the next keys while the values are.
 
     Args:
-        out: where the first head's result goes; the others' lie ``out_bytes`` apart.
+        out: where the first head's result goes; the others' are ``out_bytes`` apart.
     """
     k_bits, _, load_k, v_bits, _, load_v = cache
     head_dim = vec.load_i64(op + F.head_dim)

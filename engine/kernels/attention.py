@@ -36,7 +36,7 @@ def row_bytes(cache, head_dim):
 
 @inner
 def places(cache, op, kv_head, position):
-    """Where a position's key, the key's scales, value and the value's scales lie.
+    """Where a position's key, the key's scales, value and the value's scales are.
 
     Args:
         position: a multiple of eight; the rest of its chunk follows.
@@ -77,7 +77,7 @@ def cap_scores(scores, n, cap):
 
 @inner
 def slant_scores(scores, n, slope, distance):
-    """Add slope times how far each of n positions lies from the query (ALiBi, Press et al. 2021, arXiv:2108.12409).
+    """Add slope times how far each of n positions is from the query (ALiBi, Press et al. 2021, arXiv:2108.12409).
 
     Args:
         distance: of the first position, negative or 0.

@@ -1,7 +1,7 @@
 """``python -m tests.engine.attention_rate [KV...]``: attention of prompts and of decode, one thread, by shape.
 
 Prompts: GFLOP/s of 24 tokens at the end of a length, and their share of what multiply-adds alone reach next to it.
-Decode: GB/s of keys and values that lie in memory, and their share of what reading alone reaches. The least processor
+Decode: GB/s of keys and values from memory, and their share of what reading alone reaches. The least processor
 time of many runs; both forms of a change are measured in turn, in a process each, since other programs run meanwhile.
 """
 
@@ -10,18 +10,17 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
 from engine.ahead import address_of
 from engine.cache.kv_types import KV_TYPES, KVType
 from engine.jit import kernel
-from engine.kernels.records import ATTENTION_CHUNK, CACHE, PARTIAL_HEADER, PROBE, STEP
+from engine.kernels.records import ATTENTION_CHUNK, CACHE, PARTIAL_HEADER, PROBE
 from engine.machine.memory import Memory
 from engine.plan.compilation import place_of
-from engine.plan.plan import bits
 from engine.simd import fma, load_i64, load_lanes, splat_like, store_lanes
+from tests.engine.attention_call import Layer, Shape
 from tests.engine.kernel_call import KERNEL
 
 TOKENS = 24
@@ -29,15 +28,6 @@ COLD_BYTES = 96 << 20
 """Of keys and values that are read in turn: more than the last cache holds."""
 LEAST_S = 0.4
 LENGTHS = 1024, 4096, 8192, 16384
-
-
-class Shape(NamedTuple):
-    """Heads of a layer; a window of 0 sees all."""
-
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
-    window: int = 0
 
 
 SHAPES = {
@@ -86,14 +76,6 @@ def peak_gflops() -> float:
     return float(2 * 12 * LANES * record[1] / least_s(lambda: call(record.ctypes.data, 0, 1)) / 1e9)
 
 
-def record_of(layout: type, **fields: int) -> np.ndarray:
-    """Words of a record by name; a step of 64 bytes lies after them."""
-    words = np.zeros(64, np.int64)
-    for name, value in fields.items():
-        words[getattr(layout, name) // 8] = value
-    return words
-
-
 def read_gbps(memory: Memory) -> float:
     """What reading reaches."""
     out = Memory(4096)
@@ -109,38 +91,23 @@ def read_gbps(memory: Memory) -> float:
 
 
 class Bench:
-    """One layer's keys and values, or as many as do not stay in the cache, next to a query and its result."""
+    """The prompt's last tokens with one KV head, or a decode step with as many layers as do not stay in the cache."""
 
     def __init__(self, shape: Shape, kv: KVType, length: int, n_tokens: int, memory: Memory) -> None:
-        n_slots = length if not shape.window else 1024
-        each = [shape.n_kv_heads * n_slots * one.elements_bytes(shape.head_dim) for one in (kv.keys, kv.values)]
-        scales = [shape.n_kv_heads * n_slots * 4 * one.n_scales(shape.head_dim) for one in (kv.keys, kv.values)]
-        self.bytes_read = sum(each) + sum(scales)
-        if shape.window:
-            self.bytes_read = self.bytes_read * min(shape.window, length) // n_slots
-        rng = np.random.default_rng(0)
+        n_slots = 1024 if shape.window else length
         n_chunks = (length + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
+        rng = np.random.default_rng(0)
         self.x = rng.standard_normal((n_tokens, shape.n_heads, shape.head_dim)).astype(np.float32)
         self.out = np.zeros(shape.n_heads * max(n_tokens, n_chunks) * (shape.head_dim + PARTIAL_HEADER), np.float32)
-        self.scratch, self.step = Memory(32 << 20), np.zeros(16, np.int64)
-        self.step[STEP.n_tokens // 8], self.step[STEP.start_pos // 8] = n_tokens, length - n_tokens
-        self.records, self.at = [], 0
-        total = sum(each) + sum(scales)
-        for n in range(max(1, COLD_BYTES // total) if n_tokens == 1 else 1):
-            starts = np.cumsum([memory.address + n * total, *each, *scales])
-            record = np.zeros(64, np.int64)
-            fields = {
-                "step": self.step.ctypes.data, "x": self.x.ctypes.data, "out": self.out.ctypes.data,
-                "n_heads": shape.n_heads, "n_kv_heads": shape.n_kv_heads, "head_dim": shape.head_dim,
-                "k_cache": starts[0], "v_cache": starts[1], "k_scales": starts[2], "v_scales": starts[3],
-                "scratch": self.scratch.address, "scratch_bytes": 32 << 20, "scale": bits(shape.head_dim**-0.5),
-                "max_chunks": n_chunks, "end_kv_head": 1, "window": shape.window, "n_slots": n_slots,
-            }  # fmt: skip
-            for name, value in fields.items():
-                record[getattr(CACHE, name) // 8] = value
-            self.records.append(record)
+        each = Layer(shape, kv, n_slots, memory).n_bytes
+        n_layers = max(1, COLD_BYTES // each) if n_tokens == 1 else 1
+        self.layers = [Layer(shape, kv, n_slots, memory, n * each) for n in range(n_layers)]
+        self.records = [one.record(n_tokens, length - n_tokens, self.x, self.out, 1) for one in self.layers]
+        for record in self.records:
+            record[CACHE.scratch // 8], record[CACHE.end_kv_head // 8] = self.records[0][CACHE.scratch // 8], 1
         name = "attention parts" if n_tokens == 1 else "attention"
-        self.call = KERNEL(address_of(place_of(f"{name} {kv.name}")))
+        self.call, self.at = KERNEL(address_of(place_of(f"{name} {kv.name}"))), 0
+        self.bytes_read = each * min(shape.window or length, length) // n_slots
         pairs = sum(min(p + 1, shape.window or p + 1) for p in range(length - n_tokens, length))
         self.flops = 4 * shape.n_heads // shape.n_kv_heads * shape.head_dim * pairs
 
