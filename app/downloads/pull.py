@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from app.downloads import hub
 from app.downloads.fetch import DownloadPlan, DownloadProgress, Report, download, make_plan
 from app.downloads.hub import RemoteFile, Repository, is_safe_name
-from app.downloads.refusal import DownloadError, StatusError
+from app.downloads.refusal import CertificateError, DownloadError, StatusError
 from app.downloads.web import Web, split_address
 from app.downloads.wheel import TINY, find_wheel, is_wheel, unpack
 from app.library.header import ModelHeader, read_header
@@ -133,9 +133,10 @@ def _ask_hub(web: Web, wanted: Wanted) -> Repository:
     try:
         return hub.read_repository(web, wanted.repository, wanted.revision)
     except DownloadError as error:
-        if isinstance(error, StatusError) or error.exit_code != exit_codes.IO_ERROR:
-            raise
-        raise DownloadError(f"{error} ({WITHOUT_HUB})") from None
+        if isinstance(error, (CertificateError, StatusError)) or error.exit_code != exit_codes.IO_ERROR:
+            raise  # it answered, and the line says what helps
+        error.args = (f"{error} ({WITHOUT_HUB})", *error.args[1:])
+        raise
 
 
 def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> Prepared:

@@ -47,6 +47,10 @@ class ConnectionCut(DownloadError):
     """The connection ended or stalled; trying again may help."""
 
 
+class CertificateError(DownloadError):
+    """The server cannot be trusted; the message says what mends that."""
+
+
 class StatusError(DownloadError):
     """The server said no."""
 
@@ -138,7 +142,7 @@ def unreachable(url: str, reason: Any) -> DownloadError:
     """Make the exception for a server that does not answer."""
     host = host_of(url)
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return DownloadError(f"{host}: {_certificate_words(reason)}; nothing was sent")
+        return CertificateError(f"{host}: {_certificate_words(reason)}; nothing was sent")
     if isinstance(reason, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         return ConnectionCut(f"{host}: the connection ended while it was being secured")
     if isinstance(reason, ssl.SSLError):

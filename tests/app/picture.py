@@ -25,6 +25,7 @@ _HEADING = "=== "
 _QUIET_S = 0.35
 """Longer than three drains of the engine's messages."""
 _PATIENCE_S = 60.0
+_PAUSES = 20
 _ATTRIBUTES = ("bold", "dim", "italic", "underline", "reverse", "strike")
 
 
@@ -102,6 +103,8 @@ class Picture:
     async def check(self, section: str, driver: Driver, look: Callable[[Driver], str] = text_of) -> str:
         """Wait until the screen looks as it is kept, or say what differs; drawing, keep what it looks like."""
         if IS_DRAWING:
+            for _ in range(_PAUSES):  # a screen below a modal one is drawn after it
+                await driver.pilot.pause()
             shown = await settled(driver, look)
             self._keep(section, shown)
             return shown
