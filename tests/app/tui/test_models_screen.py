@@ -174,6 +174,7 @@ async def test_what_cannot_be_opened_says_why() -> None:
     async with chatting() as driver:
         await opened(driver)
         await driver.type("portal")
+        await shows(driver, "is a web page, not a model")
         await driver.pilot.press("enter")
         await shows(driver, "cannot be opened: is a web page, not a model")
         assert len(driver.script.opened) == 1
