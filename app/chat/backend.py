@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from app.chat.reply import ReplyMeter
 from app.chat.request import Request
@@ -85,7 +84,3 @@ class Backend(Protocol):
 
     def unload(self) -> None:
         """Close the model, if one is open."""
-
-
-Work = Callable[[Backend], Any]
-"""Something for the backend with the open model to do."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.chat import events
-from app.chat.backend import THREADS_AND_WEIGHTS, Backend, Opening, Work
+from app.chat.backend import THREADS_AND_WEIGHTS, Backend, Opening
 from app.chat.host import LineFullError
 from app.chat.options import ChatOptions
 from app.chat.request import Request
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 CLOSE_PATIENCE_S = 0.3
 
+BackendCall = Callable[[Backend], object]
+"""Something for the backend with the open model to do."""
 OnError = Callable[[str, BaseException], None]
 """Says what went wrong, in a line and as the exception."""
 
@@ -137,8 +139,8 @@ class EngineBridge(Wire):
 
     # ---- into the line
 
-    def _ask(self, work: Work, on_error: OnError) -> bool:
-        return self._submit(partial(self._with_open, work, on_error))
+    def _ask(self, call: BackendCall, on_error: OnError) -> bool:
+        return self._submit(partial(self._with_open, call, on_error))
 
     def _submit(self, work: Callable[[], object], is_stoppable: bool = True, most: int | None = None) -> bool:
         """Put work into the line, which ends idle work; a stop from before does not concern what is stoppable."""
@@ -151,30 +153,30 @@ class EngineBridge(Wire):
             return False
         return True
 
-    def _submit_idle(self, work: Work) -> bool:
+    def _submit_idle(self, call: BackendCall) -> bool:
         """Do work while nothing is asked, one at a time; it is dropped by anything else."""
         is_free = self.status.activity is Activity.READY and not self.host.is_wanted
         if not is_free or not self.idle_work.begin():
             return False
-        self.host.submit(partial(self._idly, work))
+        self.host.submit(partial(self._idly, call))
         return True
 
     # ---- the engine's thread: whatever work raises becomes an event, since the thread must outlive any bug
 
-    def _with_open(self, work: Work, on_error: OnError) -> None:
+    def _with_open(self, call: BackendCall, on_error: OnError) -> None:
         try:
-            work(self._at_work or self._local_backend())
+            call(self._at_work or self._local_backend())
         except BaseException as error:
             on_error(events.reason_of(error), error)
 
-    def _unasked(self, work: Work) -> None:
+    def _unasked(self, call: BackendCall) -> None:
         """No one has asked for anything yet: what is wrong is said when the message is sent."""
         if self._at_work is not None and self._at_work.is_open:
-            self._with_open(work, lambda reason, error: None)
+            self._with_open(call, lambda reason, error: None)
 
-    def _idly(self, work: Work) -> None:
+    def _idly(self, call: BackendCall) -> None:
         try:
-            self._unasked(work)
+            self._unasked(call)
         finally:
             self.idle_work.end()
 

@@ -128,7 +128,7 @@ class LocalBackend:
         """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
         assert isinstance(opening.place, Path)
         before = self._opened.path if self._opened is not None else None
-        request = opening.request if opening.keeps else opening.request.begun_anew()
+        request = opening.request if opening.keeps else opening.request.with_nothing_said()
         self._is_opening_new = True
         try:
             opened = self._open(opening.place)

@@ -108,7 +108,7 @@ class LocalModel:
         """Tell the model of these tools from the next prompt on."""
         before, self.chat.tools = self.chat.tools, tools
         if list(tools) != list(before):
-            self.chat.lay_anew()
+            self.chat.tokenise_again()
 
     def hold(self, said: Sequence[Said]) -> None:
         """Bring the conversation to what was said. Raises EngineError: a message cannot be taken."""

@@ -134,12 +134,12 @@ def _place(model: Model) -> TuningPlace:
 
 
 def try_lookahead(
-    model: Model, session: Session, is_unwanted: Callable[[], bool], anew: bool
+    model: Model, session: Session, is_unwanted: Callable[[], bool], again: bool
 ) -> Mapping[str, Lookahead]:
     """Find out how decode should ask memory ahead, if that is not known. Raises EngineError: it was cancelled."""
     from engine.tuning.lookahead_trials import try_lookahead
 
-    return try_lookahead(model, session, is_unwanted, anew)
+    return try_lookahead(model, session, is_unwanted, again)
 
 
 def make_sweep(

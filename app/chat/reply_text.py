@@ -48,7 +48,7 @@ class ReplyText:
         tells_pieces: bool = False,
     ) -> None:
         self._tells_pieces = tells_pieces
-        self._calls_of_pieces = calls.anew() if calls is not None and tells_pieces else None
+        self._calls_of_pieces = calls.fresh() if calls is not None and tells_pieces else None
         self._emit, self._meter, self._earlier, self._calls = emit, meter, earlier or Thinking(), calls
         self._answer, self._thought = TextCleaner(), TextCleaner()
         self._opened = opened_by(opening)

@@ -50,7 +50,7 @@ class Request:
         """Number of questions that have a reply."""
         return (len(self.said) - self._n_system) // 2
 
-    def begun_anew(self) -> Request:
+    def with_nothing_said(self) -> Request:
         """Return a request with the same system prompt, in which nothing was said yet."""
         return Request(self.said[: self._n_system])
 

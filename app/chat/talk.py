@@ -107,7 +107,7 @@ class Talk:
     def begin(self, system: str | None) -> Iterator[events.Event]:
         """Begin a new conversation."""
         self._settle()
-        self.turns.start_anew(system)
+        self.turns.start_new(system)
         return self._follow()
 
     # ---- turns

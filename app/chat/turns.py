@@ -69,7 +69,7 @@ class Turns:
         self.is_tuning = False
         self.is_rereading = False
         """Whether a newly opened model reads the conversation, or will."""
-        self.begins_anew = False
+        self.begins_new = False
         """Whether the conversation ends when the model that is being opened is there."""
         self._model_before: events.ModelLoaded | None = None
         self._queued: deque[tuple[str, str, float]] = deque()
@@ -111,7 +111,7 @@ class Turns:
         if self._model_before is None and self.conversation.is_empty:  # it is this model's, also where it waits
             self.journal.note_model(path.stem, model_key(path))
         self.is_loading, self.is_rereading = True, keeps and bool(opening.request.n_turns) and rereads
-        self.begins_anew = not keeps and not self.conversation.is_empty
+        self.begins_new = not keeps and not self.conversation.is_empty
         return True
 
     def open_saved(self, opened: OpenedConversation) -> bool:
@@ -276,7 +276,7 @@ class Turns:
         last = self.last_message
         return last is not None and last.role is Role.ASSISTANT and last.ending is not Ending.COMPLETE
 
-    def start_anew(self, system: str | None) -> bool:
+    def start_new(self, system: str | None) -> bool:
         """Forget all turns and begin with this system prompt; False while the engine is busy."""
         if self.is_busy:
             return False
@@ -290,7 +290,7 @@ class Turns:
             return None
         conversation_id = self.journal.id
         self.journal.let_go()
-        self.start_anew(self.conversation.system)
+        self.start_new(self.conversation.system)
         return conversation_id
 
     def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
@@ -324,7 +324,7 @@ class Turns:
         elif isinstance(event, events.ModelLoaded):
             return Taken(is_new=self._note_loaded(event))
         elif isinstance(event, events.ModelFailed):  # the next one takes over the conversation
-            self.model, self.is_loading, self.is_rereading, self.begins_anew = None, False, False, False
+            self.model, self.is_loading, self.is_rereading, self.begins_new = None, False, False, False
         elif isinstance(event, events.ModelKept):
             self._note_model_kept(event.is_open)
         elif isinstance(event, events.ConversationReread):
@@ -341,14 +341,14 @@ class Turns:
         """The model is there; returns whether a new conversation begins with it."""
         self.model, self.is_loading = model, False
         self.journal.note_model(model.title, model_key(model.path))
-        is_new, self.begins_anew = self.begins_anew, False
+        is_new, self.begins_new = self.begins_new, False
         if is_new:
             self._begin_conversation(self.conversation.system)
         return is_new
 
     def _note_model_kept(self, is_open: bool) -> None:
         """The model from before stays, or is being opened again and will read the conversation."""
-        self.begins_anew = False
+        self.begins_new = False
         self.is_rereading = not is_open and self.has_context
         if is_open:
             self.model, self.is_loading = self._model_before, False

@@ -44,10 +44,10 @@ def models(settings: Settings, words: Sequence[str] = (), measure: bool = False,
     return exit_codes.OK
 
 
-def rates_for(settings: Settings, anew: bool = False) -> MachineRates:
+def rates_for(settings: Settings, again: bool = False) -> MachineRates:
     """Return what this machine was measured to do; measure it in the first quiet time, which takes a few seconds."""
     threads = usual_threads(settings)
-    if not anew and (known_read_gbps(threads) or not look_at_load(LOOK_S).is_quiet):
+    if not again and (known_read_gbps(threads) or not look_at_load(LOOK_S).is_quiet):
         return rates_or_typical(threads)
     from app.library.measure import COMMON_TYPE, measure
 

@@ -165,7 +165,7 @@ ACTIONS = action_table(
     Action("stop", "Stop it, and keep what came", "download", "ctrl+x"),
     Action("leave", "Go back; what is coming goes on", "download", "escape"),
     Action("keep", "Go on with this conversation", "switch", "enter,y"),
-    Action("anew", "Begin a new conversation", "switch", "n"),
+    Action("new", "Begin a new conversation", "switch", "n"),
     Action("leave", "Open no other model", "switch", "escape,q"),
     Action("once", "Run this call", "question", "y"),
     Action("always", "Run it, and ask no more for this tool in this conversation", "question", "a"),

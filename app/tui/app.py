@@ -232,7 +232,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if self.chat.turns.is_busy:
             return False
         if self.chat.turns.conversation.is_empty:
-            self._open_in_chat(path, "anew")
+            self._open_in_chat(path, "new")
         else:
             self.run_worker(self._ask_about_conversation(path, title, outlook), group="switch", exclusive=True)
         return True

@@ -112,7 +112,7 @@ def _n_same(one: str, other: str) -> int:
     )
 
 
-def behind_chips(shown: str, folds: Mapping[str, str]) -> int:
+def after_chips(shown: str, folds: Mapping[str, str]) -> int:
     """Return where what is typed begins after the chips that a text opens with: a command may be there."""
     at = 0
     for start, end, _ in chip_spans(shown, folds):

@@ -344,7 +344,7 @@ class ChatPrompt:
             del self._replies[sum(message.role == "assistant" for message in self.messages) :]
             self._is_settled = True
 
-    def lay_anew(self) -> None:
+    def tokenise_again(self) -> None:
         """Tokenise from the beginning, for tools that have changed; every reply keeps the ids that were generated."""
         messages, replies = self.messages, iter(self._replies)
         self.messages, self._replies = [], []

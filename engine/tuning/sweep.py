@@ -129,7 +129,7 @@ class Sweep:
         self._searches = [OptionSearch(trials.options(part), clock) for part in (WEIGHTS, KV) if part in parts]
         self._round = 0
         self._measuring = self._preparing = ""
-        self.on_preparing: Callable[[TuningReport], None] = _show_nobody
+        self.on_preparing: Callable[[TuningReport], None] = _show_no_one
         self.others_cores: Callable[[], float | None] = _none
 
     def cancel(self) -> None:
@@ -317,5 +317,5 @@ def _none() -> float | None:
     return None
 
 
-def _show_nobody(report: TuningReport) -> None:
+def _show_no_one(report: TuningReport) -> None:
     pass

@@ -368,7 +368,7 @@ class FakeChat:
         assert message.role == "assistant"
         return SimpleNamespace(ids=tuple(ids[1:-1]), text=message.content)
 
-    def lay_anew(self) -> None:
+    def tokenise_again(self) -> None:
         """Nothing is tokenised here."""
 
     def save(self) -> tuple[list[Message], list[list[int]]]:

@@ -21,6 +21,6 @@ def use_script(monkeypatch: pytest.MonkeyPatch, script: Script) -> Script:
     monkeypatch.setattr(engine_access, "check_kernels", lambda model: None)
     monkeypatch.setattr(engine_access, "cpu_level", lambda: "avx2")
     monkeypatch.setattr(engine_access, "state_files", lambda settings: None)
-    monkeypatch.setattr(engine_access, "try_lookahead", lambda *_, anew=False: {})
+    monkeypatch.setattr(engine_access, "try_lookahead", lambda *_, again=False: {})
     monkeypatch.setattr(engine_access, "kernels_version", lambda: "kernels-1")
     return script

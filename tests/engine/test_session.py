@@ -157,7 +157,7 @@ def test_logprobs_are_those_of_the_logits_before_each_token(model: Model, guess:
     assert plain.length == 24
 
 
-def test_nothing_is_said_of_logprobs_that_nobody_asks_for(model: Model) -> None:
+def test_nothing_is_said_of_logprobs_that_no_one_asks_for(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.prefill([1, 2, 3])
     assert {piece.logprobs for piece in session.generate(Sampling.greedy(), max_tokens=2)} == {None}

@@ -71,7 +71,7 @@ def found_in(name: str, most: int = 300) -> Result:
     raise AssertionError("nothing was found")
 
 
-def test_keys_and_values_that_nobody_checked_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_and_values_that_no_one_checked_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(fd: int, record: Any, payload: memoryview) -> bool:
         return state_file.read_into(fd, record.payload_at, payload)
 
@@ -79,7 +79,7 @@ def test_keys_and_values_that_nobody_checked_are_found(monkeypatch: pytest.Monke
     assert "keys and values of other tokens" in found_in("state").fault
 
 
-def test_a_message_that_nobody_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_no_one_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_row, "clean_text", str)
     assert "control characters" in found_in("database").fault
 

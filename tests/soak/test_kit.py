@@ -221,7 +221,7 @@ def chats(tmp_path: Path):
         chat.close()
 
 
-def test_a_program_that_leaves_its_modes_behind_is_found(chats):
+def test_a_program_that_leaves_its_modes_is_found(chats):
     chat = chats("tty.setraw(0); os.write(1, b'\\x1b[?1049h\\x1b[?2004h\\x1b[?25l\\x1b[>1u')")
     assert chat.wait_for_end() == 0
     assert chat.leaves_undone() == [
@@ -245,7 +245,7 @@ def test_a_traceback_on_the_terminal_is_found_however_it_is_cut(chats):
         chat.wait_for(lambda: False, "nothing")
 
 
-def test_a_child_that_is_left_behind_is_found(chats):
+def test_a_child_that_is_left_is_found(chats):
     chat = chats("os.fork() or time.sleep(600); os.read(0, 1)")
     child = chat.child
     chat.note_family()

@@ -47,7 +47,7 @@ def _edge(first: str, last: str, across: str, left: Line, right: Line, width: in
     return joined((Span(first + across, frame), *beginning, rest, *ending, Span(across + last, frame)))
 
 
-def beside(blocks: Sequence[Sequence[Line]], widths: Sequence[int]) -> list[Line]:
+def side_by_side(blocks: Sequence[Sequence[Line]], widths: Sequence[int]) -> list[Line]:
     """Put blocks of lines side by side, each in its width; they end at the same row."""
     return [
         joined(span for one, width in zip(row, widths, strict=True) for span in fitted(one, width))

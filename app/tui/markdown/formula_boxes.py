@@ -53,10 +53,10 @@ def joined(parts: Sequence[Box]) -> Box:
             merged[-1] = Box((before + ("" if before.endswith(" ") and after == " " else after),))
         else:
             merged.append(part)
-    return _beside([Box((spaced(box.rows[0]),)) if len(box.rows) == 1 else box for box in merged] or [Box()])
+    return _side_by_side([Box((spaced(box.rows[0]),)) if len(box.rows) == 1 else box for box in merged] or [Box()])
 
 
-def _beside(parts: Sequence[Box]) -> Box:
+def _side_by_side(parts: Sequence[Box]) -> Box:
     """Put boxes next to each other, their base lines on one row."""
     above, below = max(box.base for box in parts), max(len(box.rows) - box.base for box in parts)
     rows = []
@@ -82,7 +82,7 @@ def stacked(cells: list[list[Box]], sides: str, between: str) -> Box:
             Box(tuple(_padded(line, width, side if len(box.rows) == 1 else "l") for line in box.rows), box.base)
             for box, width, side in zip(row, widths, cycle(sides), strict=False)
         ]
-        rows += _beside([part for box in padded for part in (Box((between,)), box)][1:]).rows
+        rows += _side_by_side([part for box in padded for part in (Box((between,)), box)][1:]).rows
     return Box(tuple(rows), (len(rows) - 1) // 2)
 
 

@@ -95,7 +95,7 @@ class EngineFlow:
         """The text in the prompt has changed: while somebody types, a reply is drawn right after a painted key."""
         self._rhythm.note_text(text, self._clock())
         if self._is_writing_on:
-            self._parts.screen.call_after_refresh(self._drain_behind_key)
+            self._parts.screen.call_after_refresh(self._drain_after_key)
 
     def measure_memory(self) -> None:
         """Look what the process takes of memory, and of the disk."""
@@ -135,7 +135,7 @@ class EngineFlow:
             return not self._rhythm.is_due(now_s, UNSEEN_PERIOD_S)
         return self._pace.leaves_out(next(self._numbers)) or self._rhythm.is_typing(now_s)
 
-    def _drain_behind_key(self) -> None:
+    def _drain_after_key(self) -> None:
         now_s = self._clock()
         is_due = self._rhythm.is_typing(now_s) and self._rhythm.is_due(now_s, DRAIN_PERIOD_S * self._pace.divisor)
         if self._is_writing_on and is_due:

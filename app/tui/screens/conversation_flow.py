@@ -237,7 +237,7 @@ class ConversationFlow:
         became = f"{self._parts.keymap.key_or_command('app.conversations')} lists the earlier ones."
         if self._at_hand.store is None:
             became = "the old one is gone: conversations are not saved."
-        await self._start_anew(self._parts.turns.conversation.system, f"A new conversation; {became}")
+        await self._start_new(self._parts.turns.conversation.system, f"A new conversation; {became}")
 
     async def start_with_persona(self, wanted: str = "") -> None:
         """List the personas, begin a new conversation with one, or keep the present choice as one."""
@@ -249,7 +249,7 @@ class ConversationFlow:
                 self._parts.notes.note(chosen.line)
                 return
             said = " · ".join(filter(None, (chosen.line, clean_line(chosen.persona.system, 200))))
-            await self._start_anew(chosen.persona.system or None, f"persona {wanted}: {said}")
+            await self._start_new(chosen.persona.system or None, f"persona {wanted}: {said}")
 
     async def start_with_system(self, text: str = "") -> None:
         """Show or set the system prompt."""
@@ -261,10 +261,10 @@ class ConversationFlow:
             return
         consequence = "" if self._parts.turns.conversation.is_empty else " (a new conversation)"
         system = commands.new_system(text)
-        await self._start_anew(system, f"system prompt: {system or 'none'}{consequence}")
+        await self._start_new(system, f"system prompt: {system or 'none'}{consequence}")
 
-    async def _start_anew(self, system: str | None, note: str) -> None:
-        if not self._parts.turns.start_anew(system):
+    async def _start_new(self, system: str | None, note: str) -> None:
+        if not self._parts.turns.start_new(system):
             self._parts.notes.note_busy()
             return
         await self.clear_transcript()

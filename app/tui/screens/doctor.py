@@ -23,7 +23,7 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import Glyphs, choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, caution, joined, line, muted, strong
-from app.tui.drawing.panels import FRAME_COLUMNS, beside, divided, panel
+from app.tui.drawing.panels import FRAME_COLUMNS, divided, panel, side_by_side
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
@@ -159,7 +159,7 @@ class DoctorScreen(FigureScreen):
         suits = _suits_card(found, glyphs, first) if found.suggestions else []
         model = _model_card(found, kv_type, glyphs, second) if found.needs is not None else []
         left, right = [*suits, *mends], [*model, *fine, *_memory_card(found, glyphs, second)]
-        return beside([left, right], [first, second]) if has_two_columns else [*left, *right]
+        return side_by_side([left, right], [first, second]) if has_two_columns else [*left, *right]
 
 
 def _sign(finding: Finding, glyphs: Glyphs) -> Span:

@@ -205,8 +205,8 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def _show_details(self, item: Item | None) -> None:
         """Draw the panel of details, as high as they are, as far as the rows leave room for it."""
-        widget, beside = self.query_one("#list-detail", FigureLines), _detail_columns(self.size.width)
-        width, most = beside or self.size.width, self.size.height if beside else self.size.height // 3
+        widget, columns = self.query_one("#list-detail", FigureLines), _detail_columns(self.size.width)
+        width, most = columns or self.size.width, self.size.height if columns else self.size.height // 3
         drawn: list[Line] = []
         if item is not None and self.size.height >= _SHORT_ROWS:
             name, body = self._listing.details(item, max(1, width - FRAME_COLUMNS))

@@ -260,13 +260,13 @@ class MessageActions:
 
     def continue_reply(self) -> None:
         """Go on with the last reply where it was stopped."""
-        self._reply_anew(self._parts.turns.continue_reply, "there is no unfinished reply at the end")
+        self._reply_again(self._parts.turns.continue_reply, "there is no unfinished reply at the end")
 
     def regenerate(self) -> None:
         """Answer the last message again."""
-        self._reply_anew(self._parts.turns.regenerate, "there is nothing to answer again")
+        self._reply_again(self._parts.turns.regenerate, "there is nothing to answer again")
 
-    def _reply_anew(self, begin: Callable[[], bool], why_not: str) -> None:
+    def _reply_again(self, begin: Callable[[], bool], why_not: str) -> None:
         if self._parts.notes.refuses_while_busy():
             return
         last, awaits_reply = self._parts.turns.last_message, self._parts.turns.conversation.awaits_reply

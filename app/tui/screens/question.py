@@ -117,7 +117,7 @@ class SendFilesScreen(ModalScreen[bool]):
     action_leave = partialmethod(dismiss_once, False)
 
 
-class SwitchModelScreen(ModalScreen[Literal["keep", "anew"] | None]):
+class SwitchModelScreen(ModalScreen[Literal["keep", "new"] | None]):
     """Dismissed with what to do, or with None for nothing. The model's title is clean; a server's has a host."""
 
     CSS_PATH = "switch_model.tcss"
@@ -133,9 +133,9 @@ class SwitchModelScreen(ModalScreen[Literal["keep", "anew"] | None]):
             box.border_title = "Another model"
             yield Static(f"Open {self._title}?", markup=False, classes="switch-question")
             yield Static(self._price, markup=False)
-            answers = {"keep": "go on with it", "anew": "begin a new conversation", "leave": "open nothing"}
+            answers = {"keep": "go on with it", "new": "begin a new conversation", "leave": "open nothing"}
             yield _answer_lines(self._keymap, "switch", answers)
 
     action_keep = partialmethod(dismiss_once, "keep")
-    action_anew = partialmethod(dismiss_once, "anew")
+    action_new = partialmethod(dismiss_once, "new")
     action_leave = dismiss_once

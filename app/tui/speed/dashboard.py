@@ -14,7 +14,7 @@ from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
 from app.tui.drawing.graph import GraphScale, graph_lines
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, level_of, line, muted, spread_lines, strong
-from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
+from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, divided, gauge, panel, side_by_side
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.watch import PerformanceView
 
@@ -50,7 +50,7 @@ def dashboard_lines(view: PerformanceView, width: int, height: int, glyphs: Glyp
     above = max(_LEAST_WRITING_ROWS, min(height - needed, int(_MOST_WRITING_SHARE * height)))
     below = max(height - above, 2 * (FRAME_ROWS + 3))
     blocks = [_stacked(stack, each, below) for stack, each in zip(columns, widths, strict=True)]
-    return [*_writing(view, width, above, glyphs, scale), *beside(blocks, widths)]
+    return [*_writing(view, width, above, glyphs, scale), *side_by_side(blocks, widths)]
 
 
 def _stacked(sections: Sequence[_Section], width: int, height: int) -> list[Line]:
@@ -75,7 +75,7 @@ def _writing(view: PerformanceView, width: int, height: int, glyphs: Glyphs, sca
     if inner >= _GRAPH_FROM_COLUMNS:
         graph = writing_lines.graph_of(view)
         drawn = graph_lines(graph, inner - _NUMBER_COLUMNS - 2, rows, glyphs, scale.follow(graph))
-        numbers = beside([numbers, drawn], [_NUMBER_COLUMNS + 2, inner - _NUMBER_COLUMNS - 2])
+        numbers = side_by_side([numbers, drawn], [_NUMBER_COLUMNS + 2, inner - _NUMBER_COLUMNS - 2])
     note = line(muted("tokens a second")) if inner >= _GRAPH_FROM_COLUMNS else EMPTY
     foot = writing_lines.stutter_line(view, glyphs)
     return panel(writing_lines.name_of(view), numbers, width, glyphs, height, note, foot)

@@ -59,10 +59,10 @@ def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line
     ms = f"  {lines.milliseconds(tps).strip()} ms"
     words = f"{ms} a token" if len(rows[-1]) + len(f"{ms} a token") <= width else ms
     each = line(muted(words)) if tps > 0 else EMPTY
-    beside = [EMPTY, (strong("  tok/s"),), each]
+    extras = [EMPTY, (strong("  tok/s"),), each]
     if not glyphs.halves:
         return [line(Span(rows[1], role), strong(" tok/s"), *each)]
-    return [(Span(row, role), *extra) for row, extra in zip(rows, beside, strict=True)]
+    return [(Span(row, role), *extra) for row, extra in zip(rows, extras, strict=True)]
 
 
 def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:

@@ -94,7 +94,7 @@ class Prompt(TextArea):
     @property
     def typed(self) -> str:
         """The text after the chips that it opens with."""
-        return self.text[drafts.behind_chips(self.text, self._folds) :]
+        return self.text[drafts.after_chips(self.text, self._folds) :]
 
     def action_send(self) -> None:
         """Hand the text over, unless it is blank, and empty the prompt: letters typed now belong to the next one."""
@@ -105,13 +105,13 @@ class Prompt(TextArea):
             if not is_whole:
                 return
         named = frozenset(self.draft.referred)
-        draft, behind = Draft(self.text, self.draft.used_folds(), named), Draft()
-        at = drafts.behind_chips(draft.shown, draft.folds)
+        draft, rest = Draft(self.text, self.draft.used_folds(), named), Draft()
+        at = drafts.after_chips(draft.shown, draft.folds)
         if self.takes_commands and split_command(draft.shown[at:]) is not None:  # chips are not sent with a command
-            behind, draft = Draft(draft.shown[:at], draft.folds), Draft(draft.shown[at:], draft.folds, named)
+            rest, draft = Draft(draft.shown[:at], draft.folds), Draft(draft.shown[at:], draft.folds, named)
         if draft.text.strip():
             self.past.add(draft)
-            self.show_draft(behind)
+            self.show_draft(rest)
             if not self.carry_out_at_once(draft):
                 self.unheeded.append(draft)
                 self.post_message(PromptSubmitted(draft))

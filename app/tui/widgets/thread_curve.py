@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.text.glyphs import BLOCKS, Glyphs, choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, line, muted
-from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, beside, divided, gauge, panel
+from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, divided, gauge, panel, side_by_side
 from app.tui.speed.machine_lines import cores_panel, memory_panel
 from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.figure_lines import FigureLines
@@ -133,7 +133,7 @@ def room_lines(
     rows = height - len(memory)
     body = [fitted(one, widths[0] - FRAME_COLUMNS) for one in aired(steps, rows)]
     searched = panel("What measuring finds out", body, widths[0], glyphs, rows)
-    return beside([[*searched, *memory], cores_panel(view, glyphs, widths[1], height)], widths)
+    return side_by_side([[*searched, *memory], cores_panel(view, glyphs, widths[1], height)], widths)
 
 
 def step_lines(report: TuningReport | None, glyphs: Glyphs) -> list[Line]:

@@ -59,7 +59,7 @@ class CallSplitter:
         self.doubt = ""
         self.tail_chars = 0
 
-    def anew(self) -> CallSplitter:
+    def fresh(self) -> CallSplitter:
         """Return one for the same calls, with no text yet."""
         return CallSplitter(self._format, self._offered, self._only_first)
 

@@ -100,7 +100,7 @@ def engine(script: Script) -> Iterator[Engine]:
 def test_kernels_are_tuned_after_replies_until_done_once(script):
     found, gives_way, is_finished = [], threading.Event(), threading.Event()
 
-    def try_lookahead(model, session, is_unwanted, anew):
+    def try_lookahead(model, session, is_unwanted, again):
         found.append(is_unwanted())
         if len(found) == 1:
             gives_way.set()
@@ -121,7 +121,7 @@ def test_kernels_are_tuned_after_replies_until_done_once(script):
     assert found == [False, False]
 
 
-def test_what_nobody_waits_for_leaves_room_for_a_message(script):
+def test_what_no_one_waits_for_leaves_room_for_a_message(script):
     bridge = EngineBridge(ChatOptions(script.open_model, lambda model, mode: "sampling"), script.clock)
     for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
         bridge.weigh(Request(), f"text {n}")
@@ -344,7 +344,7 @@ def test_a_message_too_long_is_refused_with_counts_and_forgotten(engine):
 def test_a_new_conversation_keeps_only_its_system_prompt(engine, script):
     engine.load()
     engine.ask("hi")
-    engine.turns.start_anew("be brief")
+    engine.turns.start_new("be brief")
     engine.ask("hi")
     spoken = script.opened[-1].tokenizer.decode(engine.session.tokens)
     assert spoken.startswith("be briefhi")

@@ -75,7 +75,7 @@ def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(engine: Engine, stops:
     engine.load()
     engine.ask("count")
     wanted = engine.session.tokens
-    engine.turns.start_anew(None)
+    engine.turns.start_new(None)
     ask_and_stop(engine, "count", stops[0])
     for after in stops[1:]:
         engine.script.token_gate = gate = Gate()
@@ -247,7 +247,7 @@ def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
     status = engine.bridge.status
     assert status.turn_starts == (5, 13)
     assert status.context_used == engine.session.length == 5 + 8 + 7  # no <end> after the last reply yet
-    engine.turns.start_anew(None)
+    engine.turns.start_new(None)
     give_up_s = time.monotonic() + _PATIENCE_S
     while engine.bridge.status.context_used:
         assert time.monotonic() < give_up_s

@@ -144,7 +144,7 @@ def test_a_child_that_is_killed_costs_one_answer(forms: Forms) -> None:
     assert first_texts(forms.constraint(SOUND)) == {"y", "n"}
 
 
-def test_a_process_that_is_killed_is_started_anew() -> None:
+def test_a_process_that_is_killed_is_started_again() -> None:
     made = Forms(BYTES)
     constraint = made.constraint(SOUND)
     keeper, child = process_of(made), process_of(made).children()[0]

@@ -69,7 +69,7 @@ def test_values_of_another_hand_in_the_state_file_are_left_out(choice: Generatio
     assert choice.described() == "top_k 7"
 
 
-async def test_the_chat_shows_what_was_chosen_beside_the_models_name() -> None:
+async def test_the_chat_shows_what_was_chosen_next_to_the_models_name() -> None:
     async with chatting() as driver:
         await driver.say("/set temperature 0.3")
         await driver.note("temperature 0.3 from the next message on")

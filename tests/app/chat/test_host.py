@@ -67,7 +67,7 @@ def test_without_a_way_to_stop_the_interrupt_is_raised_at_once() -> None:
     release.set()
 
 
-def test_a_second_interrupt_leaves_the_work_behind() -> None:
+def test_a_second_interrupt_leaves_the_work() -> None:
     release = threading.Event()
 
     def work() -> None:

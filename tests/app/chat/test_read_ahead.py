@@ -105,7 +105,7 @@ def test_anything_that_is_asked_ends_it_at_once(engine, script, is_asked):
     assert engine.bridge.status.activity is Activity.READING_AHEAD
     assert not engine.bridge.status.is_busy
     # The gate stays shut: only a cancel gets the engine out of it.
-    assert engine.turns.submit("hello") if is_asked else engine.turns.start_anew(None)
+    assert engine.turns.submit("hello") if is_asked else engine.turns.start_new(None)
     idle(engine)
     script.prefill_gate.open()
     if is_asked:

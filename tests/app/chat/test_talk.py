@@ -110,7 +110,7 @@ def test_a_stop_before_the_reply_begins_is_not_forgotten(talk: Talk, script: Scr
     assert answer(talk.regenerate()) == "one."
 
 
-def test_a_reply_nobody_follows_stops_and_the_next_one_comes(talk: Talk, script: Script) -> None:
+def test_a_reply_no_one_follows_stops_and_the_next_one_comes(talk: Talk, script: Script) -> None:
     script.token_gate = Gate()
     script.token_gate.allow(1)
     events = opened(talk).ask("first")

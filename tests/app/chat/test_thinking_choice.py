@@ -118,7 +118,7 @@ def limited(model: Model, budget: int, n_ctx: int = 256, max_tokens: int = 24) -
 
 
 @pytest.mark.slow
-def test_the_engine_goes_on_behind_the_end_of_a_thought(model: Model) -> None:
+def test_the_engine_goes_on_after_the_end_of_a_thought(model: Model) -> None:
     free = limited(model, 1000)
     reply = limited(model, 4)
     end = model.tokenizer.encode(THINK.end, bos=False)

@@ -208,7 +208,7 @@ def test_a_bare_object_is_a_call_and_a_misfit_is_reported(chats: Callable[..., C
     assert chat.texts[-1] == '{"name": "echo", "arguments": {"text": 3}}'
 
 
-def test_a_tool_that_nobody_has_is_not_called(chats: Callable[..., Chat]) -> None:
+def test_a_tool_that_no_one_has_is_not_called(chats: Callable[..., Chat]) -> None:
     chat = chats([CALL.replace("echo", "rm")], ["Well."])
     chat.ask("what?")
     assert chat.box.owner_of("rm") == ""

@@ -228,7 +228,7 @@ def test_a_full_device_is_an_input_output_error() -> None:
 
 
 @pytest.mark.parametrize("stderr", ["closed", "full", "unread"])
-def test_a_usage_error_that_nobody_hears_is_still_one(stderr: str) -> None:
+def test_a_usage_error_that_no_one_hears_is_still_one(stderr: str) -> None:
     if stderr == "full" and not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
     redirection = {"closed": "2>&-", "full": "2>/dev/full", "unread": ""}[stderr]

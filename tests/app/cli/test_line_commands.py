@@ -117,7 +117,7 @@ def test_nothing_to_go_on_with_is_told(talk: Talk) -> None:
     assert "there is no unfinished answer" in talk("first", "/continue")
 
 
-def test_an_earlier_message_is_edited_and_asked_anew(talk: Talk, script: Script) -> None:
+def test_an_earlier_message_is_edited_and_asked_again(talk: Talk, script: Script) -> None:
     err = talk("first", "second", "/edit 1", "other")
     assert "editing message 1: the next line is asked in its place" in err
     assert texts() == ["other", "three."]

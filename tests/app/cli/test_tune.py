@@ -149,8 +149,8 @@ def test_kernels_are_tuned_first_or_alone(
 ) -> None:
     asked = []
 
-    def try_lookahead(model: Any, session: Any, is_unwanted: Any, anew: bool) -> dict[str, Lookahead]:
-        asked.append((anew, is_unwanted()))
+    def try_lookahead(model: Any, session: Any, is_unwanted: Any, again: bool) -> dict[str, Lookahead]:
+        asked.append((again, is_unwanted()))
         return {
             "Q4_K": Lookahead(-4096, 24.1, 16.54),
             "F16": Lookahead(0, 20.0, 20.0),

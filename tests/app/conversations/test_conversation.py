@@ -14,7 +14,7 @@ def test_a_reply_follows_the_message_it_answers():
     assert conversation.last_reply.text == "because"
 
 
-def test_a_reply_to_nobody_is_refused():
+def test_a_reply_to_no_one_is_refused():
     with pytest.raises(ValueError, match="needs a message"):
         Conversation().add_reply("because", Ending.COMPLETE, None)
 

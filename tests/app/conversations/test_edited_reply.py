@@ -58,7 +58,7 @@ def test_text_that_stays_keeps_its_ids_and_new_text_is_encoded(tokenizer: Tokeni
 
 
 @BOTH
-def test_a_word_that_goes_on_otherwise_is_made_anew_as_a_whole(tokenizer: Tokenizer) -> None:
+def test_a_word_that_goes_on_otherwise_is_made_again_as_a_whole(tokenizer: Tokenizer) -> None:
     ids = generated(tokenizer, "in the rain")
     kept = ids[: len(generated(tokenizer, "in the "))]
     assert edited_ids(tokenizer, ids, "in the rails", "") == [

@@ -212,7 +212,7 @@ def test_a_template_refusal_does_not_end_the_line_mode(script, monkeypatch, caps
     assert texts("000002")[0] == "good day"
 
 
-def test_a_start_of_the_line_mode_can_begin_anew(script, monkeypatch, capsys):
+def test_a_start_of_the_line_mode_can_begin_again(script, monkeypatch, capsys):
     talk(script, monkeypatch, "first")
     talk(script, monkeypatch, "second", resume="new")
     assert (texts("000001"), texts("000002")) == (["first", "one."], ["second", "two."])

@@ -156,7 +156,7 @@ def test_the_address_of_a_file_on_the_hub_is_looked_up_there(server: LocalHub, t
 # ---- tokens
 
 
-def test_the_token_goes_to_the_hub_and_to_nobody_else(
+def test_the_token_goes_to_the_hub_and_to_no_one_else(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
@@ -264,7 +264,7 @@ def test_another_range_than_asked_for_makes_it_start_over(lie: str, server: Loca
     assert (target / NAME).read_bytes() == content()
 
 
-def test_a_file_that_changed_between_attempts_is_begun_anew(server: LocalHub, target: Path) -> None:
+def test_a_file_that_changed_between_attempts_is_begun_again(server: LocalHub, target: Path) -> None:
     server.faults += [cut(70_000), *[cut(0)] * 20]
     refusal(target)
     server.faults.clear()
@@ -274,7 +274,7 @@ def test_a_file_that_changed_between_attempts_is_begun_anew(server: LocalHub, ta
     assert (target / NAME).read_bytes() == changed
 
 
-def test_a_part_larger_than_the_file_is_begun_anew(server: LocalHub, target: Path) -> None:
+def test_a_part_larger_than_the_file_is_begun_again(server: LocalHub, target: Path) -> None:
     target.mkdir()
     digest = hashlib.sha256(content()).hexdigest()
     (target / f"{NAME}.part").write_bytes(b"x" * (len(content()) + 1))

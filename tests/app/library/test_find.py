@@ -125,7 +125,7 @@ def test_a_blob_that_is_gone_is_no_model(tmp_path: Path) -> None:
     assert find_files([Place("Ollama", tmp_path, is_ollama=True)]) == []
 
 
-def test_blobs_that_nobody_may_look_at_hide_no_other_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blobs_that_no_one_may_look_at_hide_no_other_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ollama_model(tmp_path / "theirs", "m", "latest", b"x")
     touch(tmp_path / "mine" / "good.gguf")
     stat = os.stat

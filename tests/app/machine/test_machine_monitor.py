@@ -207,7 +207,7 @@ def test_bytes_from_disk_are_those_of_a_second(source, tmp_path):
     assert monitor.sample(102.0, None, None).disk_bytes_per_s == 4000.0
 
 
-def test_after_a_pause_rates_begin_anew(monitor, source):
+def test_after_a_pause_rates_begin_again(monitor, source):
     monitor.sample(100.0, None, None)
     monitor.forget_rates()
     source.run([1.0, 1.0])

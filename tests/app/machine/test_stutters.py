@@ -49,7 +49,7 @@ def test_all_stutters_of_a_long_reply_are_counted():
     assert watch.count == 0
 
 
-def test_another_reply_begins_anew():
+def test_another_reply_begins_again():
     watch = StutterWatch()
     watch.follow(times_with({20: 0.9}))
     watch.follow([])
@@ -80,7 +80,7 @@ def test_pages_from_disk_are_known_by_token_and_come_first():
     assert cause_of(SLOW, {19: 212}, samples) == "other programs took 1.0 cores"
 
 
-def test_what_nobody_watched_has_no_cause():
+def test_what_no_one_watched_has_no_cause():
     assert cause_of(SLOW, {}, []) == "cause not recorded (view closed)"
     assert cause_of(SLOW, {}, [sample(500.0, others_cores=1.0)]) == "cause not recorded (view closed)"
     assert cause_of(SLOW, {}, [sample(110.0, others_cores=1.0)]) == "looking for the cause"

@@ -50,7 +50,7 @@ def test_the_history_does_not_depend_on_how_often_it_is_asked():
     assert asked_often.rates_tps() == pytest.approx(asked_once.rates_tps())
 
 
-def test_a_stall_is_a_valley_and_another_reply_begins_anew():
+def test_a_stall_is_a_valley_and_another_reply_begins_again():
     history = RateHistory()
     history.follow([*every(0.1, 30), *every(0.1, 30, start_s=107.0)])
     rates = history.rates_tps()

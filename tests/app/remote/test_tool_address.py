@@ -175,7 +175,7 @@ def test_an_answer_may_come_as_events_in_which_the_server_asks(served: Served) -
     server.close()
 
 
-def test_a_session_that_is_lost_begins_anew(served: Served) -> None:
+def test_a_session_that_is_lost_begins_again(served: Served) -> None:
     server = server_at(served)
     server.start()
     served.session = "s-2"

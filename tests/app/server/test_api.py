@@ -138,7 +138,7 @@ def test_logprobs_of_a_continued_text_have_places(server: Serving) -> None:
     assert [list(one.values()) for one in logprobs["top_logprobs"]] == [[-0.5]] * 3
 
 
-def test_a_thought_is_told_beside_the_answer(server: Serving) -> None:
+def test_a_thought_is_told_next_to_the_answer(server: Serving) -> None:
     server.script.replies = [["<think>", "hm", "</think>", "Paris"]]
     server.script.control = frozenset()
     choice = server.chat(logprobs=True).json()["choices"][0]

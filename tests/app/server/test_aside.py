@@ -54,7 +54,7 @@ def test_short_work_is_done_in_its_first_slice() -> None:
 
 
 @pytest.mark.parametrize("n_slices", [0, 2])
-def test_work_that_nobody_wants_ends(n_slices: int) -> None:
+def test_work_that_no_one_wants_ends(n_slices: int) -> None:
     work, model = in_steps(1000)
     aside = Aside(work, lambda error: error)
     for _ in range(n_slices):
@@ -146,7 +146,7 @@ def test_a_client_that_leaves_ends_the_encoding_of_its_prompt(monkeypatch: pytes
         assert server.chat("something else").status_code == 200
 
 
-def test_replies_go_on_beside_a_long_count_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replies_go_on_next_to_a_long_count_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(replies=[["word "] * 400], token_gate=Gate())
     with serving(monkeypatch, script) as server:
         endless = Endless(monkeypatch, "much")

@@ -154,7 +154,7 @@ def test_more_requests_than_may_wait_are_refused_at_once(monkeypatch: pytest.Mon
         until(lambda: server.chat(max_tokens=1).status_code == 200)
 
 
-def test_a_slow_reader_is_cut_and_holds_up_nobody(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+def test_a_slow_reader_is_cut_and_holds_up_no_one(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
     monkeypatch.setattr(transfer, "SEND_PATIENCE_S", 0.3)
     script.replies, script.n_ctx = [["x" * 200_000] * 100], 512
     with serving(monkeypatch, script) as server:
@@ -245,7 +245,7 @@ def test_an_endless_body_is_cut(server: Serving, monkeypatch: pytest.MonkeyPatch
     assert n_sent < 100_000
 
 
-def test_whoever_dribbles_or_says_nothing_is_cut(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_dribbles_or_says_nothing_is_cut(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_server, "REQUEST_PATIENCE_S", 0.2)
     silent, dribbling, half = server.raw(), server.raw(), server.raw()
     dribbling.sendall(b"GET /hea")

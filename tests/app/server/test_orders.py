@@ -199,7 +199,7 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
         read_json(body)
 
 
-def test_what_nobody_knows_is_ignored_and_noted_by_its_place() -> None:
+def test_what_no_one_knows_is_ignored_and_noted_by_its_place() -> None:
     body = {
         "model": "gpt-4o",
         "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {}}], "colour": "red",

@@ -73,7 +73,7 @@ def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
     assert kept == first.usage.prompt_tokens + first.usage.completion_tokens
 
 
-def test_a_streamed_call_comes_as_deltas_behind_its_text(server: Serving) -> None:
+def test_a_streamed_call_comes_as_deltas_after_its_text(server: Serving) -> None:
     stream = client_of(server).chat.completions.create(model="m", messages=ASKED, tools=[TOOL], stream=True)  # type: ignore[call-overload]
     chunks = list(stream)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
@@ -330,7 +330,7 @@ def test_a_reply_that_must_be_a_call_can_be_nothing_else(forms: Forms, how: Call
 
 
 @pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
-def test_beside_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: CallFormat) -> None:
+def test_next_to_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: CallFormat) -> None:
     tools = tools_of(CITY, {})
     form = reply_form(BYTES, FORM, tools, how)
     assert form is not None
@@ -351,7 +351,7 @@ def test_beside_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: CallF
     ("kind", "text", "reply"),
     [(REGEX, "yes/no", "yes/no"), (GRAMMAR, 'start: A\nA: "x"', "x"), (GRAMMAR, 'root ::= "y" | [0-9]', "7")],
 )
-def test_a_form_of_any_kind_may_stand_beside_tools(forms: Forms, kind: str, text: str, reply: str) -> None:
+def test_a_form_of_any_kind_may_stand_next_to_tools(forms: Forms, kind: str, text: str, reply: str) -> None:
     form = reply_form(BYTES, AnswerForm(kind, text, "form"), tools_of(CITY), FORMATS[3])
     assert form is not None
     assert [fits(forms.constraint(form), one) for one in (reply, GOOD["hermes"], "no")] == [True, True, False]

@@ -107,7 +107,7 @@ def test_a_typo_has_a_nearest_command_if_any_is_near(typed, nearest):
         ("hello /help", None),
     ],
 )
-def test_only_a_word_behind_a_slash_is_a_command(text, split):
+def test_only_a_word_after_a_slash_is_a_command(text, split):
     assert split_command(text) == split
 
 

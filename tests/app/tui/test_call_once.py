@@ -45,7 +45,7 @@ async def test_the_prompts_corner_is_right_after_a_busy_machine(held_up, monkeyp
             await driver.until(lambda tokens=tokens: driver.prompt.border_subtitle == tokens)
 
 
-def test_nobody_relies_on_a_timer_that_may_never_call():
+def test_no_one_relies_on_a_timer_that_may_never_call():
     users = {
         path.name
         for path in Path(app.__file__).parent.rglob("*.py")

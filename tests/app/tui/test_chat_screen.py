@@ -635,7 +635,7 @@ async def test_the_desktop_is_told_of_a_long_answer_without_focus(
         assert bool(rung) is is_told
 
 
-async def test_whoever_is_greeted_hears_once_what_suits_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_greeted_hears_once_what_suits_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.tui.screens.chat.is_starter", lambda path: True)
     monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
     original = chat_driver.options_for

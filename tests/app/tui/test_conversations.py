@@ -180,7 +180,7 @@ async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first)
     assert Store().ids() == ["000001"]
 
 
-async def test_what_waits_behind_a_reply_is_on_the_disk_at_once(tmp_path):
+async def test_what_waits_after_a_reply_is_on_the_disk_at_once(tmp_path):
     script = Script(replies=[tokens("one two three")], token_gate=Gate())
     async with chatting(script) as driver:
         await hold_reply(driver, "count", 2)
@@ -269,7 +269,7 @@ async def test_new_keeps_the_old_and_the_next_start_opens_the_newest():
         await driver.until(lambda: "old" in driver.screen_text() and "fresh" in driver.screen_text())
 
 
-async def test_a_start_can_begin_anew():
+async def test_a_start_can_begin_again():
     async with chatting() as driver:
         await driver.ask("old")
     async with chatting(resume="new") as driver:

@@ -146,7 +146,7 @@ async def test_a_failed_examination_is_a_line_and_the_chat_goes_on(answers: list
         assert (await driver.ask("hello")).text == "Hello there."
 
 
-async def test_it_asks_nothing_while_nobody_looks(answers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_asks_nothing_while_no_one_looks(answers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(token_gate=Gate())
     async with chatting(script) as driver:
         await driver.say("hello")

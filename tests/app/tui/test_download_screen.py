@@ -176,7 +176,7 @@ async def test_a_low_screen_shows_how_far_it_is_and_what_stops_it(
         await shows(driver, "licence: apache-2.0", "ctrl+x stops it")
 
 
-async def test_what_fails_while_nobody_looks_is_said_in_the_chat(server: LocalHub, tmp_path: Path) -> None:
+async def test_what_fails_while_no_one_looks_is_said_in_the_chat(server: LocalHub, tmp_path: Path) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await half_way(driver, server, tmp_path)
         await driver.pilot.press("escape", "escape", "escape")

@@ -56,7 +56,7 @@ def test_an_empty_note_leaves_no_gap_in_the_edge():
     assert panel("a", [], 20, BLOCKS, note=line(muted(""))) == panel("a", [], 20, BLOCKS)
 
 
-def test_panels_stand_beside_each_other_whatever_they_hold():
+def test_panels_stand_next_to_each_other_whatever_they_hold():
     left, right = panel("A", [line("漢字")], 12, BLOCKS), panel("B", [line("x"), line("y")], 8, BLOCKS)
     both = beside([left, right], [12, 8])
     assert [width_of(one) for one in both] == [20] * 4

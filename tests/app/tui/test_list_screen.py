@@ -183,7 +183,7 @@ async def test_a_key_pressed_three_times_leaves_one_screen(opening: str, key: st
         assert driver.app.crash_line is None
 
 
-async def test_the_palette_is_opened_anew_while_it_is_left() -> None:
+async def test_the_palette_is_opened_again_while_it_is_left() -> None:
     async with chatting() as driver:
         driver.app.action_command_palette()
         left = driver.app.screen

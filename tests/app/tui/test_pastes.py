@@ -117,7 +117,7 @@ def test_the_rest_of_a_paste_that_was_held_up_is_text() -> None:
 
 
 @pytest.mark.parametrize(("pressed", "key"), [(b"\x03", "ctrl+c"), (b"a", "a"), (b"\x1b[A", "up"), (b"\x1b", "escape")])
-def test_keys_count_again_behind_a_paste_without_an_end(pressed: bytes, key: str) -> None:
+def test_keys_count_again_after_a_paste_without_an_end(pressed: bytes, key: str) -> None:
     hand = Hand().send(BEGIN + b"half").wait(PASTE_PATIENCE_S).wait(60).send(pressed)
     assert hand.keys == []
     assert hand.wait(KEY_PAUSE_S).wait(KEY_PAUSE_S).keys == [key]

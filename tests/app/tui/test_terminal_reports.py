@@ -56,7 +56,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=lambda foreign: repr(foreign[:24]))
-def test_what_nobody_asked_for_is_dropped_whole(foreign: bytes) -> None:
+def test_what_no_one_asked_for_is_dropped_whole(foreign: bytes) -> None:
     assert Hand().send(b"a" + foreign + b"b").keys == ["a", "b"]
     step = max(1, len(foreign) // 40)
     for cut in range(1, len(foreign), step):
@@ -79,7 +79,7 @@ def test_an_answer_without_an_end_is_dropped_then_keys_count(begun: bytes) -> No
     assert hand.wait(REPLY_PATIENCE_S).send(b"x").keys == ["x"]
 
 
-def test_an_answer_that_is_held_up_behind_its_escape_is_no_text() -> None:
+def test_an_answer_that_is_held_up_after_its_escape_is_no_text() -> None:
     hand = Hand().send(b"\x1b").wait(0.2).send(b"[?61;6;7c", b"x")
     assert hand.keys == ["escape", "x"]
     hand = Hand().send(b"\x1b]").wait(0.2).send(b"11;rgb:0/0/0\x07", b"x")

@@ -114,8 +114,8 @@ def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
 async def test_f4_measures_the_lookahead_of_the_kernels_and_says_it() -> None:
     asked = []
 
-    def try_lookahead(model: Any, session: Any, is_unwanted: Callable[[], bool], anew: bool) -> dict[str, Lookahead]:
-        asked.append((anew, is_unwanted()))
+    def try_lookahead(model: Any, session: Any, is_unwanted: Callable[[], bool], again: bool) -> dict[str, Lookahead]:
+        asked.append((again, is_unwanted()))
         return {"Q4_K": Lookahead(-4096, 24.1, 16.5)}
 
     async with tuning(laptop_script(), try_lookahead=try_lookahead) as driver:

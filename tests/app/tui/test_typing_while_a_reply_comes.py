@@ -17,7 +17,7 @@ from tests.app.fake_engine import Gate, Script
 _BEFORE_THE_PAUSE_S = 0.9 * TYPING_PAUSE_S
 
 
-def test_nobody_types_before_the_first_key_and_after_a_pause() -> None:
+def test_no_one_types_before_the_first_key_and_after_a_pause() -> None:
     rhythm = TypingRhythm()
     assert not rhythm.is_typing(0.0)
     rhythm.note_text("a", 10.0)
@@ -103,7 +103,7 @@ async def test_quick_keys_draw_the_reply_no_more_often_than_the_clock() -> None:
         assert happened.count("drained") <= 1
 
 
-async def test_a_reply_that_nobody_sees_is_taken_in_more_rarely() -> None:
+async def test_a_reply_that_no_one_sees_is_taken_in_more_rarely() -> None:
     async with writing() as (driver, happened):
         await driver.pilot.press("f2")
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))

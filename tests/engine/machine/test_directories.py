@@ -115,7 +115,7 @@ def test_a_directory_of_another_user_is_not_used(shared: Path, part: str, monkey
     ("name", "members", "is_own"),
     [("me", [], True), ("me", ["me"], True), ("me", ["other"], False), ("users", [], False)],
 )
-def test_a_group_of_the_users_own_name_is_nobody_elses(
+def test_a_group_of_the_users_own_name_is_no_one_elses(
     name: str, members: list[str], is_own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_name="me"))

@@ -115,7 +115,7 @@ def test_add_space_prefix_can_be_off() -> None:
     assert tokenizer.decode(tokenizer.encode(" a", bos=False)) == " a"
 
 
-def test_every_text_behind_a_control_token_gets_its_space() -> None:
+def test_every_text_after_a_control_token_gets_its_space() -> None:
     tokenizer = spm({"▁": -1, "a": -1})
     assert texts(tokenizer, tokenizer.encode("a</s>a")) == ["<s>", "▁", "a", "</s>", "▁", "a"]
     assert texts(tokenizer, tokenizer.encode_text("a", after_special=False)) == ["a"]

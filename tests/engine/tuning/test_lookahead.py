@@ -172,7 +172,7 @@ def test_what_caches_hold_is_not_measured(model: Model, clock: Clock, monkeypatc
     assert not clock.walked
 
 
-def test_it_gives_way_and_begins_anew(model: Model, clock: Clock) -> None:
+def test_it_gives_way_and_begins_again(model: Model, clock: Clock) -> None:
     session = model.session(n_ctx=64)
     with pytest.raises(Cancelled):
         try_lookahead(model, session, is_unwanted=lambda: len(clock.walked) == 3)
