@@ -65,6 +65,7 @@ class Driver:
 
     async def ready(self) -> None:
         await self.until(lambda: self.chat.turns.model is not None, "the model is loaded")
+        await self.pilot.pause()  # the screen shows it: a conversation before it goes
 
     async def type(self, text: str) -> None:
         await self.pilot.press(*(" " if c == " " else {"/": "slash"}.get(c, c) for c in text))

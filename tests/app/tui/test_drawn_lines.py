@@ -8,7 +8,7 @@ from app.machine.records import Ceiling, EngineFigures
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
 from app.tui.drawing.graph import Graph, GraphScale, graph_lines, history_lines, next_round
 from app.tui.drawing.lines import LEVELS, Span, SpanRole, apart, level_of, line, muted, text_of, width_of
-from app.tui.drawing.panels import beside, big_digits, cells_of, gauge, panel, stacked, word_mark
+from app.tui.drawing.panels import big_digits, cells_of, gauge, panel, side_by_side, stacked, word_mark
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
 from app.tui.speed.watch import Speed
@@ -58,7 +58,7 @@ def test_an_empty_note_leaves_no_gap_in_the_edge():
 
 def test_panels_stand_next_to_each_other_whatever_they_hold():
     left, right = panel("A", [line("漢字")], 12, BLOCKS), panel("B", [line("x"), line("y")], 8, BLOCKS)
-    both = beside([left, right], [12, 8])
+    both = side_by_side([left, right], [12, 8])
     assert [width_of(one) for one in both] == [20] * 4
     assert text_of(both[1]) == "│ 漢字     ││ x    │"
 
