@@ -37,7 +37,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     return twin.head(x)
 
 
-def test_windows_keep_the_plain_rope_beside_stretched_layers(tmp_path: Path) -> None:
+def test_windows_keep_the_plain_rope_next_to_stretched_layers(tmp_path: Path) -> None:
     described = tiny(n_layers=3)
     described.set("olmo2.attention.sliding_window", 6)
     described.set("olmo2.attention.sliding_window_pattern", np.array([True, False, True]))

@@ -41,7 +41,7 @@ class Trace:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5])
-def test_every_thread_runs_every_row_behind_one_barrier_a_row(n_threads: int) -> None:
+def test_every_thread_runs_each_row_with_one_barrier_after_it(n_threads: int) -> None:
     crew, trace = Crew(), Trace(20)
     assert trace.walk(crew, n_threads)
     assert [row for row, _, _ in trace.seen] == sorted(row for row, _, _ in trace.seen)
@@ -89,7 +89,7 @@ def test_a_cancel_ends_the_walk_for_all_threads_at_the_same_row(n_threads: int) 
     crew.close()
 
 
-def test_a_closed_crew_leaves_no_thread_behind() -> None:
+def test_no_thread_is_left_of_a_closed_crew() -> None:
     crew = Crew()
     Trace(2).walk(crew, 3)
     followers = list(crew._followers)

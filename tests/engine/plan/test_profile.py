@@ -81,7 +81,7 @@ def test_the_bandwidth_probe_reads_every_byte_once(n_places: int) -> None:
     assert (out[:, 0] == [np.bitwise_xor.reduce(half.reshape(-1, 32)) for half in np.split(data, [2 * 4096])]).all()
 
 
-def test_a_reply_times_choosing_and_its_caller_beside_the_walks(model: Model) -> None:
+def test_a_reply_times_choosing_and_its_caller_next_to_the_walks(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([1, 2, 3])
     session.start_profile()
