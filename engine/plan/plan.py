@@ -652,7 +652,7 @@ class Plan:
 
 def scratch_bytes_per_thread(config: ModelConfig) -> int:
     """Scratch of one thread: the larger of a matmul's tile and any layer's attention."""
-    attention = [attention_sizes.scratch_bytes(one.value_dim) for one in config.attentions.values()]
+    attention = [attention_sizes.scratch_bytes(one.key_dim) for one in config.attentions.values()]
     return (max([MATMUL_SCRATCH_BYTES, *attention]) + 4095) // 4096 * 4096
 
 
