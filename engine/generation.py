@@ -43,7 +43,6 @@ class Continued(Protocol):
 
     n_ctx: int
     finish_reason: str
-    n_guessed: int
     cached: CachedTokens
 
     @property
@@ -118,8 +117,8 @@ class Generation:
             yield Generated(token, rest)
 
     def _generated(self, token: int) -> Generated:
-        logits, n = self._session.next_logits, self._n_logprobs
-        logprobs = None if n is None else token_logprobs(logits, token, n)
+        n = self._n_logprobs
+        logprobs = None if n is None else token_logprobs(self._session.next_logits, token, n)
         return Generated(token, self._stops.push(self._stream.push(token)), logprobs)
 
     def _compute(self, chosen: list[int], left: int) -> None:
@@ -131,19 +130,10 @@ class Generation:
 
 
 class Steps:
-    """Computes the tokens of a reply, a token that was chosen together with guesses where that pays.
-
-    Attributes:
-        n_guessed: tokens that were guessed and chosen.
-    """
+    """Computes the tokens of a reply, a token that was chosen together with guesses where that pays."""
 
     def __init__(self, session: Continued, guess: bool) -> None:
         self._session, self._guessing = session, Guessing(session.cached.ids) if guess else None
-
-    @property
-    def n_guessed(self) -> int:
-        """Tokens that were guessed and chosen."""
-        return self._guessing.n_guessed if self._guessing is not None else 0
 
     def compute(self, chosen: list[int], left: int) -> None:
         """Compute the next tokens; ``left`` limits those of the reply from here on."""
@@ -159,7 +149,6 @@ class Steps:
         """Compute a token and guesses of what follows it; these are not part of the session until they are chosen."""
         session = self._session
         known = guessing.computed(token)
-        session.n_guessed = guessing.n_guessed
         if known is not None:
             session.adopt_guess(token, known)
             return

@@ -96,7 +96,7 @@ class Session:
     Attributes:
         n_ctx: size of the context in tokens.
         finish_reason: how the last ``generate`` ended: ``"stop"``, ``"length"``, ``"context"`` or ``"cancelled"``.
-        n_guessed: tokens of the last ``generate`` that were guessed and chosen.
+        n_guessed: tokens of the last ``generate`` or ``retrace`` that were guessed and chosen.
         model: the model that computes.
         notices: warnings about the context and the cache, one line each.
         cached: the tokens in the cache, for a state writer.
@@ -372,11 +372,11 @@ class Session:
             EngineError: the same errors as ``feed``.
         """
         self._begin()
-        self.finish_reason = ""
+        self.finish_reason, self.n_guessed = "", 0
         steps = Steps(self, guess)
         for n, token in enumerate(self._check_ids(ids)):
             steps.compute([token], len(ids) - n)
-        return steps.n_guessed
+        return self.n_guessed
 
     @property
     def next_logits(self) -> Logits:
@@ -421,6 +421,7 @@ class Session:
             self.finish_reason = "cancelled"
         else:
             self._grow([token], logits)
+            self.n_guessed += 1
 
     def truncate(self, n: int) -> int:
         """Drop every token after the first n, and more if layers cannot go back to n.

@@ -34,7 +34,7 @@ _YOUNG_OBJECTS = 50_000
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin with a terminal's signals, whoever started the tests, and with the kernels of earlier runs.
+    """Begin with a terminal's signals, whatever started the tests, and with the kernels of earlier runs.
 
     All processes of a run compile into one cache that is not the user's; its folders are named by the source's hash.
     """
@@ -107,7 +107,7 @@ def no_directory_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 @pytest.fixture(autouse=True)
 def private_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Keep every test away from the settings and conversations of whoever runs it.
+    """Keep every test away from the settings and conversations of the person who runs it.
 
     Most tests never make it; a directory of pytest's for each would be 5 s of processor time in all.
     """

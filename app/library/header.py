@@ -38,7 +38,7 @@ class ModelHeader:
     """One model, known by its header. All text is the file's own, unsanitised, cut off where it is long."""
 
     name: str = ""
-    """What the engine calls it: ``general.name`` whole, or the file's stem."""
+    """What the engine calls it (``model_title``); ``general.name`` where it cannot run it."""
     architecture: str = ""
     parameters: int = 0
     """Elements of all tensors."""

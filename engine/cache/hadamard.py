@@ -1,4 +1,4 @@
-"""The Hadamard matrix that heads are rotated by before they are quantised, in NumPy; the kernel says what for."""
+"""The Hadamard matrix that heads are multiplied by before they are quantised, in NumPy; the kernel says what for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def block_of(width: int) -> int:
-    """Elements of a head that are rotated together: the largest power of two that divides its width."""
+    """Elements of a head that are multiplied together: the largest power of two that divides its width."""
     return width & -width
 
 

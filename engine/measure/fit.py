@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from engine.cache.kv_cache import kv_type_of, memory_needs
 from engine.cache.layer_memory import MemoryNeeds
 from engine.errors import GGUFError, UnsupportedQuantError
-from engine.gguf.contents import GGUFFile
 from engine.gguf.read import read_gguf
 from engine.gguf.title import model_title
 from engine.machine import host
@@ -28,7 +27,7 @@ from engine.weights.modes import RESERVE_BYTES
 from engine.weights.weights import TensorSpec, Weights, checked_tensors, multiplied
 
 if TYPE_CHECKING:
-    from engine.gguf.contents import TensorInfo
+    from engine.gguf.contents import GGUFFile, TensorInfo
 
 SMALLEST_CONTEXT = 256
 """Least context worth offering, in tokens."""

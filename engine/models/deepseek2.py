@@ -60,13 +60,13 @@ def _attention(read: Hyperparameters) -> Attention:
         raise read.fail(f"{key} is {rank}: with {turned} turned elements at most {reading.MAX_HEAD_DIM} are supported")
     is_ranked = any(f"blk.0.attn_q_{part}.weight" in read.tensors for part in ("a", "b"))
     query_rank = _width(read, "attention.q_lora_rank") if is_ranked else 0
-    rope, sharpness = _rope(read, turned)
+    rope, factor = _rope(read, turned)
     n_heads, latent = (
         read.integer("attention.head_count", 1, reading.MAX_HEADS),
         Latent(rank, key_dim, value_dim, query_rank),
     )
     width = turned + rank
-    return Attention(n_heads, n_kv_heads, width, width, rope, sharpness**2 * key_dim**-0.5, latent=latent)
+    return Attention(n_heads, n_kv_heads, width, width, rope, factor**2 * key_dim**-0.5, latent=latent)
 
 
 def _width(read: Hyperparameters, name: str) -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from engine.gguf.hyperparameters import Hyperparameters
 
 
-PERIOD, EPS_BEHIND = 4, 1e-8
+PERIOD, EPS_AFTER = 4, 1e-8
 """Every fourth layer attends to everything, unless the file says otherwise; what norms after branches add."""
 
 
@@ -35,7 +35,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
         layer,
         neighbours=True,
         embedding_norm=True,
-        norm_after_eps=EPS_BEHIND,
+        norm_after_eps=EPS_AFTER,
         logit_scale=read.positive("logit_scale"),
         logit_soft_cap=reading.number_or_none(read, reading.LOGIT_CAP),
     )

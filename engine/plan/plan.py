@@ -398,7 +398,7 @@ class Plan:
         )  # fmt: skip
 
     def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations) -> None:
-        """Write the step's keys and values after the cache's length; where its type wants it, rotate them first."""
+        """Write the step's keys and values after the cache's length, as ``hadamard`` leaves them."""
         width = cache.layers[layer].keys.width
         self.hadamard(cache, width, k)
         if v is not k:
@@ -431,7 +431,7 @@ class Plan:
     ) -> None:
         """Softmax attention of q over a layer's cache, the step's own tokens included.
 
-        Where the cache's type wants it, q comes here rotated.
+        q comes here as ``hadamard`` left it.
 
         Args:
             sinks: one more score for each head.
@@ -652,7 +652,7 @@ class Plan:
 
 def scratch_bytes_per_thread(config: ModelConfig) -> int:
     """Scratch of one thread: the larger of a matmul's tile and any layer's attention."""
-    attention = [attention_sizes.scratch_bytes(one.value_dim) for one in config.attentions.values()]
+    attention = [attention_sizes.scratch_bytes(one.key_dim) for one in config.attentions.values()]
     return (max([MATMUL_SCRATCH_BYTES, *attention]) + 4095) // 4096 * 4096
 
 

@@ -33,14 +33,9 @@ FIRST_STEPS, MOST_STEPS = 1.0, 30.0
 
 
 class Guessing:
-    """The guesses of one reply.
-
-    Attributes:
-        n_guessed: tokens that were guessed and chosen.
-    """
+    """The guesses of one reply."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
-        self.n_guessed = 0
         self._tokens = list(tokens)
         self._places: dict[tuple[int, ...], int] = {}
         self._n_indexed = SHORTEST
@@ -65,7 +60,6 @@ class Guessing:
         self._proven = rest if is_true else []
         if not is_true:
             return None
-        self.n_guessed += 1
         self._balance = min(MOST_STEPS, self._balance + 1.0)
         return logits
 

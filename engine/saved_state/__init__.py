@@ -4,7 +4,6 @@ The files are a disposable cache: token ids, keys and values, no text. ``layout`
 files form a tree. Importing this package does not import numba.
 """
 
-from engine.saved_state.layout import StateRefusedError
 from engine.saved_state.pruning import Prefix, Stored, drop_stored, prefixes_in, stored_in
 from engine.saved_state.restore import Restored, restorable, restore_state
 from engine.saved_state.writer import StateWriter
@@ -12,7 +11,6 @@ from engine.saved_state.writer import StateWriter
 __all__ = [
     "Prefix",
     "Restored",
-    "StateRefusedError",
     "StateWriter",
     "Stored",
     "drop_stored",

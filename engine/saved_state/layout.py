@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 
 from engine.cache.layer_cache import POSITIONS
 from engine.config import Attention, Rope
-from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine.cache.rotation import Rotation
@@ -42,10 +41,6 @@ NO_ATTENTION = Attention(0, 0, 0, 0, None, 0.0)
 """Described in the header of a model whose layers are all recurrent."""
 _BYTE_ORDER = int.from_bytes(struct.pack("=I", 0x0A0B0C0D), "little")
 _HEADER = struct.Struct("<8sIIIIIIIIII16s32s16sddIII16s")
-
-
-class StateRefusedError(EngineError):
-    """A saved state cannot be used; one line says why."""
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.saved_state.layout import HEADER_BYTES, HEADER_DIGEST_BYTES, StateRefusedError
+from engine.saved_state.layout import HEADER_BYTES, HEADER_DIGEST_BYTES
 from engine.saved_state.record import head_bytes, parse_record
 from engine.saved_state.segments import Segment
-from engine.saved_state.state_file import opened, read_at, unsafe
+from engine.saved_state.state_file import is_own_file, opened, read_at
 
 _LEFT_OVER_S = 3600.0
 """Age in seconds at which an unfinished file is no one's any more."""
@@ -50,7 +50,7 @@ def stored_in(place: Path) -> list[Stored]:
             segment = Segment.of_name(entry.name)
             with suppress(OSError):
                 about = entry.stat(follow_symlinks=False)
-                if segment is not None and not unsafe(about):
+                if segment is not None and is_own_file(about):
                     found.append(Stored(Path(entry.path), segment, about.st_size, about.st_mtime))
                 elif entry.name.startswith(".") and time.time() - about.st_mtime > _LEFT_OVER_S:
                     os.unlink(entry.path)
@@ -138,7 +138,7 @@ def _ends(stored: list[Stored]) -> list[Stored]:
 
 def _token_ids(stored: Stored) -> list[int]:
     """Return the token ids of a segment; none where its head is damaged."""
-    with suppress(OSError, StateRefusedError), opened(stored.path) as fd:
+    with suppress(OSError), opened(stored.path) as fd:
         raw = read_at(fd, 0, HEADER_BYTES + head_bytes(stored.segment.last - stored.segment.first))
         before = raw[HEADER_BYTES - HEADER_DIGEST_BYTES : HEADER_BYTES]
         record = parse_record(raw[HEADER_BYTES:], before)

@@ -24,14 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.cache.cached_tokens import common_prefix
-from engine.errors import shown
-from engine.saved_state.layout import (
-    HEADER_BYTES,
-    HEADER_DIGEST_BYTES,
-    RECORD_POSITIONS,
-    StateHeader,
-    StateRefusedError,
-)
+from engine.saved_state.layout import HEADER_BYTES, HEADER_DIGEST_BYTES, RECORD_POSITIONS, StateHeader
 from engine.saved_state.record import Record, head_bytes, parse_record, record_head
 from engine.saved_state.state_file import NO_FOLLOW, SavedMatch, SavedPiece, is_sound, opened, read_at
 
@@ -169,10 +162,10 @@ class _Block:
         """Return the position up to which a segment agrees that continues otherwise."""
         try:
             with opened(self.place / segment.name) as fd:
-                token_ids = read_head(fd, segment, self.header).token_ids.tolist()
-        except (OSError, StateRefusedError):
+                record = read_head(fd, segment, self.header)
+        except OSError:
             return 0
-        return segment.first + common_prefix(token_ids, self.ids[segment.first :])
+        return segment.first + common_prefix(record.token_ids.tolist(), self.ids[segment.first :]) if record else 0
 
     def _piece(self, segment: Segment, agreed: int) -> list[tuple[int, SavedPiece]]:
         """Return the piece whose tokens are those wanted up to ``agreed``; none where the size cannot be."""
@@ -188,13 +181,12 @@ class _Block:
             try:
                 with opened(path) as fd:
                     record = read_head(fd, segment, self.header)
-                    is_meant = record.token_ids[: len(wanted)].tolist() == wanted
-                    if is_meant and record.payload_bytes == len(view) and is_sound(fd, record, view):
+                    if record and record.token_ids[: len(wanted)].tolist() == wanted and is_sound(fd, record, view):
                         note_use(path)
                         return True
             except FileNotFoundError:
                 return False
-            except (OSError, StateRefusedError):
+            except OSError:
                 pass
             with suppress(OSError):
                 path.unlink()  # or no one would write it again
@@ -209,22 +201,19 @@ def note_use(path: Path) -> None:
         os.utime(path)
 
 
-def read_head(fd: int, segment: Segment, header: StateHeader) -> Record:
-    """Read what is before a segment's keys and values.
+def read_head(fd: int, segment: Segment, header: StateHeader) -> Record | None:
+    """Read what is before a segment's keys and values; None if it is not that segment, or is damaged.
 
     Args:
         fd: descriptor of the open file.
         segment: as the name says.
         header: of the session that wants it.
-
-    Raises:
-        StateRefusedError: it is not that segment, or is damaged.
     """
     wanted = replace(header, parent=bytes.fromhex(segment.parent)).to_bytes()
     raw = read_at(fd, 0, segment.head_bytes)
     record = parse_record(raw[HEADER_BYTES:], wanted[-HEADER_DIGEST_BYTES:])
     if raw[:HEADER_BYTES] != wanted or record is None or (record.first, record.last) != (segment.first, segment.last):
-        raise StateRefusedError(f"{shown(segment.name)}: is damaged")
+        return None
     return record
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.errors import shown
-from engine.saved_state.layout import StateRefusedError
 from engine.saved_state.record import Record
 
 if TYPE_CHECKING:
@@ -61,32 +59,23 @@ def opened(path: Path) -> Iterator[int]:
     """Open for reading, without following a link or waiting; yields the descriptor.
 
     Raises:
-        StateRefusedError: a link, not a regular file, or one that somebody else owns or may write.
-        OSError: anything else that keeps it from being opened.
+        OSError: it cannot be opened, or is a link, no regular file, or one that somebody else owns or may write.
     """
-    name = shown(path.name)
     if path.is_symlink():
-        raise StateRefusedError(f"{name}: is a symbolic link")
+        raise PermissionError(path)
     fd = os.open(path, _READ | NO_FOLLOW)
     try:
-        problem = unsafe(os.fstat(fd))
-        if problem:
-            raise StateRefusedError(f"{name}: {problem}")
+        if not is_own_file(os.fstat(fd)):
+            raise PermissionError(path)
         yield fd
     finally:
         os.close(fd)
 
 
-def unsafe(found: os.stat_result) -> str:
-    """Return why a file must not be trusted; "" if it may be."""
-    if not stat.S_ISREG(found.st_mode):
-        return "is not a regular file"
-    if hasattr(os, "geteuid"):
-        if found.st_uid != os.geteuid():
-            return "belongs to somebody else"
-        if found.st_mode & 0o022:
-            return "may be written by others"
-    return ""
+def is_own_file(found: os.stat_result) -> bool:
+    """Whether it is a regular file that only the user owns and may write."""
+    is_own = not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o022)
+    return stat.S_ISREG(found.st_mode) and is_own
 
 
 def read_into(fd: int, at: int, view: memoryview) -> bool:
@@ -104,7 +93,8 @@ def read_into(fd: int, at: int, view: memoryview) -> bool:
 
 def is_sound(fd: int, record: Record, payload: memoryview) -> bool:
     """Read a record's payload and check it."""
-    return read_into(fd, record.payload_at, payload) and zlib.crc32(payload) == record.payload_crc
+    is_whole = len(payload) == record.payload_bytes and read_into(fd, record.payload_at, payload)
+    return is_whole and zlib.crc32(payload) == record.payload_crc
 
 
 def read_at(fd: int, at: int, most_bytes: int) -> bytes:

@@ -20,7 +20,7 @@ from engine.machine.memory import shown_bytes
 from engine.saved_state.layout import RECORD_POSITIONS, StateHeader
 from engine.saved_state.record import next_segment, saved_bytes
 from engine.saved_state.segments import PrefixKeys, Segment, note_use, write_segment
-from engine.saved_state.state_file import unsafe
+from engine.saved_state.state_file import is_own_file
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -229,7 +229,7 @@ class StateWriter:
         try:
             found = path.lstat()
             n_bytes = found.st_size - segment.head_bytes
-            if unsafe(found) or not self._memory.is_copy(segment.first, segment.last, n_bytes):
+            if not is_own_file(found) or not self._memory.is_copy(segment.first, segment.last, n_bytes):
                 return 0
         except OSError:
             return 0

@@ -42,14 +42,14 @@ class WeightTrials:
 
     Args:
         model: its weights' mode changes while it measures, and is restored.
-        trials: of the conversation's session.
+        samples: of the conversation's session.
     """
 
     part = WEIGHTS
     options: Sequence[str] = WEIGHT_MODES
 
-    def __init__(self, model: Model, trials: SessionSamples) -> None:
-        self._model, self._trials = model, trials
+    def __init__(self, model: Model, samples: SessionSamples) -> None:
+        self._model, self._samples = model, samples
         self.present = model.weights_mode
         self._room = model.room_for_both_modes()
         self._huge_bytes = 0
@@ -64,7 +64,7 @@ class WeightTrials:
     @property
     def n_context(self) -> int:
         """Tokens of the conversation."""
-        return self._trials.n_context
+        return self._samples.n_context
 
     @property
     def estimate(self) -> str:
@@ -99,12 +99,12 @@ class WeightTrials:
 
     def n_tokens(self, phase: str) -> int:
         """Return the tokens of one sample."""
-        return self._trials.n_tokens(phase)
+        return self._samples.n_tokens(phase)
 
     def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
         """Take one sample; returns tokens per second."""
         self._model.use_weights(option, keep_copy=True)
-        return self._trials.measure(phase, n_threads, pinned)
+        return self._samples.measure(phase, n_threads, pinned)
 
     def remark(self) -> str:
         """Return the share of the copy in huge pages as a sentence; "" if it is nearly all."""
@@ -140,7 +140,7 @@ class KVTrials:
         self._available_bytes = host.available_memory_bytes() - weights_bytes - RESERVE_BYTES
         self.n_context, self.options = self._choose()
         self._ids = session.tokens[:COMPUTED_TOKENS] or [0]
-        self._trials: dict[str, SessionSamples] = {}
+        self._samples: dict[str, SessionSamples] = {}
         self._sessions: list[Session] = []
 
     def _possible(self) -> list[str]:
@@ -205,18 +205,18 @@ class KVTrials:
             filling(0, COMPUTED_TOKENS)
             session.prefill([self._ids[i % len(self._ids)] for i in range(COMPUTED_TOKENS)], filling)
             session.stretch(self.n_context)
-            self._trials[name] = SessionSamples(self._model, session, self._clock)
-            self._trials[name].prepare()
-        for trials in self._trials.values():
-            trials.sizes = self._trials[self.present].sizes
+            self._samples[name] = SessionSamples(self._model, session, self._clock)
+            self._samples[name].prepare()
+        for samples in self._samples.values():
+            samples.sizes = self._samples[self.present].sizes
 
     def n_tokens(self, phase: str) -> int:
         """Return the tokens of one sample, the same for all types."""
-        return self._trials[self.present].n_tokens(phase) if phase in (DECODE, PREFILL) else 0
+        return self._samples[self.present].n_tokens(phase) if phase in (DECODE, PREFILL) else 0
 
     def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
         """Take one sample; returns tokens per second."""
-        return self._trials[option].measure(phase, n_threads, pinned)
+        return self._samples[option].measure(phase, n_threads, pinned)
 
     def remark(self) -> str:
         """Return ""."""
@@ -224,6 +224,6 @@ class KVTrials:
 
     def close(self) -> None:
         """Close the sessions and free their memory."""
-        self._trials.clear()
+        self._samples.clear()
         while self._sessions:
             self._sessions.pop().close()

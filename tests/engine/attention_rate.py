@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from engine import simd as vec
 from engine.ahead import address_of
 from engine.cache.kv_types import KV_TYPES, KVType
 from engine.jit import kernel
 from engine.kernels.records import ATTENTION_CHUNK, CACHE, PARTIAL_HEADER, PROBE
 from engine.machine.memory import Memory
 from engine.plan.compilation import place_of
-from engine.simd import fma, load_i64, load_lanes, splat_like, store_lanes
 from tests.engine.attention_call import Layer, Shape
 from tests.engine.kernel_call import KERNEL
 
@@ -28,8 +28,6 @@ COLD_BYTES = 96 << 20
 """Of keys and values that are read in turn: more than the last cache holds."""
 LEAST_S = 0.4
 LENGTHS = 1024, 4096, 8192, 16384
-
-
 SHAPES = {
     "qwen2.5 0.5b": Shape(14, 2, 64), "qwen2.5 1.5b": Shape(12, 2, 128), "smollm2 135m": Shape(9, 3, 64),
     "gemma3 270m": Shape(4, 1, 256), "gemma3 270m window": Shape(4, 1, 256, 512), "phi 2.7b": Shape(32, 32, 80),
@@ -39,20 +37,20 @@ SHAPES = {
 @kernel
 def multiply_add(op, thread, n_threads):
     """Twelve sums that wait for nothing, as many times as the record says."""
-    at = load_i64(op)
-    x = load_lanes(at)
+    at = vec.load_i64(op)
+    x = vec.load_lanes(at)
     a, b, c, d, e, f = x, x, x, x, x, x
     g, h, i, j, k, m = x, x, x, x, x, x
-    y = splat_like(x, 0.5)
-    for _ in range(load_i64(op + 8)):
+    y = vec.splat_like(x, 0.5)
+    for _ in range(vec.load_i64(op + 8)):
         a, b, c, d, e, f = (
-            fma(a, y, y), fma(b, y, y), fma(c, y, y), fma(d, y, y), fma(e, y, y), fma(f, y, y)
+            vec.fma(a, y, y), vec.fma(b, y, y), vec.fma(c, y, y), vec.fma(d, y, y), vec.fma(e, y, y), vec.fma(f, y, y)
         )  # fmt: skip
         g, h, i, j, k, m = (
-            fma(g, y, y), fma(h, y, y), fma(i, y, y), fma(j, y, y), fma(k, y, y), fma(m, y, y)
+            vec.fma(g, y, y), vec.fma(h, y, y), vec.fma(i, y, y), vec.fma(j, y, y), vec.fma(k, y, y), vec.fma(m, y, y)
         )  # fmt: skip
-    for_each = fma(a, b, fma(c, d, fma(e, f, fma(g, h, fma(i, j, fma(k, m, y))))))
-    store_lanes(at, for_each)
+    total = vec.fma(a, b, vec.fma(c, d, vec.fma(e, f, vec.fma(g, h, vec.fma(i, j, vec.fma(k, m, y))))))
+    vec.store_lanes(at, total)
 
 
 def least_s(run: Callable[[], None]) -> float:
@@ -68,12 +66,10 @@ def least_s(run: Callable[[], None]) -> float:
 
 def peak_gflops() -> float:
     """What multiply-adds alone reach."""
-    from engine.simd.memory import LANES
-
     room = np.ones(64, np.float32)
     record = np.array([room.ctypes.data, 100_000], np.int64)
     call = KERNEL(int(multiply_add.compiled.address))
-    return float(2 * 12 * LANES * record[1] / least_s(lambda: call(record.ctypes.data, 0, 1)) / 1e9)
+    return float(2 * 12 * vec.LANES * record[1] / least_s(lambda: call(record.ctypes.data, 0, 1)) / 1e9)
 
 
 def read_gbps(memory: Memory) -> float:

@@ -104,7 +104,7 @@ def _dequantize_bits(quant: QuantType, weights: np.ndarray, n_bits: int) -> np.n
 
 
 class Columns(NamedTuple):
-    """Activations in the form a type expects, and what they stand for."""
+    """Activations in the form a type expects, and the values they mean."""
 
     q: np.ndarray
     d: np.ndarray

@@ -57,7 +57,7 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     saving.note()
     saved = saving.flush(600)
     save_s, n_bytes = time.perf_counter() - started_s, saving.written_bytes
-    beside = reply_ms(session, n_reply, saving)
+    saving_ms = reply_ms(session, n_reply, saving)
     started_s = time.perf_counter()
     saved = saving.flush(600) and saved
     flush_ms = 1000 * (time.perf_counter() - started_s)
@@ -74,7 +74,7 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     print(f"  segments           {size}; saved: {saved} {problem or ''}")
     print(f"  saving it at once  {save_s:.2f} s with fsync, {save_ms:.3f} ms a token")
     print(f"  reply alone        {shown(alone)}")
-    print(f"  reply being saved  {shown(beside)}; flush at its end {flush_ms:.0f} ms")
+    print(f"  reply being saved  {shown(saving_ms)}; flush at its end {flush_ms:.0f} ms")
     print(f"  restored           {restored.tokens} tokens in {restored.seconds:.3f} s; equal logits then: {is_equal}")
     print(f"  computed again     {prefill_s:.1f} s, {prefill_s / max(1e-9, restored.seconds):.0f} times as long")
     fresh.close()

@@ -15,7 +15,7 @@ from engine.models.not_yet import KINDS, NOT_YET
 from tests.engine import tiny_gguf
 
 FIRST, LAST = b"\0clip\0", b"\0(unknown)\0"
-"""What the names of architectures stand between in the reference's library."""
+"""What is before and after the names of architectures in the reference's library."""
 
 
 def _library() -> Path:

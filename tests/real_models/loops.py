@@ -168,14 +168,11 @@ def replies_of_peer(asking: Asking, ns: Sequence[int], python: str, at_once: int
     """Yield number and tokens of a reply to each question, in the order in which they end."""
     with tempfile.TemporaryDirectory() as place:
         asked = Path(place, "asked.json")
-        how: dict[str, Any] = {
-            "at_once": at_once,
-            "n_ctx": N_CTX,
-            "threads": asking.threads,
-            "most_tokens": asking.most_tokens,
-        }
-        how |= {"stop": list(asking.chat.stops), "sampling": asdict(asking.sampling)}
-        how |= {"model": str(asking.path), "prompts": [[n, asking.prompt(n)] for n in ns]}
+        how = {
+            "model": str(asking.path), "prompts": [[n, asking.prompt(n)] for n in ns], "at_once": at_once,
+            "n_ctx": N_CTX, "threads": asking.threads, "most_tokens": asking.most_tokens,
+            "stop": list(asking.chat.stops), "sampling": asdict(asking.sampling),
+        }  # fmt: skip
         asked.write_text(json.dumps(how))
         with subprocess.Popen([python, str(PEER), str(asked)], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None

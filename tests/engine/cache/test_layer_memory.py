@@ -23,7 +23,7 @@ IDS = np.random.default_rng(3).integers(3, 250, 200).tolist()
 class Checkpoints:
     """Keys and values that go back only to every sixteenth position and to those that were kept.
 
-    What comes after is wiped, as a recurrent state would have moved on: whoever relies on it computes nonsense.
+    What comes after is wiped, as a recurrent state would have moved on: what relies on it computes nonsense.
     """
 
     def __init__(self, cache: Any) -> None:

@@ -41,7 +41,7 @@ class Trace:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5])
-def test_every_thread_runs_every_row_after_one_barrier_a_row(n_threads: int) -> None:
+def test_every_thread_runs_each_row_with_one_barrier_after_it(n_threads: int) -> None:
     crew, trace = Crew(), Trace(20)
     assert trace.walk(crew, n_threads)
     assert [row for row, _, _ in trace.seen] == sorted(row for row, _, _ in trace.seen)
@@ -89,7 +89,7 @@ def test_a_cancel_ends_the_walk_for_all_threads_at_the_same_row(n_threads: int) 
     crew.close()
 
 
-def test_a_closed_crew_leaves_no_thread() -> None:
+def test_no_thread_is_left_of_a_closed_crew() -> None:
     crew = Crew()
     Trace(2).walk(crew, 3)
     followers = list(crew._followers)
@@ -99,7 +99,7 @@ def test_a_closed_crew_leaves_no_thread() -> None:
 
 
 @pytest.mark.parametrize(("n_rows", "n_threads"), [(61, 1), (61, 2), (4096, 3), (8, 5), (1, 2), (100_000, 4)])
-def test_every_row_is_claimed_once_whatever_comes(n_rows: int, n_threads: int) -> None:
+def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) -> None:
     counters = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
     record = np.zeros(len(MATMUL), np.int64)
     for name, value in (("n_rows", n_rows), ("row_bytes", 1152), ("claims", counters.ctypes.data)):

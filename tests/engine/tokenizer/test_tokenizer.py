@@ -467,7 +467,7 @@ def test_end_tokens_are_found_by_id_and_by_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("beside", "text", "is_end"),
+    ("others", "text", "is_end"),
     [
         (("<|return|>", "<|call|>"), "<|end|>", False),
         (("<|flush|>", "<|calls|>"), "<|end|>", False),
@@ -478,12 +478,12 @@ def test_end_tokens_are_found_by_id_and_by_text() -> None:
         ((), "<reponame>", True),
     ],
 )
-def test_what_ends_a_reply_depends_on_the_other_tokens(beside: tuple[str, ...], text: str, is_end: bool) -> None:
+def test_what_ends_a_reply_depends_on_the_other_tokens(others: tuple[str, ...], text: str, is_end: bool) -> None:
     """In gpt-oss every channel of a reply ends with <|end|>; the last one with <|return|>."""
-    tokenizer = with_special((text, CONTROL), *((other, CONTROL) for other in beside))
+    tokenizer = with_special((text, CONTROL), *((other, CONTROL) for other in others))
     ends = {tokenizer.token_text(token_id) for token_id in tokenizer.end_ids}
     assert (text in ends) is is_end
-    assert ends.issuperset(beside)
+    assert ends.issuperset(others)
 
 
 def test_end_of_turn_key_counts_as_an_end() -> None:
