@@ -117,8 +117,8 @@ class _Search:
         try:
             if options.remember:
                 self._progress.show("kernels: how to ask memory ahead")
-                is_stopped, anew = self.stopped.is_set, options.only_kernels
-                self.lookahead = engine_access.try_lookahead(model, self._session, is_stopped, anew)
+                is_stopped, again = self.stopped.is_set, options.only_kernels
+                self.lookahead = engine_access.try_lookahead(model, self._session, is_stopped, again)
             return None if options.only_kernels else self._search(n_context)
         except Exception as error:
             if getattr(error, "exit_code", None) == exit_codes.INTERRUPTED:

@@ -65,7 +65,7 @@ class _Where(Enum):
 
     START = "start"
     THOUGHT = "thought"
-    BEHIND = "behind"
+    AFTER = "after"
     """Between a thought and what follows it."""
     ANSWER = "answer"
 
@@ -94,7 +94,7 @@ class ThinkingSplitter:
     @property
     def is_thinking(self) -> bool:
         """Whether the text so far ends inside a block, or where another may follow."""
-        return self.is_open or (self._where is _Where.BEHIND and bool(self._marker and self._marker.again))
+        return self.is_open or (self._where is _Where.AFTER and bool(self._marker and self._marker.again))
 
     @property
     def is_open(self) -> bool:
@@ -112,7 +112,7 @@ class ThinkingSplitter:
                 self._begin()
             elif where is _Where.THOUGHT:
                 thought += self._think()
-            elif where is _Where.BEHIND:
+            elif where is _Where.AFTER:
                 self._go_on()
             else:
                 answer += self._answer()
@@ -126,7 +126,7 @@ class ThinkingSplitter:
             held = held.lstrip()
         elif self._where is _Where.START:
             self._where = _Where.ANSWER
-        elif self._where is _Where.BEHIND:
+        elif self._where is _Where.AFTER:
             self._enter_answer("")
         self.part_chars += len(held)
         if self._where is _Where.THOUGHT:
@@ -158,7 +158,7 @@ class ThinkingSplitter:
         self._held = self._trimmed(self._held)
         text, tag, rest = self._held.partition(self._marker.closing)
         if tag:
-            self._where, self._held = _Where.BEHIND, rest
+            self._where, self._held = _Where.AFTER, rest
             return text
         keep = _overlap(text, self._marker.closing)
         self._held = text[len(text) - keep :]

@@ -40,7 +40,7 @@ class ScanResult:
 
 
 class ModelScan:
-    """One look at everything. ``also``: files that are listed wherever they lie, with what to call their place."""
+    """One look at everything. ``also``: files that are listed wherever they are, with what to call their place."""
 
     def __init__(self, settings: Settings, also: Mapping[Path, str] | None = None) -> None:
         self._settings, self._also = settings, also or {}
