@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 # More workers than two cores have something to do: some wait for processes. Stealing leaves no worker idle at the end.
-# Compiled sources are kept: every worker, and every process that a test starts, would else parse all of them anew.
+# Compiled sources are kept: every worker, and every process that a test starts, would else parse all of them again.
 # Two processes more than processors: tests wait a third of their time, for screens and for other processes.
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))')
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -72,12 +72,12 @@ lock:  ## write the versions that the workflows install (needs uv)
 	(head -1 .ci/lock.txt; uv pip compile -q pyproject.toml --extra test --universal --no-annotate --no-header) > .ci/lock.new
 	mv .ci/lock.new .ci/lock.txt
 
-pictures: $(VENV)/.installed-test  ## draw the tests' pictures of screens anew
+pictures: $(VENV)/.installed-test  ## draw the tests' pictures of screens again
 	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/tui/test_pictures.py -k 'size or console or colour or readme'
 	git diff --stat -- tests/app/pictures
 
 bench: $(VENV)/.installed  ## measure a model: make bench MODEL=path/to/model.gguf
 	@$(BIN)/jalopy bench "$(MODEL)"
 
-clean:  ## remove the environment and what tools left behind
+clean:  ## remove the environment and what tools left
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""The command line: argparse to a plain namespace, and which option stands for which setting. Imports nothing heavy."""
+"""The command line: argparse to a plain namespace, and which option is for which setting. Imports nothing heavy."""
 
 import argparse
 import difflib
@@ -51,7 +51,7 @@ _Verb = tuple[str, Sequence["str | _Argument | list[_Argument]"]]
 
 
 def _arg(names: str, text: str, **options: Any) -> _Argument:
-    """Return an argument; its names and what stands for its value are written as the help shows them."""
+    """Return an argument; its names and the word for its value are written as the help shows them."""
     *flags, last = names.split(", ")
     flag, _, metavar = last.partition(" ")
     return (*flags, flag), options | {"help": text} | ({"metavar": metavar} if metavar else {})

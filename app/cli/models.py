@@ -32,15 +32,14 @@ def models(settings: Settings, words: Sequence[str] = (), measure: bool = False,
     """Find, read, compare and print."""
     looked_in = places(settings.model_directories)
     lister = make_lister(settings, rates_for(settings, measure))
-    gbps = known_read_gbps(usual_threads(settings))
     here, wanted = list_models(looked_in, lister), " ".join(words)
     found = [entry for entry in here if entry.matches(wanted)]
     if as_json:
-        print(json_line(_values(found, lister, looked_in, gbps), indent=1), flush=True)
+        print(json_line(_values(found, lister, looked_in), indent=1), flush=True)
     elif here and not found:
         print(f"No match among {counted(len(here), 'model')} for: {clean_line(wanted)}", flush=True)
     else:
-        print("\n".join(_lines(found, lister, looked_in, gbps, wanted)), flush=True)
+        print("\n".join(_lines(found, lister, looked_in, wanted)), flush=True)
     return exit_codes.OK
 
 
@@ -59,9 +58,7 @@ def rates_for(settings: Settings, again: bool = False) -> MachineRates:
     return rates if rates.read_gbps else rates_or_typical(threads)
 
 
-def _lines(
-    found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place], gbps: float, words: str = ""
-) -> list[str]:
+def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place], words: str = "") -> list[str]:
     columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
     where = ", ".join(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
     advice = _advice(found, lister)
@@ -72,9 +69,9 @@ def _lines(
             f"Looked in: {where}",
             "`jalopy pull OWNER/REPO` downloads one; model_directories in your settings names more places.",
         ]
-    speed = f", memory reads {gbps:.1f} GB/s" if gbps else ""
+    speed = f", memory reads {lister.read_gbps:.1f} GB/s" if lister.read_gbps else ""
     head = f"{counted(len(found), 'model')}; {size(lister.memory.available_bytes)} of memory free{speed}"
-    legend = rows.LEGEND if gbps else rows.NO_RATES
+    legend = rows.LEGEND if lister.read_gbps else rows.NO_RATES
     foot = [f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {where}"]
     known = [] if words else _known(found, lister)
     folded = [part for line in foot for part in textwrap.wrap(line, columns)]
@@ -98,12 +95,12 @@ def _advice(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
     return [f"Suits this machine {line}{pull}"] if line else []
 
 
-def _values(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place], gbps: float) -> dict[str, Any]:
+def _values(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> dict[str, Any]:
     return {
         "models": [{**asdict(entry), "path": str(entry.path)} for entry in found],
         "offers": [{**asdict(offer), "path": None} for offer in offers(lister, found)],
         "advice": advice_line(lister),
         "available_bytes": lister.memory.available_bytes,
-        "read_gbps": gbps or None,
+        "read_gbps": lister.read_gbps or None,
         "looked_in": [str(place.path) for place in looked_in],
     }

@@ -23,7 +23,7 @@ LOCK_NAME = "in-use.lock"
 NAMES = 0
 """The place of a program that looks for a title and begins a conversation with it."""
 IN_USE = "in use by another jalopy"
-NO_LOCKS = "conversations lie where files cannot be locked: no other jalopy can save there until this one ends"
+NO_LOCKS = "conversations are where files cannot be locked: no other jalopy can save there until this one ends"
 _PLACE_BYTES = 64
 _HAS_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
 _PATIENCE_S = 20.0

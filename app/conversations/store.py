@@ -426,7 +426,7 @@ class Store:
 
 def _delete_in_copy(path: Path, number: int) -> None:
     """Delete a conversation in a copy, which stays as old as it is; a damaged copy goes."""
-    if not os.path.lexists(path):
+    if not path.exists():
         return
     made = path.stat()
     try:

@@ -152,7 +152,7 @@ def _put_aside(root: Path) -> str:
     names = (f"damaged-{n}.db" for n in range(1, _MOST_ASIDE + 1))
     name = next((one for one in names if not os.path.lexists(root / one)), "")
     if not name:
-        raise StoreError(f"{NAME} is damaged again, and {_MOST_ASIDE} damaged ones lie there (remove some)")
+        raise StoreError(f"{NAME} is damaged again, and {_MOST_ASIDE} damaged ones are there (remove some)")
     os.link(root / NAME, root / name)
     if os.path.lexists(root / f"{NAME}-wal"):
         os.replace(root / f"{NAME}-wal", root / f"{name}-wal")

@@ -30,7 +30,7 @@ _CHARACTERS = {
     "m:sub": "_(",
     "m:rad": "√",
 }
-"""Elements that stand for characters. A soft hyphen is seen only where a line ends."""
+"""Elements that mean characters. A soft hyphen is seen only where a line ends."""
 _ENDS = {"m:num": ")", "m:den": ")", "m:sup": ")", "m:sub": ")"}
 _PROPERTIES = ("pPr", "tblPr", "tcPr", "trPr", "tblGrid", "sectPr", "sdtPr")
 _UNSHOWN = frozenset((*_PROPERTIES, "instrText", "delText", "delInstrText", "del", "moveFrom", "rt", "binData"))
@@ -111,7 +111,7 @@ class Story:
         return False
 
     def _character(self, name: str, parent: str, attributes: Attributes) -> str:
-        """Return what an element stands for."""
+        """Return what an element means."""
         if name in _NOTES:
             note = _NOTES[name], attributes.get("id", "")
             number = self._numbers.setdefault(note, 1 + max(self._numbers.values(), default=0))

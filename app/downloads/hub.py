@@ -28,7 +28,7 @@ MOST_NAME_BYTES = 235
 _SAFE_DIRECTORY = re.compile(r"[A-Za-z0-9._-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_LARGEST_FILE_BYTES = 1 << 50
+LARGEST_FILE_BYTES = 1 << 50
 _MOST_FILES = 10_000
 
 
@@ -133,7 +133,7 @@ def _remote_file(sibling: Any, base: str) -> RemoteFile | None:
         and isinstance(sha256, str)
         and _SHA256.fullmatch(sha256) is not None
         and type(size_bytes) is int
-        and 0 < size_bytes < _LARGEST_FILE_BYTES
+        and 0 < size_bytes < LARGEST_FILE_BYTES
     )
     return RemoteFile(name, base + quote(path), size_bytes, str(sha256)) if is_sound else None
 

@@ -143,15 +143,8 @@ def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> 
     if not sha256:
         raise DownloadError("nothing states a hash for this address: give the one it should have with --sha256 HEX",
                             exit_codes.USAGE)  # fmt: skip
-    response = web.with_retries(lambda: web.get(wanted.url))
-    size_bytes = response.length or 0
-    is_page = response.headers.get_content_type() == "text/html"
-    response.close()
-    if is_page or not 0 < size_bytes < 1 << 50:
-        problem = "is a web page, not a model" if is_page else "does not say how large it is"
-        raise DownloadError(f"{wanted.url}: {problem}", exit_codes.BAD_DATA)
     name = unquote(urlsplit(wanted.url).path).rpartition("/")[2]
-    file = RemoteFile(name, wanted.url, size_bytes, sha256)
+    file = RemoteFile(name, wanted.url, web.size_at(wanted.url, hub.LARGEST_FILE_BYTES), sha256)
     return Prepared(clean_line(name, 100), wanted.url, type_of(name), "as named", make_plan((file,), directory))
 
 

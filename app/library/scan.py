@@ -11,7 +11,6 @@ from app.library.header import HeaderCache, ModelHeader
 from app.library.known import advice_line, offers
 from app.library.listing import ModelEntry, in_order, make_lister, read_models
 from app.library.places import file_at, find_files, places
-from app.library.rates import known_read_gbps, usual_threads
 from app.program.background import in_background
 from app.program.refusals import bug_line
 from app.program.settings import Settings
@@ -41,7 +40,7 @@ class ScanResult:
 
 
 class ModelScan:
-    """One look at everything. ``also``: files that are listed wherever they lie, with what to call their place."""
+    """One look at everything. ``also``: files that are listed wherever they are, with what to call their place."""
 
     def __init__(self, settings: Settings, also: Mapping[Path, str] | None = None) -> None:
         self._settings, self._also = settings, also or {}
@@ -65,8 +64,6 @@ class ModelScan:
 
     def _look(self) -> None:
         settings = self._settings
-        threads = usual_threads(settings)
-        gbps = known_read_gbps(threads)
         lister = make_lister(settings)
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)
@@ -79,7 +76,7 @@ class ModelScan:
             n_files=len(files),
             looked_in=tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in)),
             advice=advice_line(lister),
-            read_gbps=gbps or None,
+            read_gbps=lister.read_gbps or None,
             available_bytes=lister.memory.available_bytes,
         )
 

@@ -61,10 +61,11 @@ class Earlier:
 
 @record
 class Speeds:
-    """Tokens a second; 0 for unknown."""
+    """Tokens a second, and the threads that wrote; 0 for unknown."""
 
     decode_tps: float = 0.0
     prefill_tps: float = 0.0
+    threads: int = 0
 
 
 class ReplyHistory:
@@ -89,11 +90,6 @@ class ReplyHistory:
 
     def usual(self, identity: str) -> Speeds | None:
         """Return the usual speeds of the thread count that wrote fastest; None where there was no reply."""
-        found = self.usual_and_threads(identity)
-        return found[0] if found is not None else None
-
-    def usual_and_threads(self, identity: str) -> tuple[Speeds, int] | None:
-        """The same, with that thread count."""
         import statistics
 
         speeds = []
@@ -101,8 +97,8 @@ class ReplyHistory:
             quiet = _quiet(replies)
             read = [reply.prefill_tps for reply in quiet if reply.prefill_tps > 0]
             decode_tps = statistics.median(reply.decode_tps for reply in quiet)
-            speeds.append((Speeds(decode_tps, statistics.median(read) if read else 0.0), threads))
-        return max(speeds, key=lambda found: found[0].decode_tps, default=None)
+            speeds.append(Speeds(decode_tps, statistics.median(read) if read else 0.0, threads))
+        return max(speeds, key=lambda speed: speed.decode_tps, default=None)
 
     def _of(self, identity: str) -> list[tuple[int, list[PastReply]]]:
         """Return the replies of each thread count."""

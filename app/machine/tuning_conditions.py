@@ -72,7 +72,7 @@ class Conditions:
 
 
 class ConditionsWatch:
-    """Watches one span of time after the other. ``source``: psutil, what stands in for it, or None to watch nothing."""
+    """Watches one span of time after the other. ``source``: psutil, what replaces it, or None to watch nothing."""
 
     def __init__(
         self, source: Any, own_cpu: Callable[[], float] = time.process_time, clock: Callable[[], float] = time.monotonic

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 Messages = list[dict[str, Any]]
 
-
 LOOK_S = 0.1
 """A stop is seen this often."""
 

@@ -148,7 +148,7 @@ class Settings:
     server: str = _setting("server")
     """Address of an API that computes models in place of this program; "" = none."""
     model_directories: tuple[str, ...] = _setting("paths")
-    """Directories that are searched for models, besides those of other programs; downloads go into the first."""
+    """Directories that are searched for models, as are those of other programs; downloads go into the first."""
     context_size: int = _setting(least=0, most=_MAX_COUNT)
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
     rope_scaling: str = _setting(choices=("file", "yarn"))
@@ -175,7 +175,7 @@ class Settings:
     low_power: str = _setting(choices=("auto", "on", "off"))
     """Fewer redraws and no animation; "auto" = on battery and on machines with one or two cores."""
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
-    """Read what stands in the prompt while the user pauses in typing; "auto" = not on battery."""
+    """Read what is in the prompt while the user pauses in typing; "auto" = not on battery."""
     write_titles: str = _setting(choices=("auto", "on", "off"))
     """Have the model write a short title for each conversation while nothing is asked; "auto" = not on battery."""
     guess_ahead: str = _setting(choices=("on", "off"))

@@ -31,7 +31,7 @@ def changed(settings: Settings, key: str, value: object) -> Settings:
     None takes the key out of the file: the default holds again; ``settings``: in effect, they say what may be written.
     Raises Refusal: the value is not allowed, or the file cannot be used or written; it is as it was.
     """
-    if key == "tools.servers":  # tables, which nothing typed here can stand for
+    if key == "tools.servers":  # tables, which nothing typed here can express
         raise SettingsError(f"{key} is for an editor to change, in your settings file (jalopy help tools)")
     if value is not None:
         override(settings, key, value, key)

@@ -72,14 +72,11 @@ class NewerFileError(ValueError):
 class JsonFile:
     """A small JSON object with a version, replaced as a whole and never written over one of a newer version.
 
-    ``oldest``: version that is still read; ``makes_directory``: for its owner alone, with the first thing to write.
+    Its directory is made for its owner alone, with the first thing to write.
     """
 
-    def __init__(
-        self, path: Path | None, version: int, most_bytes: int, oldest: int = 1, makes_directory: bool = True
-    ) -> None:
-        self._path, self._version, self._most_bytes, self._oldest = path, version, most_bytes, oldest
-        self._makes_directory = makes_directory
+    def __init__(self, path: Path | None, version: int, most_bytes: int) -> None:
+        self._path, self._version, self._most_bytes = path, version, most_bytes
 
     def load(self) -> dict[str, Any]:
         """Return the object, {} where none is kept. Raises OSError, or ValueError with a reason: it cannot be used."""
@@ -93,7 +90,7 @@ class JsonFile:
         except (ValueError, RecursionError):
             raise DamagedFileError("not sound JSON") from None
         version = content.get("version") if isinstance(content, dict) else None
-        if type(version) is not int or version < self._oldest:
+        if type(version) is not int or version < self._version:
             raise DamagedFileError("without a version that is known")
         if version > self._version:
             raise NewerFileError("written by a newer version of the program")
@@ -103,7 +100,7 @@ class JsonFile:
         """Replace the object. Raises OSError, or NewerFileError: the file is as it was."""
         if self._path is None:
             return
-        if self._makes_directory and paths.private_directory(self._path.parent) is None:
+        if paths.private_directory(self._path.parent) is None:
             raise PermissionError(errno.EACCES, "its directory is not writable")
         with suppress(OSError, DamagedFileError):
             self.load()

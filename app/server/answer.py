@@ -72,7 +72,8 @@ class Answering:
             prompt = self._prompt(order)
         ids = prompt.all_ids
         if len(ids) >= local.session.n_ctx:
-            local.forget()
+            if order.is_chat:
+                local.forget()
             raise self._too_long(order, f"{len(ids)} tokens")
         self.states.bring_back(ids)
         with self._following(job, prompt, how) as constraint:
@@ -96,13 +97,13 @@ class Answering:
             spelled=local.tags(with_calls=how is not None),
             n_logprobs=order.n_logprobs,
             on_token=telling.note_token,
-            on_prompt_progress=lambda done, total: self.between(),
+            on_prompt_progress=lambda done, total: self._step(),
         )
         job.start(reply)
         job.tell(PromptTaken())
         for text in reply:
             telling.push(text)
-            self.between()
+            self._step()
         telling.finish()
         meter = reply.meter
         reason = _REASONS.get(meter.finish_reason, "cancelled")
@@ -118,6 +119,11 @@ class Answering:
         counts = len(reply.prompt_ids), meter.reused_tokens, meter.tokens, telling.n_thought
         times = meter.prefill_s, meter.generating_s
         return Ended(reason, *counts, *times, n_repeated_chars=reply.n_cut_chars, call_doubt=doubt)
+
+    def _step(self) -> None:
+        """Between two steps of the computation."""
+        self.between()
+        self.states.note_progress()
 
     @contextmanager
     def _following(self, job: Job, prompt: TurnPrompt, how: CallFormat | None) -> Iterator[Constraint | None]:

@@ -65,8 +65,6 @@ class ServedEngine:
         self._works: dict[Job, Work] = {}
         """The work that waits, by its request."""
         self._asides: deque[Aside] = deque()
-        self._model: Any = None
-        self._states: SavedStates
         self._dropped_states_s = 0.0
         self.served: Answering | None = None
         self.running: Job | None = None
@@ -137,7 +135,6 @@ class ServedEngine:
         try:
             self.served = self._open()
         except BaseException as error:
-            self._host.close(0.0)
             self._on_opened(error)
         else:
             self._on_opened(self.served)
@@ -151,24 +148,25 @@ class ServedEngine:
         settings = self._settings
         garbage.postpone()
         try:
-            self._model = model = opening.open_model(settings, self._path)
+            model = opening.open_model(settings, self._path)
             chat = model.chat()  # before the session: it starts a process
             session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
         finally:
             garbage.settle()
-        self._states = SavedStates(_Place(settings), opening.state_files(settings), model, session, notes=False)
+        states = SavedStates(_Place(settings), opening.state_files(settings), model, session, notes=False)
         thinking = ThinkingMode.parse(opening.recall_thinking(settings, self._path))
-        return Answering(LocalModel(model, session, chat, settings), thinking, self._step, self._states)
+        return Answering(LocalModel(model, session, chat, settings), thinking, self._do_asides, states)
 
     def _answer(self, job: Job) -> None:
-        assert self.served is not None
+        served = self.served
+        assert served is not None
         self.running = job
         self._works.pop(job, None)
         if self._host.is_closing:  # which may not have seen this one
             job.cancel()
         try:
             is_dropped = job.is_cancelled and not self._host.is_closing
-            ended = Ended("cancelled") if is_dropped else self.served.answer(job)
+            ended = Ended("cancelled") if is_dropped else served.answer(job)
             if ended.reason == "cancelled" and self._host.is_closing:
                 ended = Ended("cancelled", error=_ending())
         except Cancelled:  # before anything was computed
@@ -177,14 +175,9 @@ class ServedEngine:
             ended = Ended("cancelled", error=_error_of(error))
         finally:
             self.running = None
-            self._states.note_progress()
+            served.states.note_progress()
         job.end(ended)
         self._drop_old_states()
-
-    def _step(self) -> None:
-        """Between two steps of the computation."""
-        self._do_asides()
-        self._states.note_progress()
 
     def _drop_old_states(self) -> None:
         quota_bytes, now_s = self._settings.kv_states_quota_bytes, time.monotonic()
@@ -194,10 +187,10 @@ class ServedEngine:
 
     def _do_asides(self) -> bool:
         """Work at short work for a slice; whether more of it waits."""
-        until_s = time.monotonic() + SLICE_S
-        while self._asides and time.monotonic() < until_s:
+        served, until_s = self.served, time.monotonic() + SLICE_S
+        while served is not None and self._asides and time.monotonic() < until_s:
             aside = self._asides.popleft()
-            if not aside.advance(self._model, until_s):
+            if not aside.advance(served.local.model, until_s):
                 self._asides.append(aside)
         return bool(self._asides)
 

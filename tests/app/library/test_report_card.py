@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import platform
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from app.cli.dispatch import main
+from app.library import report_card
 from app.library.report_card import (
     as_svg,
     as_text,
@@ -68,12 +70,12 @@ def test_a_hostile_name_stays_text() -> None:
 def test_a_bench_goes_before_replies_and_the_usual_of_it_counts() -> None:
     history = ReplyHistory(paths.speeds_file())
     history.add(history_key(identity_of("m", "Q8_0", 10, "mmap"), 2), PastReply(time.time(), 9, 5.0, 50.0, 0.1))
-    assert known_speeds("m", "Q8_0", 10) == (Speeds(5.0, 50.0), 2)
+    assert known_speeds("m", "Q8_0", 10) == Speeds(5.0, 50.0, 2)
     for n, tps in enumerate((7.0, 8.0, 4.0, 9.0)):
         benched = PastReply(100.0 + n, 32, tps, 70.0, 0, is_quiet=tps != 4.0)
         history.add(history_key(bench_identity("m", "Q8_0", 10), 3), benched)
-    assert known_speeds("m", "Q8_0", 10) == (Speeds(8.0, 70.0), 3)
-    assert known_speeds("m", "Q4_0", 10) == (Speeds(), 0)
+    assert known_speeds("m", "Q8_0", 10) == Speeds(8.0, 70.0, 3)
+    assert known_speeds("m", "Q4_0", 10) == Speeds()
 
 
 def test_no_file_is_written_over(tmp_path: Path) -> None:
@@ -115,3 +117,8 @@ async def test_the_chat_copies_a_card_without_conversation_text(
         await driver.say(f"/report {tmp_path / 'card.svg'}")
         await driver.note("written: ")
         assert said((tmp_path / "card.svg").read_text()) == []
+        # Of a setting that is no longer in use: the card names the threads that were as fast as it says.
+        monkeypatch.setattr(report_card, "known_speeds", lambda *model: Speeds(50.0, 0.0, 7))
+        await driver.say("/report")
+        await driver.until(lambda: len(copied) > 1, "copied")
+        assert re.search(r"threads +7$", copied[1], re.MULTILINE)

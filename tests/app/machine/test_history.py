@@ -102,10 +102,10 @@ def test_replies_of_busy_times_are_not_the_usual_ones(path):
     history, identity = ReplyHistory(path), KEY.partition(".")[0]
     history.add(KEY, replace(reply(4.0), is_quiet=False))
     history.add(KEY, replace(reply(5.0), is_quiet=False))
-    assert history.usual(identity) == Speeds(5.0, 40.0), "the one that was disturbed least"
+    assert history.usual(identity) == Speeds(5.0, 40.0, 2), "the one that was disturbed least"
     history.add(KEY, reply(9.0))
     history.add(KEY, replace(reply(2.0), is_quiet=False))
-    assert ReplyHistory(path).usual(identity) == Speeds(9.0, 40.0)
+    assert ReplyHistory(path).usual(identity) == Speeds(9.0, 40.0, 2)
     assert (ReplyHistory(path).earlier(KEY).median_tps, ReplyHistory(path).earlier(KEY).best_tps) == (9.0, 9.0)
 
 
@@ -114,7 +114,7 @@ def test_short_prompts_do_not_count_as_the_usual_reading(path):
     history.add(KEY, replace(reply(4.0), prefill_tps=0.0))
     history.add(KEY, replace(reply(4.0), prefill_tps=0.0))
     history.add(KEY, reply(4.0))
-    assert history.usual(identity) == Speeds(4.0, 40.0)
+    assert history.usual(identity) == Speeds(4.0, 40.0, 2)
 
 
 GOOD_ROW = [1_700_000_000.0, 100, 5.0, 40.0, 1.5, True]

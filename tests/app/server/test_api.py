@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -11,8 +12,12 @@ import pytest
 
 from app.conversations.quota import kinds
 from app.program.settings import built_in_settings
+from app.server.command import listen
+from app.server.running import Running
+from engine.errors import EngineError
 from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.fake_engine import Gate, Script
+from tests.app.scripted_access import use_script
 from tests.app.server.serving import PATIENCE_S, Serving, serving, until
 
 KEY = "a-key-of-twenty-chars"
@@ -201,6 +206,20 @@ def test_a_prompt_that_does_not_fit_is_refused_before_prefill(server: Serving) -
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
         assert answer.json()["error"]["param"] == "messages"
     assert server.script.opened[0].sessions[0].tokens == []
+
+
+def test_a_text_that_does_not_fit_leaves_the_conversation(server: Serving) -> None:
+    server.script.n_ctx = 512
+    server.chat("capital of France?")
+    answer = server.post("/v1/completions", {"prompt": [1] * 600})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert len(server.script.opened[0].chats[0].messages) == 2
+
+
+def test_a_model_that_does_not_open_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_script(monkeypatch, Script(open_error=EngineError("m.gguf: needs more memory")))
+    with listen("127.0.0.1", 0) as listener, pytest.raises(EngineError, match="needs more memory"):
+        Running(Path("m.gguf"), built_in_settings(), listener, "m", ("127.0.0.1",), "", 16).run()
 
 
 def test_a_template_refusal_is_a_400_and_the_server_goes_on(server: Serving) -> None:

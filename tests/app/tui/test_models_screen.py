@@ -41,7 +41,6 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (directory / "portal.gguf").write_bytes(b"<html>")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(scan, "places", lambda directories: [Place("here", directory)])
-    monkeypatch.setattr(scan, "usual_threads", lambda settings: 2)
     monkeypatch.setattr(listing, "usual_threads", lambda settings: 2)
     return directory
 
