@@ -16,6 +16,12 @@ from tests.app.machine.views import FACTS
 MIB = 1 << 20
 
 
+@pytest.fixture(autouse=True)
+def looks_cost_nothing(monkeypatch):
+    """Whatever else the machine does: a look that was interrupted would be taken more rarely."""
+    monkeypatch.setattr(Paced.__init__, "__defaults__", (lambda: 0.0,))
+
+
 @pytest.fixture
 def source():
     return ScriptedPsutil()
