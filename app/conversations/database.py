@@ -209,7 +209,8 @@ def can_search(db: sqlite3.Connection) -> bool:
 def as_said(error: sqlite3.Error, db: sqlite3.Connection | None = None) -> StoreError:
     """Say what SQLite reports in the program's words."""
     text = str(error)
-    if any(word in text for word in _DAMAGE):
+    # The index of words says of itself no more than this; tables name their constraints.
+    if text == "constraint failed" or any(word in text for word in _DAMAGE):
         return DamagedError(f"{NAME} is damaged")
     if "I/O error" in text and db is not None:  # said also where there is no room for the index of the log of pages
         with suppress(Exception):

@@ -117,6 +117,10 @@ def _empty_file(path: Path) -> Path:
 
 def mend(root: Path) -> None:
     """Make a new database of what is left, and put the damaged one aside. Raises StoreError: all is as it was."""
+    with suppress(StoreError), closing(connect(root)) as db:
+        transact(db, _renew_index, writes=True)
+        if _is_sound(db):
+            return
     try:
         with closing(take(root, 1, 0)):
             if not _is_damaged(root):  # another program has mended it
@@ -137,6 +141,12 @@ def mend(root: Path) -> None:
     copied = f", and {n_copied:,} from a copy" if n_copied else ""
     kept = f"; the damaged file is kept as {aside}" if aside else ""
     notices[root] = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
+
+
+def _renew_index(db: sqlite3.Connection) -> None:
+    """Make the index of words again, of the messages."""
+    if can_search(db):
+        db.execute("INSERT INTO search(search) VALUES('rebuild')")
 
 
 def _is_damaged(root: Path) -> bool:

@@ -229,3 +229,18 @@ def test_the_index_of_words_is_made_again(root, said):
     mended(root)
     assert len(Store(root).search("question 7")) == 10
     assert Store(root).search("question 7")[0].snippet
+
+
+@pytest.mark.parametrize("table", ["search_data", "search_idx"])
+def test_a_damaged_index_of_words_costs_nothing_else(root, said, table):
+    with closing(sqlite3.connect(root / NAME)) as db, db:
+        db.execute("UPDATE search_data SET block=zeroblob(40)" if table == "search_data" else f"DELETE FROM {table}")
+    made, opened = journal(root), Store(root).open(ID)
+    made.adopt(opened)
+    ask(made, opened.saved.conversation, "and now?")
+    with closing(Store(root).open("000002").held):  # another conversation is open all the time
+        assert made.close(PATIENCE_S) == ""
+    assert len(Store(root).search("question 7")) == 10
+    assert Store(root).search("and now?")
+    assert found(root) == {**said, ID: [*said[ID], "and now?"]}
+    assert not list(root.glob("damaged-*"))
