@@ -29,7 +29,7 @@ commands:
   jalopy inspect MODEL           show what a model file holds
   jalopy verify MODEL            is the file whole, does it write sense
   jalopy perplexity MODEL FILE   how well it foretells a text, and what another file or KV cache changes
-  jalopy compare MODEL           against an installed llama-cpp-python
+  jalopy compare MODEL           against installed engines: llama.cpp, ik_llama.cpp
   jalopy sessions [WORDS]        the saved conversations; jalopy sessions import FILE takes others over
   jalopy states [prune]          what was read once and is kept for the next time
   jalopy serve [MODEL]           an API for other programs, as OpenAI's
@@ -378,11 +378,11 @@ _PARSERS = {
         *("threads", "prefill_threads", "context_size", "kv_type"),
     ),
     "compare": _verb(
-        "Measure this engine and an installed llama-cpp-python on the same file, in turn.",
+        "Measure this engine and installed ones, llama-cpp-python or ik-llama-cpp-python, on the same file.",
         _MODEL,
         *_AMOUNTS,
-        _arg("-r, --rounds N", "rounds of both (3)", type=_count, default=3),
-        _arg("--peer-python PATH", "the Python that has llama-cpp-python", default=""),
+        _arg("-r, --rounds N", "rounds, each engine once in random order (3)", type=_count, default=3),
+        _arg("--peer-python PATH", "a Python that has one; may be given again", action="append", default=[]),
         _json(),
         *("threads", "weights"),
     ),

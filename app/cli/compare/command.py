@@ -1,4 +1,4 @@
-"""Both engines in turn, each in a process of its own; medians, ratios, and whether they say the same."""
+"""Engines in random order, each in a process of its own; medians, ratios, and whether they say the same."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,19 +26,21 @@ from app.text.clean_text import clean_line
 from app.text.json_line import json_line
 from app.text.record import record
 
+OURS = "jalopy"
 GREEDY_TEXT = "The capital of France is"
 N_GREEDY = 32
 PATIENCE_S = 3600
 NEAR_TIE = 0.1
 """Spreads of the logits: what rounding may turn around."""
 _SEED = 0
+_RATES = "decode_tps", "prefill_tps"
 _PEER_LEVELS = {
     "AMX_INT8": "amx", "AVX512_VNNI": "vnni", "AVX_VNNI": "vnni", "AVX512": "avx512", "AVX2": "avx2", "SSSE3": "ssse3",
 }  # fmt: skip
 """Our name for the widest instructions that llama.cpp's system line says it was built with; the first that holds."""
 
 Job = dict[str, Any]
-"""Work for both sides: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids to read at once and
+"""Work for each engine: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids to read at once and
 one by one, ``repeats`` times after once to warm up; ``greedy_prompt`` and ``n_greedy``."""
 Answer = dict[str, Any]
 
@@ -52,7 +55,7 @@ class CompareOptions:
     n_gen: int = 32
     rounds: int = 3
     weights: str = "mmap"
-    peer_python: str = ""
+    peer_python: Sequence[str] = ()
     as_json: bool = False
 
 
@@ -64,22 +67,20 @@ def compare(options: CompareOptions) -> int:
         Refusal: the peer is not installed, too old, or refuses the file.
     """
     job = make_job(options)
-    ours: list[Answer] = []
-    theirs: list[Answer] = []
+    pythons = list(dict.fromkeys(options.peer_python)) or [sys.executable]
+    answers: dict[str | None, list[Answer]] = {python: [] for python in (None, *pythons)}
     for n in range(options.rounds):
-        for is_ours in (n % 2 == 1, n % 2 == 0):  # who begins alternates
-            say(f"round {n + 1} of {options.rounds}: {'jalopy' if is_ours else 'llama.cpp'}")
-            if is_ours:
-                ours.append(ask_ours(job))
-            else:
-                theirs.append(ask_peer(options, job))
-    found = report(options, job, ours, theirs)
+        for python in random.sample(list(answers), len(answers)):
+            who = OURS if python is None else python
+            say(f"round {n + 1} of {options.rounds}: {clean_line(who, 100)}")
+            answers[python].append(ask_ours(job) if python is None else ask_peer(python, job))
+    found = report(options, job, answers.pop(None), list(answers.values()))
     print(json_line(found) if options.as_json else "\n".join(lines(found)), flush=True)
     return exit_codes.OK
 
 
 def make_job(options: CompareOptions) -> Job:
-    """Choose the tokens that both engines read. Raises EngineError: the model cannot be used."""
+    """Choose the tokens that all engines read. Raises EngineError: the model cannot be used."""
     from engine.machine import host
 
     checked = engine_access.validate_model(options.model)
@@ -111,20 +112,22 @@ def ask_ours(job: Job) -> Answer:
     return answer
 
 
-def ask_peer(options: CompareOptions, job: Job) -> Answer:
-    """Have llama.cpp do the job. Raises Refusal: it cannot; one line that says what to do."""
-    python = options.peer_python or sys.executable
+def ask_peer(python: str, job: Job) -> Answer:
+    """Have the engine do the job that a Python has. Raises Refusal: it cannot; one line that says what to do."""
     code, answer, complaint = _ask([python, peer_side.__file__], job)
     if answer is not None:
         return answer
     if code == peer_side.NOT_INSTALLED:
         name = "llama-cpp-python"
-        install = f"{shlex.quote(python)} -m pip install {name}" if options.peer_python else install_command(name)
+        install = install_command(name) if python == sys.executable else f"{shlex.quote(python)} -m pip install {name}"
         cure = f"{install}, or name the Python that has it: --peer-python PATH"
-        raise Refusal(f"jalopy compare: {python} has no llama-cpp-python ({cure})", exit_codes.UNSUPPORTED)
+        raise Refusal(
+            f"jalopy compare: {python} has neither llama-cpp-python nor ik-llama-cpp-python ({cure})",
+            exit_codes.UNSUPPORTED,
+        )
     if code == peer_side.TOO_OLD:
-        raise Refusal(f"jalopy compare: llama-cpp-python {complaint} (update it)", exit_codes.UNSUPPORTED)
-    raise Refusal(f"jalopy compare: llama.cpp: {complaint or f'ended with {code}'}", exit_codes.UNSUPPORTED)
+        raise Refusal(f"jalopy compare: {complaint} (update it)", exit_codes.UNSUPPORTED)
+    raise Refusal(f"jalopy compare: {python}: {complaint or f'ended with {code}'}", exit_codes.UNSUPPORTED)
 
 
 def _ask(command: list[str], job: Job) -> tuple[int, Answer | None, str]:
@@ -152,7 +155,9 @@ def _is_answer(found: Any) -> bool:
     """Whether that is what a side answers; ``--peer-python`` may name any program."""
     if not isinstance(found, dict) or not isinstance(found.get("level"), str) or "version" not in found:
         return False
-    rates = [found.get(key) for key in ("decode_tps", "prefill_tps")]
+    if not isinstance(found.get("engine"), str):
+        return False
+    rates = [found.get(key) for key in _RATES]
     return _are_numbers(found.get("greedy")) and all(_are_numbers(one) and one and min(one) > 0 for one in rates)
 
 
@@ -165,31 +170,39 @@ def parting(ours: list[int], theirs: list[int]) -> int | None:
     return next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
 
 
-def report(options: CompareOptions, job: Job, ours: list[Answer], theirs: list[Answer]) -> dict[str, Any]:
+def report(options: CompareOptions, job: Job, ours: list[Answer], others: list[list[Answer]]) -> dict[str, Any]:
     """Return everything measured and what follows from it."""
-    mine, his = ours[-1], theirs[-1]
-    part = parting(mine["greedy"], his["greedy"])
-    rates = {key: (_rates(ours, key), _rates(theirs, key)) for key in ("decode_tps", "prefill_tps")}
+    mine = _rates_of(ours)
     return {
         "model": options.model,
         "threads": job["threads"],
         "weights": options.weights,
         "n_prompt": options.n_prompt,
         "n_gen": options.n_gen,
-        "jalopy": {key: pair[0] for key, pair in rates.items()},
-        "llama_cpp": {key: pair[1] for key, pair in rates.items()},
-        "ratio": {key: statistics.median(pair[0]) / statistics.median(pair[1]) for key, pair in rates.items()},
-        "greedy_tokens": len(mine["greedy"]),
-        "greedy_parts_at": part,
-        "greedy_margin": None if part is None else mine["margins"][part],
-        "versions": {"jalopy": mine["version"], "llama-cpp-python": his["version"]},
-        "levels": {"jalopy": mine["level"], "llama_cpp": clean_line(his["level"], 600)},
+        "greedy_tokens": len(ours[-1]["greedy"]),
+        OURS: {**mine, "version": ours[-1]["version"], "level": ours[-1]["level"]},
+        "peers": [_peer(ours[-1], mine, theirs) for theirs in others],
     }
 
 
-def _rates(answers: list[Answer], key: str) -> list[float]:
-    """Return all rates of a kind, the slowest first."""
-    return sorted(float(one) for answer in answers for one in answer[key])
+def _peer(ours: Answer, mine: Mapping[str, list[float]], theirs: list[Answer]) -> dict[str, Any]:
+    """Return what one engine did, next to ours."""
+    rates, last = _rates_of(theirs), theirs[-1]
+    part = parting(ours["greedy"], last["greedy"])
+    return {
+        "engine": clean_line(last["engine"], 40),
+        **rates,
+        "ratio": {key: statistics.median(mine[key]) / statistics.median(rates[key]) for key in rates},
+        "greedy_parts_at": part,
+        "greedy_margin": None if part is None else ours["margins"][part],
+        "version": clean_line(str(last["version"]), 40),
+        "level": clean_line(last["level"], 600),
+    }
+
+
+def _rates_of(answers: list[Answer]) -> dict[str, list[float]]:
+    """Return all rates by their kinds, the slowest first."""
+    return {key: sorted(float(one) for answer in answers for one in answer[key]) for key in _RATES}
 
 
 def peer_level(system: str) -> str:
@@ -200,34 +213,38 @@ def peer_level(system: str) -> str:
 
 def lines(found: dict[str, Any]) -> list[str]:
     """Write the comparison for people."""
-    ours, theirs, ratio = found["jalopy"], found["llama_cpp"], found["ratio"]
+    ours, peers = found[OURS], found["peers"]
     n = len(ours["decode_tps"])
+    write, read = f"write {found['n_gen']} tokens", f"read {found['n_prompt']} tokens"
     written = [
         f"{clean_line(Path(found['model']).name, 60)} · {found['threads']} threads · {found['weights']}",
-        f"tok/s, median of {n} (lowest-highest){'jalopy':>20}{'llama.cpp':>24}{'ratio':>8}",
+        f"tok/s, median of {n} (lowest-highest); ratio: jalopy to it",
+        f"{'':<14}{write:>24}{'ratio':>8}{read:>24}{'ratio':>8}",
+        f"{OURS:<14}{spread(ours['decode_tps']):>24}{'':>8}{spread(ours['prefill_tps']):>24}",
     ]
-    names = {"decode_tps": f"write {found['n_gen']} tokens", "prefill_tps": f"read {found['n_prompt']} tokens"}
-    for key, name in names.items():
-        written.append(f"  {name:<30}{spread(ours[key]):>24}{spread(theirs[key]):>24}{ratio[key]:>7.2f}x")
-    mine = ", ".join(f"{name} {version}" for name, version in found["versions"]["jalopy"].items())
-    level, system = found["levels"]["jalopy"], found["levels"]["llama_cpp"]
-    written += [
-        _greedy_line(found),
-        f"jalopy: {mine}, level {level}",
-        f"llama-cpp-python {found['versions']['llama-cpp-python']}: {system}",
-    ]
-    if level != peer_level(system):
-        written.append(f"not the same instructions: jalopy {level}, llama.cpp {peer_level(system)}")
+    for peer in peers:
+        cells = (f"{spread(peer[key]):>24}{peer['ratio'][key]:>7.2f}x" for key in _RATES)
+        written.append(f"{peer['engine']:<14}{''.join(cells)}")
+    versions = ", ".join(f"{name} {version}" for name, version in ours["version"].items())
+    written.append(f"jalopy: {versions}, level {ours['level']}")
+    for peer in peers:
+        written += [_greedy_line(peer, found["greedy_tokens"]), f"{peer['engine']} {peer['version']}: {peer['level']}"]
+        if ours["level"] != peer_level(peer["level"]):
+            theirs = peer_level(peer["level"])
+            written.append(f"not the same instructions: jalopy {ours['level']}, {peer['engine']} {theirs}")
     return written
 
 
-def _greedy_line(found: dict[str, Any]) -> str:
-    part, n = found["greedy_parts_at"], found["greedy_tokens"]
+def _greedy_line(peer: dict[str, Any], n_tokens: int) -> str:
+    part, engine = peer["greedy_parts_at"], peer["engine"]
     if part is None:
-        return f"greedy: both write the same {n} tokens after {GREEDY_TEXT!r}"
-    margin = found["greedy_margin"]
+        return f"greedy: jalopy and {engine} write the same {n_tokens} tokens after {GREEDY_TEXT!r}"
+    margin = peer["greedy_margin"]
     what = "a near tie that rounding decides" if margin < NEAR_TIE else "no near tie: one of them computes wrongly"
-    return f"greedy: the same up to token {part} of {n}, then they part; ours was ahead by {margin:.3f} spreads: {what}"
+    return (
+        f"greedy: as {engine} up to token {part} of {n_tokens}, then they part; ours was ahead by "
+        f"{margin:.3f} spreads: {what}"
+    )
 
 
 def main() -> int:
@@ -253,7 +270,13 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     model = engine_access.open_model(settings, job["model"])
     session = _Fed(model.session(job["n_ctx"], "f16"))
     found = peer_side.done(session, job)
-    return {**found, "margins": session.margins, "version": versions(), "level": engine_access.cpu_level()}
+    return {
+        **found,
+        "engine": OURS,
+        "margins": session.margins,
+        "version": versions(),
+        "level": engine_access.cpu_level(),
+    }
 
 
 class _Fed:

@@ -1,15 +1,18 @@
-"""llama.cpp's half of a comparison, run as a file by whatever Python has llama-cpp-python. Imports nothing of ours.
+"""The part of llama.cpp, or of its fork ik_llama.cpp, in a comparison: a file run by a Python that has its package.
 
-Reads one job as JSON from standard input (``app.cli.compare.command`` describes it), writes one answer as JSON. In its
-default mode: weights repacked where it likes, flash attention as it chooses, no graphics card.
+Imports nothing of ours. Reads one job as JSON from standard input (``app.cli.compare.command`` describes it), and
+writes one answer as JSON. llama.cpp is in its default mode: weights repacked where it likes, flash attention as it
+chooses, no graphics card. ik_llama.cpp does the job with its weights mapped and repacked; the better rate counts.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import statistics
 import sys
 import time
+from contextlib import closing
 from typing import Any
 
 NOT_INSTALLED, TOO_OLD, REFUSED = 3, 4, 5
@@ -18,54 +21,92 @@ NOT_INSTALLED, TOO_OLD, REFUSED = 3, 4, 5
 def main() -> int:
     """Do the job on standard input."""
     try:
-        import llama_cpp
+        import llama_cpp as package
     except ImportError:
-        return NOT_INSTALLED
-    job = json.load(sys.stdin)
+        try:
+            import ik_llama_cpp as package
+        except ImportError:
+            return NOT_INSTALLED
+    is_ik = package.__name__ == "ik_llama_cpp"
+    job, version = json.load(sys.stdin), package.__version__
     try:
-        peer = Peer(llama_cpp, job)
+        found = done_by_ik(package._ctypes_api, job) if is_ik else done_by_llama_cpp(package, job)
     except AttributeError as error:
-        sys.stderr.write(f"{llama_cpp.__version__}: {error}")
+        sys.stderr.write(f"{package.__name__} {version}: {error}")
         return TOO_OLD
     except ValueError as error:
         sys.stderr.write(str(error))
         return REFUSED
-    level = llama_cpp.llama_print_system_info().decode("utf-8", "replace").strip()
-    print(json.dumps({**done(peer, job), "version": llama_cpp.__version__, "level": level}))
+    print(json.dumps({"engine": "ik_llama.cpp" if is_ik else "llama.cpp", "version": version, **found}))
     return 0
 
 
+def done_by_llama_cpp(library: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Return what llama.cpp does with a job. Raises as ``Peer``."""
+    quiet = library.llama_log_callback(lambda level, text, user: None)
+    library.llama_log_set(quiet, ctypes.c_void_p(0))
+    peer = Peer(library, job)
+    return {**done(peer, job), "level": library.llama_print_system_info().decode("utf-8", "replace").strip()}
+
+
+def done_by_ik(library: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Return what ik_llama.cpp does with a job, in the better of its two layouts. Raises as ``Peer``."""
+    each = []
+    for is_repacked in (False, True):
+        with closing(Peer(library, job, is_repacked)) as peer:
+            each.append(done(peer, job))
+    mapped, repacked = each
+    rates = {key: max(mapped[key], repacked[key], key=statistics.median) for key in ("prefill_tps", "decode_tps")}
+    says = library._lib.llama_print_system_info
+    says.restype = ctypes.c_char_p
+    return {**mapped, **rates, "level": says().decode("utf-8", "replace").strip()}
+
+
 class Peer:
-    """One model in llama.cpp.
+    """One model in an engine with the functions of llama.cpp.
+
+    Args:
+        library: has its functions.
+        job: names file, threads and context.
+        is_repacked: how ik_llama.cpp keeps the weights; None for llama.cpp, which chooses.
 
     Raises:
         AttributeError: the package is of another time.
-        ValueError: llama.cpp refuses the file or the context.
+        ValueError: the file or the context is refused.
     """
 
-    def __init__(self, library: Any, job: dict[str, Any]) -> None:
+    def __init__(self, library: Any, job: dict[str, Any], is_repacked: bool | None = None) -> None:
         self._l = library
-        self._quiet = library.llama_log_callback(lambda level, text, user: None)
-        library.llama_log_set(self._quiet, ctypes.c_void_p(0))
         library.llama_backend_init()
         wanted = library.llama_model_default_params()
         wanted.n_gpu_layers = 0
-        model = library.llama_model_load_from_file(job["model"].encode(), wanted)
-        if not model:
-            raise ValueError("llama.cpp refuses the file")
-        self._n_vocab = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
+        if is_repacked is not None:
+            wanted.repack_tensors, wanted.use_mmap = is_repacked, not is_repacked
+        self._model = library.llama_model_load_from_file(job["model"].encode(), wanted)
+        if not self._model:
+            raise ValueError("the file is refused")
+        self._n_vocab = library.llama_vocab_n_tokens(library.llama_model_get_vocab(self._model))
         chosen = library.llama_context_default_params()
         chosen.n_ctx = chosen.n_batch = job["n_ctx"]
         chosen.n_ubatch = min(512, job["n_ctx"])
         chosen.n_threads = chosen.n_threads_batch = job["threads"]
-        chosen.no_perf = True
-        self._context = library.llama_init_from_model(model, chosen)
+        if is_repacked is not None:
+            chosen.flash_attn = True
+        self._context = library.llama_init_from_model(self._model, chosen)
         if not self._context:
-            raise ValueError("llama.cpp makes no context of that size")
+            raise ValueError("no context of that size is made")
+
+    def close(self) -> None:
+        """Free its memory."""
+        self._l.llama_free(self._context)
+        self._l.llama_free_model(self._model)
 
     def clear(self) -> None:
         """Forget every token."""
-        self._l.llama_memory_clear(self._l.llama_get_memory(self._context), True)
+        if hasattr(self._l, "llama_memory_clear"):
+            self._l.llama_memory_clear(self._l.llama_get_memory(self._context), True)
+        else:
+            self._l.llama_kv_cache_clear(self._context)
 
     def feed(self, tokens: list[int], start: int) -> None:
         """Compute tokens from a position on, and the logits of the last."""
@@ -86,7 +127,7 @@ class Peer:
 
 
 def done(peer: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Do a job with anything that has ``clear``, ``feed`` and ``likeliest``: both engines are measured by this."""
+    """Do a job with anything that has ``clear``, ``feed`` and ``likeliest``: all engines are measured by this."""
     read_tps, write_tps = measure(peer, job)
     tokens = greedy(peer, job["greedy_prompt"], job["n_greedy"])
     return {"prefill_tps": read_tps, "decode_tps": write_tps, "greedy": tokens}

@@ -26,7 +26,8 @@ def model(tmp_path: Path) -> str:
 
 
 def answer(decode: list[float], prefill: list[float], greedy: list[int], **more: Any) -> dict[str, Any]:
-    return {"decode_tps": decode, "prefill_tps": prefill, "greedy": greedy, "version": "1.2.3", "level": "AVX2", **more}
+    rates = {"decode_tps": decode, "prefill_tps": prefill, "greedy": greedy}
+    return {**rates, "engine": "llama.cpp", "version": "1.2.3", "level": "AVX2", **more}
 
 
 @pytest.fixture
@@ -40,18 +41,32 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append("ours")
         return ours
 
-    def ask_peer(options: Any, job: Any) -> Any:
-        asked.append("theirs")
-        return answer([20.0, 20.0], [50.0, 50.0], [1, 2, 4])
+    def ask_peer(python: str, job: Any) -> Any:
+        asked.append(python)
+        return answer([20.0, 20.0], [50.0, 50.0], [1, 2, 4], engine="ik_llama.cpp" if python == "b" else "llama.cpp")
 
     monkeypatch.setattr(command, "ask_ours", ask_ours)
     monkeypatch.setattr(command, "ask_peer", ask_peer)
     return asked
 
 
-def test_rounds_alternate_and_who_begins_alternates_too(model: str, sides: list[str]) -> None:
-    assert compare(CompareOptions(model, rounds=3, n_prompt=8, n_gen=4)) == exit_codes.OK
-    assert sides == ["theirs", "ours", "ours", "theirs", "theirs", "ours"]
+def test_each_round_has_every_engine_once_in_random_order(
+    model: str, sides: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare(CompareOptions(model, rounds=20, n_prompt=8, n_gen=4, peer_python=["a", "b", "a"]))
+    rounds = [tuple(sides[at : at + 3]) for at in range(0, 60, 3)]
+    assert {frozenset(one) for one in rounds} == {frozenset({"ours", "a", "b"})}
+    assert len(set(rounds)) > 1
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[3:6]] == [
+        "jalopy",
+        "llama.cpp",
+        "ik_llama.cpp",
+    ]
+
+
+def test_without_a_name_this_python_has_the_peer(model: str, sides: list[str]) -> None:
+    compare(CompareOptions(model, rounds=1, n_prompt=8, n_gen=4))
+    assert sorted(sides) == sorted([sys.executable, "ours"])
 
 
 def test_people_get_medians_ratios_and_where_they_part(
@@ -62,10 +77,10 @@ def test_people_get_medians_ratios_and_where_they_part(
     assert "32.0 (30.0-34.0)" in out
     assert "1.60x" in out
     assert "2.10x" in out
-    assert "the same up to token 2 of 3" in out
+    assert "as llama.cpp up to token 2 of 3" in out
     assert "near tie" in out
     assert "2 threads" in out
-    assert "llama-cpp-python 1.2.3: AVX2" in out
+    assert "llama.cpp 1.2.3: AVX2" in out
 
 
 @pytest.mark.parametrize(
@@ -88,7 +103,7 @@ def test_a_peer_built_for_other_instructions_is_told(
     model: str, sides: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wider = answer([20.0, 20.0], [50.0, 50.0], [1, 2, 3], level="CPU : AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | ")
-    monkeypatch.setattr(command, "ask_peer", lambda options, job: wider)
+    monkeypatch.setattr(command, "ask_peer", lambda python, job: wider)
     ours = answer([30.0], [100.0], [1, 2, 3], margins=[2.0, 1.0, 1.0], level="avx2")
     monkeypatch.setattr(command, "ask_ours", lambda job: ours | {"version": {"jalopy": "9.9"}})
     compare(CompareOptions(model, rounds=1, n_prompt=8, n_gen=4))
@@ -99,8 +114,9 @@ def test_scripts_get_every_figure_on_one_line(model: str, sides: list[str], caps
     compare(CompareOptions(model, rounds=2, n_prompt=8, n_gen=4, as_json=True))
     found = json.loads(capsys.readouterr().out)
     assert found["jalopy"]["decode_tps"] == [30.0, 30.0, 34.0, 34.0]
-    assert found["ratio"] == {"decode_tps": pytest.approx(1.6), "prefill_tps": pytest.approx(2.1)}
-    assert (found["greedy_parts_at"], found["greedy_margin"]) == (2, 0.01)
+    (peer,) = found["peers"]
+    assert peer["ratio"] == {"decode_tps": pytest.approx(1.6), "prefill_tps": pytest.approx(2.1)}
+    assert (peer["engine"], peer["greedy_parts_at"], peer["greedy_margin"]) == ("llama.cpp", 2, 0.01)
 
 
 @pytest.mark.parametrize(("theirs", "part"), [([1, 2, 3], None), ([9, 2, 3], 0), ([1, 2, 9], 2)])
@@ -109,8 +125,8 @@ def test_the_first_token_that_differs_is_where_they_part(theirs: list[int], part
 
 
 def test_a_clear_difference_is_not_called_a_tie() -> None:
-    found = {"greedy_parts_at": 1, "greedy_tokens": 3, "greedy_margin": 0.8}
-    assert "computes wrongly" in command._greedy_line(found)
+    found = {"engine": "llama.cpp", "greedy_parts_at": 1, "greedy_margin": 0.8}
+    assert "computes wrongly" in command._greedy_line(found, 3)
 
 
 def test_the_job_is_the_same_each_time_and_within_the_vocabulary(model: str) -> None:
@@ -131,17 +147,15 @@ def test_a_python_without_the_peer_is_one_line(model: str, tmp_path: Path) -> No
     lonely = tmp_path / "python"
     lonely.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     lonely.chmod(0o755)
-    options = CompareOptions(model, n_prompt=8, n_gen=4, peer_python=str(lonely))
-    with pytest.raises(Refusal, match="no llama-cpp-python") as refused:
-        command.ask_peer(options, make_job(options))
+    with pytest.raises(Refusal, match="neither llama-cpp-python nor ik-llama-cpp-python") as refused:
+        command.ask_peer(str(lonely), make_job(CompareOptions(model, n_prompt=8, n_gen=4)))
     assert refused.value.exit_code == exit_codes.UNSUPPORTED
     assert "\n" not in str(refused.value)
 
 
 def test_a_python_that_is_none_is_one_line(model: str) -> None:
-    options = CompareOptions(model, n_prompt=8, n_gen=4, peer_python="/no/python")
     with pytest.raises(Refusal, match="/no/python"):
-        command.ask_peer(options, make_job(options))
+        command.ask_peer("/no/python", make_job(CompareOptions(model, n_prompt=8, n_gen=4)))
 
 
 @pytest.mark.parametrize(
@@ -151,6 +165,7 @@ def test_a_python_that_is_none_is_one_line(model: str) -> None:
         ("print('not json')", "nothing sensible"),
         ("print('[1]')", "nothing sensible"),
         ("print('{}')", "nothing sensible"),
+        ("print(a.replace('engine', 'motor'))", "nothing sensible"),
         ("print(a.replace('[5.0]', '[]'))", "nothing sensible"),
         ("print(a.replace('5.0', '0'))", "nothing sensible"),
         ("print(a.replace('5.0', '\"fast\"'))", "nothing sensible"),
@@ -163,9 +178,8 @@ def test_a_peer_that_breaks_is_one_line(
     script = tmp_path / "peer.py"
     script.write_text(f"a = {json.dumps(answer([5.0], [5.0], [1]))!r}\n{program}")
     monkeypatch.setattr(peer_side, "__file__", str(script))
-    options = CompareOptions(model, n_prompt=8, n_gen=4)
     with pytest.raises(Refusal, match=says):
-        command.ask_peer(options, make_job(options))
+        command.ask_peer(sys.executable, make_job(CompareOptions(model, n_prompt=8, n_gen=4)))
 
 
 def test_a_peer_that_answers_is_taken_at_its_word(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,8 +187,7 @@ def test_a_peer_that_answers_is_taken_at_its_word(model: str, tmp_path: Path, mo
     script = tmp_path / "peer.py"
     script.write_text(f"print('warming up')\nprint({json.dumps(said)!r})")
     monkeypatch.setattr(peer_side, "__file__", str(script))
-    options = CompareOptions(model, n_prompt=8, n_gen=4)
-    assert command.ask_peer(options, make_job(options)) == said
+    assert command.ask_peer(sys.executable, make_job(CompareOptions(model, n_prompt=8, n_gen=4))) == said
 
 
 def test_the_peers_half_imports_nothing_of_ours() -> None:
@@ -248,9 +261,43 @@ def test_a_foreign_package_in_the_current_directory_is_not_run(monkeypatch: pyte
     assert refused.value.exit_code == exit_codes.BAD_DATA
 
 
-def test_an_old_package_is_told_by_what_it_lacks(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    old = SimpleNamespace(__version__="0.1.0", llama_log_callback=lambda f: f)
-    monkeypatch.setitem(sys.modules, "llama_cpp", old)
+@pytest.mark.parametrize("name", ["llama_cpp", "ik_llama_cpp"])
+def test_an_old_package_is_told_by_what_it_lacks(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    old = SimpleNamespace(__name__=name, __version__="0.1.0", llama_log_callback=lambda f: f)
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    monkeypatch.setitem(sys.modules, name, old)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(read=lambda: json.dumps({"model": "m"})))
     assert peer_side.main() == peer_side.TOO_OLD
-    assert "0.1.0" in capsys.readouterr().err
+    assert f"{name} 0.1.0" in capsys.readouterr().err
+
+
+def test_of_two_layouts_the_better_rates_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {False: ([10.0, 11.0], [9.0, 9.0]), True: ([20.0, 20.0], [8.0, 30.0])}
+    closed: list[bool] = []
+
+    class Scripted:
+        def __init__(self, library: Any, job: Any, is_repacked: bool) -> None:
+            self.is_repacked = is_repacked
+
+        def close(self) -> None:
+            closed.append(self.is_repacked)
+
+    def done(peer: Scripted, job: Any) -> dict[str, Any]:
+        prefill, decode = rates[peer.is_repacked]
+        return {"prefill_tps": prefill, "decode_tps": decode, "greedy": [int(peer.is_repacked)]}
+
+    monkeypatch.setattr(peer_side, "Peer", Scripted)
+    monkeypatch.setattr(peer_side, "done", done)
+    library = SimpleNamespace(_lib=SimpleNamespace(llama_print_system_info=SystemInfo()))
+    found = peer_side.done_by_ik(library, {})
+    assert (found["prefill_tps"], found["decode_tps"]) == ([20.0, 20.0], [8.0, 30.0])
+    assert (found["greedy"], found["level"], closed) == ([0], "AVX2 = 1 |", [False, True])
+
+
+class SystemInfo:
+    """A C function of a library."""
+
+    restype: Any = None
+
+    def __call__(self) -> bytes:
+        return b" AVX2 = 1 | "
