@@ -30,7 +30,7 @@ OPERATIONS = "embed", "matvec", "few", "matmul"
 WRITE_EVERY = 40
 """Kernels after which a pack is written, for a build that is stopped."""
 HELPERS = {
-    "memset", "memcpy", "memmove", "exp", "expf", "expm1", "log", "logf", "pow", "powf", "sin", "cos", "sincos",
+    "memset", "memcpy", "memmove", "exp", "expf", "expm1", "log", "logf", "pow", "powf", "rint", "sin", "cos", "sincos",
     "tanh", "syscall", "madvise",
 }  # fmt: skip
 """What kernels may call: functions of C that every process has."""
