@@ -221,11 +221,11 @@ def few_k(dot, y_bytes, block_bytes, op, thread, n_threads):
 
 @inner
 def add_pair(pair, y, total):
-    """Integer contribution of 64 weights with their two scale registers, added to a column's."""
+    """Integer contribution of 64 weights with their two scale registers, added to a column's; lanes as in ``dot``."""
     even, odd, even_scale, odd_scale = pair
     both = vec.add(
-        vec.maddwd(even_scale, vec.maddubs(even, vec.load_i8x32(y))),
-        vec.maddwd(odd_scale, vec.maddubs(odd, vec.load_i8x32(y + 32))),
+        vec.maddwd_folded(even_scale, vec.maddubs(even, vec.load_i8x32(y))),
+        vec.maddwd_folded(odd_scale, vec.maddubs(odd, vec.load_i8x32(y + 32))),
     )
     return vec.add(total, both)
 
@@ -235,8 +235,8 @@ def shared_columns_k(prepare, pair, fold, block_bytes, op, c, row, room):
     """One row with four columns or three: 64 weights and their scales are unpacked once and meet all columns.
 
     Column by column, as ``four_columns_k`` does it, a whole block waits in registers, of which there are too few; and a
-    loop without turns would be scheduled like that again. Integers are the same in any order; floats are added as in
-    ``dot``.
+    loop without turns would be scheduled like that again. Integers are the same in any order, in lanes of their own;
+    floats are added as in ``dot``.
     """
     (q0, d0, s0), (q1, d1, s1) = columns_k(op, 256, c), columns_k(op, 256, c + 1)
     (q2, d2, s2), (q3, d3, s3) = columns_k(op, 256, c + 2), columns_k(op, 256, c + 3)
