@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import getfile
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from rich.console import RenderableType
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
@@ -17,7 +17,7 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.driver import Driver
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.keys import Keys
 from textual.message_pump import MessagePump
 from textual.screen import Screen
@@ -25,9 +25,11 @@ from textual.scrollbar import ScrollBarRender
 from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import Widget
+from textual.widgets import OptionList
 
 from app.text.glyphs import is_console
 
+LEAST_OPTION_COLUMNS = 8
 SOURCES_KEPT = 512
 """More style sheets than there are: a source of every class of widgets, and one of every screen."""
 
@@ -180,6 +182,19 @@ def tell_desktop(app: App[Any]) -> None:
     if driver is not None and not app.is_headless and not is_console():
         driver.write("\x1b]9;jalopy: the answer is there\x1b\\\x1b]777;notify;jalopy;the answer is there\x1b\\")
         driver.flush()
+
+
+class Options(OptionList):
+    """Options in any width and height: Textual 8.2 ends the program where there is room for none. Remove when not."""
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Say how high the options are in the width, or in a narrow one where there is none."""
+        return super().get_content_height(container, viewport, max(width, LEAST_OPTION_COLUMNS))
+
+    def _move_page(self, direction: Literal[-1, 1]) -> None:
+        """Go to another page, where the cursor's line is known."""
+        if (self.highlighted or 0) in self._index_to_line:
+            super()._move_page(direction)
 
 
 def dismiss_once(screen: Screen[Any], result: object = None) -> None:

@@ -21,6 +21,7 @@ from app.tui.actions import CHAT
 from app.tui.drawing.lines import EMPTY, Line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, panel
 from app.tui.keymap import Keymap
+from app.tui.textual_hacks import Options
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle, content_of
 
 LOOK_PERIOD_S = 0.25
@@ -124,7 +125,7 @@ class ListScreen(Screen[None], Generic[Item]):
         with Container(id="list-body"):
             with Vertical(id="list-left"):
                 yield Static(id="list-heading", markup=False)
-                yield OptionList(id="list-rows", markup=False)
+                yield Options(id="list-rows", markup=False)
             yield FigureLines("list-detail")
         yield Static(id="list-foot", markup=False)
         yield KeyLine(id="list-keys")

@@ -5,25 +5,15 @@ from __future__ import annotations
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap
-from app.tui.textual_hacks import dismiss_once
+from app.tui.textual_hacks import Options, dismiss_once
 
 OWN_PREFIX = "jalopy-"
-_LEAST_COLUMNS = 8
-
-
-class _Lines(OptionList):
-    """Options in any width: Textual 8.2 fails where it is to find out how high they are in none at all."""
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Say how high the options are in the width, or in a narrow one where there is none."""
-        return super().get_content_height(container, viewport, max(width, _LEAST_COLUMNS))
 
 
 class ThemePicker(ModalScreen[str | None]):
@@ -47,7 +37,7 @@ class ThemePicker(ModalScreen[str | None]):
             theme = self.app.available_themes[name]
             kind = "16 colours" if theme.ansi else "dark" if theme.dark else "light"
             lines.append(Option(Content(f"{name:<24} {kind}")))
-        picker = _Lines(*lines, markup=False)
+        picker = Options(*lines, markup=False)
         picker.highlighted = self._names.index(self._before) if self._before in self._names else 0
         picker.border_title = "Colours"
         leave = self._keymap.hint("theme.leave", "undoes")

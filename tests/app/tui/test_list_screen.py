@@ -124,6 +124,18 @@ async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
         assert words.opened == "cherry"
 
 
+@pytest.mark.parametrize("size", [(1, 1), (80, 1), (1, 24), (3, 2)])
+async def test_pages_are_turned_where_no_row_is_seen(size: tuple[int, int]) -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        await driver.pilot.resize_terminal(*size)
+        await driver.pilot.press("pagedown", "pageup", "pageup")
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.shows("cherry in 74")
+        await driver.pilot.press("pagedown")
+        await driver.until(lambda: words.highlighted() == "cherry")
+
+
 async def test_escape_clears_what_is_typed_first() -> None:
     async with chatting() as driver:
         words = await listed(driver)
