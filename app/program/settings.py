@@ -157,6 +157,15 @@ class Settings:
     """Number format of the KV cache, or of keys/values; "auto" = f16, a smaller one only where memory is short."""
     checkpoints_mb: int = _setting(least=0, most=_MAX_COUNT)
     """Megabytes for places to go back to in a conversation, with models that have recurrent layers; 0 = none."""
+    system_prompt: str = _setting()
+    """System prompt of every new conversation; "" = none."""
+    thinking: str = _setting("thinking")
+    """How much a model thinks before it answers: on, off, low, medium, high, or a number of tokens; "auto" = as chosen
+    for the model with /think, else as the model does by itself."""
+    loop_guard: str = _setting(choices=("on", "off"))
+    """End an answer that repeats itself without end, and keep one copy of what it repeats."""
+    notify: str = _setting(choices=("on", "off"))
+    """Tell by bell and desktop notification that a long answer is done, where the terminal has not the focus."""
     threads: int = _setting(least=0, most=MOST_THREADS)
     """Threads that write the answer; 0 = chosen for this machine."""
     prefill_threads: int = _setting(least=0, most=MOST_THREADS)
@@ -165,31 +174,22 @@ class Settings:
     """Bind threads to CPUs; "auto" = where tuning has found it faster."""
     weights: str = _setting(choices=("auto", "mmap", "huge"))
     """How weights come into memory; "auto" = as tuning has found it faster, else in the file's map."""
-    system_prompt: str = _setting()
-    """System prompt of every new conversation; "" = none."""
-    thinking: str = _setting("thinking")
-    """How much a model thinks before it answers: on, off, low, medium, high, or a number of tokens; "auto" = as chosen
-    for the model with /think, else as the model does by itself."""
+    guess_ahead: str = _setting(choices=("on", "off"))
+    """Compute what an answer repeats from the conversation several tokens at a time; the answer is the same."""
+    prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
+    """Read what is in the prompt while the user pauses in typing; "auto" = not on battery."""
     theme: str = _setting()
     """Colours of the interface: the name of a theme; "" = the one chosen last."""
     low_power: str = _setting(choices=("auto", "on", "off"))
     """Fewer redraws and no animation; "auto" = on battery and on machines with one or two cores."""
-    prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
-    """Read what is in the prompt while the user pauses in typing; "auto" = not on battery."""
-    write_titles: str = _setting(choices=("auto", "on", "off"))
-    """Have the model write a short title for each conversation while nothing is asked; "auto" = not on battery."""
-    guess_ahead: str = _setting(choices=("on", "off"))
-    """Compute what an answer repeats from the conversation several tokens at a time; the answer is the same."""
-    loop_guard: str = _setting(choices=("on", "off"))
-    """End an answer that repeats itself without end, and keep one copy of what it repeats."""
     prompt_history: str = _setting(choices=("on", "off"))
     """Keep what was sent from the prompt across starts."""
-    notify: str = _setting(choices=("on", "off"))
-    """Tell by bell and desktop notification that a long answer is done, where the terminal has not the focus."""
     save_conversations: str = _setting(choices=("on", "off"))
     """Keep conversations on disk."""
     resume: str = _setting(choices=("last", "new"))
     """Conversation at the start: the model's last one ("last"), or a new one ("new")."""
+    write_titles: str = _setting(choices=("auto", "on", "off"))
+    """Have the model write a short title for each conversation while nothing is asked; "auto" = not on battery."""
     keep_kv_states: str = _setting(choices=("on", "off"))
     """Keep the state of conversations' KV cache on disk, so that resuming one reads nothing again."""
     kv_states_quota_gb: float = _setting(least=0.01, most=10_000)

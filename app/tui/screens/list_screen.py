@@ -6,6 +6,7 @@ that has found so far, and is called only while the list is shown and says that 
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar
 
@@ -18,7 +19,7 @@ from textual.widgets.option_list import Option
 
 from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
-from app.tui.drawing.lines import EMPTY, Line, muted
+from app.tui.drawing.lines import EMPTY, Line, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, panel
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import Options
@@ -66,6 +67,10 @@ class Listing(Protocol[Item]):
         """Whether the cursor belongs on the one after it was on the other."""
         return one == other
 
+    def group_of(self, item: Item) -> str:
+        """Name what the item is listed under; "" for nothing."""
+        return ""
+
     def heading_line(self, columns: int) -> str:
         """Write the line above the rows."""
 
@@ -107,7 +112,8 @@ class ListScreen(Screen[None], Generic[Item]):
         super().__init__()
         self._keymap, self._listing = keymap, listing
         self._glyphs = choose_glyphs()
-        self._items: tuple[Item, ...] = ()
+        self._items: tuple[Item | None, ...] = ()
+        """What is in each row; None in the heading of a group."""
         self._lines: tuple[Line, ...] = ()
 
     def take_typed(self, text: str) -> None:
@@ -183,23 +189,28 @@ class ListScreen(Screen[None], Generic[Item]):
         return self._items[at] if at is not None and at < len(self._items) else None
 
     def _show_rows(self, columns: int) -> None:
-        items = self._listing.items()
-        lines = tuple(self._listing.row_line(item, columns) for item in items)
+        drawn: list[tuple[Item | None, Line]] = []
+        for group, items in groupby(self._listing.items(), self._listing.group_of):
+            drawn += [(None, line(muted(f" {group}")))] if group else []
+            drawn += [(item, self._listing.row_line(item, columns)) for item in items]
         before, had = self.highlighted(), self._lines
-        self._items, self._lines = items, lines
-        if lines == had:
+        self._items, self._lines = tuple(item for item, _ in drawn), tuple(row for _, row in drawn)
+        if self._lines == had:
             return
-        rows = self.query_one(OptionList)
+        rows, is_ansi = self.query_one(OptionList), self.app.current_theme.ansi
         rows.clear_options()
-        rows.add_options([Option(content_of(line, self.app.current_theme.ansi)) for line in lines])
-        if items:
-            places = [n for n, item in enumerate(items) if before is not None and self._listing.is_same(item, before)]
-            rows.highlighted = places[0] if places else 0
+        rows.add_options([Option(content_of(row, is_ansi), disabled=item is None) for item, row in drawn])
+        places = [(n, item) for n, (item, _) in enumerate(drawn) if item is not None]
+        if places:
+            same = [n for n, item in places if before is not None and self._listing.is_same(item, before)]
+            rows.highlighted = same[0] if same else places[0][0]
 
     @on(OptionList.OptionHighlighted)
     def show_highlighted(self) -> None:
         """Say more about the row under the cursor, and what keys do with it."""
-        item, key = self.highlighted(), self._keymap.first_key
+        rows, item, key = self.query_one(OptionList), self.highlighted(), self._keymap.first_key
+        if rows.highlighted == 1 and self._items[0] is None:  # a cursor at the top shows the first heading as well
+            rows.scroll_home(animate=False)
         self._show_details(item)
         words = self._listing.key_words(item)
         self.query_one(KeyLine).tell((key(f"{self.SCOPE}.{name}"), text) for name, text in words.items())

@@ -60,12 +60,16 @@ class SettingList(Listing[str]):
     def items(self) -> tuple[str, ...]:
         """Return the settings in whose name or meaning all words are."""
         words = self.typed.lower().split()
-        return tuple(key for key in self._keys if all(w in f"{key} {meanings()[key]}".lower() for w in words))
+        return tuple(key for key in self._keys if all(w in " ".join((key, *meanings()[key])).lower() for w in words))
+
+    def group_of(self, item: str) -> str:
+        """Return the heading that ``config/default.toml`` has above it."""
+        return meanings()[item][0]
 
     def heading_line(self, columns: int) -> str:
         """Name the columns."""
         key, value = _widths(columns)
-        return f"{'setting':<{key}}  {'value':<{value}}{'  from' if columns >= _SOURCE_FROM else ''}"
+        return f"{'  setting':<{key + 2}}  {'value':<{value}}{'  from' if columns >= _SOURCE_FROM else ''}"
 
     def row_line(self, item: str, columns: int) -> Line:
         """Write a setting; one that differs from its default stands out."""
@@ -75,13 +79,13 @@ class SettingList(Listing[str]):
         role = SpanRole.CAUTION if later else SpanRole.MUTED if source is Source.DEFAULT else SpanRole.GOOD
         shown = Span(value) if source is Source.DEFAULT else strong(value)
         where = Span(f"  {'next start' if later else source.value}", role)
-        return line(" ", cut(item, key).ljust(key), "  ", shown, where if columns >= _SOURCE_FROM else "")
+        return line("   ", cut(item, key).ljust(key), "  ", shown, where if columns >= _SOURCE_FROM else "")
 
     def details(self, item: str, columns: int) -> tuple[str, list[Line]]:
         """Say what it means, what it may be, what it is by default, and where its value comes from."""
         now, source, later = self._now_and_later(item)
         default = _shown(item, value_of(built_in_settings(), item))
-        found = [line(part) for part in textwrap.wrap(meanings()[item], columns)]
+        found = [line(part) for part in textwrap.wrap(meanings()[item][1], columns)]
         facts = [
             f"now {now} ({source.value})" + (f", next start {later}" if later else ""),
             f"default {default} · allowed: {allowed_of(item)}",
@@ -185,19 +189,21 @@ class SettingsScreen(ListScreen[str]):
 
 
 @cache
-def meanings() -> Mapping[str, str]:
-    """Return what each setting means: the comments of ``config/default.toml``."""
-    found: dict[str, str] = {}
+def meanings() -> Mapping[str, tuple[str, str]]:
+    """Return the group of each setting and what it means: headings and comments of ``config/default.toml``."""
+    found: dict[str, tuple[str, str]] = {}
     comment: list[str] = []
-    table = ""
+    table = group = ""
     for one in (paths.bundled("config") / "default.toml").read_text(encoding="utf-8").splitlines():
-        if one.startswith("#"):
-            comment.append(one.lstrip("# "))
+        if one.startswith("# "):
+            comment.append(one.removeprefix("# "))
             continue
-        if one.startswith("["):
+        if one.startswith("## "):
+            group = one.removeprefix("## ")
+        elif one.startswith("["):
             table = f"{one.strip('[]')}."
         elif "=" in one:
-            found[f"{table}{one.partition(' = ')[0]}"] = " ".join(comment)
+            found[f"{table}{one.partition(' = ')[0]}"] = group, " ".join(comment)
         comment = []
     return found
 
@@ -205,6 +211,7 @@ def meanings() -> Mapping[str, str]:
 _IN_WORDS = {
     "model": {"": "last used"}, "theme": {"": "last used"}, "model_directories": {"": "the usual ones"},
     **{key: {"0": "automatic"} for key in ("context_size", "threads", "prefill_threads")},
+    "sampling.max_tokens": {"0": "no limit"}, "sampling.seed": {"-1": "another each time"},
 }  # fmt: skip
 """Values that a word says better than what is in the file."""
 
@@ -216,6 +223,7 @@ def _shown(key: str, value: object) -> str:
 
 def _widths(columns: int) -> tuple[int, int]:
     if columns < _SOURCE_FROM:
-        key = max(_LEAST_KEY, min(_KEY, columns - 14))
-        return key, max(4, columns - key - 3)
-    return _KEY, max(4, columns - _KEY - _SOURCE - 5)
+        key = max(_LEAST_KEY, min(_KEY, columns - 16))
+        return key, max(4, columns - key - 5)
+    key = max(_LEAST_KEY, min(_KEY, columns - _SOURCE - 16))
+    return key, columns - key - _SOURCE - 7

@@ -37,7 +37,7 @@ async def refused(driver: Driver) -> None:
 
 def test_every_setting_has_a_meaning() -> None:
     assert list(meanings()) == list(setting_keys())
-    assert all(meanings().values())
+    assert all(group and text for group, text in meanings().values())
 
 
 async def test_values_are_shown_with_source_and_changed_in_the_file(file: Path) -> None:
@@ -92,18 +92,37 @@ async def test_what_can_changes_at_once(file: Path) -> None:
         await driver.until(lambda: bridge.threads is not None and bridge.threads.now.prefill == 3, "3 read")
 
 
+async def test_settings_are_in_groups_that_the_cursor_passes_over() -> None:
+    async with chatting(size=(80, 24)) as driver:
+        await driver.say("/settings")
+        await driver.shows("Context")
+        screen, n_in_group = driver.app.screen, [group for group, _ in meanings().values()].count("Model")
+        assert isinstance(screen, SettingsScreen)
+        for _ in range(n_in_group):
+            await driver.pilot.press("down")
+        assert screen.highlighted() == "context_size"
+        await driver.pilot.press("end")
+        await driver.until(lambda: "Model " not in driver.screen_text(), "the end")
+        await driver.pilot.press("home")
+        await driver.shows("Model ")
+        assert screen.highlighted() == "model"
+        await on(driver, "choice of words seed")
+        await driver.shows("sampling.seed")
+
+
 async def test_a_click_changes_and_a_damaged_file_is_never_replaced(file: Path) -> None:
     file.write_text("threads = ")
+    first = (4, 1)  # below the heading of its group
     async with chatting(size=(100, 24)) as driver:
         await driver.say("/settings")
         await driver.until(lambda: isinstance(driver.app.screen, SettingsScreen), "shown")
         await refused(driver)
         await on(driver, "resume")
-        await driver.pilot.click(OptionList, offset=(4, 0))
+        await driver.pilot.click(OptionList, offset=first)
         await refused(driver)
         assert file.read_text() == "threads = "
         file.write_text(MINE)
-        await driver.pilot.click(OptionList, offset=(4, 0))
+        await driver.pilot.click(OptionList, offset=first)
         await driver.shows("resume = new, from the next start")
         assert load_settings().resume == "new"
     assert built_in_settings().resume == "last"
