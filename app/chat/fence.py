@@ -59,6 +59,11 @@ def answers_to(said: Sequence[str]) -> list[str]:
     return known if known and is_sure else [*known, *fence.declined(asked)]
 
 
+def is_declined(reply: str) -> bool:
+    """Whether the starter model has said that it does not know, or cannot: a larger one may."""
+    return reply.strip() in _fence().beyond
+
+
 class OneOf:
     """Holds a reply to one of some texts: a ``Constraint`` of the engine."""
 
@@ -101,6 +106,7 @@ class _Fence:
     def __init__(self, given: dict[str, Any]) -> None:
         self.known = KnownQuestions(given)
         self._unknown, self._task, self._noise, self._sorry, self._harm = (given[name] for name in _DECLINED)
+        self.beyond = self._unknown, self._task
         self._sorrow, self._harmful = (
             re.compile("|".join(rf"\b(?:{text})\b" for text in given[name])) for name in ("sorrow", "harmful")
         )

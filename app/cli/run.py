@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from app.chat import events
 from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, bounded_form, read_form_file
+from app.chat.fence import is_declined
 from app.chat.options import ChatOptions
 from app.chat.reply import Clock, ReplyMeter
 from app.chat.status import EngineStatus
@@ -29,7 +30,9 @@ from app.conversations.journal import AtHand, conversations_at_hand
 from app.conversations.lines import whole_footer
 from app.conversations.locks import IN_USE, NO_LOCKS, StoreError
 from app.conversations.store import MOST_TITLE_CHARS, OpenedConversation, Store
+from app.library.known import real_model_line
 from app.program import exit_codes, garbage
+from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal, say
 from app.program.remote_model import RemoteModel
 from app.program.settings import Settings
@@ -130,7 +133,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         may_run=questions.may_run,
     )  # fmt: skip
     questions.talk = talk
-    this_run = _Run(talk, options, progress)
+    this_run = _Run(talk, options, progress, settings)
     try:
         code = this_run.answer(prompt)
     except BaseException as error:
@@ -196,8 +199,8 @@ def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
 
 
 class _Run:
-    def __init__(self, talk: Talk, options: RunOptions, progress: ProgressLine) -> None:
-        self._talk, self._options, self._progress = talk, options, progress
+    def __init__(self, talk: Talk, options: RunOptions, progress: ProgressLine, settings: Settings) -> None:
+        self._talk, self._options, self._progress, self._settings = talk, options, progress, settings
         self.begun_id = ""
         """Of the conversation that begins with this run."""
 
@@ -222,6 +225,8 @@ class _Run:
                 print(json_line({"text": raw, **figures_told, "model": model.full_name}), flush=True)
             else:
                 say(statistics_line(meter, how))
+        if is_starter(model.path) and is_declined(raw):
+            say(real_model_line(self._settings))
         return exit_codes.INTERRUPTED if how is Ending.STOPPED else exit_codes.OK
 
     def _open(self) -> events.ModelLoaded:

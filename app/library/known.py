@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.85
 """Of the memory that is sold, what a system sees of it."""
+_USUAL_LINE_BYTES_PER_S = 25e6 / 8
 _SMALL = "1B"
 """A size that most machines can compare themselves by."""
 _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
@@ -106,6 +107,17 @@ def advised_model(settings: Settings) -> KnownModel:
     """Return the model to begin with on this machine, by what was measured of it, else by typical figures."""
     lister = make_lister(settings)
     return best_known(lister.memory, lister.rates) or known_models()[0]
+
+
+def real_model_line(settings: Settings, get_key: str = "") -> str:
+    """Name a model that fits this machine and answers what the starter cannot, and the key or command that gets it."""
+    offered = offers(make_lister(settings), ())
+    if not offered:
+        return ""
+    minutes = max(1, round(offered[0].size_bytes / _USUAL_LINE_BYTES_PER_S / 60))
+    how_long = f"{figures.size(offered[0].size_bytes)}, about {figures.counted(minutes, 'minute')} at 25 Mbit/s"
+    get = get_key or f"`jalopy pull {offered[0].repository}`"
+    return f"A real model answers this: {offered[0].title}, {how_long}: {get}"
 
 
 def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:

@@ -272,6 +272,7 @@ class ChatScreen(Screen[None]):
             self._finish_reply(event)
             self._ask_about_calls()
             self.models.tell_machine(event)
+            self.models.tell_of_real_one()
             self.talks.want_title()
         elif isinstance(event, events.ToolsAnswered):
             self._show_results()

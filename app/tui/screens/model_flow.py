@@ -13,6 +13,7 @@ from textual.widgets import Static
 from app.chat import commands, events
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice, describe_thinking
+from app.conversations.conversation import Conversation
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.refusals import shown_line
@@ -34,6 +35,8 @@ class ModelFlow:
         self._parts = parts
         self._conversations = conversations
         self._is_greeted = self._has_told_machine = False
+        self._offered_in: Conversation | None = None
+        """The conversation in which a larger model was named."""
         self._goes_on = False
         """Whether the model is opened for the conversation of the last start, which has a line of its own."""
         self._name = parts.screen.query_one("#model-name", Static)
@@ -80,6 +83,29 @@ class ModelFlow:
         if line and not self._has_told_machine:
             self._has_told_machine = True
             self._parts.notes.note(f"{line}; {where_models_are(self._parts.keymap)} lists more")
+
+    def tell_of_real_one(self) -> None:
+        """After an answer that the starter model has not, name a model that has it, once a conversation."""
+        from app.chat.fence import is_declined  # NumPy, which no first frame waits for
+
+        model, reply, conversation = (
+            self._parts.turns.model,
+            self._parts.turns.last_message,
+            self._parts.turns.conversation,
+        )
+        if model is None or reply is None or self._offered_in is conversation or not is_starter(model.path):
+            return
+        if is_declined(reply.text):
+            self._offered_in = conversation
+            self._parts.screen.run_worker(self._tell_of_real_one(), group="real model")
+
+    async def _tell_of_real_one(self) -> None:
+        from app.library.known import real_model_line
+
+        get_key = self._parts.keymap.key_or_command("app.get")
+        tell = partial(real_model_line, self._parts.around.settings, get_key)
+        if line := await wrap_future(in_background(tell, "real model")):
+            self._parts.notes.note(line)
 
     def _introduce(self, message: events.ModelLoaded) -> None:
         if is_starter(message.path):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app.chat.fence import answers_to
 from app.cli.run import RunOptions, read_prompt, run
 from app.program import exit_codes
 from app.program.bundled_model import starter_file
@@ -203,6 +204,19 @@ def test_an_answer_has_the_form_that_is_asked_for(tmp_path: Path, capsys: pytest
     ):
         assert run(RunOptions(starter, "Say it.", **options), settings_with(max_tokens=20)) == exit_codes.OK
         assert re.fullmatch(wanted, capsys.readouterr().out.strip())
+
+
+def test_what_the_starter_does_not_know_names_a_model_that_does(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("app.cli.run.is_starter", lambda path: True)
+    monkeypatch.setattr("app.cli.run.real_model_line", lambda settings: "A real model answers this")
+    script.replies[:] = [answers_to(["Who wrote the Rigveda?"])[:1], ["Lima."]]
+    for told in (1, 0):
+        run(RunOptions("m.gguf", "hello"), settings_with(), script.clock)
+        out, err = capsys.readouterr()
+        assert err.count("A real model answers this\n") == told
+        assert "A real model" not in out
 
 
 def test_an_unusable_form_is_refused_before_the_model_opens(script: Script, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from app.downloads.pull import parse_wanted
 from app.library import advice, rows
-from app.library.known import advice_line, best_known, checked_on, known_models, offers
+from app.library.known import advice_line, best_known, checked_on, known_models, offers, real_model_line
 from app.library.listing import Lister
 from app.machine.reply_history import ReplyHistory
+from app.program.settings import built_in_settings
 from engine.measure.fit import MachineMemory, MachineRates
 from engine.models import ARCHITECTURES
 
@@ -73,6 +74,16 @@ def test_tables_that_stay_on_disk_take_no_memory_but_room_on_it() -> None:
     entry = next(one for one in offers(lister(7), []) if one.title == small.name)
     assert entry.size_bytes > 1.4 * small.needs(entry.quantization).weights_bytes
     assert "not looked up" in rows.details(entry)[1]
+
+
+def test_one_model_is_named_for_what_the_starter_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.library.known.make_lister", lambda settings: lister(6))
+    first = offers(lister(6), ())[0]
+    line = real_model_line(built_in_settings(), "F7")
+    assert re.fullmatch(rf"A real model .*{re.escape(first.title)}, \d+M, about \d+ minutes at 25 Mbit/s: F7", line)
+    assert real_model_line(built_in_settings()).endswith(f"`jalopy pull {first.repository}`")
+    monkeypatch.setattr("app.library.known.make_lister", lambda settings: lister(0.01))
+    assert real_model_line(built_in_settings()) == ""
 
 
 def test_only_what_fits_is_offered_the_advised_one_first() -> None:

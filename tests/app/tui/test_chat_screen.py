@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from textual.geometry import Size
 
+from app.chat.fence import answers_to
 from app.conversations.conversation import Ending
 from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import Conditions
@@ -659,6 +660,23 @@ async def test_who_is_greeted_hears_once_what_suits_the_machine(monkeypatch: pyt
         assert known == line
         await driver.ask("hello")
         assert [note for note in driver.notes() if "This machine reads" in note] == [known]
+
+
+async def test_a_real_model_is_named_once_where_the_starter_declines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.tui.screens.model_flow.is_starter", lambda path: True)
+    monkeypatch.setattr("app.library.known.real_model_line", lambda settings, key: f"A real model: {key}")
+    unknown = answers_to(["Who wrote the Rigveda?"])[0]
+    async with chatting(Script(replies=[["Lima."], [unknown], [unknown]])) as driver:
+        await driver.ask("hello")
+        assert "A real model: F7" not in driver.notes()
+        for _ in range(2):
+            await driver.ask("Who?")
+            await driver.note("A real model: F7")
+        assert driver.notes().count("A real model: F7") == 1
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        await driver.ask("Who?")
+        await driver.note("A real model: F7")
 
 
 async def test_the_edge_names_keys_for_the_new_width_at_once():
