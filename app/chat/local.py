@@ -171,7 +171,7 @@ class LocalBackend:
         except BaseException:
             model.close()
             raise
-        self._options.on_opened(path)
+        news = self._options.on_opened(path)
         garbage.look_through_new()
         self.settle()
         session = opened.local.session
@@ -183,7 +183,7 @@ class LocalBackend:
                 n_ctx=session.n_ctx,
                 kv_bytes=session.kv_bytes,
                 weights_bytes=model.weights_bytes,
-                notices=tuple(model.notices),
+                notices=(*model.notices, *filter(None, (news,))),
                 full_name=model.name,
                 thinking=self._wire.thinking,
                 context_may_grow=session.n_ctx < model.config.context_length,

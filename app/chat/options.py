@@ -52,8 +52,8 @@ class ChatOptions:
     """Room that must be left for a reply before a prompt is taken."""
     tells_pieces: bool = False
     """Whether every piece of a reply is reported as the model wrote it."""
-    on_opened: Callable[[Path], object] = str
-    """Called in the engine's thread when a model is open: it may be remembered for the next start."""
+    on_opened: Callable[[Path], str | None] = lambda path: None
+    """Called in the engine's thread when a model is open, which may be remembered; returns a line to show, if any."""
     open_history: Callable[[], ReplyHistory] = ReplyHistory
     """Called in the engine's thread, for the speeds of earlier replies."""
     examine: Callable[[Model | None, Session | None, str, Callable[[Any], None]], Any] | None = None

@@ -44,7 +44,8 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     generation = GenerationChoice(settings)
     tools = chat_options.tool_box(settings, can_ask())
     options = chat_options.shell_options(settings, keeps_states=at_hand.store is not None, tools=tools)
-    options = replace(options, generation=generation, sampling=generation.sampling)
+    on_opened = partial(remember_opened, directories=settings.model_directories)
+    options = replace(options, generation=generation, sampling=generation.sampling, on_opened=on_opened)
     may_read_ahead = partial(chat_options.may_read_ahead, settings)
     questions = CallQuestions()
     talk = Talk(
@@ -64,7 +65,7 @@ def _serve(dialogue: Dialogue, place: ModelPlace, store: Store | None, progress:
     last = _last_conversation(store, place)
     events: list[Event] = []
     model = follow_opening(talk, talk.open(place, last), progress, "jalopy", events.append)
-    for line in filter(None, (*model.notices, remember_opened(place) if isinstance(place, Path) else None)):
+    for line in model.notices:
         say(f"jalopy: {line}")
     if is_starter(str(place)):
         say(f"{WHAT_IT_IS} (jalopy models lists real ones, jalopy pull gets one)")

@@ -1,11 +1,12 @@
 """The model that a chat starts with: chosen, checked before any screen opens, and remembered."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.chat import opening as engine_access
 from app.library.named import named_model
+from app.library.places import newly_listed
 from app.program.bundled_model import is_starter, starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
@@ -40,12 +41,13 @@ def choose_model(given: str | None, settings: Settings, check: Check = engine_ac
     return _last_model(check) or (str(starter) if starter else None)
 
 
-def remember_opened(path: Path | str) -> str | None:
-    """Note which model was opened, but for the starter; return a line where that failed.
+def remember_opened(path: Path | str, directories: Sequence[str] = ()) -> str | None:
+    """Note which model was opened, but for the starter; return a line where that failed, or lists gain a folder by it.
 
     A file that is away for a day, on a disk that is not plugged in, is the last model again when it is back.
     """
-    return None if is_starter(path) else remember_model(path)
+    gained = newly_listed(path, directories)
+    return None if is_starter(path) else remember_model(path) or gained
 
 
 def remember_listed(path: Path | str) -> None:

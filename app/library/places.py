@@ -51,6 +51,19 @@ def places(directories: Sequence[str] = ()) -> list[Place]:
     return list(found.values())
 
 
+def newly_listed(model_path: Path | str, directories: Sequence[str]) -> str:
+    """Say which folder is listed from now on since a model of it was opened; "" if it was, or holds no other."""
+    folder = Path(os.path.abspath(model_path)).parent
+    real = Path(os.path.realpath(folder))
+    for place in places(directories):
+        top = Path(os.path.realpath(place.path))
+        if real == top or (place.depth and top in real.parents):
+            return ""
+    n_models = len(find_files([Place("", folder, depth=0)]))
+    others = f"also lists {_label(folder, _expanded('~'))} from now on: {n_models} models"
+    return f"{others}; model_directories in your settings names more places" if n_models > 1 else ""
+
+
 def download_directory(directories: Sequence[str]) -> Path | None:
     """Return where a downloaded model goes: the first directory of the settings, else one of our own."""
     given = next((path for path in map(_expanded, directories) if path is not None), None)

@@ -33,7 +33,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         sampling=generation.sampling,
         generation=generation,
         glance_at_model=engine_access.glance_at_model,
-        on_opened=remember_opened,
+        on_opened=partial(remember_opened, directories=settings.model_directories),
         open_history=lambda: ReplyHistory(paths.speeds_file()),
         examine=partial(_examine, settings),
         try_lookahead=engine_access.try_lookahead,

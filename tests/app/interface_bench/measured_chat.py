@@ -46,7 +46,7 @@ def run(events_fd: int, model: str, threads: int, n_tokens: int, context: int) -
     options = chat_options(settings)
     holder: list[JalopyApp] = []
     opened = partial(_open_model, settings, n_tokens, tell, lambda: type(holder[0].screen).__name__)
-    options = replace(options, open_model=opened, on_opened=str)
+    options = replace(options, open_model=opened, on_opened=lambda path: None)
     app = JalopyApp(settings, Path(model), options=options)
     holder.append(app)
     app.run()

@@ -77,6 +77,17 @@ def test_the_bundled_model_does_not_replace_the_last_model(tmp_path: Path) -> No
     assert load_state()[0].last_model == str(tmp_path / "good.gguf")
 
 
+def test_a_folder_that_lists_gain_by_a_model_is_named_once(tmp_path: Path) -> None:
+    one, other, alone, known = map(tmp_path.joinpath, ("a/one.gguf", "a/other.gguf", "b/alone.gguf", "c/d/one.gguf"))
+    for path in (one, other, alone, known, known.with_stem("two")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"GGUF")
+    assert not remember_opened(alone)
+    assert not remember_opened(known, [str(tmp_path / "c")])
+    assert f"also lists {tmp_path / 'a'} from now on: 2 models" in str(remember_opened(one))
+    assert not any(map(remember_opened, (one, other)))
+
+
 def test_starter_is_the_bundled_model_unless_a_file_is_named_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
