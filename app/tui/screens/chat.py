@@ -280,6 +280,7 @@ class ChatScreen(Screen[None]):
             self._tell_of_tools(event)
         elif isinstance(event, events.PromptCounted):
             self.drafting.note_count(event)
+            self.sending.note_count(event)
         elif isinstance(event, events.PromptWeighed):
             self.editing.show_weight(event)
         elif isinstance(event, events.ConversationTakenUp):

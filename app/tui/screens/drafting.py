@@ -52,6 +52,7 @@ class PromptEstimator:
         self._reads: deque[tuple[int, float]] = deque(maxlen=_READS_REMEMBERED)
         self.bytes_per_token = COMMON_BYTES_PER_TOKEN
         self._text: str | None = None
+        self._is_exact = False
         self._tokens = self._ready_tokens = 0
 
     @property
@@ -75,13 +76,17 @@ class PromptEstimator:
         if tokens >= _LEAST_TOKENS_TO_LEARN and seconds > 0:
             self._reads.append((tokens, seconds))
 
+    def suppose(self, text: str, tokens: int) -> None:
+        """Take this for the tokens of a text until the engine has counted."""
+        self._text, self._tokens, self._ready_tokens, self._is_exact = text, tokens, 0, False
+
     def learn_count(self, text: str, tokens: int, ready_tokens: int) -> None:
         """The engine counted this text."""
-        if self._text is not None:
+        if self._text is not None and self._is_exact:
             more_bytes, more_tokens = _n_bytes(text) - _n_bytes(self._text), tokens - self._tokens
             if abs(more_bytes) >= _LEAST_BYTES_TO_LEARN and more_bytes * more_tokens > 0:
                 self.bytes_per_token = more_bytes / more_tokens
-        self._text, self._tokens, self._ready_tokens = text, tokens, ready_tokens
+        self._text, self._tokens, self._ready_tokens, self._is_exact = text, tokens, ready_tokens, True
 
     def line(self, text: str) -> str:
         """Say for the prompt's corner what sending this text would cost: "840 tokens, 768 read ahead, about 2 s"."""
@@ -90,7 +95,7 @@ class PromptEstimator:
         else:
             more_bytes = _n_bytes(text) - _n_bytes(self._text)
             tokens = max(1, self._tokens + round(more_bytes / self.bytes_per_token))
-        parts = [f"{'' if text == self._text else 'about '}{figures.count(tokens)} tokens"]
+        parts = [f"{'' if text == self._text and self._is_exact else 'about '}{figures.count(tokens)} tokens"]
         if ready := min(self._ready_tokens, tokens):
             parts.append(f"{figures.count(ready)} read ahead")
         if rate := self.prefill_tps:

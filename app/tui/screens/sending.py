@@ -11,12 +11,14 @@ from functools import partial
 
 from textual.worker import Worker
 
+from app.chat.events import PromptCounted
 from app.chat.turns import MAX_QUEUED, Admission
 from app.conversations.conversation import Conversation
 from app.conversations.message_row import fits
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
 from app.documents.read import Document, ReadDocuments, read_documents, split_wanted
 from app.program.background import in_background
+from app.text import figures
 from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
 from app.tui.draft import Draft, files_end
@@ -25,6 +27,7 @@ from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_actions import MessageEditing
 from app.tui.screens.model_flow import how_to_load
 from app.tui.screens.surroundings import make_screen
+from app.tui.widgets.message_view import Note
 
 _WORTH_A_LINE_TOKENS = 500
 """The cost of fewer tokens is said at the prompt's edge alone."""
@@ -53,6 +56,9 @@ class Sending:
         """The conversation whose files may go to a server."""
         self._documents: tuple[Document, ...] = ()
         """Too large for the context: passages of them go with messages."""
+        self._told: Note | None = None
+        self._estimated = ""
+        """The line on files that are in the prompt alone, and their text, until the engine has counted it."""
         self._asked_in: Conversation | None = None
         """The conversation that has passages of them; None before the first."""
         parts.prompt.carry_out_at_once = self._attach_at_once
@@ -169,7 +175,11 @@ class Sending:
         files = self._new_of(for_message(documents, "", self._n_ctx, self._parts.turns.conversation.asked), documents)
         message = next((one for one in self._held if not _is_command(one.draft)), None)
         if message is None and files:
+            has_others = bool(self._parts.prompt.draft.documents)
             self._parts.prompt.attach(files)
+            if not has_others:
+                self._estimated = self._parts.prompt.draft.documents
+                self._parts.drafting.estimator.suppose(self._estimated, n_tokens(documents))
         elif message is not None:
             self._complete(message, files)
 
@@ -178,12 +188,20 @@ class Sending:
         for trouble in reading.troubles:
             self._parts.notes.note(trouble, is_error=True)
         model = self._parts.turns.model
+        self._told, self._estimated = None, ""
         documents = reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
         is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
         if reading.documents and is_worth_it:
             tps = self._parts.drafting.estimator.prefill_tps or self._parts.bridge.status.usual_prefill_tps
-            self._parts.notes.note(announcement(documents, self._n_ctx, tps))
+            self._told = self._parts.notes.note(announcement(documents, self._n_ctx, tps))
         return documents
+
+    def note_count(self, event: PromptCounted) -> None:
+        """The engine has counted the prompt; of files alone, their line says what the prompt's edge does."""
+        if self._told is not None and event.text == self._estimated:
+            name = self._told.text.rpartition(": about ")[0]
+            self._told.say(f"{name}: {figures.count(event.tokens)} tokens")
+            self._estimated = ""
 
     # ---- files of what is sent
 

@@ -12,6 +12,15 @@ def test_what_the_engine_counted_is_exact_until_it_changes():
     assert estimator.line("a b c, and some more") == "about 16 tokens"
 
 
+def test_an_estimate_of_files_holds_until_the_engine_has_counted():
+    estimator = PromptEstimator()
+    estimator.suppose("x" * 4000, 700)
+    assert estimator.line("x" * 4000) == "about 700 tokens"
+    assert estimator.line("x" * 4040) == "about 710 tokens"
+    estimator.learn_count("x" * 4000, 812, 0)
+    assert estimator.line("x" * 4000) == "812 tokens"
+
+
 def test_bytes_per_token_are_learnt_from_two_distant_counts():
     estimator = PromptEstimator()
     estimator.learn_count("x" * 10, 15, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from app.tui.prompt_history import parse_drafts, write_draft
 from app.tui.screens.question import CALM_S, SendFilesScreen
 from app.tui.widgets.prompt import Prompt
 from tests.app.chat_driver import Driver, chatting
+from tests.app.fake_engine import Script
 
 
 @pytest.fixture(autouse=True)
@@ -243,3 +245,15 @@ async def test_other_pastes_and_those_within_words_stay_text(tmp_path: Path) -> 
         await driver.type("in ")
         await paste(driver, f"{tmp_path}/notes")
         assert driver.prompt.text == f"in {tmp_path}/notes"
+
+
+async def test_a_file_has_one_count_where_it_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "long").write_text("some words\n" * 600)
+    async with chatting(Script(n_ctx=4000)) as driver:
+        await driver.say("/read long")
+        same = re.compile(r"long: ([\d,]+) tokens .*─ \1 tokens", re.DOTALL)
+        await driver.until(lambda: same.search(driver.screen_text()), "one exact count")
+        (tmp_path / "more").write_text("other words\n" * 600)
+        driver.chat.sending.attach("more")
+        await driver.until(lambda: re.search(r"─ [23],\d+ tokens", driver.screen_text()), "both are counted")
+        assert "more: about" in await driver.note("more: ")
