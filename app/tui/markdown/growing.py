@@ -14,6 +14,7 @@ from app.tui.markdown.parser import tree_of
 _FENCE = re.compile(r"\s*(?P<fence>`{3,}|~{3,})(?P<rest>.*)")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _ITEM_START = re.compile(r"^([ \t]*)(?:[-*+]|\d{1,9}[.)])[ \t]", re.MULTILINE)
+_TABLE_RULE = re.compile(r"^ {0,3}\|?[ \t]*:?-+:?[ \t]*\|[-:| \t]*$", re.MULTILINE)
 _HEADING = re.compile(r" {0,3}#{1,6}\s")
 
 
@@ -65,6 +66,9 @@ SMALL_LINE_CHARS = 8000
 """The same limit for an open block that is a single line: it is parsed whenever it grows up to this length."""
 SMALL_ITEM_CHARS = 4000
 """The same limit for the last item of a long list; a longer one is shown as it came."""
+
+TABLE_CHARS = 8000
+"""The same limit for an open table, which is parsed with each row that is complete."""
 
 Place = tuple[int, int, int]
 """Characters, rows and lines before it."""
@@ -147,8 +151,9 @@ class GrowingMarkdown:
     def _show_open(self) -> None:
         text = self.source[self._settled[0] :]
         is_small = len(text) <= (SMALL_CHARS if "\n" in text else SMALL_LINE_CHARS)
-        if is_small or len(text) >= self._n_parsed * 5 // 4:
-            item = 0 if is_small else last_item_start(text)
+        has_row = text.rfind("\n") >= self._n_parsed and len(text) <= TABLE_CHARS and bool(_TABLE_RULE.search(text))
+        if is_small or has_row or len(text) >= self._n_parsed * 5 // 4:
+            item = 0 if is_small or has_row else last_item_start(text)
             self._is_at_item = item > 0
             self._n_parsed = len(text) if is_small else item or text.rfind("\n") + 1 or len(text)
             self._parsed = self._settled

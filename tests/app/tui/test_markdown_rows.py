@@ -3,7 +3,7 @@
 import pytest
 
 from app.tui.markdown.blocks import inline_text
-from app.tui.markdown.growing import SMALL_CHARS, GrowingMarkdown
+from app.tui.markdown.growing import SMALL_CHARS, TABLE_CHARS, GrowingMarkdown
 from app.tui.markdown.parser import tree_of
 
 pytestmark = pytest.mark.slow
@@ -139,6 +139,16 @@ def test_a_long_open_block_is_parsed_once_per_quarter_of_growth(monkeypatch: pyt
         markdown.grow("x = 1\n")
     assert len(markdown.rows) == 1000 + (markdown.rows[-1].text.plain == "")
     assert sum(parsed) < SMALL_CHARS * SMALL_CHARS / 6 + 6 * len(markdown.source)
+
+
+def test_a_long_table_is_a_table_while_it_grows() -> None:
+    text = "| n | square |\n|---|---|\n" + "".join(f"| {n} | {n * n:,} of a kind |\n" for n in range(150))
+    assert SMALL_CHARS < len(text) < TABLE_CHARS
+    markdown = GrowingMarkdown()
+    markdown.lay_out(60)
+    for at in range(0, len(text), 9):
+        markdown.grow(text[at : at + 9])
+        assert "| " not in "\n".join(row.text.plain for row in markdown.rows[:-1])
 
 
 def test_text_shown_plain_stays_plain_and_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
