@@ -45,7 +45,7 @@ def _lines(hits: Sequence[Entry], is_search: bool) -> list[str]:
     columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
     lines = ["number  " + rows.heading(columns - 8)]
     for hit in hits:
-        lines.append(f"{int(hit.id):>6}  {rows.row(hit, columns - 8)}")
+        lines.append(f"{int(hit.id):>6}  {rows.row(hit, columns - 8, now_text())}")
         if hit.snippet:
             lines.append(f"        ... {hit.snippet[: max(20, columns - 16)]} ...")
     text_bytes = sum(hit.text_bytes for hit in hits)

@@ -10,8 +10,8 @@ from app.text.glyphs import cut
 
 _DATE, _COUNT, _SIZE, _MODEL = 16, 5, 6, 20
 _LEAST_TITLE = 16
-_NARROW = 56
-_WITH_MODEL = 76
+_WITH_DAY, _WITH_MODEL, _WITH_SIZE = 40, 66, 88
+"""Columns from which a row has room for each."""
 
 
 def heading(columns: int) -> str:
@@ -19,19 +19,18 @@ def heading(columns: int) -> str:
     return _line("conversation", "last used", "msgs", "size", "model", columns)
 
 
-def row(entry: Entry, columns: int) -> str:
+def row(entry: Entry, columns: int, now: str) -> str:
     """Write one conversation in ``columns`` columns."""
-    size = figures.size(entry.text_bytes + entry.state_bytes)
-    return _line(
-        entry.title or "(empty)", moment_text(entry.changed), str(entry.n_messages), size, entry.model, columns
-    )
+    size, day = figures.size(entry.text_bytes + entry.state_bytes), day_text(entry.changed, now)
+    return _line(entry.title or "(empty)", day, str(entry.n_messages), size, entry.model, columns)
 
 
 def details(entry: Entry) -> str:
     """Say more about one conversation: where the words are, or what it is made of."""
     if entry.snippet:
         return f"... {entry.snippet} ..."
-    parts = [f"begun {moment_text(entry.began)}", f"{figures.count(entry.tokens)} tokens written"]
+    parts = [f"begun {moment_text(entry.began)}", *filter(None, (entry.model,))]
+    parts += [figures.counted(entry.n_messages, "message"), f"{figures.count(entry.tokens)} tokens written"]
     parts.append(f"text {figures.size(entry.text_bytes)}")
     if entry.state_bytes:
         parts.append(f"saved state {figures.size(entry.state_bytes)}")
@@ -39,11 +38,11 @@ def details(entry: Entry) -> str:
 
 
 def _line(title: str, date: str, count: str, size: str, model: str, columns: int) -> str:
-    tail = f"  {count:>{_COUNT}}  {size:>{_SIZE}}"
-    if columns >= _NARROW:
-        tail = f"  {date:<{_DATE}}{tail}"
+    tail = f"  {date:<{_DATE}}" if columns >= _WITH_DAY else ""
     if columns >= _WITH_MODEL:
         tail += f"  {cut(model, _MODEL):<{_MODEL}}"
+    if columns >= _WITH_SIZE:
+        tail += f"  {count:>{_COUNT}}  {size:>{_SIZE}}"
     width = max(_LEAST_TITLE, columns - len(tail))
     return f"{cut(title, width):<{width}}{tail}"
 

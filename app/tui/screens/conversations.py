@@ -92,7 +92,7 @@ class ConversationList(Listing[Entry]):
     def row_line(self, item: Entry, columns: int) -> Line:
         """Mark the conversation that is in the chat."""
         mark = Span(self._glyphs.here if self.is_live(item) else " ", SpanRole.WRITING)
-        return (mark, Span(f" {rows.row(item, columns - 2)}"))
+        return (mark, Span(f" {rows.row(item, columns - 2, self._turns.journal.clock_text())}"))
 
     def details(self, item: Entry, columns: int) -> tuple[str, list[Line]]:
         """Write the whole title, and where the words are or what it is made of."""
@@ -120,7 +120,7 @@ class ConversationList(Listing[Entry]):
         if self.said or found.trouble:
             return self.said or found.trouble
         if self._look is not None and not self._look.found.is_done:
-            return "searching ..." if self.typed else "looking ..."
+            return "searching ..." if self.typed else "reading ..."
         if not self._found.hits:
             return "no conversation has all these words" if self.typed else "No conversation is saved yet."
         return ""
