@@ -116,8 +116,8 @@ def real_model_line(settings: Settings, get_key: str = "") -> str:
         return ""
     minutes = max(1, round(offered[0].size_bytes / _USUAL_LINE_BYTES_PER_S / 60))
     how_long = f"{figures.size(offered[0].size_bytes)}, about {figures.counted(minutes, 'minute')} at 25 Mbit/s"
-    get = get_key or f"`jalopy pull {offered[0].repository}`"
-    return f"A real model answers this: {offered[0].title}, {how_long}: {get}"
+    how = get_key or f"`jalopy pull {offered[0].repository}`"
+    return f"A real model answers this: {offered[0].title}, {how_long}: {how}"
 
 
 def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:

@@ -36,6 +36,8 @@ class Glyphs:
     gauge_half: str
     """Half a cell of a gauge; "" where there is none."""
     gauge_empty: str
+    upright: str
+    """The part of a scroll bar that is in sight."""
     frame: str
     """Upper left, upper right, lower left and lower right corner, level and upright line."""
     halves: str
@@ -68,12 +70,12 @@ class Glyphs:
 BLOCKS = Glyphs(
     levels=" ▁▂▃▄▅▆▇█", full="█", empty="░", gauge_full="━", gauge_half="╸", gauge_empty="─", frame="╭╮╰╯─│",
     halves="█▀▄", has_braille=True, line="─", mark="▲", limit="╌", median="┄", parts="▆▄▂▁▅▃", between=" · ",
-    spread="▒", here="▶", good="✓", caution="!", trouble="✗", arrow="→", plus_minus="±", cut="…",
+    spread="▒", here="▶", good="✓", caution="!", trouble="✗", arrow="→", plus_minus="±", cut="…", upright="┃",
 )  # fmt: skip
 ASCII = Glyphs(
     levels=" .:=#", full="#", empty=".", gauge_full="#", gauge_half="", gauge_empty="-", frame="++++-|", halves="",
     has_braille=False, line="-", mark="^", limit="-", median="~", parts="#=+.o:", between=" - ", spread="-", here=">",
-    good="ok", caution="!", trouble="x", arrow="->", plus_minus="+-", cut=".",
+    good="ok", caution="!", trouble="x", arrow="->", plus_minus="+-", cut=".", upright="#",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.app import App, SystemCommand
 from textual.screen import Screen
+from textual.scrollbar import ScrollBar
 from textual.worker import WorkerFailed
 
 from app.chat.bridge import EngineBridge
@@ -47,13 +48,7 @@ from app.tui.screens.chat import ChatScreen
 from app.tui.screens.surroundings import LiveSettings, Surroundings, make_screen
 from app.tui.speed.watch import SLOWEST, InterfacePace, PerformanceWatch
 from app.tui.terminal_input import TerminalDriver
-from app.tui.textual_hacks import (
-    ThriftyStylesheet,
-    call_once,
-    draw_plain_scrollbars,
-    stop_and_go_on_between_events,
-    teach_alt_enter,
-)
+from app.tui.textual_hacks import LineBar, ThriftyStylesheet, call_once, stop_and_go_on_between_events, teach_alt_enter
 from app.tui.themes import ThemeError, choose_theme, load_themes, load_user_themes, meanings, no_such_theme
 
 if TYPE_CHECKING:
@@ -95,6 +90,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         # Of a theme's own colours Textual would keep the shades of grey, and mark the cursor by nothing else.
         super().__init__(TerminalDriver, ansi_color=True if "NO_COLOR" in os.environ else None)
         teach_alt_enter()
+        ScrollBar.renderer = LineBar
         self.stylesheet = ThriftyStylesheet(self.get_css_variables())
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.live = LiveSettings(settings, self.bridge, self._show_theme)
@@ -136,8 +132,6 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Take over the signals that Textual leaves to their defaults."""
         self.set_keymap(self.keymap.for_textual())
         self.set_class(is_console(), "-console")
-        if is_console():
-            draw_plain_scrollbars()
         self.set_interval(INTERFACE_COST_PERIOD_S, self.watch_performance.note_interface_cost)
         self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
         if self._theme_error:

@@ -9,6 +9,8 @@ from inspect import getfile
 from typing import Any, Literal, cast
 
 from rich.console import RenderableType
+from rich.segment import Segment, Segments
+from rich.style import Style
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._compositor import ChopsUpdate, Compositor
 from textual.app import App
@@ -27,20 +29,29 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import OptionList
 
-from app.text.glyphs import is_console
+from app.text.glyphs import choose_glyphs, is_console
 
 LEAST_OPTION_COLUMNS = 8
 SOURCES_KEPT = 512
 """More style sheets than there are: a source of every class of widgets, and one of every screen."""
 
 
-def draw_plain_scrollbars() -> None:
-    """Draw the ends of scroll bars as whole cells: consoles have no eighths of a block.
+class LineBar(ScrollBarRender):
+    """Draws scroll bars as lines.
 
-    Textual 8.2 has no setting for these glyphs. Remove when it has.
+    Those of Textual 8.2 are blocks: without colours the brightest thing there is. Remove when it has a setting.
     """
-    ScrollBarRender.VERTICAL_BARS = [" "] * 8
-    ScrollBarRender.HORIZONTAL_BARS = [" "] * 8
+
+    VERTICAL_BARS = HORIZONTAL_BARS = [" "] * 8
+
+    @classmethod
+    def render_bar(cls, *sizes: Any, **more: Any) -> Segments:
+        """Return the bar's cells, each with what a click there does."""
+        bar, mark = super().render_bar(*sizes, **more), choose_glyphs().upright
+        for at, (text, style, _) in enumerate(bar.segments):
+            if style is not None and style.reverse:
+                bar.segments[at] = Segment(mark * len(text), Style(color=style.color, meta=style.meta))
+        return bar
 
 
 def teach_alt_enter() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 from textual.pilot import Pilot
-from textual.scrollbar import ScrollBarRender
 
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
@@ -128,7 +127,6 @@ async def chatting(
     chosen = dataclasses.replace(built_in_settings(), **settings)
     options = dataclasses.replace(options_for(script), tools=tool_box(chosen), form=FormChoice())
     app = JalopyApp(chosen, Path(model) if model else None, options=options, clock=script.clock, keymap=keymap)
-    bars = ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS
     # A busy disk is not what is tested, and titles would take the script's replies.
     with patch("app.tui.app.SAVING_PATIENCE_S", _PATIENCE_S), patch(TITLE_PAUSE, title_pause_s):
         async with app.run_test(size=size) as pilot:
@@ -141,8 +139,6 @@ async def chatting(
                     gate.open()
     # The program would end with its thread; here the thread goes on, and writes files that a test looks at.
     app.bridge.close(_PATIENCE_S)
-    # A console has plain ones, which would stay for the next test.
-    ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS = bars
 
 
 @asynccontextmanager

@@ -88,15 +88,11 @@ class ModelFlow:
         """After an answer that the starter model has not, name a model that has it, once a conversation."""
         from app.chat.fence import is_declined  # NumPy, which no first frame waits for
 
-        model, reply, conversation = (
-            self._parts.turns.model,
-            self._parts.turns.last_message,
-            self._parts.turns.conversation,
-        )
-        if model is None or reply is None or self._offered_in is conversation or not is_starter(model.path):
+        turns = self._parts.turns
+        if self._offered_in is turns.conversation or turns.model is None or not is_starter(turns.model.path):
             return
-        if is_declined(reply.text):
-            self._offered_in = conversation
+        if turns.last_message is not None and is_declined(turns.last_message.text):
+            self._offered_in = turns.conversation
             self._parts.screen.run_worker(self._tell_of_real_one(), group="real model")
 
     async def _tell_of_real_one(self) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _PHASES = ("decode", "prefill")
 _LEAST_COLUMNS = 20
-_TALL_ROWS = 30
+_TALL_ROWS = 24
 """From this height on the screen shows before measuring what will be measured."""
 _MOST_THICKNESS = 3
 _WHAT_IS_MEASURED = (

@@ -21,10 +21,9 @@ from app.tui.messages import LinkChosen
 if TYPE_CHECKING:
     from textual.highlight import HighlightTheme
 
-_LEAST_ROOM = 2
-_ROOM_SHARE = 4
-"""A growing reply gets room for a quarter of the screen at once: every row that it gains lays out the screen again and
-scrolls it, which costs more than all else that the interface does meanwhile."""
+_ROOM = 4
+"""Rows of room that a growing reply gets at once: every row that it gains lays out the screen again and scrolls it,
+which costs more than all else that the interface does meanwhile; more of them would be a hole below it."""
 
 
 class ReplyBody(Widget):
@@ -75,9 +74,8 @@ class ReplyBody(Widget):
         n_rows = len(self._markdown.rows)
         if self.is_final:
             return n_rows
-        room = max(_LEAST_ROOM, self.app.size.height // _ROOM_SHARE)
         if n_rows > self._held_rows or not n_rows:
-            self._held_rows = n_rows + room - bool(n_rows)
+            self._held_rows = n_rows + _ROOM - bool(n_rows)
         return self._held_rows
 
     def render_line(self, y: int) -> Strip:

@@ -64,8 +64,8 @@ def context_bar(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_na
         share += " full: the oldest turns go next"
     elif parts.is_nearly_full:
         share += f" nearly full: {figures.count(parts.free)} left"
-    names = f" ({'·'.join(NAMES)})" if with_names else ""
-    bar = Content.assemble("ctx ", *zip(cells, _STYLES, strict=True), share, names)
+    names = [f" {glyph} {name}" if with_names else "" for glyph, name in zip(glyphs, NAMES, strict=True)]
+    bar = Content.assemble("ctx ", *zip(cells, _STYLES, strict=True), share, *zip(names, _STYLES, strict=True))
     return Content.styled(bar.plain, _WARNING) if parts.is_nearly_full else bar
 
 

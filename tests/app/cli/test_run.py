@@ -214,9 +214,7 @@ def test_what_the_starter_does_not_know_names_a_model_that_does(
     script.replies[:] = [answers_to(["Who wrote the Rigveda?"])[:1], ["Lima."]]
     for told in (1, 0):
         run(RunOptions("m.gguf", "hello"), settings_with(), script.clock)
-        out, err = capsys.readouterr()
-        assert err.count("A real model answers this\n") == told
-        assert "A real model" not in out
+        assert capsys.readouterr().err.count("A real model answers this\n") == told
 
 
 def test_an_unusable_form_is_refused_before_the_model_opens(script: Script, tmp_path: Path) -> None:

@@ -82,8 +82,6 @@ def test_one_model_is_named_for_what_the_starter_does_not_know(monkeypatch: pyte
     line = real_model_line(built_in_settings(), "F7")
     assert re.fullmatch(rf"A real model .*{re.escape(first.title)}, \d+M, about \d+ minutes at 25 Mbit/s: F7", line)
     assert real_model_line(built_in_settings()).endswith(f"`jalopy pull {first.repository}`")
-    monkeypatch.setattr("app.library.known.make_lister", lambda settings: lister(0.01))
-    assert real_model_line(built_in_settings()) == ""
 
 
 def test_only_what_fits_is_offered_the_advised_one_first() -> None:

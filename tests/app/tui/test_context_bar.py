@@ -29,7 +29,7 @@ def test_shapes_tell_the_parts_apart_without_colour() -> None:
     parts = ContextParts(250, 250, 250, 250)
     assert context_bar(parts, 8).plain == "ctx ██▓▓▒▒░░ 75 %"
     assert context_bar(parts, 8, ASCII).plain == "ctx ##==++.. 75 %"
-    assert context_bar(parts, 8, with_names=True).plain.endswith("75 % (system·old·new·free)")
+    assert context_bar(parts, 8, with_names=True).plain.endswith("75 % █ system ▓ old ▒ new ░ free")
 
 
 def test_a_nearly_full_context_says_so_in_words_and_colour() -> None:
@@ -39,8 +39,10 @@ def test_a_nearly_full_context_says_so_in_words_and_colour() -> None:
 
 
 def test_each_part_of_the_bar_has_its_colour() -> None:
-    spans = context_bar(ContextParts(250, 250, 250, 250), 8).spans
-    assert [(span.start, span.end) for span in spans] == [(4, 6), (6, 8), (8, 10), (10, 12)]
+    spans = context_bar(ContextParts(250, 250, 250, 250), 8, with_names=True).spans
+    bar, legend = spans[:4], spans[4:]
+    assert [(span.start, span.end) for span in bar] == [(4, 6), (6, 8), (8, 10), (10, 12)]
+    assert [span.style for span in legend] == [span.style for span in bar]
 
 
 @pytest.mark.parametrize(("columns", "text"), [(40, "ctx 500/1,000"), (60, "ctx ██▓▓░░░░ 50 %")])

@@ -9,7 +9,8 @@ from textual.selection import Selection
 from app.tui.messages import LinkChosen
 from app.tui.themes import meanings
 from app.tui.widgets.reply_body import ReplyBody
-from tests.app.chat_driver import shown_source
+from tests.app.chat_driver import chatting, shown_source
+from tests.app.fake_engine import Script
 from tests.app.interface_bench.reply_text import MARKDOWN
 
 
@@ -191,12 +192,21 @@ async def test_a_growing_reply_lays_out_only_when_its_room_is_used_up() -> None:
         for _ in range(13):
             await add(pilot, body, "- another line\n")
             heights.append(body.size.height)
-        assert heights == [6] * 5 + [12] * 6 + [18] * 2
-        assert len(layouts) <= 4  # Textual lays out twice when a container grows
+        assert heights == [4] * 3 + [8] * 4 + [12] * 4 + [16] * 2
+        assert len(layouts) <= 6  # Textual lays out twice when a container grows
         assert shown(app) == ["• A line"] + ["• another line"] * 13
         body.finish()
         await pilot.pause()
         assert body.size.height == 14
+
+
+async def test_scroll_bars_are_lines_and_no_blocks_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with chatting(Script(replies=[["- a line\n"] * 60])) as driver:
+        await driver.ask("hello")
+        await driver.shows("┃")
+        cells = [segment for strip in driver.app.screen._compositor.render_strips() for segment in strip]
+        assert all(cell.style is None or not cell.style.reverse for cell in cells if cell.text.strip(" ┃") == "")
 
 
 async def test_rows_that_stay_are_not_painted_again(monkeypatch: pytest.MonkeyPatch) -> None:

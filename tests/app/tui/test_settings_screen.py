@@ -96,10 +96,9 @@ async def test_settings_are_in_groups_that_the_cursor_passes_over() -> None:
     async with chatting(size=(80, 24)) as driver:
         await driver.say("/settings")
         await driver.shows("Context")
-        screen, n_in_group = driver.app.screen, [group for group, _ in meanings().values()].count("Model")
+        screen, groups = driver.app.screen, [group for group, _ in meanings().values()]
         assert isinstance(screen, SettingsScreen)
-        for _ in range(n_in_group):
-            await driver.pilot.press("down")
+        await driver.pilot.press(*["down"] * groups.count("Model"))
         assert screen.highlighted() == "context_size"
         await driver.pilot.press("end")
         await driver.until(lambda: "Model " not in driver.screen_text(), "the end")
