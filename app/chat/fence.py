@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from app.chat.known_questions import MOST_CHARS, MOST_MESSAGES, OF_ONESELF, KnownQuestions, Talked, folded
 from app.program import paths
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from engine import Model
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.tokenizer import Tokenizer
@@ -87,6 +87,8 @@ class OneOf:
 
     def allowed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return for each token whether a text goes on with it."""
+        import numpy as np  # the engine has by now
+
         allowed = np.zeros(self._n_vocab, np.bool_)
         for ids in self._left:
             allowed[ids[0] if ids else self._ends] = True

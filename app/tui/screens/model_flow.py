@@ -86,7 +86,7 @@ class ModelFlow:
 
     def tell_of_real_one(self) -> None:
         """After an answer that the starter model has not, name a model that has it, once a conversation."""
-        from app.chat.fence import is_declined  # NumPy, which no first frame waits for
+        from app.chat.fence import is_declined  # no first frame waits for it
 
         turns = self._parts.turns
         if self._offered_in is turns.conversation or turns.model is None or not is_starter(turns.model.path):

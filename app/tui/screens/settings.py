@@ -222,8 +222,6 @@ def _shown(key: str, value: object) -> str:
 
 
 def _widths(columns: int) -> tuple[int, int]:
-    if columns < _SOURCE_FROM:
-        key = max(_LEAST_KEY, min(_KEY, columns - 16))
-        return key, max(4, columns - key - 5)
-    key = max(_LEAST_KEY, min(_KEY, columns - _SOURCE - 16))
-    return key, columns - key - _SOURCE - 7
+    source = _SOURCE + 2 if columns >= _SOURCE_FROM else 0
+    key = max(_LEAST_KEY, min(_KEY, columns - source - 14))
+    return key, max(4, columns - key - source - 5)
