@@ -351,7 +351,7 @@ async def test_before_it_measures_a_tall_screen_shows_what_will_be() -> None:
         # in use, for writing and for reading
         await driver.until(lambda: driver.screen_text().count("▶  2 ") == 2, "two threads are in use")
         await driver.until(lambda: driver.screen_text().count("   3 ─") == 2, "rows to be measured")
-        await driver.pilot.resize_terminal(80, 24)
+        await driver.pilot.resize_terminal(80, 20)
         await driver.hides("   3 ─")
 
 
