@@ -28,8 +28,6 @@ _MOST_CHARS = 4 * MOST_CHARS
 _BEGINS_WITH_FILE = '{"folded":"[file\\u00a0'
 """How the row of a message goes on that begins with the chip of a file."""
 _PAGES = re.compile(rf"^{PAGE_LINE.pattern}$", re.MULTILINE)
-_SIZES = "SELECT conversation, total(n_bytes) FROM message GROUP BY conversation"
-_LARGEST = 1 << 53
 
 
 @record
@@ -52,8 +50,8 @@ class Shelved:
     """Of that conversation."""
     conversations: tuple[str, ...]
     """Ids of those that have it, the one used last first."""
-    disk_bytes: int = 0
-    """What they take, with their saved states; what they share counted once."""
+    states_bytes: int = 0
+    """What their saved states take; what they share counted once."""
 
     @property
     def extent(self) -> str:
@@ -66,14 +64,12 @@ def shelved_in(store: Store) -> tuple[Shelved, ...]:
     """Return what is on the shelf, the document used last first. Raises StoreError."""
     found = store.select(_documents) or {}
     numbers = [int(one) for document in found.values() for one in document.conversations]
-    segments, text_bytes = store.segments_of(numbers), dict(store.rows(_SIZES))
+    segments = store.segments_of(numbers)
 
-    def disk_bytes(document: Shelved) -> int:
-        ids = [int(one) for one in document.conversations]
-        states = set().union(*(segments.get(one, ()) for one in ids))
-        return sum(map(size_of, states)) + int(max(0, min(sum(text_bytes.get(one) or 0 for one in ids), _LARGEST)))
+    def states_bytes(document: Shelved) -> int:
+        return sum(map(size_of, set().union(*(segments.get(int(one), ()) for one in document.conversations))))
 
-    return tuple(replace(one, disk_bytes=disk_bytes(one)) for one in found.values())
+    return tuple(replace(one, states_bytes=states_bytes(one)) for one in found.values())
 
 
 def document_of(store: Store, shelved: Shelved) -> Document:

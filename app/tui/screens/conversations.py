@@ -11,8 +11,6 @@ from functools import partialmethod
 from pathlib import Path
 from textwrap import wrap
 
-from textual import events
-
 from app.conversations import export, rows
 from app.conversations.database import cause_of
 from app.conversations.locks import StoreError
@@ -42,7 +40,6 @@ class ConversationList(Listing[Entry]):
         self._turns = around.turns
         self._glyphs = choose_glyphs()
         self.typed = self.said = self.deleted = ""
-        self.doomed: Entry | None = None
         self._look: Look | None = None
         self._is_stale = False
         """Whether something else was asked for since the look that goes on began."""
@@ -125,11 +122,6 @@ class ConversationList(Listing[Entry]):
             return "no conversation has all these words" if self.typed else "No conversation is saved yet."
         return ""
 
-    @property
-    def must_be_seen(self) -> bool:
-        """A question is to be read before it is answered."""
-        return bool(self.said) or self.doomed is not None
-
     def key_words(self, item: Entry | None) -> dict[str, str]:
         """While a title is written, two keys end that."""
         if self.edited is not None:
@@ -151,24 +143,9 @@ class ConversationsScreen(ListScreen[Entry]):
         self._turns, self._open_conversation = around.turns, around.open_conversation
         self._delete_live = around.delete_live
 
-    def on_screen_suspend(self) -> None:
-        """Below help or palette a question or a title stays as it is."""
-        if self.app.current_mode != "conversations":
-            self._list.edited, self._list.doomed, self._list.said = None, None, ""
-
-    def takes_key(self, event: events.Key) -> bool:
-        """Take any key as the answer to a question."""
-        hit, self._list.doomed = self._list.doomed, None
-        if hit is None:
-            return False
-        if event.character in ("y", "Y"):
-            self._delete(hit)
-        self.show()
-        return True
-
     def take_typed(self, text: str) -> None:
         """Search."""
-        self._list.doomed, self._list.typed = None, text
+        self._list.typed = text
         self.begin()
 
     def action_open(self) -> None:
@@ -199,14 +176,8 @@ class ConversationsScreen(ListScreen[Entry]):
             self._try(lambda: self._list.store.rename(hit.id, title), "not renamed")
         self.begin()
 
-    def action_delete(self) -> None:
-        """Ask whether to delete the conversation under the cursor."""
-        hit = self.highlighted()
-        if hit is not None:
-            self._list.doomed, self._list.edited = hit, None
-            self.say("")
-
-    def _delete(self, hit: Entry) -> None:
+    def delete(self, hit: Entry) -> None:
+        """Delete a conversation."""
         if self._list.is_live(hit):
             self.call_later(self._delete_shown_in_chat)
             return
@@ -247,11 +218,3 @@ class ConversationsScreen(ListScreen[Entry]):
             self._list.said = f"{failed}: {error}"
         except OSError as error:
             self._list.said = f"{failed}: {cause_of(error)}"
-
-    def action_leave(self) -> None:
-        """Delete nothing; else go one step back."""
-        if self._list.doomed is None:
-            super().action_leave()
-        else:
-            self._list.doomed = None
-            self.show()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from textwrap import wrap
 
-from textual import events
-
 from app.conversations.locks import StoreError
 from app.conversations.rows import moment_text
 from app.conversations.shelf import Shelved, document_of
@@ -29,7 +27,6 @@ class ShelfList(Listing[Shelved]):
     def __init__(self, around: Surroundings) -> None:
         self.reading, self._turns = around.shelf, around.turns
         self.typed = self.said = ""
-        self.doomed: Shelved | None = None
         self._found: tuple[Shelved, ...] | None = None
 
     def begin(self) -> None:
@@ -43,8 +40,9 @@ class ShelfList(Listing[Shelved]):
             try:
                 self._found = listing.result()
             except StoreError as error:
-                self.said = str(error)
-                self.reading.look_again()
+                if self.said != str(error):  # once: what is left is listed
+                    self.said = str(error)
+                    self.reading.look_again()
         return True
 
     def items(self) -> tuple[Shelved, ...]:
@@ -65,7 +63,7 @@ class ShelfList(Listing[Shelved]):
         known = self.reading.known(item)
         tokens = figures.count(known.tokens) if known else f"~{figures.count(self.reading.tokens(item))}"
         share = f"{100 * known.saved_tokens // known.tokens} %" if known and known.tokens else "-"
-        size, moment = figures.size(item.disk_bytes), moment_text(item.changed)
+        size, moment = figures.size(item.states_bytes + item.text_bytes), moment_text(item.changed)
         return (Span(f"  {_row(item.name, item.extent, tokens, share, size, moment, columns - 2)}"),)
 
     def details(self, item: Shelved, columns: int) -> tuple[str, list[Line]]:
@@ -83,7 +81,7 @@ class ShelfList(Listing[Shelved]):
             return "all of it is read: a question begins at once"
         if self.reading.is_reading(item):
             return "it is being read, while nothing is asked"
-        return "not all of it is read: that goes on while nothing is asked, or with a question"
+        return "not all of it is read: the rest comes while nothing is asked, or with a question"
 
     def state_line(self) -> str:
         """Write how many there are."""
@@ -100,11 +98,6 @@ class ShelfList(Listing[Shelved]):
         if not self._found:
             return _EMPTY
         return f"nothing more is read: {self.reading.trouble}" if self.reading.trouble else ""
-
-    @property
-    def must_be_seen(self) -> bool:
-        """A question is to be read before it is answered."""
-        return bool(self.said) or self.doomed is not None
 
     def key_words(self, item: Shelved | None) -> dict[str, str]:
         """Return what keys do."""
@@ -131,11 +124,6 @@ class ShelfScreen(ListScreen[Shelved]):
         super().__init__(around.keymap, self._list)
         self._around = around
 
-    def on_screen_suspend(self) -> None:
-        """Below help or palette a question stays as it is."""
-        if self.app.current_mode != self.SCOPE:
-            self._list.doomed, self._list.said = None, ""
-
     def action_open(self) -> None:
         """Begin a conversation that the document under the cursor goes with."""
         item, store = self.highlighted(), self._around.at_hand.store
@@ -150,18 +138,13 @@ class ShelfScreen(ListScreen[Shelved]):
         self._around.ask_about(document)
 
     def action_delete(self) -> None:
-        """Ask whether to delete the document under the cursor."""
-        self._list.doomed = self.highlighted()
+        """Ask whether to delete the document under the cursor; it is not read meanwhile."""
         self._list.reading.give_way()
-        self.say("")
+        super().action_delete()
 
-    def takes_key(self, event: events.Key) -> bool:
-        """Take any key as the answer to a question."""
-        item, self._list.doomed = self._list.doomed, None
-        if item is not None and event.character in ("y", "Y"):
-            self.call_later(self._delete, item)
-        self.show()
-        return item is not None
+    def delete(self, item: Shelved) -> None:
+        """Delete a document with the conversations that have it."""
+        self.call_later(self._delete, item)
 
     async def _delete(self, item: Shelved) -> None:
         trouble = ""
@@ -170,11 +153,3 @@ class ShelfScreen(ListScreen[Shelved]):
         self._list.said = f"not deleted: {trouble}" if trouble else ""
         self._list.reading.look_again(None if trouble else item)
         self.show()
-
-    def action_leave(self) -> None:
-        """Delete nothing; else go one step back."""
-        if self._list.doomed is None:
-            super().action_leave()
-        else:
-            self._list.doomed = None
-            self.show()
