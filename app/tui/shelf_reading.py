@@ -15,8 +15,7 @@ from app.chat.status import Activity
 from app.chat.turns import Turns
 from app.conversations.conversation import SYSTEM, USER, Said
 from app.conversations.journal import AtHand
-from app.conversations.locks import StoreError
-from app.conversations.shelf import Shelved, document_of, shelved_in
+from app.conversations.shelf import Shelved, document_of, shelved_in, take_off
 from app.conversations.store import Store
 from app.documents.passages import fit
 from app.documents.read import Document
@@ -49,8 +48,8 @@ class ShelfReading:
         self._holds_for: tuple[object, ...] = ()
         """The model and the system prompt that this holds for."""
         self._quiet_since_s: float | None = None
-        self._current = ""
-        """The document that the engine has."""
+        self._is_at_work = False
+        """Whether the engine has a document."""
         self.trouble = ""
         """Why nothing more is read; "" for no trouble."""
 
@@ -66,10 +65,6 @@ class ShelfReading:
         """Whether the open model's context has room for a document; else passages of it go with questions."""
         sized = Document(document.name, Path(), "", self.tokens(document))
         return fit([sized], self._turns.model.n_ctx if self._turns.model is not None else 0)
-
-    def is_reading(self, document: Shelved) -> bool:
-        """Whether the engine reads it now."""
-        return self._current == document.key and self._bridge.status.activity is Activity.READING_AHEAD
 
     def look_again(self, deleted: Shelved | None = None) -> None:
         """Find out again what is on the shelf, ``deleted`` no more, and at once how much of each document is saved."""
@@ -88,7 +83,7 @@ class ShelfReading:
     def give_way(self) -> None:
         """Read nothing now: somebody types."""
         self._quiet_since_s = None
-        if self._current and self._bridge.idle_work.is_pending:
+        if self._is_at_work and self._bridge.idle_work.is_pending:
             self._bridge.idle_work.drop()
 
     def note(self, event: DocumentRead) -> None:
@@ -102,7 +97,7 @@ class ShelfReading:
         bridge, model = self._bridge, self._turns.model
         if bridge.idle_work.is_pending:
             return
-        self._current = ""
+        self._is_at_work = False
         if model is None or model.server or is_starter(model.path) or self._store is None or not self._quota_bytes:
             return
         if not is_quiet or self._turns.is_busy or bridge.status.activity is not Activity.READY:
@@ -127,7 +122,7 @@ class ShelfReading:
             state = store.root / wanted.conversations[0]
             is_read = uncounted is None
             if self._bridge.read_document(WantedDocument(wanted.key, request, state, is_read)):
-                self._current, self._tried[wanted.key] = wanted.key, is_read
+                self._is_at_work, self._tried[wanted.key] = True, is_read
 
     def _next_to_read(self, documents: list[Shelved]) -> Shelved | None:
         room_bytes = self._quota_bytes * QUOTA_SHARE
@@ -146,12 +141,8 @@ class ShelfReading:
 
 
 def _listed(store: Store, deleted: Shelved | None = None) -> tuple[Shelved, ...]:
-    """Return what is on the shelf, once the conversations that have one document are deleted. Raises StoreError."""
-    try:
-        for conversation_id in set(deleted.conversations).intersection(store.ids()) if deleted is not None else ():
-            store.delete(conversation_id)
-    except StoreError as error:
-        raise StoreError(f"not deleted: {error}") from None
+    if deleted is not None:
+        take_off(store, deleted)
     return shelved_in(store)
 
 

@@ -284,6 +284,7 @@ class ChatScreen(Screen[None]):
             self._tell_of_tools(event)
         elif isinstance(event, events.DocumentRead):
             self._around.shelf.note(event)
+            self.talks.tidy()
             self._go_on_with_shelf()
         elif isinstance(event, events.PromptCounted):
             self.drafting.note_count(event)

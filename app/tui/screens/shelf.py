@@ -79,8 +79,6 @@ class ShelfList(Listing[Shelved]):
             return "too long for this model's context: passages of it answer questions"
         if known is not None and known.is_whole:
             return "all of it is read: a question begins at once"
-        if self.reading.is_reading(item):
-            return "it is being read, while nothing is asked"
         return "not all of it is read: the rest comes while nothing is asked, or with a question"
 
     def state_line(self) -> str:
@@ -90,9 +88,9 @@ class ShelfList(Listing[Shelved]):
     def foot_line(self) -> str:
         """Ask, or say what goes on."""
         if self.doomed is not None:
-            name, n = clean_line(self.doomed.name, _MOST_ASKED_CHARS), len(self.doomed.conversations)
-            talks = "the conversation that has it" if n == 1 else f"the {n} conversations that have it"
-            return f"Delete {name}, what was read of it and {talks}? y deletes for good, any other key keeps all."
+            name = clean_line(self.doomed.name, _MOST_ASKED_CHARS)
+            kept = "Conversations about it keep its text."
+            return f"Delete {name} and what was read of it? y deletes for good, any other key keeps it. {kept}"
         if self.said or self._found is None:
             return self.said or "looking ..."
         if not self._found:
@@ -143,13 +141,5 @@ class ShelfScreen(ListScreen[Shelved]):
         super().action_delete()
 
     def delete(self, item: Shelved) -> None:
-        """Delete a document with the conversations that have it."""
-        self.call_later(self._delete, item)
-
-    async def _delete(self, item: Shelved) -> None:
-        trouble = ""
-        if self._around.turns.journal.id in item.conversations:
-            trouble = await self._around.delete_live()
-        self._list.said = f"not deleted: {trouble}" if trouble else ""
-        self._list.reading.look_again(None if trouble else item)
-        self.show()
+        """Take a document off the shelf."""
+        self._list.reading.look_again(item)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from app.conversations.conversation import ChatMessage, Role
 from app.conversations.quota import kinds
-from app.conversations.shelf import document_of, shelved_in
-from app.conversations.store import Store
+from app.conversations.shelf import document_of, shelved_in, take_off
+from app.conversations.store import Store, put
+from app.documents.text_file import attached
+from app.text.chips import NBSP
 from app.tui.shelf_reading import QUIET_S
 from app.tui.widgets.message_view import ReplyView
 from engine.errors import MemoryPlanError
@@ -160,26 +164,35 @@ async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("_documents")
-async def test_a_document_goes_with_its_conversations_and_states() -> None:
+async def test_deleting_takes_what_was_read_and_leaves_conversations() -> None:
     async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
         await ask_about_both(driver)
         await all_is_read(driver)
         await driver.pilot.press("f6")
         await driver.shows("book.txt")
         await driver.pilot.press("down", "delete")
-        await driver.shows("Delete book.txt, what was read of it and the conversation that has it?")
+        await driver.shows("Delete book.txt and what was read of it?")
         await driver.pilot.press("n")
         await driver.hides("Delete book.txt")
-        assert len(Store().ids()) == 2
         states = Store().segments("000001", only_own=True)
         assert any(path.exists() for path in states)
         await driver.pilot.press("delete", "y")
         await driver.hides("book.txt")
-        assert [one.name for one in shelved_in(Store())] == ["plan.txt"]
         assert not any(path.exists() for path in states)
-        await driver.pilot.press("delete")
-        await driver.shows("Delete plan.txt")
-        await driver.pilot.press("y")
-        await driver.shows("No document was read yet")
-        assert driver.chat.turns.conversation.is_empty
-        assert Store().ids() == []
+        assert [one.conversations for one in shelved_in(Store())] == [("000002", "000001")]
+        assert BOOK in Store().read("000001").conversation.messages[0].text
+        await driver.pilot.press("escape")
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        await ask_with(driver, "book.txt", "again?")
+        assert [one.conversations for one in shelved_in(Store()) if one.name == "book.txt"] == [("000003",)]
+
+
+def test_a_conversation_of_nothing_but_the_document_goes_with_it() -> None:
+    store, text = Store(), attached("book.txt", BOOK).strip()
+    with closing(store.create()) as held:
+        held.apply([put(0, ChatMessage(Role.USER, text, folded=f"[file{NBSP}1:{NBSP}book.txt]"), "2026")], True)
+    (book,) = shelved_in(store)
+    assert document_of(store, book).in_message.strip() == text
+    take_off(store, book)
+    assert (shelved_in(store), store.ids()) == ((), [])
