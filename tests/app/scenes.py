@@ -166,7 +166,7 @@ async def listed(driver: Driver) -> None:
 async def shelved(driver: Driver) -> None:
     """A document went with a question."""
     driver.chat.turns.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
-    lines = "\n".join(f"Clean fan {n}." for n in range(40))
+    lines = "\n".join(f"Clean fan {n}." for n in range(12))
     driver.prompt.attach(whole([Document("fans.txt", Path("fans.txt"), lines)]))
     await driver.pilot.press(*"why?", "enter")
     await driver.last_reply()
