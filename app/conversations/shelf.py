@@ -21,6 +21,7 @@ from app.documents.read import MOST_CHARS, Document, about_tokens
 from app.documents.text_file import PAGE_LINE, documents_of
 from app.program.small_file import JsonFile
 from app.text.clean_text import clean_line
+from app.text.figures import counted
 from app.text.record import record
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class Shelved:
     n_lines: int
     text_bytes: int
     about_tokens: int
-    place: tuple[int, int, int]
-    """Where its text is: the conversation, the message, and which of the files there."""
+    place: tuple[int, int]
+    """Where its text is: which message, and which of the files there."""
     changed: str
     """When the conversation changed that used it last: wall time, ISO, only for display."""
     title: str
@@ -60,8 +61,7 @@ class Shelved:
     @property
     def extent(self) -> str:
         """Its length: "12 pages", "340 lines"."""
-        n, what = (self.n_pages, "page") if self.n_pages else (self.n_lines, "line")
-        return f"{n:,} {what}{'' if n == 1 else 's'}"
+        return counted(self.n_pages, "page") if self.n_pages else counted(self.n_lines, "line")
 
 
 def shelved_in(store: Store) -> tuple[Shelved, ...]:
@@ -78,12 +78,10 @@ def shelved_in(store: Store) -> tuple[Shelved, ...]:
 
 def document_of(store: Store, shelved: Shelved) -> Document:
     """Return a document with its text. Raises StoreError: it is not there any more."""
-    number, place, at = shelved.place
-    sql = "SELECT role, text, more FROM message WHERE conversation=? AND place=?"
-    for row in store.rows(sql, number, place):
-        for name, text in _documents_in(row)[at : at + 1]:
-            if _key(name, text) == shelved.key:
-                return Document(name, Path(name), text, about_tokens(text))
+    message_id, at = shelved.place
+    for name, text in (store.select(partial(_documents_of, message_id)) or [])[at : at + 1]:
+        if _key(name, text) == shelved.key:
+            return Document(name, Path(name), text, about_tokens(text))
     raise StoreError(f"{clean_line(shelved.name, 80)} is not on the shelf any more")
 
 
@@ -124,15 +122,14 @@ def _documents(off: list[str], db: sqlite3.Connection) -> dict[str, Shelved]:
     found: dict[str, Shelved] = {}
     n_chars, taken_off = 0, set(off)
     sql = (
-        "SELECT c.id, c.title, c.began, c.changed, m.place, m.role, m.text, m.more FROM conversation c JOIN message m"
-        f" ON m.conversation=c.id WHERE c.{IS_CONVERSATION} AND m.role='user' AND substr(m.more, 1, ?)=?"
+        "SELECT m.id, c.id, c.title, c.began, c.changed FROM conversation c JOIN message m ON m.conversation=c.id"
+        f" WHERE c.{IS_CONVERSATION} AND m.role='user' AND substr(m.more, 1, ?)=?"
         " ORDER BY c.used DESC, c.id DESC, m.place DESC"
     )
-    for number, title, began, changed, place, *row in db.execute(sql, (len(_BEGINS_WITH_FILE), _BEGINS_WITH_FILE)):
-        n_chars += len(str(row[1]))
-        if n_chars > MOST_CHARS:  # those used last were first
-            break
-        for at, (name, text) in enumerate(_documents_in(row)):
+    begins = len(_BEGINS_WITH_FILE), _BEGINS_WITH_FILE
+    for message_id, number, title, began, changed in db.execute(sql, begins).fetchall():
+        for at, (name, text) in enumerate(_documents_of(message_id, db) if n_chars < MOST_CHARS else ()):
+            n_chars += len(text)
             key, conversation = _key(name, text), id_of(number)
             before, mark = found.get(key), f"{key} {number} {clean_line(str(began), 40)}"
             if mark in taken_off:
@@ -144,17 +141,17 @@ def _documents(off: list[str], db: sqlite3.Connection) -> dict[str, Shelved]:
                 n_pages = len(_PAGES.findall(text)) if name.lower().endswith(".pdf") else 0
                 found[key] = Shelved(
                     key, name, n_pages, text.count("\n") + 1, len(text.encode()), about_tokens(text),
-                    (number, place, at), clean_line(str(changed), 40), clean_line(str(title), MOST_TITLE_CHARS),
+                    (message_id, at), clean_line(str(changed), 40), clean_line(str(title), MOST_TITLE_CHARS),
                     (conversation,), (mark,),
                 )  # fmt: skip
     return found
 
 
-def _documents_in(row: list[object]) -> list[tuple[str, str]]:
-    try:
-        return documents_of(message_of(*row).text)
-    except UnsoundError:
-        return []
+def _documents_of(message_id: int, db: sqlite3.Connection) -> list[tuple[str, str]]:
+    row = db.execute("SELECT role, text, more FROM message WHERE id=?", (message_id,)).fetchone()
+    with suppress(UnsoundError):
+        return documents_of(message_of(*row).text) if row is not None else []
+    return []
 
 
 def _key(name: str, text: str) -> str:

@@ -264,8 +264,7 @@ class Store:
         is_there = self.root is not None and any(os.path.lexists(self.root / one) for one in (NAME, *BACKUPS))
         return use(self.root, work) if is_there else None
 
-    def rows(self, sql: str, *values: object) -> list[Any]:
-        """Return the rows of a query; none where nothing was ever saved."""
+    def _rows(self, sql: str, *values: object) -> list[Any]:
         return self.select(lambda db: db.execute(sql, values).fetchall()) or []
 
     def take_notice(self) -> str:
@@ -280,7 +279,7 @@ class Store:
 
     def ids(self) -> list[str]:
         """Return the ids of all conversations, oldest first."""
-        rows = self.rows(f"SELECT id FROM conversation WHERE {IS_CONVERSATION} ORDER BY id")
+        rows = self._rows(f"SELECT id FROM conversation WHERE {IS_CONVERSATION} ORDER BY id")
         return [id_of(number) for (number,) in rows]
 
     def entries(self) -> list[Entry]:
@@ -291,7 +290,7 @@ class Store:
             " FROM conversation c LEFT JOIN message m ON m.conversation=c.id"
             f" WHERE c.{IS_CONVERSATION} GROUP BY c.id ORDER BY c.used DESC, c.id DESC"
         )
-        rows = self.rows(sql)
+        rows = self._rows(sql)
         of_each = self.segments_of([row[0] for row in rows])
         return [replace(_entry(row), state_bytes=sum(map(size_of, of_each.get(row[0], ())))) for row in rows]
 
@@ -315,13 +314,13 @@ class Store:
             f"SELECT id FROM conversation c WHERE {IS_CONVERSATION} AND model_path=? AND (length(waiting)>2 OR EXISTS"
             " (SELECT 1 FROM message m WHERE m.conversation=c.id)) ORDER BY used DESC, id DESC LIMIT 1"
         )
-        return next((id_of(number) for (number,) in self.rows(sql, model_path)), None)
+        return next((id_of(number) for (number,) in self._rows(sql, model_path)), None)
 
     def find(self, name: str) -> str | None:
         """Return the conversation with this title, the last one used; failing that, with this number."""
         name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
-        rows = self.rows(f"SELECT id, title FROM conversation WHERE {IS_CONVERSATION} ORDER BY used DESC, id DESC")
+        rows = self._rows(f"SELECT id, title FROM conversation WHERE {IS_CONVERSATION} ORDER BY used DESC, id DESC")
         number = int(name) if name.isdecimal() and len(name) <= 12 else 0
         found = [one for one, title in rows if _line(title).casefold() == wanted] or [number]
         return id_of(found[0]) if found[0] in {one for one, _ in rows} else None
@@ -384,7 +383,7 @@ class Store:
     def _take(self, conversation_id: str) -> Held:
         """Hold a conversation, which need not be one that can be read."""
         number = _number(conversation_id)
-        if self.root is None or not self.rows("SELECT 1 FROM conversation WHERE id=?", number):
+        if self.root is None or not self._rows("SELECT 1 FROM conversation WHERE id=?", number):
             raise StoreError("there is no such conversation")
         try:
             return Held(self.root, number, take(self.root, number))
@@ -414,7 +413,7 @@ class Store:
         other = "SELECT 1 FROM segment o WHERE o.kind=s.kind AND o.name=s.name AND o.conversation<>s.conversation"
         sql = "SELECT conversation, kind, name FROM segment s" + (f" WHERE NOT EXISTS ({other})" if only_own else "")
         wanted, found = set(numbers), dict[int, set[Path]]()
-        rows = self.rows(sql) if wanted else []
+        rows = self._rows(sql) if wanted else []
         if rows:
             from engine.saved_state.segments import Segment  # NumPy, which no first frame waits for
         for number, kind, name in rows:

@@ -1,21 +1,23 @@
 """The saved conversations: found by what is typed, opened, renamed, deleted, saved as files.
 
-Reading happens in a thread (``app.conversations.look``), whose result the screen looks at until it is done.
+Reading happens in a thread, whose result the screen looks at until it is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import datetime
-from functools import partialmethod
+from functools import partial, partialmethod
 from pathlib import Path
 from textwrap import wrap
 
 from app.conversations import export, rows
 from app.conversations.database import cause_of
 from app.conversations.locks import StoreError
-from app.conversations.look import Found, Look
-from app.conversations.store import MOST_TITLE_CHARS, Entry
+from app.conversations.store import MOST_TITLE_CHARS, Entry, Store
+from app.program.background import in_background
+from app.program.refusals import log_without_text
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
@@ -40,17 +42,19 @@ class ConversationList(Listing[Entry]):
         self._turns = around.turns
         self._glyphs = choose_glyphs()
         self.typed = self.said = self.deleted = ""
-        self._look: Look | None = None
+        self._look: Future[tuple[tuple[Entry, ...], str]] | None = None
         self._is_stale = False
         """Whether something else was asked for since the look that goes on began."""
-        self._found = Found()
+        self._hits: tuple[Entry, ...] = ()
+        self._trouble = ""
 
     def begin(self) -> None:
         """Look again, for what is typed; one look at a time."""
-        if self._look is not None and not self._look.found.is_done:
+        if self._look is not None and not self._look.done():
             self._is_stale = True
             return
-        self._look, self.deleted, self._is_stale = Look(self.store, self.typed, self.deleted), "", False
+        look = partial(_look, self.store, self.typed, self.deleted)
+        self._look, self.deleted, self._is_stale = in_background(look, "conversations"), "", False
 
     def end(self) -> None:
         """Wait for no search any more."""
@@ -60,19 +64,18 @@ class ConversationList(Listing[Entry]):
         """Take what was found; rows stay while they are looked for again."""
         if self._look is None:
             return False
-        found = self._look.found
-        if not found.is_done:
+        if not self._look.done():
             return True
-        self._found = found
+        self._hits, self._trouble = self._look.result()
         if not self._is_stale:
             return False
-        self.said = self.said or found.trouble
+        self.said = self.said or self._trouble
         self.begin()
         return True
 
     def items(self) -> tuple[Entry, ...]:
         """Return the conversations that were found."""
-        return self._found.hits
+        return self._hits
 
     def is_same(self, one: Entry, other: Entry) -> bool:
         """Whether they are one conversation."""
@@ -104,21 +107,20 @@ class ConversationList(Listing[Entry]):
 
     def state_line(self) -> str:
         """Write what all of it takes on the disk."""
-        kept = sum(hit.text_bytes + hit.state_bytes for hit in self._found.hits)
-        return f"{len(self._found.hits)}, {figures.size(kept)}"
+        kept = sum(hit.text_bytes + hit.state_bytes for hit in self._hits)
+        return f"{len(self._hits)}, {figures.size(kept)}"
 
     def foot_line(self) -> str:
         """Ask, or say what goes on."""
-        found = self._found
         if self.doomed is not None:
             title = clean_line(self.doomed.title, _MOST_ASKED_CHARS)
             live = " It is open in the chat, where a new one begins." if self.is_live(self.doomed) else ""
             return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
-        if self.said or found.trouble:
-            return self.said or found.trouble
-        if self._look is not None and not self._look.found.is_done:
+        if self.said or self._trouble:
+            return self.said or self._trouble
+        if self._look is not None and not self._look.done():
             return "searching ..." if self.typed else "looking ..."
-        if not self._found.hits:
+        if not self._hits:
             return "no conversation has all these words" if self.typed else "No conversation is saved yet."
         return ""
 
@@ -128,6 +130,23 @@ class ConversationList(Listing[Entry]):
             return {"open": "keeps the title", "leave": "leaves it as it was"}
         words = {"open": "opens", "rename": "renames", "delete": "deletes"}
         return {**words, "export": "Markdown", "export_json": "JSON", "leave": "back"}
+
+
+def _look(store: Store, typed: str, deleted: str) -> tuple[tuple[Entry, ...], str]:
+    """Return the conversations that have what was typed, once one is deleted, and why there are none or it is not."""
+    trouble = ""
+    try:
+        try:
+            if deleted:
+                store.delete(deleted)
+        except StoreError as error:
+            trouble = f"not deleted: {error}"
+        return tuple(store.search(typed)), trouble
+    except StoreError as error:
+        return (), str(error)
+    except Exception as error:
+        log_without_text(error)
+        return (), f"internal error: {type(error).__name__}"
 
 
 class ConversationsScreen(ListScreen[Entry]):
