@@ -277,7 +277,8 @@ class ChatScreen(Screen[None]):
             self._ask_about_calls()
             self.models.tell_machine(event)
             self.talks.want_title()
-            self._around.shelf.note_change()
+            if self.turns.conversation.messages[-2].folded:  # maybe by files
+                self._around.shelf.note_change()
         elif isinstance(event, events.ToolsAnswered):
             self._show_results()
         elif isinstance(event, events.ToolsTold):
