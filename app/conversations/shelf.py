@@ -9,7 +9,6 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,4 +154,6 @@ def _documents_of(message_id: int, db: sqlite3.Connection) -> list[tuple[str, st
 
 
 def _key(name: str, text: str) -> str:
+    from hashlib import blake2b  # which no first frame waits for
+
     return blake2b(f"{name}\n{text}".encode(), digest_size=16).hexdigest()
