@@ -95,6 +95,8 @@ class ShelfList(Listing[Shelved]):
             return self.said or "looking ..."
         if not self._found:
             return _EMPTY
+        if not self.items():
+            return "no document has all these words in its name"
         return f"nothing more is read: {self.reading.trouble}" if self.reading.trouble else ""
 
     def key_words(self, item: Shelved | None) -> dict[str, str]:

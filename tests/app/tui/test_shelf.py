@@ -103,6 +103,8 @@ async def test_each_document_is_on_the_shelf_once_the_last_used_first() -> None:
         assert [row.split()[1] for row in rows[:2]] == ["plan.txt", "book.txt"]
         await driver.pilot.press(*"book")
         await driver.until(lambda: "plan.txt" not in driver.screen_text())
+        await driver.pilot.press("!")
+        await driver.shows("no document has all these words")
 
 
 @pytest.mark.usefixtures("_documents")
