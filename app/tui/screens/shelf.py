@@ -79,7 +79,7 @@ class ShelfList(Listing[Shelved]):
             return "too long for this model's context: passages of it answer questions"
         if known is not None and known.is_whole:
             return "all of it is read: a question begins at once"
-        return "not all of it is read: the rest comes while nothing is asked, or with a question"
+        return "not all of it is read: the rest is read with a question, if not before"
 
     def state_line(self) -> str:
         """Write how many there are."""
