@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +30,19 @@ class Opening:
     """Whether the new one goes on with the conversation."""
     rereads: bool = True
     """Whether the model reads it before anything new is asked; else with what is asked next."""
+
+
+@record
+class WantedDocument:
+    """A document that a conversation may begin with."""
+
+    key: str
+    request: Callable[[], Request]
+    """Returns what such a conversation begins with: the document is its message, which goes on."""
+    state: Path
+    """What the names of files begin with about the states of a conversation that has it."""
+    is_read: bool
+    """Whether to read what is not saved of it."""
 
 
 class Backend(Protocol):
@@ -63,6 +77,9 @@ class Backend(Protocol):
             is_read: whether to read it too.
             is_settled: whether it is of documents, which stay: any length is worth the time.
         """
+
+    def read_document(self, wanted: WantedDocument) -> None:
+        """Say how much is saved of a document; read the rest and save it, apart from the conversation that is open."""
 
     def weigh(self, request: Request, draft: str) -> None:
         """Say what a request would cost whose text is a ``draft``; changes nothing."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.chat import events
-from app.chat.backend import THREADS_AND_WEIGHTS, Backend, Opening
+from app.chat.backend import THREADS_AND_WEIGHTS, Backend, Opening, WantedDocument
 from app.chat.host import LineFullError
 from app.chat.options import ChatOptions
 from app.chat.request import Request
@@ -108,6 +108,10 @@ class EngineBridge(Wire):
     def read_ahead(self, request: Request, draft: str, is_read: bool, is_settled: bool = False) -> bool:
         """Count the tokens of a ``draft``, the request's last message, and read it while nothing is asked."""
         return self._submit_idle(lambda backend: backend.read_ahead(request, draft, is_read, is_settled))
+
+    def read_document(self, wanted: WantedDocument) -> bool:
+        """Say how much of a document is saved, and read the rest while nothing is asked."""
+        return self._submit_idle(lambda backend: backend.read_document(wanted))
 
     def write_title(self, request: Request, conversation_id: str) -> bool:
         """Write a title for a conversation while nothing else is asked."""

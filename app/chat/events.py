@@ -61,6 +61,27 @@ class ConversationReread(Event):
 
 
 @record
+class DocumentRead(Event):
+    """How much of a document's beginning of a conversation is saved for the open model; more may come."""
+
+    key: str
+    """The document's."""
+    tokens: int
+    saved_tokens: int
+    n_bytes: int
+    """What all of it takes on the disk, about."""
+    is_broken_off: bool = False
+    """Whether it gave way to something that was asked."""
+    trouble: str = ""
+    """Why the rest is not read; "" for no reason to stop."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a question about it finds all of it read."""
+        return self.saved_tokens >= self.tokens
+
+
+@record
 class ConversationTakenUp(Event):
     """The engine goes on with a saved conversation."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat import events
 from app.chat import opening as access
-from app.chat.backend import Opening
+from app.chat.backend import Opening, WantedDocument
 from app.chat.context_room import NoRoomError
 from app.chat.engine_measures import EngineMeasures
 from app.chat.engine_tools import EngineTools, within_tokens
@@ -92,6 +92,12 @@ class LocalBackend:
         opened = self._model()
         reads = is_read and not self._tools.may_change(opened.local.model)
         opened.ahead.prepare(request, draft, reads, is_settled)
+
+    def read_document(self, wanted: WantedDocument) -> None:
+        """Say how much is saved of a document, and read the rest."""
+        opened = self._model()
+        is_read = wanted.is_read and not self._tools.may_change(opened.local.model)
+        opened.ahead.read_document(replace(wanted, is_read=is_read))
 
     def write_title(self, request: Request, conversation_id: str) -> None:
         """Write a title."""

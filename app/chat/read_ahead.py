@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat.context_room import MIN_REPLY_TOKENS
-from app.chat.events import ConversationReread, PromptCounted
+from app.chat.events import ConversationReread, DocumentRead, PromptCounted
 from app.chat.reply import ReplyMeter
 from app.chat.status import Activity
 from app.program import exit_codes
@@ -19,6 +19,7 @@ from app.program.refusals import exit_code_of
 from app.text.figures import count
 
 if TYPE_CHECKING:
+    from app.chat.backend import WantedDocument
     from app.chat.local_model import LocalModel
     from app.chat.request import Request
     from app.chat.saved_states import SavedStates
@@ -97,6 +98,30 @@ class ReadAhead:
             self._report(given, ids, done.fed, done.seconds)
         finally:
             self._wire.update(activity=Activity.READY)
+
+    def read_document(self, wanted: WantedDocument) -> None:
+        """Say how much is saved of a document, and read the rest if that is wanted."""
+        wire, states = self._wire, self._states
+        *before, last = wanted.request().said
+        with self._local.aside():
+            self._local.hold(before)
+            ids = self._local.chat.opening_ids(last.text)
+        n_saved = states.n_saved(ids)
+        told = DocumentRead(wanted.key, len(ids), n_saved, round(len(ids) * self._session.kv_bytes_per_position))
+        trouble, fits = "", len(ids) + MIN_REPLY_TOKENS <= self._session.n_ctx
+
+        def tell(n_saved_now: int) -> None:
+            wire.emit(replace(told, saved_tokens=max(n_saved, n_saved_now)))
+
+        if wanted.is_read and fits and not told.is_whole and not wire.idle_work.is_dropped:
+            wire.update(activity=Activity.READING_AHEAD)
+            try:
+                trouble = states.read_apart(ids, wanted.state, wire.idle_work, tell)
+                n_saved = states.n_saved(ids)
+            finally:
+                wire.update(activity=Activity.READY)
+        is_broken_off = wire.idle_work.is_dropped
+        wire.emit(replace(told, saved_tokens=n_saved, is_broken_off=is_broken_off, trouble=trouble))
 
     def _note_progress(self) -> None:
         if self._wire.idle_work.is_dropped:

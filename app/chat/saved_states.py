@@ -14,12 +14,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from app.chat.wire import FLUSH_S
+from app.chat.wire import FLUSH_S, IdleWork
 from app.conversations.segment_notes import SegmentNotes, note_model_name
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
 from app.text.record import record
+from engine.errors import Cancelled
 
 if TYPE_CHECKING:
     from engine import Session
@@ -30,6 +31,8 @@ LEAST_PREFIX_TOKENS = 32
 LEAST_TAKEN_TOKENS = 64
 """Fewer tokens than that are read sooner than saved ones are looked for."""
 NEW_PREFIX_FLUSH_S = 5.0
+_FLUSH_STEP_S, _MOST_FLUSHES = 0.1, 600
+"""A document is saved in steps, between which a question comes first."""
 
 
 class StatePlace(Protocol):
@@ -185,6 +188,45 @@ class SavedStates:
         with closing(files.writer(session, self._kept_in(), str)) as writer:
             writer.note()
             writer.flush(NEW_PREFIX_FLUSH_S)
+
+    def n_saved(self, ids: Sequence[int]) -> int:
+        """Return how many tokens of a prompt are saved."""
+        return self._most_saved(ids, 1)[1]
+
+    def read_apart(self, ids: Sequence[int], path: Path, idle_work: IdleWork, on_saved: Callable[[int], object]) -> str:
+        """Read what is not saved of a prompt in a session of its own, and save it; the present one stays as it is.
+
+        Args:
+            path: what the names of files begin with about the states of the conversation that the prompt is noted with.
+            on_saved: called with the tokens that are saved by now.
+
+        Returns:
+            str: why it cannot go on; "" where it is done or gave way.
+        """
+        files, present = self._files, self._session
+        if files is None:
+            return ""
+
+        def give_way(*_: int) -> None:
+            writer.note()
+            on_saved(writer.saved_tokens)
+            if idle_work.is_dropped or writer.problem:
+                session.cancel()
+
+        try:
+            place, note = self._kept_in(), SegmentNotes(path, self._kind).note
+            with closing(self._model.session(present.n_ctx, present.kv_type)) as session:
+                files.restore(session, place, ids)
+                with closing(files.writer(session, place, note)) as writer:
+                    with suppress(Cancelled), idle_work.computing(session) as is_wanted:
+                        if is_wanted:
+                            session.prefill(ids, on_progress=give_way)
+                    for _ in range(_MOST_FLUSHES):
+                        if idle_work.is_dropped or writer.problem or writer.flush(_FLUSH_STEP_S):
+                            break
+                    return writer.problem or ""
+        except Exception as error:
+            return reason_in_a_line(error)
 
     @property
     def _kind(self) -> str:

@@ -29,16 +29,17 @@ class IdleWork:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._is_pending = False
+        self.is_pending = False
+        """Whether there is a piece, begun or not."""
         self.is_dropped = False
         """Whether the piece should end at once."""
         self._session: Any = None
 
     def begin(self) -> bool:
         """Announce a piece before it is queued; False while another one is not ended."""
-        if self._is_pending:
+        if self.is_pending:
             return False
-        self._is_pending, self.is_dropped = True, False
+        self.is_pending, self.is_dropped = True, False
         return True
 
     def drop(self) -> None:
@@ -66,7 +67,7 @@ class IdleWork:
 
     def end(self) -> None:
         """The piece is over."""
-        self._is_pending = False
+        self.is_pending = False
 
 
 QUEUE_LENGTH = 8

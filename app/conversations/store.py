@@ -48,7 +48,7 @@ _SNIPPET_CHARS = 160
 _INDEXED_CHARS, _MOST_PARTS = 3, 50
 """The index knows so many characters in a row; shorter words are looked for in all texts."""
 _ID = re.compile(r"[0-9]{6,12}")
-_IS_CONVERSATION = "id BETWEEN 1 AND 999999999999"
+IS_CONVERSATION = "id BETWEEN 1 AND 999999999999"
 """Of rows: 0 is of no conversation, and no id has more digits."""
 _OPENING_CHIPS = re.compile(rf"^(?:{CHIP.pattern}\s*)+")
 
@@ -259,13 +259,13 @@ class Store:
         self.root = root or paths.conversations_dir()
         self._states = paths.states_dir()
 
-    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Read; None where nothing was ever saved, and nothing is created."""
+    def select(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Return what reading came to; None where nothing was ever saved, and nothing is created."""
         is_there = self.root is not None and any(os.path.lexists(self.root / one) for one in (NAME, *BACKUPS))
         return use(self.root, work) if is_there else None
 
     def _rows(self, sql: str, *values: object) -> list[Any]:
-        return self._read(lambda db: db.execute(sql, values).fetchall()) or []
+        return self.select(lambda db: db.execute(sql, values).fetchall()) or []
 
     def take_notice(self) -> str:
         """Return a line about a damaged database that was mended, once; "" for nothing."""
@@ -279,7 +279,7 @@ class Store:
 
     def ids(self) -> list[str]:
         """Return the ids of all conversations, oldest first."""
-        rows = self._rows(f"SELECT id FROM conversation WHERE {_IS_CONVERSATION} ORDER BY id")
+        rows = self._rows(f"SELECT id FROM conversation WHERE {IS_CONVERSATION} ORDER BY id")
         return [id_of(number) for (number,) in rows]
 
     def entries(self) -> list[Entry]:
@@ -288,17 +288,17 @@ class Store:
             "SELECT c.id, c.title, c.began, c.changed, c.model, c.model_path, c.used, c.waiting, count(m.id)"
             " + EXISTS(SELECT 1 FROM piece p WHERE p.conversation=c.id), total(m.tokens), total(m.n_bytes)"
             " FROM conversation c LEFT JOIN message m ON m.conversation=c.id"
-            f" WHERE c.{_IS_CONVERSATION} GROUP BY c.id ORDER BY c.used DESC, c.id DESC"
+            f" WHERE c.{IS_CONVERSATION} GROUP BY c.id ORDER BY c.used DESC, c.id DESC"
         )
         rows = self._rows(sql)
-        of_each = self._segments([row[0] for row in rows])
+        of_each = self.segments_of([row[0] for row in rows])
         return [replace(_entry(row), state_bytes=sum(map(size_of, of_each.get(row[0], ())))) for row in rows]
 
     def search(self, typed: str) -> list[Entry]:
         """Return the conversations that have all words in title, model, day or text, the last one used first."""
         entries, words = self.entries(), typed.lower().split()
         for word in words:
-            texts, found = self._read(partial(_texts_with, word)) or {}, []
+            texts, found = self.select(partial(_texts_with, word)) or {}, []
             for one in entries:
                 text = texts.get(int(one.id))
                 if word.casefold() in f"{one.id} {one.title} {one.model} {one.changed}".casefold():
@@ -311,7 +311,7 @@ class Store:
     def last_used(self, model_path: str) -> str | None:
         """Return the conversation that was used last with a model; None if none exists."""
         sql = (
-            f"SELECT id FROM conversation c WHERE {_IS_CONVERSATION} AND model_path=? AND (length(waiting)>2 OR EXISTS"
+            f"SELECT id FROM conversation c WHERE {IS_CONVERSATION} AND model_path=? AND (length(waiting)>2 OR EXISTS"
             " (SELECT 1 FROM message m WHERE m.conversation=c.id)) ORDER BY used DESC, id DESC LIMIT 1"
         )
         return next((id_of(number) for (number,) in self._rows(sql, model_path)), None)
@@ -320,7 +320,7 @@ class Store:
         """Return the conversation with this title, the last one used; failing that, with this number."""
         name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
-        rows = self._rows(f"SELECT id, title FROM conversation WHERE {_IS_CONVERSATION} ORDER BY used DESC, id DESC")
+        rows = self._rows(f"SELECT id, title FROM conversation WHERE {IS_CONVERSATION} ORDER BY used DESC, id DESC")
         number = int(name) if name.isdecimal() and len(name) <= 12 else 0
         found = [one for one, title in rows if _line(title).casefold() == wanted] or [number]
         return id_of(found[0]) if found[0] in {one for one, _ in rows} else None
@@ -334,7 +334,7 @@ class Store:
     def read(self, conversation_id: str) -> Saved:
         """Read a conversation, changing nothing."""
         number = _number(conversation_id)
-        saved = self._read(lambda db: _saved(db, number))
+        saved = self.select(lambda db: _saved(db, number))
         if saved is None:
             raise StoreError("there is no such conversation")
         return saved
@@ -401,14 +401,15 @@ class Store:
     def segments(self, conversation_id: str, only_own: bool = False) -> set[Path]:
         """Return where the segments of a conversation's states are, or those that no other has; some may not exist."""
         number = _number(conversation_id)
-        return self._segments([number], only_own).get(number, set())
+        return self.segments_of([number], only_own).get(number, set())
 
     def state_bytes(self, ids: Iterable[str]) -> int:
         """Return what the saved states of some conversations take, what they share counted once."""
-        of_each = self._segments([_number(one) for one in ids])
+        of_each = self.segments_of([_number(one) for one in ids])
         return sum(map(size_of, set().union(*of_each.values())))
 
-    def _segments(self, numbers: Sequence[int], only_own: bool = False) -> dict[int, set[Path]]:
+    def segments_of(self, numbers: Sequence[int], only_own: bool = False) -> dict[int, set[Path]]:
+        """Return the same for several, by their numbers."""
         other = "SELECT 1 FROM segment o WHERE o.kind=s.kind AND o.name=s.name AND o.conversation<>s.conversation"
         sql = "SELECT conversation, kind, name FROM segment s" + (f" WHERE NOT EXISTS ({other})" if only_own else "")
         wanted, found = set(numbers), dict[int, set[Path]]()

@@ -92,7 +92,7 @@ class ReadDocuments:
 def about_tokens(text: str) -> int:
     """Estimate the tokens of a text; of prose and code in large vocabularies it is within 20 %."""
     sample = text[:_SAMPLE_CHARS]
-    return sum(1 for _ in _PIECE.finditer(sample)) * len(text) // max(1, len(sample)) + _NAME_TOKENS
+    return len(_PIECE.findall(sample)) * len(text) // max(1, len(sample)) + _NAME_TOKENS
 
 
 def tokens_ratio(encode: Callable[[str], Sequence[int]], vocab_size: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +22,9 @@ MAX_SOURCE_BYTES = 64 << 20
 MAX_TEXT_CHARS = 8 << 20
 PAGE_LINE = re.compile(r"\[page (\d+)\]")
 """The line before each page of a PDF."""
-_HEADING = re.compile(r"(.{1,200}), (lines? \d+(?:-\d+)?|pages? \d+(?:-\d+)?):\n(`{3,})\n")
+_HEADING = re.compile(r"(.{1,200}):\n(`{3,})\n")
+_PASSAGE = re.compile(r"(.+), (lines? \d+(?:-\d+)?|pages? \d+(?:-\d+)?)")
+"""What a passage is named, and its place."""
 
 
 def read_text_file(path: Path) -> str:
@@ -99,15 +102,28 @@ class BoundedText:
         return "".join(self._pieces)
 
 
-def sources_of(message: str) -> tuple[str, ...]:
-    """Return the places of the passages that a message begins with."""
-    sources: list[str] = []
+def files_of(message: str) -> Iterator[tuple[str, str]]:
+    """Yield name and text of the files and passages that a message begins with, as ``attached`` put them there."""
     at = 0
     while heading := _HEADING.match(message, at):
-        end = message.find(f"\n{heading[3]}\n", heading.end() - 1)
-        if end < 0:
+        fence = f"\n{heading[2]}"
+        end = message.find(f"{fence}\n", heading.end() - 1)
+        if end < 0:  # nothing was asked after it
+            end = len(message) - len(fence) if message.endswith(fence) else 0
+        name, text = heading[1], message[heading.end() : end]
+        if attached(name, text)[:-1] != message[at : end + len(fence)]:
             break
-        sources.append(f"{heading[1]} {heading[2]}")
-        at = end + len(heading[3]) + 2
+        yield name, text
+        at = end + len(fence) + 1
         at += message.startswith(" ", at)
-    return tuple(sources)
+
+
+def sources_of(message: str) -> tuple[str, ...]:
+    """Return the places of the passages that a message begins with."""
+    found = (_PASSAGE.fullmatch(name) for name, _ in files_of(message))
+    return tuple(f"{one[1]} {one[2]}" for one in found if one is not None)
+
+
+def documents_of(message: str) -> list[tuple[str, str]]:
+    """Return name and text of the whole files that a message begins with."""
+    return [(name, text) for name, text in files_of(message) if _PASSAGE.fullmatch(name) is None]

@@ -14,7 +14,7 @@ from typing import Any
 from app.chat import events
 from app.chat import opening as access
 from app.chat.answer_form import GRAMMAR, REGEX, AnswerForm
-from app.chat.backend import Opening
+from app.chat.backend import Opening, WantedDocument
 from app.chat.engine_tools import EngineTools
 from app.chat.options import ChatOptions
 from app.chat.reply import ReplyMeter
@@ -88,6 +88,9 @@ class RemoteBackend:
         """A server reads nothing before it is asked."""
 
     def read_ahead(self, request: Request, draft: str, is_read: bool, is_settled: bool) -> None:
+        """A server reads nothing before it is asked."""
+
+    def read_document(self, wanted: WantedDocument) -> None:
         """A server reads nothing before it is asked."""
 
     def weigh(self, request: Request, draft: str) -> None:

@@ -41,11 +41,12 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import is_console
 from app.tui.actions import ACTIONS, CHAT
 from app.tui.bindings import bindings, scope_of
-from app.tui.chat_options import chat_options
+from app.tui.chat_options import chat_options, may_read_ahead
 from app.tui.keymap import Keymap
 from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.surroundings import LiveSettings, Surroundings, make_screen
+from app.tui.shelf_reading import ShelfReading
 from app.tui.speed.watch import SLOWEST, InterfacePace, PerformanceWatch
 from app.tui.terminal_input import TerminalDriver
 from app.tui.textual_hacks import LineBar, ThriftyStylesheet, call_once, stop_and_go_on_between_events, teach_alt_enter
@@ -105,16 +106,19 @@ class JalopyApp(App[None], inherit_bindings=False):
         at_hand = conversations_at_hand(settings)
         # Where the engine takes every core drawing begins at its slowest, until it proves cheap.
         self.watch_performance = PerformanceWatch(self.bridge, InterfacePace(SLOWEST if is_weak_machine() else 1))
+        turns = Turns(self.bridge, settings.system_prompt or None, at_hand.journal)
         around = Surroundings(
             self.live,
             self.keymap,
             self.bridge,
-            Turns(self.bridge, settings.system_prompt or None, at_hand.journal),
+            turns,
             at_hand,
             self.watch_performance,
             self.downloads,
             self.open_model,
             lambda conversation_id: self.chat.call_later(self.chat.talks.open_conversation, conversation_id),
+            ShelfReading(self.bridge, turns, at_hand, lambda: may_read_ahead(self.live.now)),
+            lambda document: self.chat.call_later(self.chat.ask_about, document),
             lambda: self.chat.talks.delete_live(),
         )
         self.chat = ChatScreen(around, model_path)
@@ -212,7 +216,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             return
         if self.current_mode == "threads":
             self.chat.turns.stop_tuning()
-        if mode == "conversations" and self.chat.conversations.store is None:
+        if mode in ("conversations", "shelf") and self.chat.conversations.store is None:
             self.switch_mode(CHAT)  # where the line is seen
             self.chat.note("conversations are not saved: save_conversations in your settings is off")
         else:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from app.documents.passages import whole
+from app.documents.read import Document
 from app.library.scan import ScanResult
 from app.program import paths
 from app.tui.screens.question import QuestionScreen, SendFilesScreen
@@ -158,6 +160,16 @@ async def listed(driver: Driver) -> None:
     await driver.note("A new conversation")
     driver.chat.turns.journal.clock_text = lambda: "2026-11-21T10:05:00+00:00"
     await driver.ask("How do I clean the fan of one?")
+    await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
+
+
+async def shelved(driver: Driver) -> None:
+    """A document went with a question."""
+    driver.chat.turns.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
+    lines = "\n".join(f"Clean fan {n}." for n in range(12))
+    driver.prompt.attach(whole([Document("fans.txt", Path("fans.txt"), lines)]))
+    await driver.pilot.press(*"why?", "enter")
+    await driver.last_reply()
     await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
 
 
@@ -317,6 +329,8 @@ SCENES: dict[str, Scene] = {
         "ConversationsScreen",
     ),
     "conversations-none": Scene(press("f8", sees="No conversation is saved"), "ConversationsScreen"),
+    "shelf": Scene(after(shelved, press("f6", sees="0 %"), press("delete", sees="Delete fans.txt")), "ShelfScreen"),
+    "shelf-none": Scene(press("f6", sees="No document was read yet"), "ShelfScreen"),
     "resumed": Scene(resumed, settings=SPOKEN),
     "inspect": Scene(after(press("f3", sees="Qwen3 4B"), press("tab", sees="vocabulary")), "InspectScreen"),
     "download": Scene(priced, "DownloadScreen"),

@@ -20,6 +20,7 @@ from app.chat.tools import MOST_ROUNDS, TOO_MANY_ROUNDS
 from app.chat.turns import Taken
 from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.conversations.lines import AGAINST_LOOPS
+from app.documents.read import Document
 from app.machine.page_faults import DiskRate
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
@@ -56,6 +57,8 @@ SAVE_PERIOD_S = 1.5
 """A kill in the middle of a reply loses no more than that, or half a second more while another screen is shown."""
 
 
+SHELF_PERIOD_S = 2.0
+"""How often it is looked whether a document may be read."""
 DRAIN_PERIOD_S = 0.1
 STATUS_EVERY = 2
 """While a reply is written the status line changes with every second drain, which is as often as anyone reads it."""
@@ -218,6 +221,7 @@ class ChatScreen(Screen[None]):
         self._make_helpers()
         self.engine.begin()
         self.set_interval(SAVE_PERIOD_S, self.talks.save_what_comes)
+        self.set_interval(SHELF_PERIOD_S, self._go_on_with_shelf)
         # What waits for a refresh here and now would not wait for the first frame: the application holds that back.
         self.app.call_later(self.call_after_refresh, self._start_engine)
 
@@ -274,10 +278,16 @@ class ChatScreen(Screen[None]):
             self.models.tell_machine(event)
             self.models.tell_of_real_one()
             self.talks.want_title()
+            if self.turns.conversation.messages[-2].folded:  # maybe by files
+                self._around.shelf.note_change()
         elif isinstance(event, events.ToolsAnswered):
             self._show_results()
         elif isinstance(event, events.ToolsTold):
             self._tell_of_tools(event)
+        elif isinstance(event, events.DocumentRead):
+            self._around.shelf.note(event)
+            self.talks.tidy()
+            self._go_on_with_shelf()
         elif isinstance(event, events.PromptCounted):
             self.drafting.note_count(event)
             self.sending.note_count(event)
@@ -300,6 +310,7 @@ class ChatScreen(Screen[None]):
         self.drafting.offer()
         self.drafting.note_change()
         self.engine.note_typed(text)
+        self._around.shelf.give_way()
         self.editing.weigh_soon()
 
     @on(TranscriptScrolled)
@@ -620,6 +631,17 @@ class ChatScreen(Screen[None]):
     def action_read(self, wanted: str) -> None:
         """Attach files to the next message."""
         self.sending.attach_wanted(wanted)
+
+    def _go_on_with_shelf(self) -> None:
+        self._around.shelf.go_on(is_quiet=not self.prompt.text)
+
+    async def ask_about(self, document: Document) -> None:
+        """Begin a conversation that a document of the shelf goes with."""
+        if not self.notes.refuses_while_busy():
+            if not self.turns.conversation.is_empty:
+                await self.talks.new()
+            self.sending.bring(document)
+            self.focus_at.to_prompt()
 
     async def action_take_back(self) -> None:
         """Take the newest message back that waits."""

@@ -1,23 +1,23 @@
 """The saved conversations: found by what is typed, opened, renamed, deleted, saved as files.
 
-Reading happens in a thread (``app.conversations.look``), whose result the screen looks at until it is done.
+Reading happens in a thread, whose result the screen looks at until it is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import datetime
-from functools import partialmethod
+from functools import partial, partialmethod
 from pathlib import Path
 from textwrap import wrap
-
-from textual import events
 
 from app.conversations import export, rows
 from app.conversations.database import cause_of
 from app.conversations.locks import StoreError
-from app.conversations.look import Found, Look
-from app.conversations.store import MOST_TITLE_CHARS, Entry
+from app.conversations.store import MOST_TITLE_CHARS, Entry, Store
+from app.program.background import in_background
+from app.program.refusals import log_without_text
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
@@ -42,18 +42,19 @@ class ConversationList(Listing[Entry]):
         self._turns = around.turns
         self._glyphs = choose_glyphs()
         self.typed = self.said = self.deleted = ""
-        self.doomed: Entry | None = None
-        self._look: Look | None = None
+        self._look: Future[tuple[tuple[Entry, ...], str]] | None = None
         self._is_stale = False
         """Whether something else was asked for since the look that goes on began."""
-        self._found = Found()
+        self._hits: tuple[Entry, ...] = ()
+        self._trouble = ""
 
     def begin(self) -> None:
         """Look again, for what is typed; one look at a time."""
-        if self._look is not None and not self._look.found.is_done:
+        if self._look is not None and not self._look.done():
             self._is_stale = True
             return
-        self._look, self.deleted, self._is_stale = Look(self.store, self.typed, self.deleted), "", False
+        look = partial(_look, self.store, self.typed, self.deleted)
+        self._look, self.deleted, self._is_stale = in_background(look, "conversations"), "", False
 
     def end(self) -> None:
         """Wait for no search any more."""
@@ -63,19 +64,18 @@ class ConversationList(Listing[Entry]):
         """Take what was found; rows stay while they are looked for again."""
         if self._look is None:
             return False
-        found = self._look.found
-        if not found.is_done:
+        if not self._look.done():
             return True
-        self._found = found
+        self._hits, self._trouble = self._look.result()
         if not self._is_stale:
             return False
-        self.said = self.said or found.trouble
+        self.said = self.said or self._trouble
         self.begin()
         return True
 
     def items(self) -> tuple[Entry, ...]:
         """Return the conversations that were found."""
-        return self._found.hits
+        return self._hits
 
     def is_same(self, one: Entry, other: Entry) -> bool:
         """Whether they are one conversation."""
@@ -107,28 +107,22 @@ class ConversationList(Listing[Entry]):
 
     def state_line(self) -> str:
         """Write what all of it takes on the disk."""
-        kept = sum(hit.text_bytes + hit.state_bytes for hit in self._found.hits)
-        return f"{len(self._found.hits)}, {figures.size(kept)}"
+        kept = sum(hit.text_bytes + hit.state_bytes for hit in self._hits)
+        return f"{len(self._hits)}, {figures.size(kept)}"
 
     def foot_line(self) -> str:
         """Ask, or say what goes on."""
-        found = self._found
         if self.doomed is not None:
             title = clean_line(self.doomed.title, _MOST_ASKED_CHARS)
             live = " It is open in the chat, where a new one begins." if self.is_live(self.doomed) else ""
             return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
-        if self.said or found.trouble:
-            return self.said or found.trouble
-        if self._look is not None and not self._look.found.is_done:
+        if self.said or self._trouble:
+            return self.said or self._trouble
+        if self._look is not None and not self._look.done():
             return "searching ..." if self.typed else "reading ..."
-        if not self._found.hits:
+        if not self._hits:
             return "no conversation has all these words" if self.typed else "No conversation is saved yet."
         return ""
-
-    @property
-    def must_be_seen(self) -> bool:
-        """A question is to be read before it is answered."""
-        return bool(self.said) or self.doomed is not None
 
     def key_words(self, item: Entry | None) -> dict[str, str]:
         """While a title is written, two keys end that."""
@@ -136,6 +130,23 @@ class ConversationList(Listing[Entry]):
             return {"open": "keeps the title", "leave": "leaves it as it was"}
         words = {"open": "opens", "rename": "renames", "delete": "deletes"}
         return {**words, "export": "Markdown", "export_json": "JSON", "leave": "back"}
+
+
+def _look(store: Store, typed: str, deleted: str) -> tuple[tuple[Entry, ...], str]:
+    """Return the conversations that have what was typed, once one is deleted, and why there are none or it is not."""
+    trouble = ""
+    try:
+        try:
+            if deleted:
+                store.delete(deleted)
+        except StoreError as error:
+            trouble = f"not deleted: {error}"
+        return tuple(store.search(typed)), trouble
+    except StoreError as error:
+        return (), str(error)
+    except Exception as error:
+        log_without_text(error)
+        return (), f"internal error: {type(error).__name__}"
 
 
 class ConversationsScreen(ListScreen[Entry]):
@@ -151,24 +162,9 @@ class ConversationsScreen(ListScreen[Entry]):
         self._turns, self._open_conversation = around.turns, around.open_conversation
         self._delete_live = around.delete_live
 
-    def on_screen_suspend(self) -> None:
-        """Below help or palette a question or a title stays as it is."""
-        if self.app.current_mode != "conversations":
-            self._list.edited, self._list.doomed, self._list.said = None, None, ""
-
-    def takes_key(self, event: events.Key) -> bool:
-        """Take any key as the answer to a question."""
-        hit, self._list.doomed = self._list.doomed, None
-        if hit is None:
-            return False
-        if event.character in ("y", "Y"):
-            self._delete(hit)
-        self.show()
-        return True
-
     def take_typed(self, text: str) -> None:
         """Search."""
-        self._list.doomed, self._list.typed = None, text
+        self._list.typed = text
         self.begin()
 
     def action_open(self) -> None:
@@ -199,14 +195,8 @@ class ConversationsScreen(ListScreen[Entry]):
             self._try(lambda: self._list.store.rename(hit.id, title), "not renamed")
         self.begin()
 
-    def action_delete(self) -> None:
-        """Ask whether to delete the conversation under the cursor."""
-        hit = self.highlighted()
-        if hit is not None:
-            self._list.doomed, self._list.edited = hit, None
-            self.say("")
-
-    def _delete(self, hit: Entry) -> None:
+    def delete(self, hit: Entry) -> None:
+        """Delete a conversation."""
         if self._list.is_live(hit):
             self.call_later(self._delete_shown_in_chat)
             return
@@ -247,11 +237,3 @@ class ConversationsScreen(ListScreen[Entry]):
             self._list.said = f"{failed}: {error}"
         except OSError as error:
             self._list.said = f"{failed}: {cause_of(error)}"
-
-    def action_leave(self) -> None:
-        """Delete nothing; else go one step back."""
-        if self._list.doomed is None:
-            super().action_leave()
-        else:
-            self._list.doomed = None
-            self.show()

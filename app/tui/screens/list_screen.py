@@ -47,6 +47,8 @@ class Listing(Protocol[Item]):
     edited: Item | None = None
     """The row for which ``new_text`` is being typed; None while the filter is typed."""
     new_text: str = ""
+    doomed: Item | None = None
+    """The row that is deleted if the next key says yes; the foot asks."""
     most_new_chars: int | None = None
 
     def begin(self) -> None:
@@ -93,7 +95,7 @@ class Listing(Protocol[Item]):
     @property
     def must_be_seen(self) -> bool:
         """Whether the foot answers a key, or asks something: then it is shown on the lowest screens as well."""
-        return bool(self.said)
+        return bool(self.said) or self.doomed is not None
 
     def key_words(self, item: Item | None) -> dict[str, str]:
         """Return what keys do now, by the names of their actions."""
@@ -122,8 +124,22 @@ class ListScreen(Screen[None], Generic[Item]):
         self.show()
 
     def takes_key(self, event: events.Key) -> bool:
-        """Whether a key means something else here than a letter of the filter; it has been acted on then."""
-        return False
+        """Whether a key is the answer to a question and no letter of the filter; it has been acted on then."""
+        item, self._listing.doomed = self._listing.doomed, None
+        if item is not None:
+            if event.character in ("y", "Y"):
+                self.delete(item)
+            self.show()
+        return item is not None
+
+    def action_delete(self) -> None:
+        """Ask whether to delete the row under the cursor."""
+        self._listing.doomed, self._listing.edited = self.highlighted(), None
+        self.say("")
+
+    def delete(self, item: Item) -> None:
+        """Delete a row, which the user has agreed to."""
+        return
 
     def compose(self) -> ComposeResult:
         """Lay out title, rows, details and keys."""
@@ -145,9 +161,11 @@ class ListScreen(Screen[None], Generic[Item]):
         self.begin()
 
     def on_screen_suspend(self) -> None:
-        """Look at nothing while something else is shown."""
+        """Look at nothing while something else is shown; below help or palette what is asked or typed stays."""
         self._timer.pause()
         self._listing.end()
+        if self.app.current_mode != self.SCOPE:
+            self._listing.edited, self._listing.doomed, self._listing.said = None, None, ""
 
     def on_resize(self) -> None:
         """Write the rows again."""
@@ -259,7 +277,7 @@ class ListScreen(Screen[None], Generic[Item]):
             self._type((self._typed_before + pasted)[:_MOST_TYPED_CHARS])
 
     def _type(self, text: str) -> None:
-        self._listing.said = ""
+        self._listing.said, self._listing.doomed = "", None
         if self._listing.edited is None:
             self.take_typed(text)
         else:
@@ -273,9 +291,9 @@ class ListScreen(Screen[None], Generic[Item]):
             await self.run_action("open")
 
     def action_leave(self) -> None:
-        """Leave the text of a row as it was; clear the filter; or go back to the chat."""
-        if self._listing.edited is not None:
-            self._listing.edited = None
+        """Leave a row, or its text, as it was; clear the filter; or go back to the chat."""
+        if self._listing.edited is not None or self._listing.doomed is not None:
+            self._listing.edited = self._listing.doomed = None
             self.say("")
         elif self._listing.typed:
             self._type("")

@@ -166,8 +166,18 @@ class Sending:
     async def _attach(self, names: Sequence[str]) -> None:
         reading: ReadDocuments = await wrap_future(in_background(partial(read_documents, names), "documents"))
         documents = self._tell(reading)
-        if not reading.documents:
-            return
+        if reading.documents:
+            self._bring(documents)
+
+    def bring(self, document: Document) -> None:
+        """Put a document that was read before at the beginning of the message."""
+        self._documents = ()
+        documents = self._sized(ReadDocuments((document,)))
+        if not fit(documents, self._n_ctx):
+            self._parts.notes.note(announcement(documents, self._n_ctx, 0.0))
+        self._bring(documents)
+
+    def _bring(self, documents: tuple[Document, ...]) -> None:
         if not fit(documents, self._n_ctx):
             self._documents, self._asked_in = documents, None
             return
@@ -184,12 +194,11 @@ class Sending:
             self._complete(message, files)
 
     def _tell(self, reading: ReadDocuments) -> tuple[Document, ...]:
-        """Say what was read; return it with what stays from before, in the tokens that the open model makes of it."""
+        """Say what was read; return it with what stays from before."""
         for trouble in reading.troubles:
             self._parts.notes.note(trouble, is_error=True)
-        model = self._parts.turns.model
         self._told, self._estimated = None, ""
-        documents = reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
+        documents = self._sized(reading)
         is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
         if reading.documents and is_worth_it:
             tps = self._parts.drafting.estimator.prefill_tps or self._parts.bridge.status.usual_prefill_tps
@@ -202,6 +211,11 @@ class Sending:
             name = self._told.text.rpartition(": about ")[0]
             self._told.say(f"{name}: {figures.count(event.tokens)} tokens")
             self._estimated = ""
+
+    def _sized(self, reading: ReadDocuments) -> tuple[Document, ...]:
+        """Return what was read with what stays from before, in the tokens that the open model makes of it."""
+        model = self._parts.turns.model
+        return reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
 
     # ---- files of what is sent
 

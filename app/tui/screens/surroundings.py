@@ -12,11 +12,13 @@ from textual.screen import Screen
 from app.chat.bridge import EngineBridge
 from app.chat.turns import Turns
 from app.conversations.journal import AtHand
+from app.documents.read import Document
 from app.downloads.background import BackgroundDownload
 from app.program import settings_file
 from app.program.settings import Settings, taken_from, value_of, written
 from app.text.record import record
 from app.tui.keymap import Keymap
+from app.tui.shelf_reading import ShelfReading
 from app.tui.speed.watch import PerformanceWatch
 
 AT_ONCE = ("model_directories", "theme", "prefill_while_typing", "write_titles", "notify")
@@ -78,6 +80,9 @@ class Surroundings:
     """Opens a model in the chat, as ``JalopyApp.open_model``; False while the engine is busy."""
     open_conversation: Callable[[str], object]
     """Opens a saved conversation in the chat, given its id."""
+    shelf: ShelfReading
+    ask_about: Callable[[Document], object]
+    """Begins a conversation in the chat that a document goes with."""
     delete_live: Callable[[], Awaitable[str]]
     """Deletes the conversation in the chat, where a new one begins; returns why that cannot be, or ""."""
 

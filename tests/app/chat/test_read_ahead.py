@@ -43,7 +43,7 @@ def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted
 
 
 def idle(engine: Engine) -> None:
-    wait_until(lambda: not engine.bridge.idle_work._is_pending, engine)
+    wait_until(lambda: not engine.bridge.idle_work.is_pending, engine)
 
 
 def wait_until(condition: Callable[[], bool], engine: Engine) -> None:

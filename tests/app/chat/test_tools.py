@@ -179,7 +179,7 @@ def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat
     def read_ahead() -> int:
         until(lambda: not chat.bridge.status.is_busy)
         assert chat.turns.read_ahead(draft, is_read=True)
-        until(lambda: not chat.bridge.idle_work._is_pending)
+        until(lambda: not chat.bridge.idle_work.is_pending)
         return sum(event.read_tokens for event in chat.bridge.drain() if isinstance(event, PromptCounted))
 
     assert read_ahead() == 0

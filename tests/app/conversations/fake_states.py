@@ -27,6 +27,10 @@ class FakeWriter:
             except OSError as error:
                 self.problem = error.strerror
 
+    @property
+    def saved_tokens(self):
+        return self.session.length
+
     def flush(self, timeout_s):
         self.note()
         return True

@@ -15,6 +15,7 @@ from app.chat.opening import state_files
 from app.chat.read_ahead import ReadAhead
 from app.chat.request import Request
 from app.chat.saved_states import BroughtBack, SavedStates, StateFiles
+from app.chat.wire import IdleWork
 from app.cli.run import RunOptions, run
 from app.conversations import store
 from app.conversations.conversation import USER, Conversation, Said
@@ -279,6 +280,26 @@ def test_a_window_goes_back_by_the_file_beyond_its_ring(tmp_path):
     fresh.prefill(wanted)
     assert session.feed([9]).tobytes() == fresh.feed([9]).tobytes()
     states.close(60)
+    model.close()
+
+
+def test_a_document_is_read_apart_from_the_conversation(tmp_path, monkeypatch):
+    model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
+    session, idle, ids, told = model.session(n_ctx=2048), IdleWork(), list(range(3, 203)) * 6, []
+    place = SimpleNamespace(state_path=None, state_trouble="")
+    states = SavedStates(place, state_files(built_in_settings()), model, session)
+    session.prefill([3, 4, 5])
+    idle.drop()
+    assert states.read_apart(ids, Store().root / "000001", idle, told.append) == ""
+    assert states.n_saved(ids) == 0, "something else was asked"
+    assert idle.begin()
+    with monkeypatch.context() as patched:
+        patched.setattr("engine.saved_state.writer.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+        assert "nearly full" in states.read_apart(ids, Store().root / "000001", idle, told.append)
+    assert states.read_apart(ids, Store().root / "000001", idle, told.append) == ""
+    assert states.n_saved(ids) == len(ids) >= told[-1]
+    assert session.tokens == [3, 4, 5]
+    assert states.bring_back(ids).tokens == len(ids)
     model.close()
 
 

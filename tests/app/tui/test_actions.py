@@ -23,6 +23,7 @@ from app.tui.screens.models import InspectScreen, ModelsScreen
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.screens.question import QuestionScreen, SendFilesScreen, SwitchModelScreen
 from app.tui.screens.settings import SettingsScreen
+from app.tui.screens.shelf import ShelfScreen
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.screens.threads import ThreadsScreen
 from app.tui.widgets.prompt import Prompt
@@ -39,6 +40,7 @@ CARRIERS = {
     "conversations": ConversationsScreen,
     "models": ModelsScreen,
     "settings": SettingsScreen,
+    "shelf": ShelfScreen,
     "download": DownloadScreen,
     "question": QuestionScreen,
     "files": SendFilesScreen,

@@ -21,7 +21,6 @@ from app.conversations.conversation import Conversation, Ending
 from app.conversations.database import NAME
 from app.conversations.export import to_markdown
 from app.conversations.locks import StoreError
-from app.conversations.look import Found
 from app.conversations.store import Held, Store, model_key
 from app.documents.passages import FileText
 from app.program import paths
@@ -490,9 +489,7 @@ async def test_only_the_row_asked_about_is_deleted_or_renamed(keys):
     async with chatting() as driver:
         screen = await listed(driver, "first", "second", "third")
         await driver.pilot.press(*keys[:-1])
-        screen._list._found = Found(
-            tuple(hit for hit in screen._list.items() if hit.id == "000001")
-        )  # a search goes on
+        screen._list._hits = tuple(hit for hit in screen._list.items() if hit.id == "000001")  # a search goes on
         screen.show()
         assert screen.highlighted().id == "000001"
         if keys[-1] == "y":

@@ -1,0 +1,147 @@
+"""The shelf: documents that were read, how much of each the open model need not read again; asked about, deleted."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+
+from app.conversations.locks import StoreError
+from app.conversations.rows import moment_text
+from app.conversations.shelf import Shelved, document_of
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.text.glyphs import cut
+from app.tui.actions import CHAT
+from app.tui.bindings import bindings
+from app.tui.drawing.lines import Line, Span
+from app.tui.screens.list_screen import Listing, ListScreen
+from app.tui.screens.surroundings import Surroundings
+
+_MOST_ASKED_CHARS = 40
+_LEAST_NAME, _WITH_DATE = 12, 66
+_EMPTY = "No document was read yet: /read FILE with a question puts one here, and so does jalopy read MODEL FILE."
+
+
+class ShelfList(Listing[Shelved]):
+    """The documents, and what is asked about one of them."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.reading, self._turns = around.shelf, around.turns
+        self.typed = self.said = ""
+        self._found: tuple[Shelved, ...] | None = None
+
+    def begin(self) -> None:
+        """Look again."""
+        self.reading.look_again()
+
+    def look(self) -> bool:
+        """Take what was found; documents are read, and counted, as long as the list is shown."""
+        listing = self.reading.listing
+        if listing is not None and listing.done():
+            try:
+                self._found = listing.result()
+            except StoreError as error:
+                if self.said != str(error):  # once: what is left is listed
+                    self.said = str(error)
+                    self.reading.look_again()
+        return True
+
+    def items(self) -> tuple[Shelved, ...]:
+        """Return those whose names have what is typed."""
+        words = self.typed.casefold().split()
+        return tuple(one for one in self._found or () if all(word in one.name.casefold() for word in words))
+
+    def is_same(self, one: Shelved, other: Shelved) -> bool:
+        """Whether they are one document."""
+        return one.key == other.key
+
+    def heading_line(self, columns: int) -> str:
+        """Name the columns."""
+        return f"   {_row('document', 'length', 'tokens', 'read', 'disk', 'last used', columns - 2)}"
+
+    def row_line(self, item: Shelved, columns: int) -> Line:
+        """Write what a document is, how much of it is read, and what it takes."""
+        known = self.reading.known(item)
+        tokens = figures.count(known.tokens) if known else f"~{figures.count(self.reading.tokens(item))}"
+        share = f"{100 * known.saved_tokens // known.tokens} %" if known and known.tokens else "-"
+        size, moment = figures.size(item.states_bytes + item.text_bytes), moment_text(item.changed)
+        return (Span(f"  {_row(item.name, item.extent, tokens, share, size, moment, columns - 2)}"),)
+
+    def details(self, item: Shelved, columns: int) -> tuple[str, list[Line]]:
+        """Say how ready a document is for questions, and where it was used."""
+        others = len(item.conversations) - 1
+        used = f'last in "{item.title}"' + (f", and in {figures.counted(others, 'other')}" if others else "")
+        said = f"{self._readiness(item)} · text {figures.size(item.text_bytes)} · {used}"
+        return clean_line(item.name, 120), [(Span(text),) for text in wrap(said, columns)]
+
+    def _readiness(self, item: Shelved) -> str:
+        known = self.reading.known(item)
+        if not self.reading.fits(item):
+            return "too long for this model's context: passages of it answer questions"
+        if known is not None and known.is_whole:
+            return "all of it is read: a question begins at once"
+        return "not all of it is read: the rest is read with a question, if not before"
+
+    def state_line(self) -> str:
+        """Write how many there are."""
+        return figures.counted(len(self._found or ()), "document")
+
+    def foot_line(self) -> str:
+        """Ask, or say what goes on."""
+        if self.doomed is not None:
+            name = clean_line(self.doomed.name, _MOST_ASKED_CHARS)
+            kept = "Conversations about it keep its text."
+            return f"Delete {name} and what was read of it? y deletes for good, any other key keeps it. {kept}"
+        if self.said or self._found is None:
+            return self.said or "looking ..."
+        if not self._found:
+            return _EMPTY
+        if not self.items():
+            return "no document has all these words in its name"
+        return f"nothing more is read: {self.reading.trouble}" if self.reading.trouble else ""
+
+    def key_words(self, item: Shelved | None) -> dict[str, str]:
+        """Return what keys do."""
+        return {"open": "asks about it", "delete": "deletes", "leave": "back"}
+
+
+def _row(name: str, extent: str, tokens: str, share: str, size: str, moment: str, columns: int) -> str:
+    tail = f"  {extent:>12}  {tokens:>8}  {share:>5}  {size:>5}"
+    if columns >= _WITH_DATE:
+        tail += f"  {moment:<16}"
+    width = max(_LEAST_NAME, columns - len(tail))
+    return f"{cut(name, width):<{width}}{tail}"
+
+
+class ShelfScreen(ListScreen[Shelved]):
+    """Lists documents while it is shown."""
+
+    TITLE = "Documents"
+    SCOPE = "shelf"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, around: Surroundings) -> None:
+        self._list = ShelfList(around)
+        super().__init__(around.keymap, self._list)
+        self._around = around
+
+    def action_open(self) -> None:
+        """Begin a conversation that the document under the cursor goes with."""
+        item, store = self.highlighted(), self._around.at_hand.store
+        if item is None or store is None:
+            return
+        try:
+            document = document_of(store, item)
+        except StoreError as error:
+            self.say(str(error))
+            return
+        self.app.switch_mode(CHAT)
+        self._around.ask_about(document)
+
+    def action_delete(self) -> None:
+        """Ask whether to delete the document under the cursor; it is not read meanwhile."""
+        self._list.reading.give_way()
+        super().action_delete()
+
+    def delete(self, item: Shelved) -> None:
+        """Take a document off the shelf."""
+        self._list.reading.look_again(item)

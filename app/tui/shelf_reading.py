@@ -1,0 +1,152 @@
+"""Has the model read the documents of the shelf while nothing is asked, so that a question about any finds it read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+from app.chat.backend import WantedDocument
+from app.chat.bridge import EngineBridge
+from app.chat.events import DocumentRead
+from app.chat.request import Request
+from app.chat.status import Activity
+from app.chat.turns import Turns
+from app.conversations.conversation import SYSTEM, USER, Said
+from app.conversations.journal import AtHand
+from app.conversations.shelf import Shelved, document_of, shelved_in, take_off
+from app.conversations.store import Store
+from app.documents.passages import fit
+from app.documents.read import Document
+from app.program.background import in_background
+from app.program.bundled_model import is_starter
+
+QUIET_S = 10.0
+"""Nothing is read before nothing was asked or typed for so long: a title comes first."""
+MOST_READ = 50
+"""Of the documents used last."""
+QUOTA_SHARE = 0.5
+"""How much of what all saved states may take is for documents that no one asked about by now."""
+
+
+class ShelfReading:
+    """Knows how much of each document is saved for the open model, and has the rest read, the one used last first.
+
+    Args:
+        may_read: whether the engine may work before anything is asked.
+    """
+
+    def __init__(self, bridge: EngineBridge, turns: Turns, at_hand: AtHand, may_read: Callable[[], bool]) -> None:
+        self._bridge, self._turns, self._may_read = bridge, turns, may_read
+        self._store, self._quota_bytes = at_hand.store, at_hand.quota_bytes
+        self.listing: Future[tuple[Shelved, ...]] | None = None
+        """What is on the shelf; None where that is to be found out."""
+        self._known: dict[str, DocumentRead] = {}
+        self._tried: dict[str, bool] = {}
+        """Documents that the engine has had, and whether it was to read them."""
+        self._holds_for: tuple[object, ...] = ()
+        """The model and the system prompt that this holds for."""
+        self._quiet_since_s: float | None = None
+        self._is_at_work = False
+        """Whether the engine has a document."""
+        self.trouble = ""
+        """Why nothing more is read; "" for no trouble."""
+
+    def known(self, document: Shelved) -> DocumentRead | None:
+        """How much of a document is saved for the open model; None where that is not known yet."""
+        return self._known.get(document.key) if self._holds_for == self._wants_for else None
+
+    def tokens(self, document: Shelved) -> int:
+        """How many tokens the open model makes of a document, about."""
+        return round(document.about_tokens * (self._turns.model.tokens_ratio if self._turns.model is not None else 1.0))
+
+    def fits(self, document: Shelved) -> bool:
+        """Whether the open model's context has room for a document; else passages of it go with questions."""
+        sized = Document(document.name, Path(), "", self.tokens(document))
+        return fit([sized], self._turns.model.n_ctx if self._turns.model is not None else 0)
+
+    def look_again(self, deleted: Shelved | None = None) -> None:
+        """Find out again what is on the shelf, ``deleted`` no more, and at once how much of each document is saved."""
+        assert self._store is not None
+        self.note_change()
+        self.listing = in_background(partial(_listed, self._store, deleted), "shelf")
+        self._known, self._tried = {}, {}
+        self._quiet_since_s = self._bridge.now_s() - QUIET_S
+
+    def note_change(self) -> None:
+        """Other documents may be on the shelf now, and there may be room again."""
+        self.listing = None
+        if self.trouble:
+            self.trouble, self._tried = "", {}
+
+    def give_way(self) -> None:
+        """Read nothing now: somebody types."""
+        self._quiet_since_s = None
+        if self._is_at_work and self._bridge.idle_work.is_pending:
+            self._bridge.idle_work.drop()
+
+    def note(self, event: DocumentRead) -> None:
+        """The engine tells how far it is."""
+        self._known[event.key], self.trouble = event, event.trouble or self.trouble
+        if event.is_broken_off:
+            self._tried.pop(event.key, None)
+
+    def go_on(self, is_quiet: bool) -> None:
+        """Hand the next document to the engine, once it was quiet for long enough; costs nothing otherwise."""
+        bridge, model = self._bridge, self._turns.model
+        if bridge.idle_work.is_pending:
+            return
+        self._is_at_work = False
+        if model is None or model.server or is_starter(model.path) or self._store is None or not self._quota_bytes:
+            return
+        if not is_quiet or self._turns.is_busy or bridge.status.activity is not Activity.READY:
+            self._quiet_since_s = None
+        elif self._quiet_since_s is None:
+            self._quiet_since_s = bridge.now_s()
+        elif bridge.now_s() - self._quiet_since_s >= QUIET_S:
+            self._hand_over(self._store)
+
+    def _hand_over(self, store: Store) -> None:
+        if self._holds_for != self._wants_for:
+            self._holds_for, self._known, self._tried = self._wants_for, {}, {}
+        if self.listing is None:
+            self.listing = in_background(partial(_listed, store), "shelf")
+        if not self.listing.done() or self.listing.exception() is not None or store.root is None:
+            return
+        documents = [one for one in self.listing.result()[:MOST_READ] if self.fits(one)]
+        uncounted = next((one for one in documents if one.key not in self._known and one.key not in self._tried), None)
+        wanted = uncounted or self._next_to_read(documents)
+        if wanted is not None:
+            request = partial(_beginning, store, wanted, self._turns.conversation.system)
+            state = store.root / wanted.conversations[0]
+            is_read = uncounted is None
+            if self._bridge.read_document(WantedDocument(wanted.key, request, state, is_read)):
+                self._is_at_work, self._tried[wanted.key] = True, is_read
+
+    def _next_to_read(self, documents: list[Shelved]) -> Shelved | None:
+        room_bytes = self._quota_bytes * QUOTA_SHARE
+        for one in documents if self._may_read() and not self.trouble else ():
+            known = self._known.get(one.key)
+            if known is not None and known.n_bytes <= room_bytes:
+                room_bytes -= known.n_bytes
+                if not known.is_whole and not self._tried.get(one.key):
+                    return one
+        return None
+
+    @property
+    def _wants_for(self) -> tuple[object, ...]:
+        model = self._turns.model
+        return model.path if model is not None else None, self._turns.conversation.system
+
+
+def _listed(store: Store, deleted: Shelved | None = None) -> tuple[Shelved, ...]:
+    if deleted is not None:
+        take_off(store, deleted)
+    return shelved_in(store)
+
+
+def _beginning(store: Store, document: Shelved, system: str | None) -> Request:
+    """Return what a new conversation about a document begins with. Raises StoreError: it is not there any more."""
+    asked = Said(USER, document_of(store, document).in_message.strip())
+    return Request((Said(SYSTEM, system), asked) if system else (asked,))

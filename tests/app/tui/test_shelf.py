@@ -1,0 +1,200 @@
+"""The shelf of documents: what is on it, what is read of it while nothing is asked, asking about one, deleting one."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from app.conversations.conversation import ChatMessage, Role
+from app.conversations.quota import kinds
+from app.conversations.shelf import document_of, shelved_in, take_off
+from app.conversations.store import Store, put
+from app.documents.text_file import attached
+from app.text.chips import NBSP
+from app.tui.shelf_reading import QUIET_S
+from app.tui.widgets.message_view import ReplyView
+from engine.errors import MemoryPlanError
+from tests.app import chat_driver
+from tests.app.chat_driver import Driver, chatting
+from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
+from tests.app.fake_engine import Gate, Script
+
+pytestmark = pytest.mark.slow
+
+BOOK = "\n".join(f"Line {n} of the book." for n in range(40))
+PLAN = "Buy nails.\nPaint the door."
+
+
+@pytest.fixture(autouse=True)
+def _kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = chat_driver.options_for
+    monkeypatch.setattr(
+        chat_driver,
+        "options_for",
+        lambda script: dataclasses.replace(plain(script), state_files=partial(files, reads_ahead=True)),
+    )
+
+
+@pytest.fixture
+def _documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text(BOOK)
+    (tmp_path / "plan.txt").write_text(PLAN)
+
+
+async def ask_with(driver: Driver, files: str, question: str) -> ReplyView:
+    """Attach files and ask."""
+    await driver.say(f"/read {files}")
+    await driver.until(lambda: files.split()[-1] in driver.prompt.draft.files_line, "they are attached")
+    return await ask(driver, question)
+
+
+async def ask(driver: Driver, question: str) -> ReplyView:
+    """Ask with what is in the prompt, and wait for the reply."""
+    before = driver.chat.turns.conversation.last_reply
+    await driver.type(question)
+    await driver.pilot.press("enter")
+    await driver.until(lambda: driver.chat.turns.conversation.last_reply is not before, "a reply")
+    await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
+    return await driver.last_reply()
+
+
+async def ask_about_both(driver: Driver) -> None:
+    """One conversation has the book and the plan, a later one the plan alone."""
+    await ask_with(driver, "book.txt plan.txt", "what is this?")
+    await driver.say("/new")
+    await driver.note("A new conversation")
+    await ask_with(driver, "plan.txt", "and this?")
+
+
+async def is_quiet(driver: Driver) -> None:
+    """Nothing is asked for a while."""
+    shelf = driver.chat._around.shelf
+    driver.chat._go_on_with_shelf()
+    await driver.until(lambda: shelf._quiet_since_s is not None, "the engine is free")
+    driver.script.clock.advance(QUIET_S)
+
+
+async def all_is_read(driver: Driver) -> None:
+    """Nothing is asked until both documents are read."""
+    shelf = driver.chat._around.shelf
+    await is_quiet(driver)
+    await driver.until(lambda: len(shelf._known) == 2 and all(one.is_whole for one in shelf._known.values()))
+
+
+@pytest.mark.usefixtures("_documents")
+async def test_each_document_is_on_the_shelf_once_the_last_used_first() -> None:
+    async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
+        await driver.pilot.press("f6")
+        await driver.shows("No document was read yet: /read FILE")
+        await driver.pilot.press("escape")
+        await ask_about_both(driver)
+        plan, book = shelved_in(Store())
+        assert (plan.name, plan.extent, plan.conversations) == ("plan.txt", "2 lines", ("000002", "000001"))
+        assert (book.name, book.extent, book.conversations) == ("book.txt", "40 lines", ("000001",))
+        assert document_of(Store(), book).text == BOOK
+        await driver.say("/shelf")
+        await driver.shows("40 lines")
+        rows = [line for line in driver.screen_text().splitlines() if ".txt" in line and "lines" in line]
+        assert [row.split()[1] for row in rows[:2]] == ["plan.txt", "book.txt"]
+        await driver.pilot.press(*"book")
+        await driver.until(lambda: "plan.txt" not in driver.screen_text())
+        await driver.pilot.press("!")
+        await driver.shows("no document has all these words")
+
+
+@pytest.mark.usefixtures("_documents")
+async def test_documents_are_read_while_nothing_is_asked() -> None:
+    script = with_one_vocabulary()
+    script.n_ctx = 2048
+    async with chatting(script) as driver:
+        await ask_about_both(driver)
+        session = driver.script.opened[0].sessions[0]
+        held = list(session.tokens)
+        await all_is_read(driver)
+        assert session.tokens == held, "the conversation keeps its cache"
+        assert all(one.is_closed for one in driver.script.opened[0].sessions[1:])
+        await driver.pilot.press("f6")
+        await driver.until(lambda: driver.screen_text().count("100 %") == 2, "both are read")
+    async with chatting(script, resume="new") as driver:
+        await driver.pilot.press("f6")
+        await driver.shows("book.txt")
+        await driver.pilot.press("down", "enter")
+        await driver.until(lambda: "book.txt" in driver.prompt.text, "it is attached")
+        reply = await ask(driver, "who wrote it?")
+        assert reply.message is not None
+        assert reply.message.figures is not None
+        assert reply.message.figures.prompt_tokens < 20
+        assert reply.message.figures.reused_tokens > 150
+
+
+@pytest.mark.usefixtures("_documents")
+async def test_a_question_comes_before_a_document_is_read() -> None:
+    script = Script(n_ctx=2048)
+    async with chatting(script) as driver:
+        await ask_about_both(driver)
+        script.prefill_gate = Gate()
+        await is_quiet(driver)
+        await driver.until(script.prefill_gate.waiting.is_set, "a document is being read")
+        script.prefill_gate.allow(60)
+        await driver.until(script.prefill_gate.waiting.is_set, "some of it is")
+        await driver.type("so")
+        await driver.until(lambda: not driver.app.bridge.idle_work.is_pending, "it gave way")
+        script.prefill_gate = None
+        await driver.pilot.press("enter")
+        await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4, "asked")
+        (place,) = kinds()
+        assert any(len(one) > 30 for one in saved_in(place)), "what was read by then is saved"
+
+
+@pytest.mark.usefixtures("_documents")
+async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
+        await ask_about_both(driver)
+
+        def none(*_: object) -> None:
+            raise MemoryPlanError("no memory for a context of 2,048 tokens")
+
+        monkeypatch.setattr(driver.script.opened[0], "session", none)
+        await is_quiet(driver)
+        await driver.until(lambda: driver.chat._around.shelf.trouble, "it stops")
+        assert not any(one.is_whole for one in driver.chat._around.shelf._known.values())
+
+
+@pytest.mark.usefixtures("_documents")
+async def test_deleting_takes_what_was_read_and_leaves_conversations() -> None:
+    async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
+        await ask_about_both(driver)
+        await all_is_read(driver)
+        await driver.pilot.press("f6")
+        await driver.shows("book.txt")
+        await driver.pilot.press("down", "delete")
+        await driver.shows("Delete book.txt and what was read of it?")
+        await driver.pilot.press("n")
+        await driver.hides("Delete book.txt")
+        states = Store().segments("000001", only_own=True)
+        assert any(path.exists() for path in states)
+        await driver.pilot.press("delete", "y")
+        await driver.hides("book.txt")
+        assert not any(path.exists() for path in states)
+        assert [one.conversations for one in shelved_in(Store())] == [("000002", "000001")]
+        assert BOOK in Store().read("000001").conversation.messages[0].text
+        await driver.pilot.press("escape")
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        await ask_with(driver, "book.txt", "again?")
+        assert [one.conversations for one in shelved_in(Store()) if one.name == "book.txt"] == [("000003",)]
+
+
+def test_a_conversation_of_nothing_but_the_document_goes_with_it() -> None:
+    store, text = Store(), attached("book.txt", BOOK).strip()
+    with closing(store.create()) as held:
+        held.apply([put(0, ChatMessage(Role.USER, text, folded=f"[file{NBSP}1:{NBSP}book.txt]"), "2026")], True)
+    (book,) = shelved_in(store)
+    assert document_of(store, book).in_message.strip() == text
+    take_off(store, book)
+    assert (shelved_in(store), store.ids()) == ((), [])
