@@ -26,6 +26,8 @@ from app.text.clean_text import clean_line
 
 _SESSION, _VERSION = "Mcp-Session-Id", "MCP-Protocol-Version"
 _CONNECTING_S = 10.0
+_LATER_S = 1.0
+"""A connection waits longer than a request, which then ends by the words for that."""
 _ENDING_S, _LEAVING_S = 5.0, 0.3
 """Limits on saying that a session is over, and on waiting for that; a server forgets it sooner or later."""
 _READ_BYTES = 1 << 16
@@ -112,7 +114,7 @@ class ToolAddress:
     def _posted(self, message: Mapping[str, Any], wait: Wait) -> Iterator[Response]:
         """Send a message; within the block its answer may be read, until a stop or the end of the time cuts it."""
         wait.look()
-        web = self._web(wait.left_s)
+        web = self._web(wait.left_s + _LATER_S)
         headers = {"Content-Type": "application/json", "Accept": _ACCEPTED, **self._all_headers()}
         is_over, cut_by = threading.Event(), list[Exception]()
         watcher = threading.Thread(target=_watch, args=(web, wait, is_over, cut_by), daemon=True)

@@ -35,7 +35,7 @@ async def test_huge_pages_are_compared_last_and_their_copy_is_freed() -> None:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "With its weights in huge pages this model writes 12 % faster (12 to 12)")
         text = await shown(driver, "use the best (2, 2, huge pages)")
-        huge = next(row.strip("│ ") for row in text.splitlines() if row.strip("│ ").startswith("huge"))
+        huge = next(row.strip("│┃ ") for row in text.splitlines() if row.strip("│┃ ").startswith("huge"))
         assert huge.split() == ["huge", "95.2", "±0.0", "+12", "%", "95.2", "±0.0", "+12", "%", "best"]
         assert model_of(driver).weights_mode == "mmap"
         assert not model_of(driver).has_copy

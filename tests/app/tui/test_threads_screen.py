@@ -99,8 +99,8 @@ async def shown(driver: Driver, part: str) -> str:
 
 
 def unframed(driver: Driver) -> str:
-    """Text of the screen in one line, without the frames of panels."""
-    return " ".join(driver.screen_text().replace("│", " ").split())
+    """Text of the screen in one line, without the frames of panels and their scroll bars."""
+    return " ".join(driver.screen_text().replace("│", " ").replace("┃", " ").split())
 
 
 def in_use(driver: Driver) -> TunedChoice | None:
