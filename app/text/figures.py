@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 WORTH_SAVING_S = 5.0
+USUAL_LINE_BPS = 25e6 / 8
+"""Bytes a second of a usual line to a home."""
 _UNITS = ("B", "K", "M", "G", "T")
 
 
@@ -39,6 +41,11 @@ def size(n_bytes: float) -> str:
         value, unit = value / 1024, unit + 1
     decimals = 1 if value < 9.95 and unit > 0 else 0
     return f"{value:.{decimals}f}{_UNITS[unit]}"
+
+
+def time_on_a_line(n_bytes: int) -> str:
+    """Write how long a download takes on a usual line, for a first idea."""
+    return f"about {max(1, round(n_bytes / USUAL_LINE_BPS / 60))} min at 25 Mbit/s"
 
 
 def count(n: int) -> str:

@@ -278,7 +278,7 @@ class ChatScreen(Screen[None]):
             self.models.tell_machine(event)
             self.models.tell_of_real_one()
             self.talks.want_title()
-            if self.turns.conversation.messages[-2].folded:  # maybe by files
+            if any(message.folded for message in self.turns.conversation.messages[-2:]):  # maybe by files
                 self._around.shelf.note_change()
         elif isinstance(event, events.ToolsAnswered):
             self._show_results()

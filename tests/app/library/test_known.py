@@ -80,7 +80,7 @@ def test_one_model_is_named_for_what_the_starter_does_not_know(monkeypatch: pyte
     monkeypatch.setattr("app.library.known.make_lister", lambda settings: lister(6))
     first = offers(lister(6), ())[0]
     line = real_model_line(built_in_settings(), "F7")
-    assert re.fullmatch(rf"A real model .*{re.escape(first.title)}, \d+M, about \d+ minutes at 25 Mbit/s: F7", line)
+    assert re.fullmatch(rf"A real model .*{re.escape(first.title)}, \d+M, about \d+ min at 25 Mbit/s: F7", line)
     assert real_model_line(built_in_settings()).endswith(f"`jalopy pull {first.repository}`")
 
 
