@@ -7,6 +7,7 @@ from textwrap import wrap
 from app.conversations.locks import StoreError
 from app.conversations.rows import moment_text
 from app.conversations.shelf import Shelved, document_of
+from app.program.refusals import log_without_text
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import cut
@@ -25,7 +26,7 @@ class ShelfList(Listing[Shelved]):
     """The documents, and what is asked about one of them."""
 
     def __init__(self, around: Surroundings) -> None:
-        self.reading, self._turns = around.shelf, around.turns
+        self.reading = around.shelf
         self.typed = self.said = ""
         self._found: tuple[Shelved, ...] | None = None
 
@@ -39,9 +40,13 @@ class ShelfList(Listing[Shelved]):
         if listing is not None and listing.done():
             try:
                 self._found = listing.result()
-            except StoreError as error:
-                if self.said != str(error):  # once: what is left is listed
-                    self.said = str(error)
+            except Exception as error:
+                is_told = isinstance(error, StoreError)
+                trouble = str(error) if is_told else f"internal error: {type(error).__name__}"
+                if self.said != trouble:  # once: what is left is listed
+                    self.said = trouble
+                    if not is_told:
+                        log_without_text(error)
                     self.reading.look_again()
         return True
 

@@ -15,6 +15,7 @@ from app.conversations.shelf import document_of, shelved_in, take_off
 from app.conversations.store import Store, put
 from app.documents.text_file import attached
 from app.text.chips import NBSP
+from app.tui import shelf_reading
 from app.tui.shelf_reading import QUIET_S
 from app.tui.widgets.message_view import ReplyView
 from engine.errors import MemoryPlanError
@@ -105,6 +106,18 @@ async def test_each_document_is_on_the_shelf_once_the_last_used_first() -> None:
         await driver.until(lambda: "plan.txt" not in driver.screen_text())
         await driver.pilot.press("!")
         await driver.shows("no document has all these words")
+
+
+async def test_a_list_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(store: Store) -> None:
+        raise ValueError("no list")
+
+    async with chatting() as driver:
+        monkeypatch.setattr(shelf_reading, "shelved_in", broken)
+        await driver.pilot.press("f6")
+        await driver.shows("internal error: ValueError")
+        await driver.pilot.press("escape")
+        await driver.shows("Type here")
 
 
 @pytest.mark.usefixtures("_documents")
