@@ -205,7 +205,13 @@ class Model:
 
         return ChatPrompt(self.tokenizer, self.chat_template)
 
-    def session(self, n_ctx: int | None = None, kv: str = "f16", progress: ProgressCallback | None = None) -> Session:
+    def session(
+        self,
+        n_ctx: int | None = None,
+        kv: str = "f16",
+        progress: ProgressCallback | None = None,
+        beside: Session | None = None,
+    ) -> Session:
         """Allocate a cache and compile what it needs.
 
         Args:
@@ -214,6 +220,9 @@ class Model:
             kv: type of the KV cache, a key of ``engine.KV_TYPES``; or "auto": f16, or a smaller one where memory is
                 short for the context.
             progress: called during slow work instead of the model's own callback; its exceptions pass through.
+            beside: a session whose context and type of cache this one has, too, in place of ``n_ctx`` and ``kv``. From
+                then on each of them may have a thread of its own, and what they write is computed together
+                (``engine.batch``).
 
         Raises:
             MemoryPlanError: the cache does not fit (the message names the largest context that does), ``kv`` is
@@ -222,15 +231,24 @@ class Model:
             ModelChangedError: the model file was changed on disk.
             UnsupportedCPUError: the kernels cannot be compiled for this processor.
         """
+        if beside is not None:
+            n_ctx, kv = beside.n_ctx, beside.kv_type
         kv_type = self._roomy_type(n_ctx) if kv == AUTO else kv_type_of(kv, self.config)
         n_ctx = self._context(n_ctx, kv_type)
         self._refuse_stretching(n_ctx)
-        self.bring_weights_in(self._needs(kv_type, host.available_memory_bytes()).bytes_for(n_ctx))
-        pipeline = self._pipeline(kv_type, n_ctx)
+        self.bring_weights_in(self._needs(kv_type, self._available_bytes()).bytes_for(n_ctx))
+        pipeline = self._pipeline(kv_type, n_ctx, beside)
         pipeline.compile(progress or self._progress)
         session = Session(self, pipeline, n_ctx, self._notices_of(n_ctx, kv_type if kv == AUTO else None))
+        if beside is not None:
+            session.stand_beside(beside)
         self._sessions.append(session)
         return session
+
+    def _available_bytes(self) -> int:
+        """Memory available, without what sessions have a right to and did not write yet."""
+        promised = sum(one.kv_bytes - (one.kv_resident_bytes() or 0) for one in self._sessions)
+        return host.available_memory_bytes() - max(0, promised)
 
     def describe_plan(self) -> list[dict[str, Any]]:
         """The operations of one decode step, in order; each with phase, op, weights, type, shape, bytes and threads."""
@@ -384,14 +402,15 @@ class Model:
         """Bytes of weights that the system actually backs with huge pages."""
         return self._weights.huge_bytes
 
-    def _pipeline(self, kv_type: KVType, n_ctx: int) -> Pipeline:
+    def _pipeline(self, kv_type: KVType, n_ctx: int, beside: Session | None = None) -> Pipeline:
         self.refuse_changed_file()
         try:
             from engine.pipeline import Pipeline
 
-            budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
+            budget_bytes = self._checkpoint_budget(self._available_bytes())
             config = stretched(self.config, n_ctx) if self.rope_scaling == "yarn" else self.config
-            return Pipeline(config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, budget_bytes)
+            other = None if beside is None else beside.pipeline
+            return Pipeline(config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, budget_bytes, other)
         except ImportError as error:
             if address_space.limit_bytes() is not None:
                 raise  # the limit on memory is the likelier cause than the processor
@@ -411,7 +430,7 @@ class Model:
         for name in AUTO_TYPES[:-1] if n_ctx is None else AUTO_TYPES:
             with suppress(MemoryPlanError):  # heads that do not suit it
                 found = kv_type_of(name, self.config)
-                available = host.available_memory_bytes()
+                available = self._available_bytes()
                 if wanted <= self._needs(found, available).largest_context(available - RESERVE_BYTES):
                     break
         return found
@@ -447,7 +466,7 @@ class Model:
 
     def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
         """Check the requested context against available memory, or choose one."""
-        available = host.available_memory_bytes()
+        available = self._available_bytes()
         needs = self._needs(kv_type, available)
         most = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:

@@ -6,7 +6,7 @@ Token ids go in and logits come out; nothing here knows text, turns or sampling.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from engine.models.decoder import Decoder, Part
 from engine.plan.buffers import FEW_COLUMNS, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.lookahead import FROM_MEMORY, Reading, ahead_of
-from engine.plan.plan import BLOCK, DECODE, FEW, Plan, scratch_bytes_per_thread
+from engine.plan.plan import BLOCK, DECODE, FEW, Lane, Plan, scratch_bytes_per_thread
 from engine.plan.profile import ProfileTable
 from engine.plan.streaming import stream
 
@@ -99,6 +99,8 @@ class Pipeline:
     Args:
         n_threads: the most threads a walk may have.
         checkpoint_bytes: limit on the copies of recurrent states.
+        beside: a pipeline of the same model, context and type of cache, whose activations this one uses, too: one of
+            them computes at a time.
 
     Attributes:
         config: the model's shape, with the ropes of this context.
@@ -119,25 +121,29 @@ class Pipeline:
         crew: Crew,
         n_threads: int,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
+        beside: Pipeline | None = None,
     ) -> None:
         self._crew = crew
-        self._room = n_threads
+        self._room = n_threads if beside is None else beside._room
         self.config = config
         self._weights = weights
+        self._lanes: dict[str, list[Lane]] = {}
+        """Of ``decode_together``, by the plan's name."""
         self.columns = block_columns(config, max_seq_len)
         self.rotations = rotations_of(config, weights, max_seq_len)
         self._cache = KVCache(config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights))
         self._states = RecurrentStates(config, checkpoint_bytes)
         self.memory: LayerMemory = HybridMemory(self._cache, self._states) if config.recurrents else self._cache
         self.kv_type = kv_type
-        self._buffers = Buffers(self.columns)
-        self._step, self._last = Memory(STEP_BYTES), Memory(STEP_BYTES)
+        self._buffers = Buffers(self.columns) if beside is None else beside._buffers
+        self._step, self._last, self._all = Memory(STEP_BYTES), Memory(STEP_BYTES), Memory(STEP_BYTES)
+        self._next_ids = Memory(4 * FEW_COLUMNS)
         self._tokens = Memory(4 * self.columns)
         self._words, self._last_words = (one.array(np.int64, (STEP_BYTES // 8,)) for one in (self._step, self._last))
         self._token_ids = self._tokens.array(np.int32, (self.columns,))
         self._words[STEP.tokens // 8] = self._tokens.address
         each = scratch_bytes_per_thread(config)
-        self._scratch = Memory(each * n_threads)
+        self._scratch = Memory(each * n_threads) if beside is None else beside._scratch
         self._scratch_each = each
         self.logits = self._buffers.vector("logits", config.vocab_size, 1).array()[0]
         self.every_logits = self._buffers.vector("logits", config.vocab_size, FEW_COLUMNS).array()
@@ -155,15 +161,15 @@ class Pipeline:
 
     def _plan(self, name: str, weights: Weights) -> Plan:
         """Write one plan."""
-        kind = PLANS[name] if name in PLANS else MORE_PLANS[name]
-        step = self._last if kind.part is Part.LAST else self._step
+        kind = PLANS.get(name) or MORE_PLANS.get(name) or MORE_PLANS["verify"]
+        step = self._all if name in self._lanes else self._last if kind.part is Part.LAST else self._step
         scratch = self._scratch.address, self._scratch_each
-        plan = Plan(step.address, kind.columns or self.columns, scratch, self._room)
+        lanes = self._lanes.get(name, [Lane(step.address, self._cache, self._states)])
+        plan = Plan(step.address, kind.columns or self.columns, scratch, self._room, lanes)
         plan.products = kind.products
         d = Decoder(
-            plan, self.config, weights, self._cache, self._states, self._buffers, self.rotations, kind.n_logits,
-            kind.part or Part.ALL,
-        )  # fmt: skip
+            plan, self.config, weights, self._buffers, self.rotations, kind.n_logits, kind.part or Part.ALL
+        )
         architecture = load_architecture(self.config.architecture)
         if kind.part is not None:
             architecture.compose(d)
@@ -207,7 +213,7 @@ class Pipeline:
             keep_others: hold on to those used before, so that going back to them costs nothing.
         """
         if weights is not self._weights:
-            for name in MORE_PLANS:  # written again when they are asked for
+            for name in (*MORE_PLANS, *self._lanes):  # written again when they are asked for
                 self.plans.pop(name, None)
                 self._tables.pop(name, None)
             self._kept.append(_Walkable(self._weights, self.plans, self._tables))
@@ -243,6 +249,32 @@ class Pipeline:
         """Compute a few tokens and the logits of them all in one walk, each to the bit as alone; False if cancelled."""
         self._set_step(tokens, pos)
         return self._walk("verify", n_threads)
+
+    def decode_together(self, name: str, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int) -> Logits | None:
+        """Compute the next token of several pipelines in one walk, each to the bit as alone.
+
+        Args:
+            name: of these pipelines in this order, until ``forget_together``.
+            steps: pipeline -> (token, position); at most ``FEW_COLUMNS``, made beside this one or this one itself.
+
+        Returns:
+            (n, vocab_size) float32, in their order, overwritten by the next walk; None if cancelled.
+        """
+        ids, words = self._next_ids.array(np.int32, (FEW_COLUMNS,)), self._all.array(np.int64, (STEP_BYTES // 8,))
+        for at, (one, (token, pos)) in enumerate(steps.items()):
+            one._set_step([token], pos)
+            ids[at] = token
+        words[STEP.n_tokens // 8], words[STEP.tokens // 8] = len(steps), self._next_ids.address
+        if name not in self._lanes:
+            self._lanes[name] = [Lane(one._step.address, one._cache, one._states) for one in steps]
+        return self.every_logits[: len(steps)] if self._walk(name, n_threads) else None
+
+    def forget_together(self) -> None:
+        """Let go of the memory of other pipelines."""
+        for name in self._lanes:
+            self.plans.pop(name, None)
+            self._tables.pop(name, None)
+        self._lanes.clear()
 
     def whole_block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Compute up to ``columns`` tokens in all layers, for ``head`` to be asked of any; False if cancelled."""

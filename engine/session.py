@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from engine.batch import Batch
 from engine.cache import context_shift
 from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
@@ -39,6 +40,8 @@ PrefillProgress = Callable[[int, int], None]
 
 FEW_UP_TO = 4
 """Limit on the tokens of one call that use decode's kernels: up to here they beat a prefill block (PERFORMANCE.md)."""
+SHORT_BLOCK = 128
+"""Limit on a block of a prompt while other sessions wait for the model's threads: they wait as long as it takes."""
 FEWEST_SHIFTED = 16
 """Least number of tokens after a gap for which shifting is worth it; fewer are computed again."""
 FEWEST_BETWEEN_TURNS = 64
@@ -91,7 +94,8 @@ class Host(Protocol):
 class Session:
     """A conversation's tokens in a KV cache. Made by ``Model.session``, ended by ``close``.
 
-    One thread at a time may use it; any thread may call ``cancel`` and ``kv_resident_bytes``.
+    One thread at a time may use it; any thread may call ``cancel`` and ``kv_resident_bytes``. Sessions made beside each
+    other may be used at the same time.
 
     Attributes:
         n_ctx: size of the context in tokens.
@@ -100,10 +104,12 @@ class Session:
         model: the model that computes.
         notices: warnings about the context and the cache, one line each.
         cached: the tokens in the cache, for a state writer.
+        batch: the line for the model's threads, where sessions beside this one have threads of their own; else None.
     """
 
     def __init__(self, model: Host, pipeline: Pipeline, n_ctx: int, notices: Sequence[str] = ()) -> None:
         self.model = model
+        self.batch: Batch | None = None
         self.notices = tuple(notices)
         self._pipeline = pipeline
         self.n_ctx = n_ctx
@@ -117,6 +123,18 @@ class Session:
         """Whether the cache ends with a reply."""
         self._cancelled = threading.Event()
         self._profile: Profile | None = None
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What computes, for a session made beside this one."""
+        return self._pipeline
+
+    def stand_beside(self, other: Session) -> None:
+        """Share the model's threads with another session from now on; ``Model.session`` makes such ones."""
+        batch = other.batch or Batch(self.model.crew)
+        for one in (other, self):
+            batch.join(one.pipeline)
+            one.batch = batch
 
     @property
     def tokens(self) -> list[int]:
@@ -259,7 +277,8 @@ class Session:
         if len(checked) > FEW_COLUMNS:
             raise EngineError(f"at most {FEW_COLUMNS} tokens are verified at once")
         self.memory.extend(self.length + len(checked))
-        rows = self._verified(checked, self.model.threads)
+        with self._turn():
+            rows = self._verified(checked, self.model.threads)
         self._grow(checked, rows[-1])
         return np.stack(rows)
 
@@ -353,7 +372,8 @@ class Session:
         # Decode's kernels compute as many together to the bit as one by one.
         choosing = Choosing(sampler, constraint, tokenizer.end_ids, FEW_UP_TO if n_logprobs is None else 1)
         reply = Generation(self, tokenizer, choosing, stop, after, spelled, guess, n_logprobs)
-        with short_switch_interval():
+        writing = nullcontext() if self.batch is None else self.batch.writing(self._pipeline)
+        with short_switch_interval(), writing:
             for generated in reply.tokens(self.n_ctx + 1 if max_tokens is None else max_tokens):
                 if self._pipeline.profile and self._profile is not None:
                     self._profile.leave()
@@ -397,7 +417,7 @@ class Session:
     def can_guess(self) -> bool:
         """Whether positions beyond the end may be written for nothing; a profile knows no such walks."""
         is_free = self.memory.may_overrun and self.memory.reachable(self.length - 1) == self.length - 1
-        return is_free and not self._pipeline.profile
+        return is_free and not self._pipeline.profile and not self._others_wait
 
     def advance_trying(self, token: int, guesses: list[int]) -> list[Logits] | None:
         """Compute a chosen token and, in the same walk, tokens that may follow it; only the first one is kept.
@@ -408,7 +428,8 @@ class Session:
         try:
             ids = self._check_ids([token, *guesses])
             self.memory.extend(self.length + len(ids))
-            rows = self._verified(ids, self.model.threads)
+            with self._turn():
+                rows = self._verified(ids, self.model.threads)
         except Cancelled:
             self.finish_reason = "cancelled"
             return None
@@ -545,7 +566,10 @@ class Session:
     def cancel(self) -> None:
         """End the running call, from any thread: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` ends."""
         self._cancelled.set()
-        self.model.crew.cancel()
+        if self.batch is None:
+            self.model.crew.cancel()
+        else:
+            self.batch.cancel(self._pipeline)
 
     def start_profile(self) -> None:
         """Start timing every operation, with all times at zero."""
@@ -573,12 +597,23 @@ class Session:
         self._is_closed = True
         self.truncate(0)
         self.model.forget(self)
+        if self.batch is not None:
+            self.batch.leave(self._pipeline)
         del self._pipeline
 
     def _begin(self) -> None:
         self._cancelled.clear()
-        self.model.crew.rearm()
+        if self.batch is None:
+            self.model.crew.rearm()
         self.model.refuse_changed_file()
+
+    @property
+    def _others_wait(self) -> bool:
+        return self.batch is not None and self.batch.others_wait(self._pipeline)
+
+    def _turn(self) -> AbstractContextManager[None]:
+        """Have the model's threads for what is computed meanwhile."""
+        return nullcontext() if self.batch is None else self.batch.turn(self._pipeline)
 
     def _feed(
         self,
@@ -595,6 +630,8 @@ class Session:
             done = 0
             while done < len(checked):
                 columns = self._pipeline.columns_at(len(self._tokens))
+                if self._others_wait:
+                    columns = min(columns, SHORT_BLOCK)
                 upto = min(done + columns, self._next_turn(turns, length + len(checked)) - length)
                 rows += self._feed_block(checked[done:upto], every, upto >= len(checked), is_prompt)
                 done = len(self._tokens) - length
@@ -626,6 +663,23 @@ class Session:
         self.memory.extend(pos + len(ids))
         is_few = len(ids) <= FEW_UP_TO and not is_prompt
         n_threads = self.model.threads if is_few else self.model.prefill_threads
+        if self.batch is not None and len(ids) == 1 and not is_prompt:
+            rows = [self._stepped(self.batch, ids[0], pos, n_threads)]
+        else:
+            with self._turn():
+                self._run(not self._cancelled.is_set())
+                rows = self._computed(ids, every, ends, is_prompt, n_threads)
+        self._grow(ids, rows[-1] if rows else None)
+        return rows
+
+    def _stepped(self, batch: Batch, token: int, pos: int, n_threads: int) -> Logits:
+        """Compute a token together with those that other sessions ask for."""
+        logits = batch.step(self._pipeline, token, pos, n_threads)
+        self._run(logits is not None)
+        return self._finite_logits(logits)
+
+    def _computed(self, ids: list[int], every: bool, ends: bool, is_prompt: bool, n_threads: int) -> list[Logits]:
+        pos, is_few = len(self._tokens), len(ids) <= FEW_UP_TO and not is_prompt
         if len(ids) == 1 and not is_prompt:
             self._run(self._pipeline.decode(ids[0], pos, n_threads))
             rows = [self._finite_logits()]
@@ -643,7 +697,6 @@ class Session:
             if ends:
                 self._run(self._pipeline.last(n_threads, is_few))
                 rows = [self._finite_logits()]
-        self._grow(ids, rows[-1] if rows else None)
         return rows
 
     def _verified(self, ids: list[int], n_threads: int) -> list[Logits]:

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from engine.plan.buffers import Activations, Buffers
 
 if TYPE_CHECKING:
-    from engine.cache.kv_cache import KVCache
     from engine.cache.rotation import Rotation
-    from engine.cache.states import RecurrentStates
     from engine.config import Attention, Layer, ModelConfig, Rope
     from engine.plan.plan import Plan
     from engine.weights.weights import Tensor, Weights
@@ -44,8 +42,6 @@ class Decoder:
     plan: Plan
     config: ModelConfig
     weights: Weights
-    cache: KVCache
-    states: RecurrentStates
     buffers: Buffers
     rotations: Mapping[Rope, Rotation]
     n_logits: int = 1

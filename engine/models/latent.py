@@ -68,7 +68,7 @@ def attend(d: Decoder, layer: int, attention: Attention, latent: Latent, x: Acti
     q = _absorbed(d, layer, attention, latent, queries)
     plan.phase = "attention"
     attended = d.buffers.vector("attended", attention.out_dim)
-    plan.attention(d.cache, layer, attention, q, attended)
+    plan.attention(layer, attention, q, attended)
     plan.barrier()
     out, turned = d.buffers.vector("heads", n * latent.value_dim), attention.key_dim - latent.rank
     _each_head(
@@ -94,7 +94,7 @@ def _store(d: Decoder, layer: int, attention: Attention, latent: Latent, both: A
     plan.rope(
         keys, attention.key_dim, d.rotations[rope], d.angles(rope)
     )  # the threads have the same tokens: no barrier
-    plan.store_kv(d.cache, layer, keys, keys)
+    plan.store_kv(layer, keys, keys)
     plan.barrier()
 
 
@@ -106,7 +106,7 @@ def _absorbed(d: Decoder, layer: int, attention: Attention, latent: Latent, quer
     plan.copy(queries, (plain, latent.key_dim), q, (0, width), turned, n)
     _each_head(d, d.weight(layer, "attn_k_b.weight"), (queries, latent.key_dim, 0), (q, width, turned), n)
     plan.rope(q, width, d.rotations[rope], d.query_angles(rope))
-    plan.hadamard(d.cache, width, q)
+    plan.hadamard(width, q)
     plan.barrier()
     return q
 

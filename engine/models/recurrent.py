@@ -177,8 +177,7 @@ def delta_net(d: Decoder, layer: int, mixer: DeltaNet, x: Activations) -> tuple[
     else:
         plan.rates((raw[1], 0), bias, factor, (raw[0], 0), decay, rate)
     plan.barrier()
-    state = d.states.address(layer) + 4 * mixer.window_floats
-    place = ScanPlace(state, d.states.size_bytes, width, keys, mixer.is_grouped)
+    place = ScanPlace(layer, mixer.window_floats, width, keys, mixer.is_grouped)
     starts = 0, keys * width, 2 * keys * width
     plan.scan("delta net", place, (qkv, *starts), decay, rate, answers)
     plan.barrier()
@@ -206,8 +205,7 @@ def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tenso
     bias, factor = d.weight(layer, "ssm_dt.bias"), d.weight(layer, "ssm_a")
     plan.rates((projected, sum(mixed)), bias, factor, None, decay, rate)
     plan.barrier()
-    state = d.states.address(layer) + 4 * mixer.window_floats
-    matrices = ScanPlace(state, d.states.size_bytes, mixer.key_dim, mixer.n_groups, is_grouped=True)
+    matrices = ScanPlace(layer, mixer.window_floats, mixer.key_dim, mixer.n_groups, is_grouped=True)
     qkv = projected, 2 * inner + keys, 2 * inner, inner
     plan.scan("selective scan", matrices, qkv, decay, rate, answers, d.weight(layer, "ssm_d"))
     plan.barrier()
@@ -218,7 +216,7 @@ def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tenso
 
 
 def _place(d: Decoder, layer: int, name: str, n_taps: int) -> ConvolutionPlace:
-    """Where a convolution's weights, turned so that channels are side by side, and its state are."""
+    """Where a convolution's weights are, turned so that channels are side by side, and whose state it has."""
     name = f"blk.{layer}.{name}.weight"
     address = d.buffers.constant(name, d.weights.float32(name).T)
-    return ConvolutionPlace(address, n_taps, d.states.address(layer), d.states.size_bytes)
+    return ConvolutionPlace(address, n_taps, layer)

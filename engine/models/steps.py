@@ -202,14 +202,14 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
             plan.split_heads(both, attention.key_dim, q, gate)
     _norm_and_turn(d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]})
     if wanted["q"]:  # the threads have the same heads in all rows from the norms on: no barrier
-        plan.hadamard(d.cache, attention.key_dim, q)
+        plan.hadamard(attention.key_dim, q)
     if wanted["k"]:
-        plan.store_kv(d.cache, layer, k, v)
+        plan.store_kv(layer, k, v)
     plan.barrier()
     if not wanted["q"]:
         return None
     attended = d.buffers.vector("attended", attention.out_dim)
-    plan.attention(d.cache, layer, attention, q, attended, d.optional(layer, "attn_sinks.weight"))
+    plan.attention(layer, attention, q, attended, d.optional(layer, "attn_sinks.weight"))
     plan.barrier()
     if gate is not None:
         plan.gate("sigmoid", gate, attended)

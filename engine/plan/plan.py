@@ -22,10 +22,11 @@ from engine.plan.buffers import FEW_COLUMNS
 from engine.quants.base import QUANT_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from engine.cache.kv_cache import KVCache
     from engine.cache.rotation import Rotation
+    from engine.cache.states import RecurrentStates
     from engine.config import Attention, ModelConfig, Xielu
     from engine.plan.buffers import Activations
     from engine.weights.weights import Tensor
@@ -45,13 +46,21 @@ PRODUCTS_PER_OPERATION = 1 << 31
 
 
 @dataclass(frozen=True)
+class Lane:
+    """A sequence of tokens in a walk: the address of its step record, and what layers remember of it."""
+
+    step: int
+    cache: KVCache
+    states: RecurrentStates
+
+
+@dataclass(frozen=True)
 class ConvolutionPlace:
-    """Where a convolution's weights and state are, and how many inputs make an output; see ``records.Convolution``."""
+    """Where a convolution's weights are, how many inputs make an output, and whose state it has."""
 
     weights: int
     taps: int
-    state: int
-    slot_bytes: int
+    layer: int
 
 
 @dataclass(frozen=True)
@@ -67,10 +76,10 @@ class HeadLengths:
 
 @dataclass(frozen=True)
 class ScanPlace:
-    """Where a scan's matrices are, and how key heads go with them; see ``records.ScanState``."""
+    """Where in a layer's state a scan's matrices begin, and how key heads go with them; see ``records.ScanState``."""
 
-    state: int
-    slot_bytes: int
+    layer: int
+    first_float: int
     n_rows: int
     n_key_heads: int
     is_grouped: bool
@@ -127,17 +136,23 @@ class Plan:
         columns: tokens a walk may hold.
         scratch: (address, bytes per thread) of memory that no operation leaves anything in.
         n_threads: the most that will walk it.
+        lanes: whose tokens a walk holds: all those of one sequence, or of each of several its next one, in their order.
 
     Attributes:
         phase: what the next operations belong to, for the profile.
         products: kernels of the next matrix products; at first those for as many columns.
     """
 
-    def __init__(self, step: int, columns: int, scratch: tuple[int, int], n_threads: int = 1) -> None:
+    def __init__(
+        self, step: int, columns: int, scratch: tuple[int, int], n_threads: int = 1, lanes: Sequence[Lane] = ()
+    ) -> None:
         self.products = DECODE if columns == 1 else FEW if columns <= FEW_COLUMNS else BLOCK
         self.operations: list[Operation] = []
         self.phase = "embedding"
         self._step = step
+        self._lanes = lanes
+        self._column = 0
+        """That the next rows begin with."""
         self._columns = columns
         self.scratch = scratch
         self._claim_bytes = COUNTER_BYTES * n_threads
@@ -202,6 +217,26 @@ class Plan:
         """Let all threads finish the operations before this point before any begins one after it."""
         self.operations[-1].barrier = True
 
+    def _each_lane(self) -> Iterator[Lane]:
+        """Yield every sequence; the rows written meanwhile are of its tokens alone.
+
+        In rows of one token other threads take its heads than in rows of several: hence the barriers.
+        """
+        if len(self._lanes) == 1:
+            yield self._lanes[0]
+            return
+        step = self._step
+        self.barrier()
+        for self._column, lane in enumerate(self._lanes):
+            self._step = lane.step
+            yield lane
+        self._step, self._column = step, 0
+        self.barrier()
+
+    def _at(self, x: Activations, first: int = 0) -> int:
+        """Address of an element of the vector of the first token that the next rows have."""
+        return x.address + 4 * (self._column * x.n + first)
+
     def embed(self, table: Tensor, out: Activations, first: int = 0) -> None:
         """Look the step's tokens up.
 
@@ -217,7 +252,8 @@ class Plan:
 
     def add_positions(self, table: int, n_rows: int, x: Activations) -> None:
         """x += rows of a table of float32 by position; tokens are dealt as ``embed`` deals them."""
-        self._add("add positions", records.ADD_POSITIONS, x=x.address, dim=x.n, table=table, n_rows=n_rows)
+        for _ in self._each_lane():
+            self._add("add positions", records.ADD_POSITIONS, x=self._at(x), dim=x.n, table=table, n_rows=n_rows)
 
     def take_column(self, x: Activations, out: Activations) -> None:
         """Pick the step's column of a block."""
@@ -355,10 +391,11 @@ class Plan:
                 "scaled angles",
                 {"magnitude": bits(rotation.magnitude), "growth": bits(growth), "span": span},
             )
-        self._add(
-            name, records.ANGLES, None, frequencies=memory.address, n_pairs=len(rotation.frequencies), out=out.address,
-            **scaled,
-        )  # fmt: skip
+        for _ in self._each_lane():
+            self._add(
+                name, records.ANGLES, None, frequencies=memory.address, n_pairs=len(rotation.frequencies),
+                out=self._at(out), **scaled,
+            )  # fmt: skip
 
     def rope(
         self,
@@ -397,23 +434,24 @@ class Plan:
             weight=weight.address, eps=bits(eps),
         )  # fmt: skip
 
-    def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations) -> None:
+    def store_kv(self, layer: int, k: Activations, v: Activations) -> None:
         """Write the step's keys and values after the cache's length, as ``hadamard`` leaves them."""
-        width = cache.layers[layer].keys.width
-        self.hadamard(cache, width, k)
+        width = self._lanes[0].cache.layers[layer].keys.width
+        self.hadamard(width, k)
         if v is not k:
-            self.hadamard(cache, width, v)
-        self._add(
-            f"store {cache.kv_type.name}", records.CACHE, None, x=k.address, v=v.address,
-            head_dim=width, n_kv_heads=k.n // width, **_cache_words(cache, layer),
-        )  # fmt: skip
+            self.hadamard(width, v)
+        for lane in self._each_lane():
+            self._add(
+                f"store {lane.cache.kv_type.name}", records.CACHE, None, x=self._at(k), v=self._at(v),
+                head_dim=width, n_kv_heads=k.n // width, **_cache_words(lane.cache, layer),
+            )  # fmt: skip
 
-    def hadamard(self, cache: KVCache, width: int, x: Activations) -> None:
+    def hadamard(self, width: int, x: Activations) -> None:
         """Multiply every head of x by a Hadamard matrix, in place, where keys and values are kept so.
 
         Heads are dealt to the threads as ``rope`` deals them.
         """
-        if cache.kv_type.has_hadamard:
+        if self._lanes[0].cache.kv_type.has_hadamard:
             block = block_of(width)
             self._add(
                 "hadamard", records.HADAMARD, x=x.address, n_heads=x.n // width, head_dim=width, block=block,
@@ -422,7 +460,6 @@ class Plan:
 
     def attention(
         self,
-        cache: KVCache,
         layer: int,
         attention: Attention,
         q: Activations,
@@ -441,24 +478,28 @@ class Plan:
             "n_heads": n_heads, "n_kv_heads": attention.n_kv_heads, "head_dim": head_dim,
             "scale": bits(attention.scale), "window": attention.window or 0,
             "soft_cap": bits(attention.soft_cap or 0.0), "scratch": self.scratch[0],
-            "scratch_bytes": self.scratch[1], "max_chunks": _n_chunks(cache),
-            "sinks": sinks.address if sinks else 0, "slopes": self._slopes(attention),
-            **_cache_words(cache, layer),
+            "scratch_bytes": self.scratch[1], "sinks": sinks.address if sinks else 0,
+            "slopes": self._slopes(attention),
         }  # fmt: skip
-        if not self.one_column:
+        caches = [words | _attended_words(lane.cache, layer) for lane in self._lanes]
+        kind = self._lanes[0].cache.kv_type.name
+        if not self.one_column and len(caches) == 1:
             for head in range(attention.n_kv_heads):
                 self._add(
-                    f"attention {cache.kv_type.name}", records.CACHE, None, x=q.address, out=out.address,
-                    first_kv_head=head, end_kv_head=head + 1, **words,
+                    f"attention {kind}", records.CACHE, None, x=q.address, out=out.address,
+                    first_kv_head=head, end_kv_head=head + 1, **caches[0],
                 )  # fmt: skip
                 self.barrier()  # nothing waits for it but a cancel
-            self.hadamard(cache, head_dim, out)
-            return
-        parts = self._partial_results(n_heads * words["max_chunks"] * 4 * (PARTIAL_HEADER + head_dim))
-        self._add(f"attention parts {cache.kv_type.name}", records.CACHE, None, x=q.address, out=parts, **words)
-        self.barrier()
-        self._add("join attention", records.CACHE, None, x=parts, out=out.address, **words)
-        self.hadamard(cache, head_dim, out)  # the threads have the same heads: no barrier
+        else:
+            each_bytes = n_heads * max(one["max_chunks"] for one in caches) * 4 * (PARTIAL_HEADER + head_dim)
+            parts = self._partial_results(each_bytes * len(caches))
+            places = range(parts, parts + each_bytes * len(caches), each_bytes)
+            for _, part, one in zip(self._each_lane(), places, caches, strict=True):
+                self._add(f"attention parts {kind}", records.CACHE, None, x=self._at(q), out=part, **one)
+            self.barrier()
+            for _, part, one in zip(self._each_lane(), places, caches, strict=True):
+                self._add("join attention", records.CACHE, None, x=part, out=self._at(out), **one)
+        self.hadamard(head_dim, out)  # the threads have the same heads as in a join of one token: no barrier
 
     def _slopes(self, attention: Attention) -> int:
         if not attention.alibi:
@@ -476,11 +517,12 @@ class Plan:
 
     def short_convolution(self, place: ConvolutionPlace, x: Activations, out: Activations) -> None:
         """out = c * convolution(b * x) of the thirds b, c and x of a vector, the first of which is overwritten."""
-        n_bytes = 4 * out.n
-        self._add(
-            "short convolution", records.CONVOLUTION, None, x=x.address, gate=x.address + n_bytes,
-            values=x.address + 2 * n_bytes, stride=x.n, out=out.address, n_channels=out.n, **asdict(place),
-        )  # fmt: skip
+        for lane in self._each_lane():
+            self._add(
+                "short convolution", records.CONVOLUTION, None, x=self._at(x), gate=self._at(x, out.n),
+                values=self._at(x, 2 * out.n), stride=x.n, out=self._at(out), n_channels=out.n,
+                **_window_words(place, lane),
+            )  # fmt: skip
 
     def convolution(
         self,
@@ -497,11 +539,12 @@ class Plan:
             heads: what is made of the heads that the part consists of; None for nothing.
         """
         heads = heads or HeadLengths(8)
-        self._add(
-            "convolution", records.CONVOLUTION, None, x=x.address + 4 * part[0], stride=x.n, n_channels=part[1],
-            bias=bias.address if bias else 0, head_dim=heads.head_dim, n_normed=heads.n_normed,
-            n_scaled=heads.n_scaled, scale=bits(heads.scale), eps=bits(heads.eps), **asdict(place),
-        )  # fmt: skip
+        for lane in self._each_lane():
+            self._add(
+                "convolution", records.CONVOLUTION, None, x=self._at(x, part[0]), stride=x.n, n_channels=part[1],
+                bias=bias.address if bias else 0, head_dim=heads.head_dim, n_normed=heads.n_normed,
+                n_scaled=heads.n_scaled, scale=bits(heads.scale), eps=bits(heads.eps), **_window_words(place, lane),
+            )  # fmt: skip
 
     def rates(
         self,
@@ -542,11 +585,14 @@ class Plan:
             qkv: (vector, first element of queries, of keys, of values in it).
         """
         x, q, k, v = qkv
-        self._add(
-            kernel, records.SCAN, None, q=x.address + 4 * q, k=x.address + 4 * k, v=x.address + 4 * v, stride=x.n,
-            n_heads=decay.n, head_dim=out.n // decay.n, decay=decay.address, rate=rate.address, out=out.address,
-            skip=skip.address if skip else 0, **asdict(place),
-        )  # fmt: skip
+        for lane in self._each_lane():
+            self._add(
+                kernel, records.SCAN, None, q=self._at(x, q), k=self._at(x, k), v=self._at(x, v), stride=x.n,
+                n_heads=decay.n, head_dim=out.n // decay.n, decay=self._at(decay), rate=self._at(rate),
+                out=self._at(out), skip=skip.address if skip else 0, n_rows=place.n_rows,
+                n_key_heads=place.n_key_heads, is_grouped=place.is_grouped,
+                state=lane.states.address(place.layer) + 4 * place.first_float, slot_bytes=lane.states.size_bytes,
+            )  # fmt: skip
 
     def gated_norm(
         self,
@@ -666,8 +712,17 @@ def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _n_chunks(cache: KVCache) -> int:
-    return (cache.max_seq_len + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
+def _attended_words(cache: KVCache, layer: int) -> dict[str, int]:
+    n_chunks = (cache.max_seq_len + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
+    return {"max_chunks": n_chunks, **_cache_words(cache, layer)}
+
+
+def _window_words(place: ConvolutionPlace, lane: Lane) -> dict[str, int]:
+    states = lane.states
+    return {
+        "weights": place.weights, "taps": place.taps, "state": states.address(place.layer),
+        "slot_bytes": states.size_bytes,
+    }  # fmt: skip
 
 
 def bits(x: float) -> int:

@@ -1,0 +1,163 @@
+"""Sessions of one model in threads of their own: their next tokens are computed in one walk, each to the bit as alone.
+
+A matrix is read once for all tokens of a walk, so that a second one costs a third of the first. A session asks for a
+step and waits; one of those that wait takes it for all (continuous batching, Yu et al. 2022, "Orca"). Blocks of
+prompts take turns with these steps and with each other, so that no one waits for another's long prompt.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from engine.plan.buffers import FEW_COLUMNS
+
+if TYPE_CHECKING:
+    from engine.pipeline import Logits, Pipeline
+    from engine.plan.crew import Crew
+
+PATIENCE_S = 0.004
+"""How long a step waits for sessions that are choosing their next token."""
+
+
+class Batch:
+    """The line of one model's sessions for its threads. Any thread may call.
+
+    Args:
+        crew: which one of them has at a time.
+
+    Attributes:
+        n_steps, n_tokens: walks that computed next tokens, and the tokens that these computed.
+    """
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._lock = threading.Condition()
+        self._numbers: dict[Pipeline, int] = {}
+        """Of the sessions, in the order in which a walk has them."""
+        self._walking: frozenset[Pipeline] = frozenset()
+        """Whose tokens are computed now."""
+        self._blocks: deque[Pipeline] = deque()
+        """Those that wait for a turn of their own, in order."""
+        self._steps: dict[Pipeline, tuple[int, int]] = {}
+        """Token and position of those that wait for a step."""
+        self._found: dict[Pipeline, Logits | None] = {}
+        """The logits of a step, for who asked for it; None where it was cancelled."""
+        self._writing: set[Pipeline] = set()
+        self._is_step_due = False
+        self._asked_s = 0.0
+        self.n_steps = self.n_tokens = 0
+
+    def join(self, one: Pipeline) -> None:
+        """Let a session compute with the others."""
+        with self._lock:
+            self._numbers.setdefault(one, max(self._numbers.values(), default=-1) + 1)
+
+    def leave(self, one: Pipeline) -> None:
+        """Forget a session that ends."""
+        with self._lock:
+            self._numbers.pop(one, None)
+            while self._walking:
+                self._lock.wait()
+            for other in self._numbers:
+                other.forget_together()
+
+    @contextmanager
+    def writing(self, one: Pipeline) -> Iterator[None]:
+        """Steps of others wait for this one meanwhile, shortly: it will ask for its next token."""
+        with self._lock:
+            self._writing.add(one)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writing.discard(one)
+                self._lock.notify_all()
+
+    def others_wait(self, one: Pipeline) -> bool:
+        """Whether other sessions have something to compute."""
+        with self._lock:
+            return not {one}.issuperset((*self._writing, *self._blocks, *self._walking))
+
+    @contextmanager
+    def turn(self, one: Pipeline) -> Iterator[None]:
+        """Have the threads alone; a step of others comes between two turns."""
+        with self._lock:
+            self._blocks.append(one)
+            while self._walking or self._blocks[0] is not one or (self._is_step_due and self._steps):
+                self._lock.wait()
+            self._blocks.popleft()
+            self._begin([one])
+        try:
+            yield
+        finally:
+            self._end({}, is_step_due=True)
+
+    def step(self, one: Pipeline, token: int, pos: int, n_threads: int) -> Logits | None:
+        """Compute a session's next token, together with those that others ask for.
+
+        Returns:
+            Its logits, (vocab_size,) float32; None if it was cancelled.
+        """
+        with self._lock:
+            if not self._steps:
+                self._asked_s = time.monotonic()
+            self._steps[one] = token, pos
+            self._lock.notify_all()
+            while one in self._steps or one in self._walking:
+                wait_s = self._wait_s()
+                if wait_s == 0.0:
+                    self._take_step(n_threads)
+                else:
+                    self._lock.wait(wait_s)
+            return self._found.pop(one)
+
+    def cancel(self, one: Pipeline) -> None:
+        """Stop a walk that computes nothing of others; who is in a walk of several ends after it."""
+        with self._lock:
+            if self._walking == {one}:
+                self._crew.cancel()
+
+    def _wait_s(self) -> float | None:
+        """Return how long to wait before the step that is asked for may be taken; None for until something happens."""
+        if self._walking or (self._blocks and not self._is_step_due):
+            return None
+        if self._writing <= self._steps.keys():
+            return 0.0
+        return max(0.0, self._asked_s + PATIENCE_S - time.monotonic())
+
+    def _take_step(self, n_threads: int) -> None:
+        """Compute what is asked for, holding the lock before and after."""
+        asked = sorted(self._steps, key=self._numbers.__getitem__)[:FEW_COLUMNS]
+        steps = {one: self._steps.pop(one) for one in asked}
+        self.n_steps, self.n_tokens = self.n_steps + 1, self.n_tokens + len(asked)
+        self._begin(asked)
+        self._lock.release()
+        found: Mapping[Pipeline, Logits | None] = dict.fromkeys(asked)
+        try:
+            found = self._computed(steps, n_threads)
+        finally:
+            self._lock.acquire()
+            self._end(found, is_step_due=False)
+
+    def _computed(self, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int) -> Mapping[Pipeline, Logits | None]:
+        first = next(iter(steps))
+        if len(steps) == 1:
+            return {first: first.logits.copy() if first.decode(*steps[first], n_threads) else None}
+        name = "together " + " ".join(str(self._numbers[one]) for one in steps)
+        rows = first.decode_together(name, steps, n_threads)
+        return dict.fromkeys(steps) if rows is None else dict(zip(steps, rows.copy(), strict=True))
+
+    def _begin(self, walking: list[Pipeline]) -> None:
+        self._walking = frozenset(walking)
+        self._crew.rearm()
+
+    def _end(self, found: Mapping[Pipeline, Logits | None], is_step_due: bool) -> None:
+        with self._lock:
+            self._walking, self._is_step_due = frozenset(), is_step_due
+            self._found |= found
+            self._lock.notify_all()
