@@ -124,7 +124,7 @@ class Pipeline:
         beside: Pipeline | None = None,
     ) -> None:
         self._crew = crew
-        self._room = n_threads if beside is None else beside._room
+        self._room: int = n_threads if beside is None else beside._room
         self.config = config
         self._weights = weights
         self._lanes: dict[str, list[Lane]] = {}
@@ -135,7 +135,7 @@ class Pipeline:
         self._states = RecurrentStates(config, checkpoint_bytes)
         self.memory: LayerMemory = HybridMemory(self._cache, self._states) if config.recurrents else self._cache
         self.kv_type = kv_type
-        self._buffers = Buffers(self.columns) if beside is None else beside._buffers
+        self._buffers: Buffers = Buffers(self.columns) if beside is None else beside._buffers
         self._step, self._last, self._all = Memory(STEP_BYTES), Memory(STEP_BYTES), Memory(STEP_BYTES)
         self._next_ids = Memory(4 * FEW_COLUMNS)
         self._tokens = Memory(4 * self.columns)
@@ -143,7 +143,7 @@ class Pipeline:
         self._token_ids = self._tokens.array(np.int32, (self.columns,))
         self._words[STEP.tokens // 8] = self._tokens.address
         each = scratch_bytes_per_thread(config)
-        self._scratch = Memory(each * n_threads) if beside is None else beside._scratch
+        self._scratch: Memory = Memory(each * n_threads) if beside is None else beside._scratch
         self._scratch_each = each
         self.logits = self._buffers.vector("logits", config.vocab_size, 1).array()[0]
         self.every_logits = self._buffers.vector("logits", config.vocab_size, FEW_COLUMNS).array()
@@ -167,9 +167,7 @@ class Pipeline:
         lanes = self._lanes.get(name, [Lane(step.address, self._cache, self._states)])
         plan = Plan(step.address, kind.columns or self.columns, scratch, self._room, lanes)
         plan.products = kind.products
-        d = Decoder(
-            plan, self.config, weights, self._buffers, self.rotations, kind.n_logits, kind.part or Part.ALL
-        )
+        d = Decoder(plan, self.config, weights, self._buffers, self.rotations, kind.n_logits, kind.part or Part.ALL)
         architecture = load_architecture(self.config.architecture)
         if kind.part is not None:
             architecture.compose(d)

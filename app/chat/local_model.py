@@ -112,8 +112,7 @@ class LocalModel:
 
     def hold(self, said: Sequence[Said]) -> None:
         """Bring the conversation to what was said. Raises EngineError: a message cannot be taken."""
-        chat, is_same = self.chat, zip(self._held, said, strict=False)
-        n_same = sum(1 for _ in takewhile(lambda pair: _is_same(*pair), is_same))
+        chat, n_same = self.chat, self.n_held(said)
         if n_same:
             chat.rewind(n_same)
         else:
@@ -123,6 +122,10 @@ class LocalModel:
         for one in said[n_same:]:
             self._add(one)
             self._held.append(one)
+
+    def n_held(self, said: Sequence[Said]) -> int:
+        """Return how many of the messages are those that are held."""
+        return sum(1 for _ in takewhile(lambda pair: _is_same(*pair), zip(self._held, said, strict=False)))
 
     def forget(self) -> None:
         """Hold nothing; what the cache has is found again all the same."""

@@ -414,6 +414,13 @@ _PARSERS = {
         _arg("--alias NAME", "the model's name for clients", type=_alias, default=""),
         _arg("--api-key-file FILE", "holds the key that requests must bring (or JALOPY_API_KEY)", default=""),
         _arg("--allow-host NAME", "a further name by which it may be called", action="append", default=[]),
+        _arg(
+            "--parallel N",
+            "requests answered at once (4, or as many as memory has room for)",
+            dest="most_at_once",
+            type=_count,
+            default=0,
+        ),
         _arg("--max-waiting N", "requests that may wait (16)", dest="most_waiting", type=_count, default=16),
         *("threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt")),
     ),

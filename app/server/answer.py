@@ -25,6 +25,7 @@ from app.server.conversation import as_taken, n_bytes_of
 from app.server.job import Ended, Job, PromptTaken, ReplyPiece, TokenChance
 from app.server.order import Order
 from app.server.sampling_fields import resolved
+from engine.cache.cached_tokens import common_prefix
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
 from engine.prompt.tools.calls import ToolCall
@@ -54,6 +55,16 @@ class Answering:
     def __post_init__(self) -> None:
         self.sampling = opening.make_sampling(self.local.settings, self.local.model, self.thinking)
         self._forms = Forms(self.local.model.tokenizer)
+
+    def n_held(self, order: Order) -> int:
+        """Return how many of a conversation's messages, or of a text's first tokens, are held since the last request.
+
+        Any thread may ask while no request is answered.
+        """
+        if order.is_chat:
+            return self.local.n_held(order.messages)
+        prompt = order.prompt
+        return common_prefix(self.local.session.tokens, prompt) if not isinstance(prompt, str) else 0
 
     def answer(self, job: Job) -> Ended:
         """Compute the reply and tell its pieces.

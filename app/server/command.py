@@ -29,12 +29,14 @@ def serve(
     api_key_file: str,
     allow_host: Sequence[str],
     most_waiting: int,
+    most_at_once: int,
 ) -> int:
     """Answer requests until a signal ends it.
 
     Args:
         alias: by which clients know the model; "" for the file's name.
         allow_host: further names by which the server may be called.
+        most_at_once: requests that are answered at once; 0 for as many as pay.
 
     Raises:
         EngineError: the model cannot be used.
@@ -52,7 +54,7 @@ def serve(
 
     with listen(host, port) as listener:
         names, model_id = (host, *allow_host), alias or model_id_of(path)
-        return Running(Path(path), settings, listener, model_id, names, api_key, most_waiting).run()
+        return Running(Path(path), settings, listener, model_id, names, api_key, most_waiting, most_at_once).run()
 
 
 def model_id_of(path: str | Path) -> str:

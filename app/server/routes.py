@@ -168,7 +168,7 @@ class Routes:
         """Return the counters."""
         engine = self._engine
         n_ctx = engine.served.local.session.n_ctx if engine.served is not None else 0
-        text = self._metrics.text(int(engine.running is not None), engine.n_waiting, n_ctx)
+        text = self._metrics.text(engine.n_running, engine.n_waiting, n_ctx)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def props(self, request: Request) -> Response:
@@ -181,7 +181,7 @@ class Routes:
         return JsonBody(
             {
                 "default_generation_settings": {"n_ctx": served.local.session.n_ctx, "params": sampling},
-                "total_slots": 1,
+                "total_slots": self._engine.n_slots,
                 "model_alias": self._model_id,
                 "model_name": model.name,
                 "chat_template": model.chat_template.source or "",

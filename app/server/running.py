@@ -55,9 +55,10 @@ class Running:
         names: tuple[str, ...],
         api_key: str,
         most_waiting: int,
+        most_at_once: int = 1,
     ) -> None:
         self._listener, self._model_id = listener, model_id
-        self._engine = ServedEngine(path, settings, most_waiting, self._note_opened)
+        self._engine = ServedEngine(path, settings, most_waiting, self._note_opened, most_at_once)
         application = make_application(self._engine, model_id, names, api_key, settings.serve.origins)
         self._server = _Server(
             uvicorn.Config(
@@ -119,7 +120,9 @@ class Running:
             log(notice)
         if served.local.model.chat_template.call_format is None:
             log("this model's chat template has no tools: requests with some are refused")
-        size = f"context of {count(served.local.session.n_ctx)} tokens, {served.local.model.threads} threads"
+        n_slots = self._engine.n_slots
+        at_once = f"{n_slots} requests at once, " if n_slots > 1 else ""
+        size = f"{at_once}context of {count(served.local.session.n_ctx)} tokens, {served.local.model.threads} threads"
         log(f"{self._model_id} at {_url(self._listener)}: ready ({size}); ctrl+c ends it")
 
     def _end(self, code: int) -> None:

@@ -1,7 +1,11 @@
-"""The server's engine: opens the model, answers one request after the other, and does short work between."""
+"""The server's engine: opens the model, answers a few requests at once, and does short work between their steps.
+
+A slot is a session of the model with a thread of its own (``engine.batch``): what slots write is computed together.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -11,7 +15,7 @@ from typing import Any
 
 from app.chat import opening
 from app.chat.answer_form import FormError
-from app.chat.host import EngineHost, LineFullError, Work
+from app.chat.host import EngineHost, LineFullError, WaitingLine
 from app.chat.local_model import LocalModel
 from app.chat.saved_states import SavedStates
 from app.conversations.quota import drop_oldest_states
@@ -24,11 +28,16 @@ from app.server.answer_form import api_error
 from app.server.api_error import ApiError, unavailable
 from app.server.aside import SLICE_S, Aside
 from app.server.job import Ended, Job
-from engine.errors import Cancelled, EngineError, TemplateError
+from engine.errors import Cancelled, EngineError, MemoryPlanError, TemplateError
 from engine.prompt.thinking_mode import ThinkingMode
 
 DROP_STATES_PERIOD_S = 60.0
 """Seconds between two checks of the saved states against their quota."""
+MOST_AT_ONCE = 4
+"""Requests that are answered at once where nothing is said: each more costs the others less than it gains
+(engine/PERFORMANCE.md), and needs memory for a context of its own."""
+OTHERS_PATIENCE_S = 1.0
+"""How long the end of the model waits for what other slots compute."""
 MOST_ASIDES = 32
 """Limit on the pieces of short work that wait."""
 
@@ -41,16 +50,31 @@ class _Place:
         self.state_trouble = ""
 
 
+class Slot:
+    """A thread, and the session with which it answers one request after the other.
+
+    Attributes:
+        answering: set when the model is open.
+        running: the request that is answered; None for none.
+    """
+
+    answering: Answering
+
+    def __init__(self, host: EngineHost) -> None:
+        self.host = host
+        self.running: Job | None = None
+
+
 class ServedEngine:
-    """The thread, and the line of those who wait for it.
+    """The slots, and the line of those who wait for one.
 
     Args:
         settings: how it is opened, and what holds where a request sets nothing.
-        on_opened: called in the thread when the model is open, or with the exception that prevented it.
+        on_opened: called in a thread of the engine when the model is open, or with the exception that prevented it.
+        most_at_once: limit on the requests that are answered at once; 0 for as many as pay and memory has room for.
 
     Attributes:
-        served: the open model, of which other threads may read what does not change; None before.
-        running: the request that is answered; None for none.
+        served: how requests are answered; other threads may read what does not change. None before the model is open.
     """
 
     def __init__(
@@ -59,37 +83,53 @@ class ServedEngine:
         settings: Settings,
         most_waiting: int,
         on_opened: Callable[[Answering | BaseException], object],
+        most_at_once: int = 1,
     ) -> None:
         self._path, self._settings, self._on_opened = path, settings, on_opened
-        self._host = EngineHost(most_waiting, self._do_asides, self._end)
-        self._works: dict[Job, Work] = {}
-        """The work that waits, by its request."""
+        self._most_at_once = most_at_once
+        self._line: WaitingLine[Job] = WaitingLine(most_waiting)
+        self._dealing = threading.Lock()
+        """Held while it is decided who answers."""
+        self._slots = [Slot(EngineHost(2, self._do_asides, self._end))]
         self._asides: deque[Aside] = deque()
         self._dropped_states_s = 0.0
         self.served: Answering | None = None
-        self.running: Job | None = None
 
     # ---- any thread
 
     @property
     def n_waiting(self) -> int:
         """Requests that wait."""
-        return len(self._works)
+        return len(self._line)
+
+    @property
+    def n_running(self) -> int:
+        """Requests that are answered now."""
+        return sum(slot.running is not None for slot in self._slots)
+
+    @property
+    def n_slots(self) -> int:
+        """Requests that may be answered at once."""
+        return len(self._slots)
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._slots[0].host.is_closing
 
     def start(self) -> None:
         """Open the model, then answer."""
-        self._host.submit(self._begin)
-        self._host.start()
+        host = self._slots[0].host
+        host.submit(self._begin)
+        host.start()
 
     def ask(self, job: Job) -> None:
         """Have a request answered when its turn comes. Raises ApiError: too many wait, or the server ends."""
         self._refuse_closed()
-        work = self._works[job] = partial(self._answer, job)
         try:
-            self._host.submit(work, job.peer)
+            self._line.join(job.peer, job)
         except LineFullError:
-            del self._works[job]
             raise _queue_full() from None
+        self._deal()
 
     def drop(self, job: Job) -> None:
         """Drop a request whose client has left."""
@@ -98,10 +138,19 @@ class ServedEngine:
 
     def _leave(self, job: Job, ended: Ended) -> None:
         """End a request that still waits."""
-        work = self._works.get(job)
-        if work is not None and self._host.line.leave(work):
-            self._works.pop(job, None)
+        if self._line.leave(job):
             job.end(ended)
+
+    def _deal(self) -> None:
+        """Hand those who wait to slots that are free, each to the one that holds most of its conversation."""
+        with self._dealing:
+            while free := [slot for slot in self._slots if slot.running is None and not self._is_closing]:
+                job = self._line.take()
+                if job is None:
+                    return
+                slot = max(free, key=partial(_n_held, job))
+                slot.running = job
+                slot.host.submit(partial(self._answer, slot, job))
 
     def aside(self, work: Callable[[Any], Any]) -> Aside:
         """Do short work, which is handed the model, between two steps of what runs. Raises ApiError: as ``ask``."""
@@ -110,26 +159,32 @@ class ServedEngine:
             raise _queue_full()
         aside = Aside(work, _error_of)
         self._asides.append(aside)
-        self._host.wake()
+        self._slots[0].host.wake()
         return aside
 
     def close(self, patience_s: float) -> None:
-        """End what runs and what waits, then the thread."""
-        self._host.close(0.0)
-        running = self.running
-        if running is not None:
-            running.cancel()
-        for job in list(self._works):
-            self._leave(job, Ended("cancelled", error=_ending()))
+        """End what runs and what waits, then the threads."""
+        ended = Ended("cancelled", error=_ending())
+        for slot in self._slots:
+            slot.host.close(0.0)
+        with self._dealing:  # from here on no one is handed to a slot
+            while (job := self._line.take()) is not None:
+                job.end(ended)
+            for slot in self._slots:
+                running = slot.running
+                if running is not None:
+                    running.cancel()
+                    if slot.host.line.take() is not None:  # the thread did not begin with it, and will not
+                        running.end(ended)
         for aside in list(self._asides):
             aside.end(_ending())
-        self._host.close(patience_s)
+        self._slots[0].host.close(patience_s)
 
     def _refuse_closed(self) -> None:
-        if self._host.is_closing:
+        if self._is_closing:
             raise _ending()
 
-    # ---- the thread
+    # ---- the threads
 
     def _begin(self) -> None:
         try:
@@ -138,10 +193,13 @@ class ServedEngine:
             self._on_opened(error)
         else:
             self._on_opened(self.served)
+            self._deal()
 
     def _end(self) -> None:
-        if self.served is not None:
-            self.served.states.close()
+        """Close the model, once no other thread computes with it."""
+        if self.served is not None and all(slot.host.close(OTHERS_PATIENCE_S) for slot in self._slots[1:]):
+            for slot in self._slots:
+                slot.answering.states.close()
             self.served.local.model.close()
 
     def _open(self) -> Answering:
@@ -151,32 +209,47 @@ class ServedEngine:
             model = opening.open_model(settings, self._path)
             chat = model.chat()  # before the session: it starts a process
             session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
+            self._slots[0].answering = self._answering(LocalModel(model, session, chat, settings), self._do_asides)
+            for _ in range(1, self._most_at_once or MOST_AT_ONCE):
+                try:
+                    session = model.session(beside=session)
+                except MemoryPlanError:
+                    if self._most_at_once:
+                        raise
+                    break
+                slot = Slot(EngineHost(1))
+                slot.answering = self._answering(LocalModel(model, session, model.chat(), settings), lambda: None)
+                slot.host.start()
+                self._slots.append(slot)
         finally:
             garbage.settle()
-        states = SavedStates(_Place(settings), opening.state_files(settings), model, session, notes=False)
-        thinking = ThinkingMode.parse(opening.recall_thinking(settings, self._path))
-        return Answering(LocalModel(model, session, chat, settings), thinking, self._do_asides, states)
+        return self._slots[0].answering
 
-    def _answer(self, job: Job) -> None:
-        served = self.served
-        assert served is not None
-        self.running = job
-        self._works.pop(job, None)
-        if self._host.is_closing:  # which may not have seen this one
+    def _answering(self, local: LocalModel, between: Callable[[], object]) -> Answering:
+        settings = self._settings
+        files = opening.state_files(settings)
+        states = SavedStates(_Place(settings), files, local.model, local.session, notes=False)
+        thinking = ThinkingMode.parse(opening.recall_thinking(settings, self._path))
+        return Answering(local, thinking, between, states)
+
+    def _answer(self, slot: Slot, job: Job) -> None:
+        answering = slot.answering
+        if self._is_closing:  # which may not have seen this one
             job.cancel()
         try:
-            is_dropped = job.is_cancelled and not self._host.is_closing
-            ended = Ended("cancelled") if is_dropped else served.answer(job)
-            if ended.reason == "cancelled" and self._host.is_closing:
+            is_dropped = job.is_cancelled and not self._is_closing
+            ended = Ended("cancelled") if is_dropped else answering.answer(job)
+            if ended.reason == "cancelled" and self._is_closing:
                 ended = Ended("cancelled", error=_ending())
         except Cancelled:  # before anything was computed
-            ended = Ended("cancelled", error=_ending() if self._host.is_closing else None)
+            ended = Ended("cancelled", error=_ending() if self._is_closing else None)
         except BaseException as error:  # the thread must outlive any bug, or every client would wait forever
             ended = Ended("cancelled", error=_error_of(error))
         finally:
-            self.running = None
-            served.states.note_progress()
+            answering.states.note_progress()
+            slot.running = None
         job.end(ended)
+        self._deal()
         self._drop_old_states()
 
     def _drop_old_states(self) -> None:
@@ -193,6 +266,11 @@ class ServedEngine:
             if not aside.advance(served.local.model, until_s):
                 self._asides.append(aside)
         return bool(self._asides)
+
+
+def _n_held(job: Job, slot: Slot) -> int:
+    """How much of a request's conversation a slot holds: messages, or tokens of a text's beginning."""
+    return slot.answering.n_held(job.order)
 
 
 def _queue_full() -> ApiError:

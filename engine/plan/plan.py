@@ -227,8 +227,8 @@ class Plan:
             return
         step = self._step
         self.barrier()
-        for self._column, lane in enumerate(self._lanes):
-            self._step = lane.step
+        for column, lane in enumerate(self._lanes):
+            self._step, self._column = lane.step, column
             yield lane
         self._step, self._column = step, 0
         self.barrier()

@@ -491,7 +491,11 @@ class FakeModel:
         """They are in memory already."""
 
     def session(
-        self, n_ctx: int | None = None, kv: str = "f16", progress: Callable[[Any], None] | None = None
+        self,
+        n_ctx: int | None = None,
+        kv: str = "f16",
+        progress: Callable[[Any], None] | None = None,
+        beside: FakeSession | None = None,
     ) -> FakeSession:
         """Open a session, unless it is larger than the script allows."""
         if n_ctx and n_ctx > self.script.n_ctx:

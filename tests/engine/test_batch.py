@@ -12,7 +12,6 @@ import pytest
 
 from engine import Model, Sampling, Session
 from engine.batch import Batch
-from engine.errors import Cancelled
 from engine.models import ARCHITECTURES
 from tests.engine import tiny_gguf
 
