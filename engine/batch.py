@@ -10,16 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from engine.cache.cached_tokens import common_prefix
 from engine.plan.buffers import FEW_COLUMNS
 
 if TYPE_CHECKING:
     from engine.pipeline import Logits, Pipeline
     from engine.plan.crew import Crew
 
+LEAST_COPIED = 32
+"""Tokens that are worth a copy; fewer are computed."""
 PATIENCE_S = 0.004
 """How long a step waits for sessions that are choosing their next token."""
 
@@ -32,6 +37,7 @@ class Batch:
 
     Attributes:
         n_steps, n_tokens: walks that computed next tokens, and the tokens that these computed.
+        n_copied: tokens of prompts that were copied from another session.
     """
 
     def __init__(self, crew: Crew) -> None:
@@ -39,28 +45,32 @@ class Batch:
         self._lock = threading.Condition()
         self._numbers: dict[Pipeline, int] = {}
         """Of the sessions, in the order in which a walk has them."""
+        self._tokens: dict[Pipeline, list[int]] = {}
+        """What each of them holds."""
         self._walking: frozenset[Pipeline] = frozenset()
         """Whose tokens are computed now."""
         self._blocks: deque[Pipeline] = deque()
         """Those that wait for a turn of their own, in order."""
         self._steps: dict[Pipeline, tuple[int, int]] = {}
         """Token and position of those that wait for a step."""
-        self._found: dict[Pipeline, Logits | None] = {}
-        """The logits of a step, for who asked for it; None where it was cancelled."""
+        self._found: dict[Pipeline, Logits | BaseException | None] = {}
+        """The logits of a step, for who asked for it; None where it was cancelled, or what went wrong."""
         self._writing: set[Pipeline] = set()
         self._is_step_due = False
         self._asked_s = 0.0
-        self.n_steps = self.n_tokens = 0
+        self.n_steps = self.n_tokens = self.n_copied = 0
 
-    def join(self, one: Pipeline) -> None:
-        """Let a session compute with the others."""
+    def join(self, one: Pipeline, tokens: list[int]) -> None:
+        """Let a session compute with the others; ``tokens`` are those that it holds, now and later."""
         with self._lock:
             self._numbers.setdefault(one, max(self._numbers.values(), default=-1) + 1)
+            self._tokens[one] = tokens
 
     def leave(self, one: Pipeline) -> None:
         """Forget a session that ends."""
         with self._lock:
             self._numbers.pop(one, None)
+            self._tokens.pop(one, None)
             while self._walking:
                 self._lock.wait()
             for other in self._numbers:
@@ -97,11 +107,45 @@ class Batch:
         finally:
             self._end({}, is_step_due=True)
 
+    def copy_shared(self, one: Pipeline, ids: Sequence[int]) -> int:
+        """Copy what another session holds of a prompt, which then need not be computed.
+
+        Args:
+            ids: what ``one`` holds, and what it is to hold.
+
+        Returns:
+            Number of tokens that ``one`` holds then.
+        """
+        n_held, memory = len(self._tokens[one]), one.memory
+        if memory.state_bytes or self._most_shared(one, ids)[1] < n_held + LEAST_COPIED:
+            return n_held
+        with self.turn(one):  # what others hold changes in their own turns
+            other, n = self._most_shared(one, ids)
+            first = n_held // 8 * 8
+            if other is None or n < n_held + LEAST_COPIED:
+                return n_held
+            data = np.empty(memory.copied_bytes(first, n), np.uint8)
+            n_bytes = other.memory.copy_out(first, n, data)
+            if memory.resumes_at(n, [(first, n, n_bytes)]) < n:  # a window that it has left already
+                return n_held
+            memory.copy_in(first, n, data[:n_bytes])
+            memory.reach(n)
+            self.n_copied += n - n_held
+            return n
+
+    def _most_shared(self, one: Pipeline, ids: Sequence[int]) -> tuple[Pipeline | None, int]:
+        found = ((other, common_prefix(tokens, ids)) for other, tokens in self._tokens.items() if other is not one)
+        other, n = max(found, key=lambda pair: pair[1], default=(None, 0))
+        return other, min(n, len(ids) - 1)
+
     def step(self, one: Pipeline, token: int, pos: int, n_threads: int) -> Logits | None:
         """Compute a session's next token, together with those that others ask for.
 
         Returns:
             Its logits, (vocab_size,) float32; None if it was cancelled.
+
+        Raises:
+            Exception: whatever a walk raises, in all sessions that were in it.
         """
         with self._lock:
             if not self._steps:
@@ -114,7 +158,10 @@ class Batch:
                     self._take_step(n_threads)
                 else:
                     self._lock.wait(wait_s)
-            return self._found.pop(one)
+            found = self._found.pop(one)
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
     def cancel(self, one: Pipeline) -> None:
         """Stop a walk that computes nothing of others; who is in a walk of several ends after it."""
@@ -137,12 +184,13 @@ class Batch:
         self.n_steps, self.n_tokens = self.n_steps + 1, self.n_tokens + len(asked)
         self._begin(asked)
         self._lock.release()
-        found: Mapping[Pipeline, Logits | None] = dict.fromkeys(asked)
+        found: Mapping[Pipeline, Logits | BaseException | None]
         try:
             found = self._computed(steps, n_threads)
-        finally:
-            self._lock.acquire()
-            self._end(found, is_step_due=False)
+        except BaseException as error:
+            found = dict.fromkeys(asked, error)
+        self._lock.acquire()
+        self._end(found, is_step_due=False)
 
     def _computed(self, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int) -> Mapping[Pipeline, Logits | None]:
         first = next(iter(steps))
@@ -156,7 +204,7 @@ class Batch:
         self._walking = frozenset(walking)
         self._crew.rearm()
 
-    def _end(self, found: Mapping[Pipeline, Logits | None], is_step_due: bool) -> None:
+    def _end(self, found: Mapping[Pipeline, Logits | BaseException | None], is_step_due: bool) -> None:
         with self._lock:
             self._walking, self._is_step_due = frozenset(), is_step_due
             self._found |= found

@@ -133,7 +133,7 @@ class Session:
         """Share the model's threads with another session from now on; ``Model.session`` makes such ones."""
         batch = other.batch or Batch(self.model.crew)
         for one in (other, self):
-            batch.join(one.pipeline)
+            batch.join(one.pipeline, one.cached.ids)
             one.batch = batch
 
     @property
@@ -629,6 +629,10 @@ class Session:
         try:
             done = 0
             while done < len(checked):
+                if self.batch is not None and is_prompt:
+                    n = self.batch.copy_shared(self._pipeline, [*self._tokens, *checked[done:]])
+                    self._tokens += checked[done : n - length]
+                    done = n - length
                 columns = self._pipeline.columns_at(len(self._tokens))
                 if self._others_wait:
                     columns = min(columns, SHORT_BLOCK)

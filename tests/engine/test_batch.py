@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from engine import Model, Sampling, Session
 from engine.batch import Batch
+from engine.errors import Cancelled
 from engine.models import ARCHITECTURES
+from engine.pipeline import Pipeline
 from tests.engine import tiny_gguf
+from tests.engine.families import FAMILIES
 
 pytestmark = pytest.mark.slow
 
@@ -72,3 +77,122 @@ def test_tokens_among_others_have_the_bits_of_alone(
     found = batch_of(sessions)
     assert (found.n_steps, found.n_tokens) == (n_alone + N_STEPS, n_alone + 4 * N_STEPS)
     model.close()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    described = tiny_gguf.model("llama", n_layers=2)
+    found = Model.open(described.write(tmp_path_factory.mktemp("model") / "m.gguf"), threads=2)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def sliding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    found = Model.open(FAMILIES["gemma3"]().write(tmp_path_factory.mktemp("model") / "m.gguf"), threads=2)
+    yield found
+    found.close()
+
+
+LONG = np.random.default_rng(8).integers(3, 250, 90).tolist()
+
+
+@pytest.mark.parametrize("kv", ["f16", "q8_0", "q8_0/q4_0"])
+def test_smaller_keys_and_values_keep_their_bits(kv: str, tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.model("llama", n_layers=2, head_dim=32).write(tmp_path / "m.gguf"), threads=2)
+    wanted = [fed_alone(model.session(n_ctx=N_CTX, kv=kv), prompt) for prompt in PROMPTS]
+    assert fed_together(beside(model, 4, kv), PROMPTS) == wanted
+    model.close()
+
+
+@pytest.mark.parametrize("family", ["whole", "sliding"])
+def test_what_another_session_holds_is_copied(family: str, request: pytest.FixtureRequest) -> None:
+    model: Model = request.getfixturevalue({"whole": "model"}.get(family, family))
+    wanted = model.session(n_ctx=N_CTX)
+    wanted.prefill([*LONG, 7])
+    first, second = beside(model, 2)
+    first.prefill(LONG)
+    batch = batch_of([first])
+    done: list[int] = []
+    second.prefill([*LONG, 7], on_progress=lambda n, _: done.append(n))
+    assert batch.n_copied == len(LONG)
+    assert second.next_logits.tobytes() == wanted.next_logits.tobytes()
+    assert second.tokens == wanted.tokens
+    assert done == [len(LONG) + 1]
+
+
+def test_replies_side_by_side_are_those_of_alone(model: Model) -> None:
+    def reply(session: Session, seed: int) -> list[int]:
+        session.prefill(PROMPTS[seed])
+        return [one.token_id for one in session.generate(Sampling(seed=seed), max_tokens=40, guess=True)]
+
+    wanted = [reply(model.session(n_ctx=N_CTX), seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(reply, beside(model, 4), range(4))) == wanted
+
+
+def test_a_cancelled_reply_costs_the_others_nothing(model: Model) -> None:
+    wanted = model.session(n_ctx=N_CTX)
+    wanted.prefill(PROMPTS[0])
+    tokens = [one.token_id for one in wanted.generate(GREEDY, max_tokens=60)]
+    first, second = beside(model, 2)
+    second.prefill(PROMPTS[1])
+
+    def is_stopped() -> str:
+        for at, _ in enumerate(second.generate(GREEDY)):
+            if at == 10:
+                second.cancel()
+        return second.finish_reason
+
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(is_stopped)
+        first.prefill(PROMPTS[0])
+        assert [one.token_id for one in first.generate(GREEDY, max_tokens=60)] == tokens
+        assert stopped.result(60) == "cancelled"
+    assert second.length == len(PROMPTS[1]) + 10
+
+
+def test_a_cancelled_prompt_leaves_the_line_free(model: Model) -> None:
+    first, second = beside(model, 2)
+    batch = batch_of([first])
+    with ThreadPoolExecutor(1) as pool:
+        with batch.turn(first.pipeline):
+            waiting = pool.submit(second.prefill, LONG)
+            while not batch.others_wait(first.pipeline):
+                time.sleep(0.001)
+            second.cancel()
+        with pytest.raises(Cancelled):
+            waiting.result(60)
+    assert first.prefill(LONG).fed == len(LONG)
+
+
+def test_a_broken_walk_ends_every_reply_that_was_in_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = beside(model, 2)
+    monkeypatch.setattr("engine.batch.PATIENCE_S", 60.0)
+
+    def broken(self: Pipeline, name: str, steps: Mapping[Pipeline, Any], n_threads: int) -> Any:
+        raise MemoryError
+
+    def reply(session: Session) -> str:
+        try:
+            for _ in session.generate(GREEDY, max_tokens=5):
+                pass
+        except MemoryError:
+            return "broken"
+        return session.finish_reason
+
+    for session in sessions:
+        session.prefill(PROMPTS[0])
+    monkeypatch.setattr(Pipeline, "decode_together", broken)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(reply, sessions)) == ["broken", "broken"]
+
+
+def test_a_closed_session_is_in_no_walk_any_more(model: Model) -> None:
+    first, second, third = beside(model, 3)
+    fed_together([first, second, third], PROMPTS[:3])
+    second.close()
+    wanted = [fed_alone(model.session(n_ctx=N_CTX), prompt) for prompt in PROMPTS[:2]]
+    first.truncate(0)
+    third.truncate(0)
+    assert fed_together([first, third], PROMPTS[:2]) == wanted
