@@ -56,6 +56,7 @@ class Slot:
     Attributes:
         answering: set when the model is open.
         running: the request that is answered; None for none.
+        n_dealt: requests that were handed out before the last one here; 0 where there was none.
     """
 
     answering: Answering
@@ -63,6 +64,7 @@ class Slot:
     def __init__(self, host: EngineHost) -> None:
         self.host = host
         self.running: Job | None = None
+        self.n_dealt = 0
 
 
 class ServedEngine:
@@ -90,6 +92,7 @@ class ServedEngine:
         self._line: WaitingLine[Job] = WaitingLine(most_waiting)
         self._dealing = threading.Lock()
         """Held while it is decided who answers."""
+        self._n_dealt = 0
         self._slots = [Slot(EngineHost(2, self._do_asides, self._end))]
         self._asides: deque[Aside] = deque()
         self._dropped_states_s = 0.0
@@ -142,14 +145,15 @@ class ServedEngine:
             job.end(ended)
 
     def _deal(self) -> None:
-        """Hand those who wait to slots that are free, each to the one that holds most of its conversation."""
+        """Hand those who wait to slots that are free, each to the one that suits it."""
         with self._dealing:
             while free := [slot for slot in self._slots if slot.running is None and not self._is_closing]:
                 job = self._line.take()
                 if job is None:
                     return
-                slot = max(free, key=partial(_n_held, job))
-                slot.running = job
+                slot = max(free, key=partial(_suitability, job))
+                self._n_dealt += 1
+                slot.running, slot.n_dealt = job, self._n_dealt
                 slot.host.submit(partial(self._answer, slot, job))
 
     def aside(self, work: Callable[[Any], Any]) -> Aside:
@@ -268,9 +272,9 @@ class ServedEngine:
         return bool(self._asides)
 
 
-def _n_held(job: Job, slot: Slot) -> int:
-    """How much of a request's conversation a slot holds: messages, or tokens of a text's beginning."""
-    return slot.answering.n_held(job.order)
+def _suitability(job: Job, slot: Slot) -> tuple[int, int]:
+    """By what a slot holds of the request's conversation, then by how long ago another request came there."""
+    return slot.answering.n_held(job.order), -slot.n_dealt
 
 
 def _queue_full() -> ApiError:

@@ -161,6 +161,8 @@ class Script:
     has_room_for_both: bool = True
     n_ctx: int = 512
     """Largest context that "fits"; asking for more raises MemoryPlanError."""
+    most_sessions: int = 100
+    """How many of them fit beside each other."""
     held_back: str = ""
     """Text that comes after the last token of every reply, without a token of its own."""
     opening: str = ""
@@ -498,6 +500,8 @@ class FakeModel:
         beside: FakeSession | None = None,
     ) -> FakeSession:
         """Open a session, unless it is larger than the script allows."""
+        if beside is not None and len(self.sessions) >= self.script.most_sessions:
+            raise MemoryPlanError(f"{self.path.name}: no room for another session")
         if n_ctx and n_ctx > self.script.n_ctx:
             raise MemoryPlanError(f"{self.path.name}: no room for {n_ctx} tokens; {self.script.n_ctx} fit")
         session = FakeSession(self, n_ctx or self.script.n_ctx, kv)

@@ -84,6 +84,7 @@ def serving(
     settings: Settings | None = None,
     waits: bool = True,
     states: Any = None,
+    most_at_once: int = 1,
 ) -> Iterator[Serving]:
     """Serve the script until the end of the block."""
     script = use_script(monkeypatch, script or Script())
@@ -91,7 +92,14 @@ def serving(
     monkeypatch.setattr(opening, "state_files", lambda settings: states)
     listener = listen("127.0.0.1", 0)
     running = Running(
-        Path("m.gguf"), settings or built_in_settings(), listener, "m", ("127.0.0.1",), api_key, most_waiting
+        Path("m.gguf"),
+        settings or built_in_settings(),
+        listener,
+        "m",
+        ("127.0.0.1",),
+        api_key,
+        most_waiting,
+        most_at_once,
     )
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()

@@ -1,0 +1,106 @@
+"""Several requests at once: each slot has a session and a thread of its own."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.chat import opening
+from app.program.settings import built_in_settings
+from app.server.command import listen
+from app.server.running import Running
+from engine import Sampling
+from engine.errors import BrokenModelError, MemoryPlanError
+from tests.app.fake_engine import Gate, Script
+from tests.app.scripted_access import use_script
+from tests.app.server.serving import Serving, serving, until
+
+LONG_REPLY = [["word "] * 6]
+
+
+def held_back() -> Script:
+    """Replies of six tokens, each of which a test allows."""
+    return Script(replies=LONG_REPLY, token_gate=Gate())
+
+
+def gate_of(server: Serving) -> Gate:
+    assert server.script.token_gate is not None
+    return server.script.token_gate
+
+
+def ask(pool: ThreadPoolExecutor, server: Serving, *texts: str) -> list[Future[httpx.Response]]:
+    return [pool.submit(server.chat, text) for text in texts]
+
+
+def cached_tokens(answer: httpx.Response) -> int:
+    usage: Any = answer.json()["usage"]
+    return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_as_many_are_answered_at_once_as_there_are_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(monkeypatch, held_back(), most_at_once=2) as server, ThreadPoolExecutor(3) as pool:
+        answers = ask(pool, server, "one", "two", "three")
+        until(lambda: (server.metric("requests_running"), server.metric("requests_waiting")) == (2, 1))
+        gate_of(server).open()
+        assert [answer.result(60).json()["usage"]["completion_tokens"] for answer in answers] == [6, 6, 6]
+        assert server.get("/props").json()["total_slots"] == 2
+
+
+def test_a_conversation_goes_on_in_the_slot_that_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(monkeypatch, most_at_once=3) as server:
+        talks = [[{"role": "user", "content": f"talk {number}: " + "word " * 20}] for number in range(3)]
+        for talk in talks:
+            reply = server.post("/v1/chat/completions", {"messages": talk}).json()["choices"][0]["message"]
+            talk += [{"role": "assistant", "content": reply["content"]}, {"role": "user", "content": "and then?"}]
+        for talk in reversed(talks):
+            assert cached_tokens(server.post("/v1/chat/completions", {"messages": talk})) > 20
+
+
+def test_a_client_that_leaves_frees_its_slot_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(monkeypatch, held_back(), most_at_once=2) as server, ThreadPoolExecutor(1) as pool:
+        (stays,) = ask(pool, server, "stays")
+        until(lambda: server.metric("requests_running") == 1)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/v1/chat/completions", json={"messages": [{"role": "user", "content": "goes"}]},
+                       timeout=0.5, trust_env=False)  # fmt: skip
+        until(lambda: server.metric("clients_gone_total") == 1)
+        assert server.metric("requests_running") == 1
+        gate_of(server).open()
+        assert stays.result(60).json()["usage"]["completion_tokens"] == 6
+
+
+def test_a_reply_that_fails_costs_its_own_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = held_back()
+    with serving(monkeypatch, script, most_at_once=2) as server, ThreadPoolExecutor(2) as pool:
+        answers = ask(pool, server, "one", "two")
+        until(lambda: server.metric("requests_running") == 2)
+        script.fail_after_tokens, script.generate_error = 3, BrokenModelError("m.gguf: broken")
+        gate_of(server).open()
+        assert [answer.result(60).status_code for answer in answers] == [500, 500]
+        script.fail_after_tokens = None
+        assert server.chat("again").status_code == 200
+
+
+def test_slots_are_as_many_as_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(monkeypatch, Script(most_sessions=3), most_at_once=0) as server:
+        assert server.get("/props").json()["total_slots"] == 3
+
+
+def test_more_slots_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_script(monkeypatch, Script(most_sessions=2))
+    monkeypatch.setattr(opening, "state_files", lambda settings: None)
+    monkeypatch.setattr(opening, "make_sampling", lambda settings, model, mode: Sampling())
+    with listen("127.0.0.1", 0) as listener, pytest.raises(MemoryPlanError):
+        Running(Path("m.gguf"), built_in_settings(), listener, "m", (), "", 4, most_at_once=3).run()
+
+
+def test_the_end_tells_those_who_are_answered_and_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(monkeypatch, held_back(), most_at_once=2) as server, ThreadPoolExecutor(3) as pool:
+        answers = ask(pool, server, "one", "two", "three")
+        until(lambda: (server.metric("requests_running"), server.metric("requests_waiting")) == (2, 1))
+        server.end()
+        assert [answer.result(60).status_code for answer in answers] == [503, 503, 503]
