@@ -25,7 +25,6 @@ from app.server.conversation import as_taken, n_bytes_of
 from app.server.job import Ended, Job, PromptTaken, ReplyPiece, TokenChance
 from app.server.order import Order
 from app.server.sampling_fields import resolved
-from engine.cache.cached_tokens import common_prefix
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
 from engine.prompt.tools.calls import ToolCall
@@ -63,8 +62,7 @@ class Answering:
         """
         if order.is_chat:
             return self.local.n_held(order.messages)
-        prompt = order.prompt
-        return common_prefix(self.local.session.tokens, prompt) if not isinstance(prompt, str) else 0
+        return self.local.session.reusable(order.prompt) if not isinstance(order.prompt, str) else 0
 
     def answer(self, job: Job) -> Ended:
         """Compute the reply and tell its pieces.
