@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 LEAST_COPIED = 32
 """Tokens that are worth a copy; fewer are computed."""
-PATIENCE_S = 0.004
-"""How long a step waits for sessions that are choosing their next token."""
+PATIENCE = 0.3
+"""How long a step waits for sessions that choose their next token, in steps: those it leaves need another one."""
 
 
 class Batch:
@@ -57,7 +57,7 @@ class Batch:
         """The logits of a step, for who asked for it; None where it was cancelled, or what went wrong."""
         self._writing: set[Pipeline] = set()
         self._is_step_due = False
-        self._asked_s = 0.0
+        self._asked_s = self._step_s = 0.0
         self.n_steps = self.n_tokens = self.n_copied = 0
 
     def join(self, one: Pipeline, tokens: list[int]) -> None:
@@ -175,7 +175,7 @@ class Batch:
             return None
         if self._writing <= self._steps.keys():
             return 0.0
-        return max(0.0, self._asked_s + PATIENCE_S - time.monotonic())
+        return max(0.0, self._asked_s + PATIENCE * self._step_s - time.monotonic())
 
     def _take_step(self, n_threads: int) -> None:
         """Compute what is asked for, holding the lock before and after."""
@@ -185,11 +185,13 @@ class Batch:
         self._begin(asked)
         self._lock.release()
         found: Mapping[Pipeline, Logits | BaseException | None]
+        begun_s = time.monotonic()
         try:
             found = self._computed(steps, n_threads)
         except BaseException as error:
             found = dict.fromkeys(asked, error)
         self._lock.acquire()
+        self._step_s = time.monotonic() - begun_s
         self._end(found, is_step_due=False)
 
     def _computed(self, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int) -> Mapping[Pipeline, Logits | None]:
