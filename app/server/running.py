@@ -30,7 +30,7 @@ from app.server.transfer import ABORT, as_json
 from app.text.figures import count
 
 MOST_CONNECTIONS = 128
-"""Limit on the connections that are open at once; further ones are cut."""
+"""Limit on the connections that are open at once; for a further one, that which is silent longest is cut."""
 MOST_HEAD_BYTES = 16 << 10
 """Limit on a request's line and headers."""
 REQUEST_PATIENCE_S = 30.0
@@ -156,19 +156,24 @@ class _Connection(H11Protocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._since_s = 0.0
-        """When the request began to come that is awaited."""
+        self._since_s = self._heard_s = 0.0
+        """When the request began to come that is awaited, and when something came last."""
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, unless there are too many."""
+        """Take a connection; where there are too many, cut one that waits for no answer, or this one."""
         if len(self.connections) >= MOST_CONNECTIONS:
-            self.transport = transport
-            transport.abort()
-            return
+            silent = [one for one in self.connections if isinstance(one, _Connection) and not one._is_answered]
+            if not silent:
+                self.transport = transport
+                transport.abort()
+                return
+            oldest = min(silent, key=lambda one: one._heard_s)
+            oldest.transport.abort()
+            self.connections.discard(oldest)
         super().connection_made(transport)
         self.app_state = {**self.app_state, ABORT: transport.abort}
-        self._since_s = self.loop.time()
+        self._since_s = self._heard_s = self.loop.time()
         self._deadline = self.loop.call_later(REQUEST_PATIENCE_S, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -181,8 +186,14 @@ class _Connection(H11Protocol):
         """Take what came."""
         was_awaited = self._is_awaited
         super().data_received(data)
+        self._heard_s = self.loop.time()
         if self._is_awaited and not was_awaited:
-            self._since_s = self.loop.time()
+            self._since_s = self._heard_s
+
+    @property
+    def _is_answered(self) -> bool:
+        """Whether a request has come whole, and its answer has not gone whole."""
+        return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
 
     @property
     def _is_awaited(self) -> bool:

@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -259,6 +260,19 @@ def test_who_dribbles_or_says_nothing_is_cut(server: Serving, monkeypatch: pytes
     assert b"200 OK" in came
     later.sendall(b"GET")
     assert received(later) == b""
+
+
+def test_idle_connections_keep_no_one_out(gated: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_server, "MOST_CONNECTIONS", 20)
+    with serving(monkeypatch, gated) as server, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.chat, max_tokens=3)
+        until(gate_of(server.script).waiting.is_set)
+        idle = [server.raw() for _ in range(200)]
+        assert server.get("/health").status_code == 200
+        gate_of(server.script).open()
+        assert answer.result(60).status_code == 200
+        for connection in idle:
+            connection.close()
 
 
 def test_a_flood_of_connections_is_cut_and_leaves_nothing(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
