@@ -234,9 +234,9 @@ class Model:
         if beside is not None:
             n_ctx, kv = beside.n_ctx, beside.kv_type
         kv_type = self._roomy_type(n_ctx) if kv == AUTO else kv_type_of(kv, self.config)
-        n_ctx = self._context(n_ctx, kv_type)
+        n_ctx = self._context(n_ctx, kv_type, 0 if beside is None else self._promised_bytes(beside))
         self._refuse_stretching(n_ctx)
-        self.bring_weights_in(self._needs(kv_type, self._available_bytes()).bytes_for(n_ctx))
+        self.bring_weights_in(self._needs(kv_type, host.available_memory_bytes()).bytes_for(n_ctx))
         pipeline = self._pipeline(kv_type, n_ctx, beside)
         pipeline.compile(progress or self._progress)
         session = Session(self, pipeline, n_ctx, self._notices_of(n_ctx, kv_type if kv == AUTO else None))
@@ -244,11 +244,6 @@ class Model:
             session.stand_beside(beside)
         self._sessions.append(session)
         return session
-
-    def _available_bytes(self) -> int:
-        """Memory available, without what sessions have a right to and did not write yet."""
-        promised = sum(one.kv_bytes - (one.kv_resident_bytes() or 0) for one in self._sessions)
-        return host.available_memory_bytes() - max(0, promised)
 
     def describe_plan(self) -> list[dict[str, Any]]:
         """The operations of one decode step, in order; each with phase, op, weights, type, shape, bytes and threads."""
@@ -407,7 +402,7 @@ class Model:
         try:
             from engine.pipeline import Pipeline
 
-            budget_bytes = self._checkpoint_budget(self._available_bytes())
+            budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
             config = stretched(self.config, n_ctx) if self.rope_scaling == "yarn" else self.config
             other = None if beside is None else beside.pipeline
             return Pipeline(config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, budget_bytes, other)
@@ -430,7 +425,7 @@ class Model:
         for name in AUTO_TYPES[:-1] if n_ctx is None else AUTO_TYPES:
             with suppress(MemoryPlanError):  # heads that do not suit it
                 found = kv_type_of(name, self.config)
-                available = self._available_bytes()
+                available = host.available_memory_bytes()
                 if wanted <= self._needs(found, available).largest_context(available - RESERVE_BYTES):
                     break
         return found
@@ -464,9 +459,16 @@ class Model:
             )
         return found
 
-    def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
+    def _promised_bytes(self, beside: Session) -> int:
+        """Memory that a session and those beside it have a right to and did not write yet."""
+        sessions = [
+            one for one in self._sessions if one is beside or (one.batch is not None and one.batch is beside.batch)
+        ]
+        return sum(max(0, one.kv_bytes - (one.kv_resident_bytes() or 0)) for one in sessions)
+
+    def _context(self, n_ctx: int | None, kv_type: KVType, promised_bytes: int = 0) -> int:
         """Check the requested context against available memory, or choose one."""
-        available = self._available_bytes()
+        available = host.available_memory_bytes() - promised_bytes
         needs = self._needs(kv_type, available)
         most = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:

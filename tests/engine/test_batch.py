@@ -14,9 +14,10 @@ import pytest
 
 from engine import Model, Sampling, Session
 from engine.batch import Batch
-from engine.errors import Cancelled
+from engine.errors import Cancelled, MemoryPlanError
 from engine.models import ARCHITECTURES
 from engine.pipeline import Pipeline
+from engine.weights.modes import RESERVE_BYTES
 from tests.engine import tiny_gguf
 from tests.engine.families import FAMILIES
 
@@ -196,3 +197,11 @@ def test_a_closed_session_is_in_no_walk_any_more(model: Model) -> None:
     first.truncate(0)
     third.truncate(0)
     assert fed_together([first, third], PROMPTS[:2]) == wanted
+
+
+def test_memory_that_others_did_not_write_yet_is_taken(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = model.session(n_ctx=N_CTX)
+    monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: RESERVE_BYTES + 2 * first.kv_bytes)
+    second = model.session(beside=first)
+    with pytest.raises(MemoryPlanError):
+        model.session(beside=second)
