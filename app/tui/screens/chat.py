@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.events import Resize, ScreenResume
+from textual.events import DescendantFocus, Resize, ScreenResume
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
@@ -324,6 +324,12 @@ class ChatScreen(Screen[None]):
         """Show where a link leads."""
         self.note(f"link: {clean_line(message.address, 500)}")
 
+    @on(DescendantFocus)
+    def look_for_places(self, event: DescendantFocus) -> None:
+        """Name the places in documents of the reply that the user goes to."""
+        if isinstance(event.widget, ReplyView):
+            self.run_worker(self.acting.find_places(event.widget), group="places")
+
     @on(TakeBackRequested)
     async def take_back_into_prompt(self) -> None:
         """Take a message back for a key that meant an empty prompt; one pressed twice takes back one message."""
@@ -365,6 +371,7 @@ class ChatScreen(Screen[None]):
         if event.ending is Ending.REPEATED:
             self.note(AGAINST_LOOPS)
         self._ask_next()
+        self.run_worker(self.acting.find_places(view), group="places")
         if event.ending is Ending.STOPPED and self._focuses_stopped and not self.turns.is_busy:
             self.call_after_refresh(self.focus_at.to_stopped, view)
         self._focuses_stopped = False
@@ -627,6 +634,10 @@ class ChatScreen(Screen[None]):
     async def action_copy(self, what: str = "") -> None:
         """Copy the last reply, or a part of it."""
         await self.acting.copy(what)
+
+    async def action_place(self) -> None:
+        """Show where in a document the last reply is from."""
+        await self.acting.show_last_place()
 
     def action_read(self, wanted: str) -> None:
         """Attach files to the next message."""
