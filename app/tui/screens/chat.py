@@ -274,6 +274,7 @@ class ChatScreen(Screen[None]):
             self.talks.tidy()
             self.talks.announce_full_context()
             self._finish_reply(event)
+            self.sending.note_reply(event)
             self._ask_about_calls()
             self.models.tell_machine(event)
             self.models.tell_of_real_one()
