@@ -6,6 +6,7 @@ Nothing is kept twice: a document is on the shelf as long as a conversation has 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -84,13 +85,17 @@ def document_of(store: Store, shelved: Shelved) -> Document:
     raise StoreError(f"{clean_line(shelved.name, 80)} is not on the shelf any more")
 
 
-def take_off(store: Store, shelved: Shelved) -> None:
+def take_off(store: Store, shelved: Shelved, kept: Iterable[Path] = ()) -> None:
     """Delete what was read of a document, and conversations of nothing else; others keep its text.
 
-    Raises StoreError: it stays on the shelf.
+    Args:
+        kept: files of what was read of other documents in the same conversations.
+
+    Raises:
+        StoreError: it stays on the shelf.
     """
     mine, of_each = set(map(int, shelved.conversations)), store.segments_of([int(one) for one in store.ids()])
-    shared = set().union(*(paths for number, paths in of_each.items() if number not in mine))
+    shared = set(kept).union(*(paths for number, paths in of_each.items() if number not in mine))
     for path in set().union(*(of_each.get(number, ()) for number in mine)) - shared:
         with suppress(OSError):
             path.unlink()

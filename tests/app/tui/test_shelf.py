@@ -179,6 +179,22 @@ async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("_documents")
+async def test_deleting_one_keeps_what_was_read_of_others() -> None:
+    async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
+        await ask_with(driver, "book.txt plan.txt", "what is this?")
+        await all_is_read(driver)
+        await driver.pilot.press("f6")
+        await driver.until(lambda: driver.screen_text().count("100 %") == 2, "both are read")
+        (place,) = kinds()
+        await driver.pilot.press(*"book", "delete", "y")
+        await driver.hides("40 lines")
+        await driver.pilot.press(*["backspace"] * 4)
+        await driver.until(lambda: driver.screen_text().count("100 %") == 1, "the plan is read still")
+        (plan,) = driver.chat._around.shelf._known.values()
+        assert set(place.glob("*.kv")) == set(plan.files), "nothing of the book is left"
+
+
+@pytest.mark.usefixtures("_documents")
 async def test_deleting_takes_what_was_read_and_leaves_conversations() -> None:
     async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
         await ask_about_both(driver)
