@@ -122,8 +122,3 @@ def sources_of(message: str) -> tuple[str, ...]:
     """Return the places of the passages that a message begins with."""
     found = (PASSAGE_NAME.fullmatch(name) for name, _ in files_of(message))
     return tuple(f"{one[1]} {one[2]}" for one in found if one is not None)
-
-
-def documents_of(message: str) -> list[tuple[str, str]]:
-    """Return name and text of the whole files that a message begins with."""
-    return [(name, text) for name, text in files_of(message) if PASSAGE_NAME.fullmatch(name) is None]

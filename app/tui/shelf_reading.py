@@ -116,7 +116,7 @@ class ShelfReading:
             self.listing = in_background(partial(_listed, store), "shelf")
         if not self.listing.done() or self.listing.exception() is not None or store.root is None:
             return
-        documents = [one for one in self.listing.result()[:MOST_READ] if self.fits(one)]
+        documents = [one for one in self.listing.result()[:MOST_READ] if self.fits(one) and not one.path]
         uncounted = next((one for one in documents if one.key not in self._known and one.key not in self._tried), None)
         wanted = uncounted or self._next_to_read(documents)
         if wanted is not None:

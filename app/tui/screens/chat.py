@@ -647,12 +647,15 @@ class ChatScreen(Screen[None]):
     def _go_on_with_shelf(self) -> None:
         self._around.shelf.go_on(is_quiet=not self.prompt.text)
 
-    async def ask_about(self, document: Document) -> None:
-        """Begin a conversation that a document of the shelf goes with."""
+    async def ask_about(self, document: Document | str) -> None:
+        """Begin a conversation that a document of the shelf goes with, or the file of one."""
         if not self.notes.refuses_while_busy():
             if not self.turns.conversation.is_empty:
                 await self.talks.new()
-            self.sending.bring(document)
+            if isinstance(document, str):
+                self.sending.attach(document)
+            else:
+                self.sending.bring(document)
             self.focus_at.to_prompt()
 
     async def action_take_back(self) -> None:

@@ -15,6 +15,7 @@ from app.chat.events import GenerationFinished, PromptCounted
 from app.chat.turns import MAX_QUEUED, Admission
 from app.conversations.conversation import Conversation
 from app.conversations.message_row import fits
+from app.conversations.shelf import note_long
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
 from app.documents.read import Document, ReadDocuments, read_documents, split_wanted
 from app.program.background import in_background
@@ -288,6 +289,9 @@ class Sending:
         question = shown[files_end(shown, message.draft.folds) :]
         choose = partial(for_message, documents, question, self._n_ctx, conversation.asked)
         files = await wrap_future(in_background(choose, "documents"))
+        store = self._parts.around.at_hand.store
+        if files and store is not None and not fit(documents, self._n_ctx):
+            await wrap_future(in_background(partial(note_long, store, documents), "shelf"))
         if fit(documents, self._n_ctx):
             files = self._new_of(files, documents)
         else:
