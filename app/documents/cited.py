@@ -18,15 +18,17 @@ _AROUND_LINES, _MOST_LINES, _MOST_LINE_CHARS = 40, 400, 2000
 _NEAR_CHARS = 120
 """How long before its page a document may be named."""
 _PIECE_CHARS = 600
-_LEAST_WORDS, _LEAST_SHARE = 3, 0.6
+_LEAST_WORDS, _LEAST_SHARE = 2, 0.6
 """Of the words of a sentence, that a place must have."""
+_SHORT_CHARS = 80
 _MENTION = re.compile(
     r"\b(?:(p(?:ages?|p?\.))|l(?:ines?|l?\.))\s?(\d{1,7})(?:\s?(?:-|\u2013|to)\s?(\d{1,7}))?\b", re.IGNORECASE
 )
 _OF = re.compile(r"^\s(?:of|in|from)\s[\"'`*]?")
 _FILE = re.compile(r"[\w-]\.[A-Za-z]\w{1,4}\b\W{0,3}$")
 """The end of some file's name."""
-_SENTENCE_END = re.compile(r"(?<=[.!?\u3002])\s|\n")
+_SENTENCE_END = re.compile(r"(?<=\w\w\w\w[.!?])\s|\n|\u3002")
+"""Not after "Mrs." or "No."."""
 
 
 @record
@@ -111,7 +113,10 @@ def places_of(reply: str, asked: Sequence[str]) -> tuple[Place, ...]:
     if not kept:
         return ()
     brought = [one for one in kept[: sum(1 for _ in files_of(asked[-1]))] if not one.is_whole]
-    found = [*_named(reply, kept), *_alike(reply, kept), *(one.place(0, len(one.lines)) for one in brought)]
+    sentences = [*_SENTENCE_END.split(reply)[:_MOST_LOOKED_AT]]
+    if len(reply) < _SHORT_CHARS:  # "1871." says too little
+        sentences.append(f"{asked[-1].rpartition('```')[2]} {reply}")
+    found = [*_named(reply, kept), *_alike(sentences, kept), *(one.place(0, len(one.lines)) for one in brought)]
     return tuple({(one.name, one.where): one for one in reversed(found)}.values())[::-1][:MOST_PLACES]
 
 
@@ -136,16 +141,22 @@ def _document_of(reply: str, mention: re.Match[str], names: Iterable[str]) -> st
     return only[0] if len(only) == 1 else ""
 
 
-def _alike(reply: str, kept: Sequence[_Kept]) -> Iterator[Place]:
-    """Yield for each sentence of a reply the page or the lines that have most of its words, if they have enough."""
+def _alike(sentences: Sequence[str], kept: Sequence[_Kept]) -> Iterator[Place]:
+    """Yield for each sentence the page or the lines that have most of its words, if they have enough."""
     pieces = [(one, *piece) for one in kept for piece in one.pieces()]
     words = [words_of(text) for *_, text in pieces]
-    for sentence, _ in zip(_SENTENCE_END.split(reply), range(_MOST_LOOKED_AT), strict=False):
-        wanted = {word for word in words_of(sentence) if len(word) > 3 or not word.isascii() or word.isdigit()}
+    for sentence in sentences:
+        wanted = {
+            one for one in words_of(_MENTION.sub(" ", sentence)) if len(one) > 3 or not one.isascii() or one.isdigit()
+        }
         if len(wanted) < _LEAST_WORDS:
             continue
         scores = bm25(list(wanted), words)
         at = max(range(len(scores)), key=scores.__getitem__)
         if len(wanted.intersection(words[at])) >= _LEAST_SHARE * len(wanted):
             one, start, end, _ = pieces[at]
+            shared = [len(wanted.intersection(words_of(text))) for text in one.lines[start:end]]
+            if one.what == "line" and max(shared) >= _LEAST_SHARE * len(wanted):
+                start += shared.index(max(shared))
+                end = start + 1
             yield one.place(start, end)

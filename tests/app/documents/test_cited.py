@@ -44,8 +44,12 @@ def test_what_no_document_has_is_not_offered() -> None:
 def test_a_sentence_leads_to_the_place_that_has_its_words() -> None:
     reply = "You are welcome to ask for more. In March the steamer carried 214 passengers."
     assert shown(reply, f"{REPORT} how many?", "and again?") == ["report.pdf page 2"]
+    log = attached("log.txt", "Built in 1871.\nThe captain of the Corvina was Mrs. Eleanor Whitfield.\nFog.")
+    assert shown("The captain of the Corvina was Mrs. Eleanor Whitfield.", f"{log} who?") == ["log.txt line 2"]
+    assert shown("1871.", f"{log} When was it built?") == ["log.txt line 1"]
+    assert shown("Yes.", f"{log} Is it so?") == []
     book = attached("book.txt", "\n\n".join(f"{n} is here. " + f"word{n} " * 90 for n in range(9)))
-    assert shown("It says word4 word5 nowhere. 4 times: word4 is here, here.", f"{book} ?") == ["book.txt lines 8-9"]
+    assert shown("It says word4 word5 nowhere. 4 times: word4 is here, here.", f"{book} ?") == ["book.txt line 9"]
     assert shown("That is a fine question indeed, my friend.", f"{book} ?") == []
 
 
