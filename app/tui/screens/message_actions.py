@@ -26,6 +26,7 @@ from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyView, ToolView, UserView
 
 WEIGHING_PAUSE_S = 0.5
+PLACES = "/place shows where it is from"
 
 
 class MessageEditing:
@@ -306,6 +307,8 @@ class MessageActions:
             view.show_places(await wrap_future(in_background(find, "places")))
         else:
             view.show_places(())
+        if view.places and view.message is self._parts.turns.last_message and not self._parts.turns.can_continue:
+            view.offer(PLACES)
         if view.has_focus:
             self._parts.notes.hint_keys_of(view)
 

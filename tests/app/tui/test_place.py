@@ -30,6 +30,7 @@ async def test_enter_on_a_reply_shows_where_it_is_from(tmp_path: Path, monkeypat
         await driver.until(lambda: driver.prompt.draft.files_line, "it is attached")
         await ask(driver, "where?", 1)
         await driver.shows("see book.txt line 20 · book.txt line 30")
+        await driver.shows("/place shows where it is from")
         await driver.pilot.press("ctrl+up")
         await driver.shows("Enter shows book.txt line 20")
         await driver.pilot.press("enter")
