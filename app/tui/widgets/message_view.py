@@ -309,9 +309,11 @@ class ReplyView(MessageView):
         self._fit_footer()
 
     def show_places(self, places: tuple[Place, ...]) -> None:
-        """Name the places that it is from, unless the passages are named that it was written from."""
+        """Name the places that it is from; without any, the passages stay named that it was written from."""
         self.places = places
-        self.sources = self.sources or lines.sources_line([one.shown for one in places], "see")
+        passages = self.message.sources if self.message is not None else ()
+        found = [one.shown for one in places if one.shown not in passages]
+        self.sources = lines.sources_line(found, "see") or self.sources
         self._fit_footer()
 
     def offer(self, hint: str) -> None:
