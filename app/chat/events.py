@@ -5,6 +5,8 @@ Text in them is clean already (``clean_text``) unless a field says otherwise. No
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from app.conversations.conversation import Ending, ReplyFigures
 from app.program.refusals import Refusal, bug_line
 from app.text.clean_text import clean_line
@@ -70,6 +72,8 @@ class DocumentRead(Event):
     saved_tokens: int
     n_bytes: int
     """What all of it takes on the disk, about."""
+    files: tuple[Path, ...] = ()
+    """Those that hold what is saved of it, and nothing else."""
     is_broken_off: bool = False
     """Whether it gave way to something that was asked."""
     trouble: str = ""

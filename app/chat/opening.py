@@ -171,6 +171,7 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
     return StateFiles(
         restore=saved_state.restore_state,
         restorable=saved_state.restorable,
+        names=saved_state.saved_names,
         writer=lambda session, place, on_segment: saved_state.StateWriter(session, place, quota_bytes, on_segment),
         may_read_prefix=may_read_prefix,
     )

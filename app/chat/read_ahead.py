@@ -121,7 +121,8 @@ class ReadAhead:
             finally:
                 wire.update(activity=Activity.READY)
         is_broken_off = wire.idle_work.is_dropped
-        wire.emit(replace(told, saved_tokens=n_saved, is_broken_off=is_broken_off, trouble=trouble))
+        files = states.files_of(ids)
+        wire.emit(replace(told, saved_tokens=n_saved, files=files, is_broken_off=is_broken_off, trouble=trouble))
 
     def _note_progress(self) -> None:
         if self._wire.idle_work.is_dropped:

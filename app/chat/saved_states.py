@@ -52,6 +52,8 @@ class StateFiles:
     """Fills an empty session with what a place has of a prompt; returns what has ``tokens`` and ``seconds``."""
     restorable: Callable[[Any, Path, Sequence[int]], int]
     """Says how many tokens of those wanted a place would bring back."""
+    names: Callable[[Any, Path, Sequence[int]], list[str]]
+    """Names the files in a place that hold tokens of those wanted alone."""
     writer: Callable[[Any, Path, Callable[[str], object]], StateWriter]
     """Begins to keep a session's state in a directory, and hands over the names of its segments."""
     may_read_prefix: Callable[[], bool] = bool
@@ -192,6 +194,13 @@ class SavedStates:
     def n_saved(self, ids: Sequence[int]) -> int:
         """Return how many tokens of a prompt are saved."""
         return self._most_saved(ids, 1)[1]
+
+    def files_of(self, ids: Sequence[int]) -> tuple[Path, ...]:
+        """Return the files that hold what is saved of a prompt, and nothing else."""
+        place, files = self._directory() if self._files is not None else None, self._files
+        if place is None or files is None:
+            return ()
+        return tuple(place / name for name in files.names(self._session, place, ids))
 
     def read_apart(self, ids: Sequence[int], path: Path, idle_work: IdleWork, on_saved: Callable[[int], object]) -> str:
         """Read what is not saved of a prompt in a session of its own, and save it; the present one stays as it is.

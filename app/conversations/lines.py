@@ -79,8 +79,8 @@ def shortened(line: str, columns: int) -> str:
     return " · ".join(parts)
 
 
-def sources_line(sources: Sequence[str]) -> str:
+def sources_line(sources: Sequence[str], word: str = "from") -> str:
     """Name the passages that a reply was written from; "" without any."""
     more = len(sources) - MOST_SOURCES
     named = [*sources[:MOST_SOURCES], *([f"{more} more"] if more > 0 else [])]
-    return clean_line(f"from {' · '.join(named)}", 500) if named else ""
+    return clean_line(f"{word} {' · '.join(named)}", 500) if named else ""

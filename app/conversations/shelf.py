@@ -1,11 +1,13 @@
-"""The shelf: every document that was sent whole with a message, as the saved conversations have it.
+"""The shelf: every document that was sent with a message, whole or in passages, as the saved conversations have it.
 
-Nothing is kept twice: a document is on the shelf as long as a conversation has it in which it was not taken off.
+Nothing is kept twice: a document is on the shelf as long as a conversation has it in which it was not taken off. Of one
+that went in passages the path is kept: its file is read again.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -17,7 +19,7 @@ from app.conversations.locks import StoreError
 from app.conversations.message_row import UnsoundError, message_of
 from app.conversations.store import IS_CONVERSATION, MOST_TITLE_CHARS, Store, id_of, size_of
 from app.documents.read import MOST_CHARS, Document, about_tokens
-from app.documents.text_file import PAGE_LINE, documents_of
+from app.documents.text_file import PAGE_LINE, PASSAGE_NAME, files_of
 from app.program.small_file import JsonFile
 from app.text.clean_text import clean_line
 from app.text.figures import counted
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 MOST_DOCUMENTS, _MOST_OFF = 200, 5000
 _BEGINS_WITH_FILE = '{"folded":"[file\\u00a0'
 """How the row of a message goes on that begins with the chip of a file."""
+_LongDocument = tuple[str, str, int, int, int]
+"""Path, name, pages, lines and about how many tokens of a document that went in passages."""
 _PAGES = re.compile(rf"^{PAGE_LINE.pattern}$", re.MULTILINE)
 
 
@@ -56,6 +60,8 @@ class Shelved:
     """What is kept of each once the document is taken off the shelf."""
     states_bytes: int = 0
     """What their saved states take; what they share counted once."""
+    path: str = ""
+    """Of the file of a document that went in passages, whose text is nowhere else; "" for one that went whole."""
 
     @property
     def extent(self) -> str:
@@ -65,7 +71,7 @@ class Shelved:
 
 def shelved_in(store: Store) -> tuple[Shelved, ...]:
     """Return what is on the shelf, the document used last first. Raises StoreError."""
-    found = store.select(partial(_documents, _off(store))) or {}
+    found = store.select(partial(_documents, _off(store), _long(store))) or {}
     numbers = [int(one) for document in found.values() for one in document.conversations]
     segments = store.segments_of(numbers)
 
@@ -78,23 +84,27 @@ def shelved_in(store: Store) -> tuple[Shelved, ...]:
 def document_of(store: Store, shelved: Shelved) -> Document:
     """Return a document with its text. Raises StoreError: it is not there any more."""
     message_id, at = shelved.place
-    for name, text in (store.select(partial(_documents_of, message_id)) or [])[at : at + 1]:
+    for name, text in (store.select(partial(_files_of, message_id)) or ([], set()))[0][at : at + 1]:
         if _key(name, text) == shelved.key:
             return Document(name, Path(name), text, about_tokens(text))
     raise StoreError(f"{clean_line(shelved.name, 80)} is not on the shelf any more")
 
 
-def take_off(store: Store, shelved: Shelved) -> None:
+def take_off(store: Store, shelved: Shelved, kept: Iterable[Path] = ()) -> None:
     """Delete what was read of a document, and conversations of nothing else; others keep its text.
 
-    Raises StoreError: it stays on the shelf.
+    Args:
+        kept: files of what was read of other documents in the same conversations.
+
+    Raises:
+        StoreError: it stays on the shelf.
     """
     mine, of_each = set(map(int, shelved.conversations)), store.segments_of([int(one) for one in store.ids()])
-    shared = set().union(*(paths for number, paths in of_each.items() if number not in mine))
+    shared = set(kept).union(*(paths for number, paths in of_each.items() if number not in mine))
     for path in set().union(*(of_each.get(number, ()) for number in mine)) - shared:
         with suppress(OSError):
             path.unlink()
-    left, alone = [], document_of(store, shelved).in_message.strip()
+    left, alone = [], None if shelved.path else document_of(store, shelved).in_message.strip()
     for conversation_id, mark in zip(shelved.conversations, shelved.marks, strict=True):
         with suppress(StoreError):  # it is gone, or in use
             said = store.read(conversation_id).conversation.messages
@@ -104,8 +114,36 @@ def take_off(store: Store, shelved: Shelved) -> None:
         left.append(mark)
     try:
         _file(store).save(off=[*_off(store), *left][-_MOST_OFF:])
+        if shelved.path:
+            _long_file(store).save(documents=[one for one in _long(store) if one[0] != shelved.path])
     except (OSError, ValueError) as error:
         raise StoreError(f"not deleted: {cause_of(error) if isinstance(error, OSError) else error}") from None
+
+
+def note_long(store: Store, documents: Sequence[Document]) -> None:
+    """Passages of these documents go with a message: keep where their files are."""
+    new = [
+        (str(one.path), one.name, _n_pages(one.name, one.text), one.text.count("\n") + 1, about_tokens(one.text))
+        for one in documents
+    ]
+    paths = {one[0] for one in new}
+    with suppress(OSError, ValueError):  # they are not on the shelf, then
+        kept = [one for one in _long(store) if one[0] not in paths]
+        _long_file(store).save(documents=[*kept, *new][-MOST_DOCUMENTS:])
+
+
+def _long(store: Store) -> list[_LongDocument]:
+    found = _long_file(store).read().get("documents")
+    sound = [one for one in found if _is_long(one)] if isinstance(found, list) else []
+    return [(clean_line(one[0], 4096), clean_line(one[1], 120), *one[2:]) for one in sound[-MOST_DOCUMENTS:]]
+
+
+def _is_long(one: object) -> bool:
+    return isinstance(one, list) and [type(value) for value in one] == [str, str, int, int, int] and min(one[2:]) >= 0
+
+
+def _long_file(store: Store) -> JsonFile:
+    return JsonFile(store.root / "long-documents.json" if store.root is not None else None, 1, 1 << 20)
 
 
 def _off(store: Store) -> list[str]:
@@ -117,7 +155,8 @@ def _file(store: Store) -> JsonFile:
     return JsonFile(store.root / "off-shelf.json" if store.root is not None else None, 1, 1 << 20)
 
 
-def _documents(off: list[str], db: sqlite3.Connection) -> dict[str, Shelved]:
+def _documents(off: list[str], long: list[_LongDocument], db: sqlite3.Connection) -> dict[str, Shelved]:
+    """Return the documents by their keys. ``long``: those whose passages may be in messages."""
     found: dict[str, Shelved] = {}
     n_chars, taken_off = 0, set(off)
     sql = (
@@ -127,9 +166,21 @@ def _documents(off: list[str], db: sqlite3.Connection) -> dict[str, Shelved]:
     )
     begins = len(_BEGINS_WITH_FILE), _BEGINS_WITH_FILE
     for message_id, number, title, began, changed in db.execute(sql, begins).fetchall():
-        for at, (name, text) in enumerate(_documents_of(message_id, db) if n_chars < MOST_CHARS else ()):
-            n_chars += len(text)
-            key, conversation = _key(name, text), id_of(number)
+        whole, passages_of = _files_of(message_id, db) if n_chars < MOST_CHARS else ([], set[str]())
+        n_chars += sum(len(text) for _, text in whole)
+        used = clean_line(str(changed), 40), clean_line(str(title), MOST_TITLE_CHARS)
+        named = [
+            Shelved(
+                _key(name, text), name, _n_pages(name, text), text.count("\n") + 1, len(text.encode()),
+                about_tokens(text), (message_id, at), *used, (), (),
+            )
+            for at, (name, text) in enumerate(whole)
+        ] + [
+            Shelved(_key(name, path), name, n_pages, n_lines, 0, n_tokens, (0, 0), *used, (), (), path=path)
+            for path, name, n_pages, n_lines, n_tokens in long if name in passages_of
+        ]  # fmt: skip
+        for one in named:
+            key, conversation = one.key, id_of(number)
             before, mark = found.get(key), f"{key} {number} {clean_line(str(began), 40)}"
             if mark in taken_off:
                 continue
@@ -137,20 +188,25 @@ def _documents(off: list[str], db: sqlite3.Connection) -> dict[str, Shelved]:
                 ids, marks = (*before.conversations, conversation), (*before.marks, mark)
                 found[key] = replace(before, conversations=ids, marks=marks)
             elif before is None and len(found) < MOST_DOCUMENTS:
-                n_pages = len(_PAGES.findall(text)) if name.lower().endswith(".pdf") else 0
-                found[key] = Shelved(
-                    key, name, n_pages, text.count("\n") + 1, len(text.encode()), about_tokens(text),
-                    (message_id, at), clean_line(str(changed), 40), clean_line(str(title), MOST_TITLE_CHARS),
-                    (conversation,), (mark,),
-                )  # fmt: skip
+                found[key] = replace(one, conversations=(conversation,), marks=(mark,))
     return found
 
 
-def _documents_of(message_id: int, db: sqlite3.Connection) -> list[tuple[str, str]]:
+def _n_pages(name: str, text: str) -> int:
+    return len(_PAGES.findall(text)) if name.lower().endswith(".pdf") else 0
+
+
+def _files_of(message_id: int, db: sqlite3.Connection) -> tuple[list[tuple[str, str]], set[str]]:
+    """Return names and texts of the whole documents of a message, and of which others it has passages."""
     row = db.execute("SELECT role, text, more FROM message WHERE id=?", (message_id,)).fetchone()
+    whole, passages_of = [], set[str]()
     with suppress(UnsoundError):
-        return documents_of(message_of(*row).text) if row is not None else []
-    return []
+        for name, text in files_of(message_of(*row).text) if row is not None else ():
+            if found := PASSAGE_NAME.fullmatch(name):
+                passages_of.add(found[1])
+            else:
+                whole.append((name, text))
+    return whole, passages_of
 
 
 def _key(name: str, text: str) -> str:

@@ -76,7 +76,7 @@ def fitting(
     for such a later question.
     """
     most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, rooms_chars[0] // 6))
-    passages = [passage for document in documents for passage in _cut(document, most_chars)]
+    passages = [passage for document in documents for passage in cut(document, most_chars)]
     scores = bm25(words_of(question), [words_of(passage.text) for passage in passages])
     known = {index for index, passage in enumerate(passages) if in_context and passage.text in in_context}
     best = max(scores, default=0.0)
@@ -93,7 +93,7 @@ def fitting(
     return _joined([passages[index] for index in sorted(chosen)])
 
 
-def _cut(document: Document, most_chars: int) -> Iterator[Passage]:
+def cut(document: Document, most_chars: int) -> Iterator[Passage]:
     """Cut a document into passages: where a paragraph ends, or where one becomes too long."""
     begun: list[str] = []
     first, n_chars = 1, 0

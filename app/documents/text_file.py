@@ -23,8 +23,8 @@ MAX_TEXT_CHARS = 8 << 20
 PAGE_LINE = re.compile(r"\[page (\d+)\]")
 """The line before each page of a PDF."""
 _HEADING = re.compile(r"(.{1,200}):\n(`{3,})\n")
-_PASSAGE = re.compile(r"(.+), (lines? \d+(?:-\d+)?|pages? \d+(?:-\d+)?)")
-"""What a passage is named, and its place."""
+PASSAGE_NAME = re.compile(r"(.+), ((line|page)s? (\d+)(?:-(\d+))?)")
+"""What a passage is named: its document, and its place there."""
 
 
 def read_text_file(path: Path) -> str:
@@ -120,10 +120,5 @@ def files_of(message: str) -> Iterator[tuple[str, str]]:
 
 def sources_of(message: str) -> tuple[str, ...]:
     """Return the places of the passages that a message begins with."""
-    found = (_PASSAGE.fullmatch(name) for name, _ in files_of(message))
+    found = (PASSAGE_NAME.fullmatch(name) for name, _ in files_of(message))
     return tuple(f"{one[1]} {one[2]}" for one in found if one is not None)
-
-
-def documents_of(message: str) -> list[tuple[str, str]]:
-    """Return name and text of the whole files that a message begins with."""
-    return [(name, text) for name, text in files_of(message) if _PASSAGE.fullmatch(name) is None]

@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.library.listing import ADVISED, Lister, ModelEntry, make_lister
+from app.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
+from app.library.places import places
 from app.library.rates import known_read_gbps
+from app.program.bundled_model import is_starter
 from app.program.settings import Settings
 from app.program.small_file import bundled_table
 from app.text import figures
@@ -108,14 +110,37 @@ def advised_model(settings: Settings) -> KnownModel:
     return best_known(lister.memory, lister.rates) or known_models()[0]
 
 
-def real_model_line(settings: Settings, get_key: str = "") -> str:
-    """Name a model that fits this machine and answers what the starter cannot, and the key or command that gets it."""
-    offered = offers(make_lister(settings), ())
+def real_model_line(settings: Settings, get_key: str = "", models_key: str = "") -> str:
+    """Name a model that fits this machine and answers what the starter cannot: one that is here, else one to get.
+
+    The keys are those of the chat; without them the commands of a shell are named.
+    """
+    lister = make_lister(settings)
+    here = [one for one in list_models(places(settings.model_directories), lister) if not is_starter(one.path)]
+    if (best := _best_here(here)) is not None:
+        how = f"{models_key} or /model {best.title} opens it" if models_key else f"`jalopy run {best.title}`"
+        return f"A real model answers this: {best.title}, which is here: {how}"
+    offered = offers(lister, here)
     if not offered:
         return ""
     how_long = f"{figures.size(offered[0].size_bytes)}, {figures.time_on_a_line(offered[0].size_bytes)}"
     how = get_key or f"`jalopy pull {offered[0].repository}`"
     return f"A real model answers this: {offered[0].title}, {how_long}: {how}"
+
+
+def _best_here(here: Iterable[ModelEntry]) -> ModelEntry | None:
+    """Return the largest of those that fit and keep up with a reader, else the fastest; None without any."""
+    from app.library import advice
+
+    speeds = [
+        (one, one.outlook.decode_tps or 0.0)
+        for one in here
+        if one.can_open and one.outlook is not None and one.outlook.verdict != "no"
+    ]
+    fast = [one for one, decode_tps in speeds if decode_tps >= advice.READING_TPS]
+    if fast:
+        return max(fast, key=lambda one: one.parameters)
+    return max(speeds, key=lambda pair: pair[1])[0] if speeds else None
 
 
 def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from app.chat.backend import WantedDocument
@@ -70,7 +71,8 @@ class ShelfReading:
         """Find out again what is on the shelf, ``deleted`` no more, and at once how much of each document is saved."""
         assert self._store is not None
         self.note_change()
-        self.listing = in_background(partial(_listed, self._store, deleted), "shelf")
+        others = [one.files for key, one in self._known.items() if deleted is not None and key != deleted.key]
+        self.listing = in_background(partial(_listed, self._store, deleted, frozenset(chain(*others))), "shelf")
         self._known, self._tried = {}, {}
         self._quiet_since_s = self._bridge.now_s() - QUIET_S
 
@@ -114,7 +116,7 @@ class ShelfReading:
             self.listing = in_background(partial(_listed, store), "shelf")
         if not self.listing.done() or self.listing.exception() is not None or store.root is None:
             return
-        documents = [one for one in self.listing.result()[:MOST_READ] if self.fits(one)]
+        documents = [one for one in self.listing.result()[:MOST_READ] if self.fits(one) and not one.path]
         uncounted = next((one for one in documents if one.key not in self._known and one.key not in self._tried), None)
         wanted = uncounted or self._next_to_read(documents)
         if wanted is not None:
@@ -140,9 +142,9 @@ class ShelfReading:
         return model.path if model is not None else None, self._turns.conversation.system
 
 
-def _listed(store: Store, deleted: Shelved | None = None) -> tuple[Shelved, ...]:
+def _listed(store: Store, deleted: Shelved | None = None, kept: Iterable[Path] = ()) -> tuple[Shelved, ...]:
     if deleted is not None:
-        take_off(store, deleted)
+        take_off(store, deleted, kept)
     return shelved_in(store)
 
 

@@ -5,7 +5,7 @@ files form a tree. Importing this package does not import numba.
 """
 
 from engine.saved_state.pruning import Prefix, Stored, drop_stored, prefixes_in, stored_in
-from engine.saved_state.restore import Restored, restorable, restore_state
+from engine.saved_state.restore import Restored, restorable, restore_state, saved_names
 from engine.saved_state.writer import StateWriter
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "prefixes_in",
     "restorable",
     "restore_state",
+    "saved_names",
     "stored_in",
 ]

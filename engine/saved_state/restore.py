@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.errors import EngineError
 from engine.saved_state.layout import StateHeader
-from engine.saved_state.segments import KEY_BYTES, find
+from engine.saved_state.segments import KEY_BYTES, find, names_of
 from engine.saved_state.state_file import SavedMatch, SavedPiece
 
 if TYPE_CHECKING:
@@ -70,6 +70,15 @@ def restorable(session: Session, place: Path, wanted: Sequence[int]) -> int:
     """
     found = _found(session, place, wanted)
     return session.memory.resumes_at(min(found.n, session.n_ctx), [piece.copied for piece in found.pieces])
+
+
+def saved_names(session: Session, place: Path, wanted: Sequence[int]) -> list[str]:
+    """Return the names of the files in ``place`` that hold tokens of a prompt alone, as ``restore_state`` has it.
+
+    Raises:
+        EngineError: as ``restore_state``.
+    """
+    return names_of(place, StateHeader.of(session, bytes(KEY_BYTES)), wanted)
 
 
 def _found(session: Session, place: Path, wanted: Sequence[int]) -> SavedMatch:

@@ -131,6 +131,20 @@ def find(place: Path, header: StateHeader, ids: Sequence[int], memory: LayerMemo
     return SavedMatch(n, pieces)
 
 
+def names_of(place: Path, header: StateHeader, ids: Sequence[int]) -> list[str]:
+    """Return the names of the segments that hold these tokens and no others; what only begins like them is left out.
+
+    Args:
+        place, header: as of ``find``.
+    """
+    try:
+        segments = list(filter(None, map(Segment.of_name, os.listdir(place))))
+    except OSError:
+        return []
+    keys = PrefixKeys(header)
+    return [one.name for one in segments if one.last <= len(ids) and keys.at(ids, one.last) == one.key]
+
+
 @dataclass(frozen=True)
 class _Block:
     """The segments that continue one prefix, and the tokens that are wanted."""

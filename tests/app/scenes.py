@@ -173,6 +173,12 @@ async def shelved(driver: Driver) -> None:
     await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
 
 
+async def cited(driver: Driver) -> None:
+    """A reply names two places in a document."""
+    driver.script.replies.insert(0, tokens("After the fan (fans.txt, line 5); see lines 9-10 too."))
+    await shelved(driver)
+
+
 async def resumed(driver: Driver) -> None:
     """A conversation that was opened again."""
     await listed(driver)
@@ -330,6 +336,7 @@ SCENES: dict[str, Scene] = {
     ),
     "conversations-none": Scene(press("f8", sees="No conversation is saved"), "ConversationsScreen"),
     "shelf": Scene(after(shelved, press("f6", sees="0 %"), press("delete", sees="Delete fans.txt")), "ShelfScreen"),
+    "place": Scene(after(cited, say("/place", sees="1 of 2")), "PlaceScreen"),
     "shelf-none": Scene(press("f6", sees="No document was read yet"), "ShelfScreen"),
     "resumed": Scene(resumed, settings=SPOKEN),
     "inspect": Scene(after(press("f3", sees="Qwen3 4B"), press("tab", sees="vocabulary")), "InspectScreen"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.events import Resize, ScreenResume
+from textual.events import DescendantFocus, Resize, ScreenResume
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
@@ -274,6 +274,7 @@ class ChatScreen(Screen[None]):
             self.talks.tidy()
             self.talks.announce_full_context()
             self._finish_reply(event)
+            self.sending.note_reply(event)
             self._ask_about_calls()
             self.models.tell_machine(event)
             self.models.tell_of_real_one()
@@ -324,6 +325,12 @@ class ChatScreen(Screen[None]):
         """Show where a link leads."""
         self.note(f"link: {clean_line(message.address, 500)}")
 
+    @on(DescendantFocus)
+    def look_for_places(self, event: DescendantFocus) -> None:
+        """Name the places in documents of the reply that the user goes to."""
+        if isinstance(event.widget, ReplyView):
+            self.run_worker(self.acting.find_places(event.widget), group="places")
+
     @on(TakeBackRequested)
     async def take_back_into_prompt(self) -> None:
         """Take a message back for a key that meant an empty prompt; one pressed twice takes back one message."""
@@ -365,6 +372,7 @@ class ChatScreen(Screen[None]):
         if event.ending is Ending.REPEATED:
             self.note(AGAINST_LOOPS)
         self._ask_next()
+        self.run_worker(self.acting.find_places(view), group="places")
         if event.ending is Ending.STOPPED and self._focuses_stopped and not self.turns.is_busy:
             self.call_after_refresh(self.focus_at.to_stopped, view)
         self._focuses_stopped = False
@@ -628,6 +636,10 @@ class ChatScreen(Screen[None]):
         """Copy the last reply, or a part of it."""
         await self.acting.copy(what)
 
+    async def action_place(self) -> None:
+        """Show where in a document the last reply is from."""
+        await self.acting.show_last_place()
+
     def action_read(self, wanted: str) -> None:
         """Attach files to the next message."""
         self.sending.attach_wanted(wanted)
@@ -635,12 +647,15 @@ class ChatScreen(Screen[None]):
     def _go_on_with_shelf(self) -> None:
         self._around.shelf.go_on(is_quiet=not self.prompt.text)
 
-    async def ask_about(self, document: Document) -> None:
-        """Begin a conversation that a document of the shelf goes with."""
+    async def ask_about(self, document: Document | str) -> None:
+        """Begin a conversation that a document of the shelf goes with, or the file of one."""
         if not self.notes.refuses_while_busy():
             if not self.turns.conversation.is_empty:
                 await self.talks.new()
-            self.sending.bring(document)
+            if isinstance(document, str):
+                self.sending.attach(document)
+            else:
+                self.sending.bring(document)
             self.focus_at.to_prompt()
 
     async def action_take_back(self) -> None:

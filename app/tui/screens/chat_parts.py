@@ -105,7 +105,9 @@ class Notes:
         is_reply, is_tool = isinstance(view, ReplyView), isinstance(view, ToolView)
         is_last = view.message is not None and view.message is self._turns.last_message
         has_thought = isinstance(view, ReplyView) and view.thinking.display
+        places = view.places if isinstance(view, ReplyView) else None
         words = {
+            "message.show_place": f"shows {places[0].shown}" if places else "",
             "message.copy_message": "copy",
             "message.copy_code": "copy code" if is_reply and "```" in view.text else "",
             "message.continue_here": "goes on" if is_last and self._turns.can_continue else "",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from asyncio import wrap_future
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from textual.timer import Timer
 from textual.widgets import Static
@@ -11,16 +13,20 @@ from textual.widgets import Static
 from app.chat import commands
 from app.chat.events import PromptWeighed
 from app.chat.generation import THINK_USAGE as USAGE
+from app.conversations.conversation import Role
 from app.program import clipboard
+from app.program.background import in_background
 from app.program.refusals import Refusal
 from app.text import figures
 from app.tui.draft import Draft
 from app.tui.markdown.code_blocks import code_blocks, wanted_block, wanted_text
 from app.tui.screens.chat_parts import NOT_PART, ChatParts
+from app.tui.screens.surroundings import make_screen
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyView, ToolView, UserView
 
 WEIGHING_PAUSE_S = 0.5
+PLACES = "/place shows where it is from"
 
 
 class MessageEditing:
@@ -284,6 +290,42 @@ class MessageActions:
         else:
             self._parts.views.asked = None
         self._parts.focus.to_prompt()
+
+    # ---- documents
+
+    async def find_places(self, view: MessageView | None) -> None:
+        """Find out what in documents a reply speaks of, and name it below the reply."""
+        index = self._editing.index_of(view)
+        if not isinstance(view, ReplyView) or view.places is not None or index is None:
+            return
+        messages = self._parts.turns.conversation.messages[:index]
+        asked = [one.text for one in messages if one.role is Role.USER and one.folded]
+        if asked:
+            from app.documents.cited import places_of  # only documents need it
+
+            find = partial(places_of, view.text, asked)
+            view.show_places(await wrap_future(in_background(find, "places")))
+        else:
+            view.show_places(())
+        if view.places and view.message is self._parts.turns.last_message and not self._parts.turns.can_continue:
+            view.offer(PLACES)
+        if view.has_focus:
+            self._parts.notes.hint_keys_of(view)
+
+    async def show_place(self, view: MessageView | None) -> None:
+        """Show the place in a document that a reply is from; without one, go back to the prompt."""
+        await self.find_places(view)
+        if isinstance(view, ReplyView) and view.places:
+            self._parts.screen.app.push_screen(make_screen("place", view.places, self._parts.keymap))
+        else:
+            self._parts.focus.to_prompt()
+
+    async def show_last_place(self) -> None:
+        """The same of the newest reply."""
+        view = next(reversed(self._parts.transcript.replies()), None)
+        await self.show_place(view)
+        if not (isinstance(view, ReplyView) and view.places):
+            self._parts.notes.note("the last reply names no place in a document of this conversation")
 
     # ---- copying
 

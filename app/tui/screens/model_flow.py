@@ -98,8 +98,8 @@ class ModelFlow:
     async def _tell_of_real_one(self) -> None:
         from app.library.known import real_model_line
 
-        get_key = self._parts.keymap.key_or_command("app.get")
-        tell = partial(real_model_line, self._parts.around.settings, get_key)
+        get_key, models_key = map(self._parts.keymap.key_or_command, ("app.get", "app.models"))
+        tell = partial(real_model_line, self._parts.around.settings, get_key, models_key)
         if line := await wrap_future(in_background(tell, "real model")):
             self._parts.notes.note(line)
 

@@ -11,10 +11,11 @@ from functools import partial
 
 from textual.worker import Worker
 
-from app.chat.events import PromptCounted
+from app.chat.events import GenerationFinished, PromptCounted
 from app.chat.turns import MAX_QUEUED, Admission
 from app.conversations.conversation import Conversation
 from app.conversations.message_row import fits
+from app.conversations.shelf import note_long
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
 from app.documents.read import Document, ReadDocuments, read_documents, split_wanted
 from app.program.background import in_background
@@ -57,8 +58,10 @@ class Sending:
         self._documents: tuple[Document, ...] = ()
         """Too large for the context: passages of them go with messages."""
         self._told: Note | None = None
+        """The line on files that go whole with a message."""
+        self._told_of: tuple[Document, ...] = ()
         self._estimated = ""
-        """The line on files that are in the prompt alone, and their text, until the engine has counted it."""
+        """The text of files that are in the prompt alone, until the engine has counted it."""
         self._asked_in: Conversation | None = None
         """The conversation that has passages of them; None before the first."""
         parts.prompt.carry_out_at_once = self._attach_at_once
@@ -202,15 +205,27 @@ class Sending:
         is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
         if reading.documents and is_worth_it:
             tps = self._parts.drafting.estimator.prefill_tps or self._parts.bridge.status.usual_prefill_tps
-            self._told = self._parts.notes.note(announcement(documents, self._n_ctx, tps))
+            told = self._parts.notes.note(announcement(documents, self._n_ctx, tps))
+            self._told, self._told_of = (told if fit(documents, self._n_ctx) else None), documents
         return documents
 
     def note_count(self, event: PromptCounted) -> None:
         """The engine has counted the prompt; of files alone, their line says what the prompt's edge does."""
-        if self._told is not None and event.text == self._estimated:
+        if event.text == self._estimated:
+            self._say_count(event.tokens, "")
+
+    def note_reply(self, event: GenerationFinished) -> None:
+        """A message was read: the line on files that were sent before they were counted alone says how long it was."""
+        asked, starts = self._parts.turns.conversation.asked, self._parts.bridge.status.turn_starts
+        if self._told is not None and starts and all(one.in_message.strip() in asked for one in self._told_of):
+            n_tokens = event.figures.prompt_tokens + event.figures.reused_tokens - starts[-1]
+            self._say_count(n_tokens, " with the question")
+
+    def _say_count(self, n_tokens: int, of_what: str) -> None:
+        if self._told is not None:
             name = self._told.text.rpartition(": about ")[0]
-            self._told.say(f"{name}: {figures.count(event.tokens)} tokens")
-            self._estimated = ""
+            self._told.say(f"{name}: {figures.count(n_tokens)} tokens{of_what}")
+        self._told, self._estimated = None, ""
 
     def _sized(self, reading: ReadDocuments) -> tuple[Document, ...]:
         """Return what was read with what stays from before, in the tokens that the open model makes of it."""
@@ -274,6 +289,9 @@ class Sending:
         question = shown[files_end(shown, message.draft.folds) :]
         choose = partial(for_message, documents, question, self._n_ctx, conversation.asked)
         files = await wrap_future(in_background(choose, "documents"))
+        store = self._parts.around.at_hand.store
+        if files and store is not None and not fit(documents, self._n_ctx):
+            await wrap_future(in_background(partial(note_long, store, documents), "shelf"))
         if fit(documents, self._n_ctx):
             files = self._new_of(files, documents)
         else:

@@ -68,6 +68,7 @@ class ShelfList(Listing[Shelved]):
         known = self.reading.known(item)
         tokens = figures.count(known.tokens) if known else f"~{figures.count(self.reading.tokens(item))}"
         share = f"{100 * known.saved_tokens // known.tokens} %" if known and known.tokens else "-"
+        share = "passages" if item.path or not self.reading.fits(item) else share
         size, moment = figures.size(item.states_bytes + item.text_bytes), moment_text(item.changed)
         return (Span(f"  {_row(item.name, item.extent, tokens, share, size, moment, columns - 2)}"),)
 
@@ -76,12 +77,13 @@ class ShelfList(Listing[Shelved]):
         others = len(item.conversations) - 1
         used = f'last in "{item.title}"' + (f", and in {figures.counted(others, 'other')}" if others else "")
         said = f"{self._readiness(item)} · text {figures.size(item.text_bytes)} · {used}"
+        said = f"{self._readiness(item)} · read from {item.path} · {used}" if item.path else said
         return clean_line(item.name, 120), [(Span(text),) for text in wrap(said, columns)]
 
     def _readiness(self, item: Shelved) -> str:
         known = self.reading.known(item)
-        if not self.reading.fits(item):
-            return "too long for this model's context: passages of it answer questions"
+        if item.path or not self.reading.fits(item):
+            return "too long for the context: passages of it answer questions"
         if known is not None and known.is_whole:
             return "all of it is read: a question begins at once"
         return "not all of it is read: the rest is read with a question, if not before"
@@ -110,7 +112,7 @@ class ShelfList(Listing[Shelved]):
 
 
 def _row(name: str, extent: str, tokens: str, share: str, size: str, moment: str, columns: int) -> str:
-    tail = f"  {extent:>12}  {tokens:>8}  {share:>5}  {size:>5}"
+    tail = f"  {extent:>12}  {tokens:>8}  {share:>8}  {size:>5}"
     if columns >= _WITH_DATE:
         tail += f"  {moment:<16}"
     width = max(_LEAST_NAME, columns - len(tail))
@@ -135,7 +137,7 @@ class ShelfScreen(ListScreen[Shelved]):
         if item is None or store is None:
             return
         try:
-            document = document_of(store, item)
+            document = item.path or document_of(store, item)
         except StoreError as error:
             self.say(str(error))
             return

@@ -81,8 +81,8 @@ class Surroundings:
     open_conversation: Callable[[str], object]
     """Opens a saved conversation in the chat, given its id."""
     shelf: ShelfReading
-    ask_about: Callable[[Document], object]
-    """Begins a conversation in the chat that a document goes with."""
+    ask_about: Callable[[Document | str], object]
+    """Begins a conversation in the chat that a document goes with, or a file."""
     delete_live: Callable[[], Awaitable[str]]
     """Deletes the conversation in the chat, where a new one begins; returns why that cannot be, or ""."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from textual import events, on
 from textual.containers import Horizontal, Vertical
@@ -20,6 +20,9 @@ from app.conversations.thinking import Thinking
 from app.tui.bindings import bindings
 from app.tui.messages import MessageLeft
 from app.tui.textual_hacks import call_once
+
+if TYPE_CHECKING:
+    from app.documents.cited import Place
 
 TAIL_CHARS = 240
 TAIL_LINES = 3
@@ -115,6 +118,9 @@ class MessageView(Horizontal, can_focus=True):
         self._pending: events.Key | None = None
         self._below = ""
 
+    places: tuple[Place, ...] | None = ()
+    """In documents, that it is from; None where that was not found out yet."""
+
     @property
     @abstractmethod
     def text(self) -> str:
@@ -155,7 +161,7 @@ class MessageView(Horizontal, can_focus=True):
         leads_down = bound is not None and bound.binding.action.rpartition(".")[2] == "focus_newer"
         if self._is_left:
             self._leave(event)
-        elif event.key == "enter" or (self._is_newest and leads_down):
+        elif (event.key == "enter" and self.places == ()) or (self._is_newest and leads_down):
             self._leave(event, is_for_prompt=False)
         elif event.is_printable:
             self._take_letter(event)
@@ -247,6 +253,7 @@ class ReplyView(MessageView):
         self.thinking.display = False
         super().__init__(self.thinking, self.body)
         self.footer = self.details = self.sources = self._hint = ""
+        self.places = None
         self.next_block = 0
         """Index of the code block that the copying key takes next."""
 
@@ -262,7 +269,7 @@ class ReplyView(MessageView):
         if self.thinking.thinking is not None:
             twin.think(self.thinking.text)
             twin.finish_thinking(self.thinking.thinking)
-        twin.sources = self.sources
+        twin.sources, twin.places = self.sources, self.places
         twin.show_footer(self.footer, self.details)
         twin.offer(self._hint)
         return twin
@@ -299,6 +306,14 @@ class ReplyView(MessageView):
     def show_footer(self, footer: str, details: str = "") -> None:
         """Show the line below the text."""
         self.footer, self.details = footer, details
+        self._fit_footer()
+
+    def show_places(self, places: tuple[Place, ...]) -> None:
+        """Name the places that it is from; without any, the passages stay named that it was written from."""
+        self.places = places
+        passages = self.message.sources if self.message is not None else ()
+        found = [one.shown for one in places if one.shown not in passages]
+        self.sources = lines.sources_line(found, "see") or self.sources
         self._fit_footer()
 
     def offer(self, hint: str) -> None:

@@ -142,7 +142,7 @@ def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
 
     model = Script().open_model()
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, StateFiles(broken, broken, broken), model, model.session())
+    states = SavedStates(place, StateFiles(broken, broken, broken, broken), model, model.session())
     states.note_progress()
     assert "internal error" in place.state_trouble
     assert "not used" in states.bring_back([1], tmp_path / "kv.state").trouble

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import re
+from pathlib import Path
 
 import pytest
 
 from app.downloads.pull import parse_wanted
 from app.library import advice, rows
 from app.library.known import advice_line, best_known, checked_on, known_models, offers, real_model_line
-from app.library.listing import Lister
+from app.library.listing import Lister, ModelEntry, Outlook
 from app.machine.reply_history import ReplyHistory
 from app.program.settings import built_in_settings
 from engine.measure.fit import MachineMemory, MachineRates
@@ -22,6 +24,11 @@ GIB = 1 << 30
 def lister(available: float, read_gbps: float | None = 12.0) -> Lister:
     memory = MachineMemory(8 * GIB, int(available * GIB))
     return Lister(memory, MachineRates(read_gbps), ReplyHistory())
+
+
+def row(title: str, parameters: int, decode_tps: float, verdict: str = "yes") -> ModelEntry:
+    outlook = Outlook(verdict, 0, 0, decode_tps)
+    return ModelEntry(Path(title), title, "here", parameters=parameters, outlook=outlook)
 
 
 def test_the_list_is_sound_and_has_a_date() -> None:
@@ -78,10 +85,23 @@ def test_tables_that_stay_on_disk_take_no_memory_but_room_on_it() -> None:
 
 def test_one_model_is_named_for_what_the_starter_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.library.known.make_lister", lambda settings: lister(6))
+    monkeypatch.setattr("app.library.known.list_models", lambda *_: [])
     first = offers(lister(6), ())[0]
     line = real_model_line(built_in_settings(), "F7")
     assert re.fullmatch(rf"A real model .*{re.escape(first.title)}, \d+M, about \d+ min at 25 Mbit/s: F7", line)
     assert real_model_line(built_in_settings()).endswith(f"`jalopy pull {first.repository}`")
+
+
+def test_one_that_is_here_is_opened_and_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [row(title, parameters, tps) for title, parameters, tps in (("a", 1, 90.0), ("b", 3, 20.0), ("c", 9, 1.0))]
+    here += [dataclasses.replace(row("d", 9, 50.0), reason="damaged"), row("e", 9, 50.0, "no")]
+    monkeypatch.setattr("app.library.known.make_lister", lambda settings: lister(6))
+    monkeypatch.setattr("app.library.known.list_models", lambda *_: here)
+    line = real_model_line(built_in_settings(), "F7", "F3")
+    assert line == "A real model answers this: b, which is here: F3 or /model b opens it"
+    assert real_model_line(built_in_settings()).endswith("which is here: `jalopy run b`")
+    here[:] = [row("c", 9, 1.0), row("d", 8, 2.0)]
+    assert "this: d, which" in real_model_line(built_in_settings())
 
 
 def test_only_what_fits_is_offered_the_advised_one_first() -> None:

@@ -21,6 +21,7 @@ from app.tui.screens.download import DownloadScreen
 from app.tui.screens.help import HelpScreen
 from app.tui.screens.models import InspectScreen, ModelsScreen
 from app.tui.screens.performance import PerformanceScreen
+from app.tui.screens.place import PlaceScreen
 from app.tui.screens.question import QuestionScreen, SendFilesScreen, SwitchModelScreen
 from app.tui.screens.settings import SettingsScreen
 from app.tui.screens.shelf import ShelfScreen
@@ -41,6 +42,7 @@ CARRIERS = {
     "models": ModelsScreen,
     "settings": SettingsScreen,
     "shelf": ShelfScreen,
+    "place": PlaceScreen,
     "download": DownloadScreen,
     "question": QuestionScreen,
     "files": SendFilesScreen,

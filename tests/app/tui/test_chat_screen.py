@@ -664,7 +664,7 @@ async def test_who_is_greeted_hears_once_what_suits_the_machine(monkeypatch: pyt
 
 async def test_a_real_model_is_named_once_where_the_starter_declines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.tui.screens.model_flow.is_starter", lambda path: True)
-    monkeypatch.setattr("app.library.known.real_model_line", lambda settings, key: f"A real model: {key}")
+    monkeypatch.setattr("app.library.known.real_model_line", lambda settings, *keys: f"A real model: {keys[0]}")
     unknown = answers_to(["Who wrote the Rigveda?"])[0]
     async with chatting(Script(replies=[["Lima."], [unknown], [unknown]])) as driver:
         await driver.ask("hello")

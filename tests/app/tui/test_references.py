@@ -257,3 +257,18 @@ async def test_a_file_has_one_count_where_it_is_shown(tmp_path: Path) -> None:
         driver.chat.sending.attach("more")
         await driver.until(lambda: re.search(r"─ [23],\d+ tokens", driver.screen_text()), "both are counted")
         assert "more: about" in await driver.note("more: ")
+
+
+async def test_a_file_sent_at_once_gets_its_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "long").write_text("some words\n" * 600)
+    async with chatting(Script(n_ctx=4000), size=(100, 24)) as driver:
+        await driver.type("what is in @long ?")
+        await driver.pilot.press("enter")
+        await driver.last_reply()
+        starts = driver.app.bridge.status.turn_starts
+        reply = driver.chat.turns.conversation.last_reply
+        assert reply is not None
+        assert reply.figures is not None
+        n_tokens = reply.figures.prompt_tokens + reply.figures.reused_tokens - starts[-1]
+        await driver.shows(f"long: {n_tokens:,} tokens with the question")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -108,6 +109,32 @@ async def test_each_document_is_on_the_shelf_once_the_last_used_first() -> None:
         await driver.shows("no document has all these words")
 
 
+@pytest.mark.usefixtures("_documents")
+async def test_a_document_too_long_for_the_context_is_asked_again(tmp_path: Path) -> None:
+    async with chatting(Script(n_ctx=256), size=(100, 30)) as driver:
+        await driver.say("/read book.txt")
+        await driver.note("book.txt: about")
+        await ask(driver, "what of line 7?")
+        (book,) = shelved_in(Store())
+        assert (book.extent, book.path, book.text_bytes) == ("40 lines", str(tmp_path / "book.txt"), 0)
+        await driver.pilot.press("f6")
+        await driver.until(lambda: re.search(r"book.txt +40 lines +~\d+ +passages", driver.screen_text()))
+        await driver.pilot.press("enter")
+        await driver.note("A new conversation")
+        reply = await ask(driver, "what of line 30?")
+        assert reply.message is not None
+        assert any("line" in one for one in reply.message.sources)
+        await driver.pilot.press("f6")
+        await driver.shows("40 lines")
+        await driver.pilot.press("delete", "y")
+        await driver.shows("No document was read yet")
+        assert shelved_in(Store()) == ()
+        assert (tmp_path / "book.txt").exists()
+    for damaged in ("[]", '{"version": 1, "documents": [["a", "b", -1, 2, 3], 7, ["a"]]}'):
+        (Store().root / "long-documents.json").write_text(damaged)  # type: ignore[operator]
+        assert shelved_in(Store()) == ()
+
+
 async def test_a_list_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(store: Store) -> None:
         raise ValueError("no list")
@@ -176,6 +203,23 @@ async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyP
         await is_quiet(driver)
         await driver.until(lambda: driver.chat._around.shelf.trouble, "it stops")
         assert not any(one.is_whole for one in driver.chat._around.shelf._known.values())
+
+
+@pytest.mark.usefixtures("_documents")
+async def test_deleting_one_keeps_what_was_read_of_others() -> None:
+    async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
+        await ask_with(driver, "book.txt plan.txt", "what is this?")
+        await all_is_read(driver)
+        await driver.pilot.press("f6")
+        await driver.until(lambda: driver.screen_text().count("100 %") == 2, "both are read")
+        (place,) = kinds()
+        driver.chat._around.shelf._may_read = bool  # nothing is read again
+        await driver.pilot.press(*"book", "delete", "y")
+        await driver.hides("40 lines")
+        await driver.pilot.press(*["backspace"] * 4)
+        await driver.until(lambda: driver.screen_text().count("100 %") == 1, "the plan is read still")
+        (plan,) = driver.chat._around.shelf._known.values()
+        assert set(place.glob("*.kv")) == set(plan.files), "nothing of the book is left"
 
 
 @pytest.mark.usefixtures("_documents")

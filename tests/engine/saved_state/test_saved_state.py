@@ -13,8 +13,9 @@ import pytest
 from engine import EngineError, Model, Sampling, Session
 from engine.cache.kv_types import KV_TYPES
 from engine.gguf.read import read_gguf
-from engine.saved_state import StateWriter, drop_stored, restorable, restore_state, stored_in, writer
+from engine.saved_state import StateWriter, drop_stored, restorable, restore_state, saved_names, stored_in, writer
 from engine.saved_state.fingerprint import PIECE_BYTES, PIECES, fingerprint_of
+from engine.saved_state.segments import Segment
 from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
@@ -189,6 +190,9 @@ def test_conversations_that_begin_alike_share_those_segments(model: Model, tmp_p
     assert restore_state(back, place, wanted).tokens == 150
     fresh.feed(document)
     assert same_cache(back, fresh)
+    held = [Segment.of_name(one) for one in saved_names(back, place, document)]
+    assert sorted(one.last for one in held if one is not None) == [64, 128]  # of the third, others hold more
+    assert saved_names(back, tmp_path / "none", document) == []
     assert restorable(back, place, [*document, *document]) == 150  # two go on from there, and agree alike
 
 
