@@ -27,20 +27,14 @@ SHORTEST, LONGEST = 2, 5
 """Tokens that must have been written before, and from how many on more say nothing new."""
 KEYS = (4, SHORTEST)
 """Lengths by which places are looked up; the longest that was written before decides."""
-LIKELY = {
-    **{(False, length): likely for length, likely in ((2, 0.25), (3, 0.45), (4, 0.6), (5, 0.75))},
-    **{
-        (True, length): likely
-        for length, likely in ((3, 0.2), (4, 0.3), (5, 0.4), (6, 0.5), (7, 0.6), (8, 0.7), (9, 0.8))
-    },
-}
+LIKELY = {(False, n): 0.15 * n for n in range(SHORTEST, LONGEST + 1)} | {(True, n): 0.1 * n - 0.1 for n in range(3, 10)}
 """Share of first guesses that come true by match, until it was measured."""
 MEMORY = 16.0
 """Weight of what was measured: the last guesses count, not the first of a long reply."""
 SHARE = 0.007
 """Share of a reply's time that guesses may cost."""
-FIRST_STEPS, MOST_STEPS = 0.5, 30.0
-"""A session's balance at the beginning and at most, in steps of one token: the first is 1 % of 50 tokens."""
+FIRST_STEPS, MOST_STEPS = 1.0, 30.0
+"""A session's balance at the beginning and at most, in steps of one token."""
 
 
 class GuessCosts:
@@ -130,8 +124,10 @@ class Guessing:
             gain = sum(likely**i for i in range(n + 1)) - self._costs.of_walk[n]
             if gain > best:
                 best, k = gain, n
-        k = k or 1  # tried where the balance allows it, or it would never be known that guesses come true again
-        while k and self._costs.balance < self._costs.of_walk[k] - 1.0:
+        # One that would not pay is tried all the same, or it would never be known that guesses come true again: but the
+        # balance at the beginning is for those that promise more.
+        left, k = (self._costs.balance, k) if k else (self._costs.balance - FIRST_STEPS, 1)
+        while k and left < self._costs.of_walk[k] - 1.0:
             k -= 1
         return following[:k]
 

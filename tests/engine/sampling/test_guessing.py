@@ -29,7 +29,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(autouse=True)
 def free_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guessing, "FIRST_STEPS", 1e9)
+    monkeypatch.setattr(guessing, "SHARE", 1e9)
     monkeypatch.setattr(guessing, "MOST_STEPS", 1e9)
 
 
@@ -152,11 +152,11 @@ def test_the_longest_match_decides() -> None:
 
 
 def test_nothing_is_guessed_before_a_timed_step_or_with_no_match(tmp_path: Path) -> None:
-    one = Guessing([1, 2, 3, 1], GuessCosts())
-    one.computed(2)
+    one = Guessing([1, 2, 3, 4, 8, 9, 1, 2, 3], GuessCosts())
+    one.computed(4)
     assert one.propose(3) == []
     one.spent([], [], 1.0)
-    assert one.propose(3) == [3, 1, 2][: len(one.propose(3))] != []
+    assert one.propose(3) == [8, 9, 1][: len(one.propose(3))] != []
     one.computed(77)
     assert one.propose(3) == []
 
@@ -193,6 +193,16 @@ def test_earlier_text_that_misleads_costs_hardly_more(cost_steps: float, monkeyp
         text += [*words, random.randrange(100, 10_000)]
         other += [*words, random.randrange(10_000, 100_000)]
     assert spend(text, cost_steps, monkeypatch, EarlierText([other], VOCAB)) < 1.01 + 2 * cost_steps / len(text)
+
+
+def test_what_hardly_ever_comes_true_is_not_tried_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    one = Guessing([1, 2, 8, 9, 1], GuessCosts())
+    one.computed(2)
+    one.spent([], [], 1.0)
+    assert one.propose(3) == []
+    one._costs.balance += 0.5
+    assert one.propose(3) == [8]
 
 
 def test_short_replies_of_a_session_share_one_balance(monkeypatch: pytest.MonkeyPatch) -> None:
