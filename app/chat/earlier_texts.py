@@ -48,14 +48,13 @@ class EarlierTexts:
         """Write down the conversation; in a millisecond, without waiting for the disk."""
         import numpy as np  # which no first frame waits for
 
-        path, tokens = self._place.state_path, self._session.tokens[-MOST_TOKENS:]
-        directory = self._directory() if path is not None else None
-        if path is None or directory is None:
-            return
-        with suppress(OSError, OverflowError):
-            replace_file(directory / path.name, np.array(tokens, "<i4").tobytes(), durable=False)
-            if self._new is not None:
-                self._new.add(path.name)
+        path, directory = self._place.state_path, self._directory()
+        if path is not None and directory is not None:
+            with suppress(OSError):
+                tokens = np.array(self._session.tokens[-MOST_TOKENS:], "<i4")
+                replace_file(directory / path.name, tokens.tobytes(), durable=False)
+                if self._new is not None:
+                    self._new.add(path.name)
 
     def give(self) -> None:
         """Let guesses come from other conversations, if nothing waits and there are new ones; delete all where off."""

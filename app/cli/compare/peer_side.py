@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,8 @@ def main() -> int:
 
 
 def version_of(package: Any) -> str:
-    """Return a package's version."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return str(getattr(package, "__version__", None) or version(package.__name__))
-    except PackageNotFoundError:
-        return "of an unknown version"
+    """Return a package's version: as it says itself, or as its wheel does."""
+    return str(getattr(package, "__version__", None) or metadata.version(package.__name__))
 
 
 def peak_bytes() -> int:
