@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from engine.sampling.guessing import Guessing
+from engine.sampling.guessing import GuessCosts, Guessing
 from engine.sampling.logprobs import TokenLogprobs, token_logprobs
 from engine.sampling.stopping import StopStrings
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from engine.cache.cached_tokens import CachedTokens
     from engine.pipeline import Logits
     from engine.sampling.choosing import Choosing
+    from engine.sampling.earlier_text import EarlierText
     from engine.tokenizer import Tokenizer
 
 SWITCH_INTERVAL_S = 5e-4
@@ -44,6 +45,8 @@ class Continued(Protocol):
     n_ctx: int
     finish_reason: str
     cached: CachedTokens
+    guess_costs: GuessCosts
+    earlier_text: EarlierText | None
 
     @property
     def length(self) -> int:
@@ -133,7 +136,9 @@ class Steps:
     """Computes the tokens of a reply, a token that was chosen together with guesses where that pays."""
 
     def __init__(self, session: Continued, guess: bool) -> None:
-        self._session, self._guessing = session, Guessing(session.cached.ids) if guess else None
+        self._session = session
+        known = session.cached.ids, session.guess_costs, session.earlier_text
+        self._guessing = Guessing(*known) if guess else None
 
     def compute(self, chosen: list[int], left: int) -> None:
         """Compute the next tokens; ``left`` limits those of the reply from here on."""

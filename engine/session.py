@@ -23,6 +23,7 @@ from engine.plan.buffers import FEW_COLUMNS
 from engine.plan.profile import PhaseTime, Profile
 from engine.sampling.choosing import Choosing
 from engine.sampling.constraint import Constraint
+from engine.sampling.guessing import GuessCosts
 from engine.sampling.sampler import Sampler
 from engine.sampling.settings import Sampling
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from engine.pipeline import Pipeline
     from engine.plan.crew import Crew
     from engine.plan.lookahead import Reading
+    from engine.sampling.earlier_text import EarlierText
     from engine.tokenizer import Tokenizer
     from engine.weights.weights import Tensor, Weights
 
@@ -100,6 +102,8 @@ class Session:
     Attributes:
         n_ctx: size of the context in tokens.
         finish_reason: how the last ``generate`` ended: ``"stop"``, ``"length"``, ``"context"`` or ``"cancelled"``.
+        earlier_text: of other conversations, which guesses may come from too; None for none.
+        guess_costs: what guesses took by now.
         n_guessed: tokens of the last ``generate`` or ``retrace`` that were guessed and chosen.
         model: the model that computes.
         notices: warnings about the context and the cache, one line each.
@@ -115,6 +119,8 @@ class Session:
         self.n_ctx = n_ctx
         self.finish_reason = ""
         self.n_guessed = 0
+        self.earlier_text: EarlierText | None = None
+        self.guess_costs = GuessCosts()
         self.cached = CachedTokens()
         self._tokens = self.cached.ids
         self._is_closed = False
@@ -349,8 +355,8 @@ class Session:
             after: ids of the reply's beginning that were fed last; a character or a stop string that begins in their
                 text is completed by the new tokens.
             spelled: ids of control tokens to spell out as text; all other control tokens have empty text.
-            guess: compute what the conversation repeats several tokens at a time. The tokens are the same, for the
-                same seed, with it and without.
+            guess: compute what repeats the conversation, or ``earlier_text``, several tokens at a time. The tokens are
+                the same, for the same seed, with it and without.
             n_logprobs: give each token's log-probability, and those of this many likeliest ones; None for none.
             constraint: a form that the reply must have; None for none. Log-probabilities are those without it.
 

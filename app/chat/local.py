@@ -15,6 +15,7 @@ from app.chat import events
 from app.chat import opening as access
 from app.chat.backend import Opening, WantedDocument
 from app.chat.context_room import NoRoomError
+from app.chat.earlier_texts import EarlierTexts
 from app.chat.engine_measures import EngineMeasures
 from app.chat.engine_tools import EngineTools, within_tokens
 from app.chat.engine_tuning import EngineTuning
@@ -60,6 +61,7 @@ class OpenedModel:
     tuning: EngineTuning
     states: SavedStates
     ahead: ReadAhead
+    earlier: EarlierTexts
 
 
 class LocalBackend:
@@ -213,7 +215,8 @@ class LocalBackend:
         tuning = EngineTuning(wire, options, model, session, measures.note_weights)
         states = SavedStates(wire, self._state_files, model, session, wire.is_wanted)
         ahead = ReadAhead(wire, local, states)
-        return OpenedModel(path, local, measures, tuning, states, ahead)
+        earlier = EarlierTexts(wire, options.settings, model.tokenizer, session, wire.is_wanted)
+        return OpenedModel(path, local, measures, tuning, states, ahead, earlier)
 
     def go_on_with(self, request: Request, state: Path | None = None) -> None:
         """Take in a conversation; what of it is not in the cache is read with what is asked next."""
@@ -223,13 +226,14 @@ class LocalBackend:
             taken_up = self._taken_up(opened, request, state)
             self.settle()
             self._wire.emit(taken_up)
-            return
-        opened.local.hold(request.said)
-        opened.local.note_size(0)
-        self.settle()
-        if request.said:  # it is in the cache before anything is asked, if it has been read once before
-            opened.states.begin_with(opened.local.chat.opening_ids(""))
+        else:
+            opened.local.hold(request.said)
+            opened.local.note_size(0)
             self.settle()
+            if request.said:  # it is in the cache before anything is asked, if it has been read once before
+                opened.states.begin_with(opened.local.chat.opening_ids(""))
+                self.settle()
+        opened.earlier.give()
 
     def _taken_up(self, opened: OpenedModel, request: Request, state: Path | None) -> events.ConversationTakenUp:
         try:
@@ -315,6 +319,8 @@ class LocalBackend:
             opened.states.note_progress()
             self.settle(turn.meter if turn is not None else None)
         if is_kept:
+            opened.earlier.keep()
+            opened.earlier.give()
             opened.tuning.tune_kernels()
 
     def _prepare(self, opened: OpenedModel, request: Request) -> LocalTurn | None:

@@ -267,7 +267,7 @@ class LocalModel:
             after=begun,
             limit=limit_of(chat, tokenizer, more["spelled"], begun),
             turns=chat.turns() if chat is not None else (),
-            guess=self.settings.guess_ahead == "on",
+            guess=self.settings.guess_ahead != "off",
             constraint=constraint,
             guard=guard_of(self.settings, tokenizer, constraint) if guards else None,
             **more,

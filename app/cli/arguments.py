@@ -378,7 +378,7 @@ _PARSERS = {
         *("threads", "prefill_threads", "context_size", "kv_type"),
     ),
     "compare": _verb(
-        "Measure this engine and installed ones, llama-cpp-python or ik-llama-cpp-python, on the same file.",
+        "Measure this engine and installed ones on the same file: llama.cpp, ik_llama.cpp, OpenVINO GenAI, mistral.rs.",
         _MODEL,
         *_AMOUNTS,
         _arg("-r, --rounds N", "rounds, each engine once in random order (3)", type=_count, default=3),

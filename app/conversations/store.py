@@ -371,7 +371,7 @@ class Store:
         """Delete a conversation for good: in the database, its log of pages and its copies, with its states."""
         with closing(self._take(conversation_id)) as held:
             assert self.root is not None
-            for path in self.segments(conversation_id, only_own=True):
+            for path in (*self.segments(conversation_id, only_own=True), *_guesses_from(held.id)):
                 with suppress(OSError):
                     path.unlink()
             with closing(connect(self.root)) as db:
@@ -423,6 +423,12 @@ class Store:
             if number in wanted and is_kind and self._states is not None and Segment.of_name(str(name)) is not None:
                 found.setdefault(number, set()).add(self._states / kind / name)
         return found
+
+
+def _guesses_from(conversation_id: str) -> list[Path]:
+    """Return the files of a conversation's tokens, in each vocabulary."""
+    root = paths.guesses_dir()
+    return list(root.glob(f"*/{conversation_id}")) if root is not None else []
 
 
 def _delete_in_copy(path: Path, number: int) -> None:

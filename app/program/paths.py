@@ -54,6 +54,8 @@ conversations_dir = _place("state", "conversations")
 headers_file = _place("cache", "models.json")
 states_dir = _place("cache", "states")
 """The KV cache's saved states, one directory below it for each model and type of cache."""
+guesses_dir = _place("cache", "guesses")
+"""Tokens of conversations, one directory below it for each vocabulary."""
 data_dir = _place("data")
 """What the user gets with the program, such as models."""
 

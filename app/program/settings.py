@@ -174,8 +174,9 @@ class Settings:
     """Bind threads to CPUs; "auto" = where tuning has found it faster."""
     weights: str = _setting(choices=("auto", "mmap", "huge"))
     """How weights come into memory; "auto" = as tuning has found it faster, else in the file's map."""
-    guess_ahead: str = _setting(choices=("on", "off"))
-    """Compute what an answer repeats from the conversation several tokens at a time; the answer is the same."""
+    guess_ahead: str = _setting(choices=("on", "conversation", "off"))
+    """Compute what an answer repeats several tokens at a time, from this conversation and earlier ones ("on"), or from
+    this one alone; the answer is the same."""
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
     """Read what is in the prompt while the user pauses in typing; "auto" = not on battery."""
     theme: str = _setting()

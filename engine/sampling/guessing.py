@@ -1,14 +1,14 @@
-"""Guesses the next tokens of a reply from what the conversation repeats, so that one walk checks several (exact).
+"""Guesses the next tokens of a reply from what was written before, so that one walk checks several (exact).
 
-If the last tokens were written before, those that followed them are the guess (prompt lookup; Saxena 2023, as
-llama.cpp's "lookup"). ``Session.generate`` computes them together with the chosen token, each to the bit as alone, and
-samples as it would without: a guess that was not chosen costs time and nothing else. That time is kept within a share
-of the whole by a balance of seconds.
+If the last tokens were written before, in this conversation or in an earlier one, those that followed are the guess
+(prompt lookup; Saxena 2023, as llama.cpp's "lookup"). ``Session.generate`` computes them together with the chosen
+token, each to the bit as alone, and samples as it would without: a guess that was not chosen costs time and nothing
+else. That time is kept within a share of the whole by a balance of seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from engine.sampling.loops import LoopWatch
@@ -16,36 +16,73 @@ from engine.sampling.loops import LoopWatch
 if TYPE_CHECKING:
     import numpy as np
 
+    from engine.sampling.earlier_text import EarlierText
+
+Match = tuple[bool, int]
+"""Whether it is in an earlier conversation, and how many of the last tokens were written there."""
+
 MOST_GUESSES = 3
 """Tokens guessed at once: with the chosen one, four columns, of which decode's kernels share the most."""
 SHORTEST, LONGEST = 2, 5
 """Tokens that must have been written before, and from how many on more say nothing new."""
 KEYS = (4, SHORTEST)
 """Lengths by which places are looked up; the longest that was written before decides."""
-LIKELY = {2: 0.25, 3: 0.45, 4: 0.6, 5: 0.75}
-"""Share of first guesses that come true by length of the match, until it was measured."""
+LIKELY = {(False, n): 0.15 * n for n in range(SHORTEST, LONGEST + 1)} | {(True, n): 0.1 * n - 0.1 for n in range(3, 10)}
+"""Share of first guesses that come true by match, until it was measured."""
 MEMORY = 16.0
 """Weight of what was measured: the last guesses count, not the first of a long reply."""
 SHARE = 0.007
 """Share of a reply's time that guesses may cost."""
 FIRST_STEPS, MOST_STEPS = 1.0, 30.0
-"""The balance at the beginning and at most, in steps of one token."""
+"""A session's balance at the beginning and at most, in steps of one token."""
+
+
+class GuessCosts:
+    """What guesses took in a session, and what they may take from now on.
+
+    Attributes:
+        step_s: of one token alone; 0 before the first.
+        of_walk: steps of one token that a walk with so many guesses takes.
+        balance: steps that guesses may cost.
+    """
+
+    def __init__(self) -> None:
+        self.step_s = 0.0
+        self.of_walk = {k: 1.0 + 0.5 * k for k in range(1, MOST_GUESSES + 1)}
+        self.balance = FIRST_STEPS
+
+    def spent(self, n_guesses: int, seconds: float) -> None:
+        """Note what one walk took."""
+        if not n_guesses:
+            self.step_s = seconds if not self.step_s else 0.8 * self.step_s + 0.2 * seconds
+            self.balance = min(MOST_STEPS, self.balance + SHARE)
+            return
+        steps = seconds / self.step_s
+        self.of_walk[n_guesses] = 0.7 * self.of_walk[n_guesses] + 0.3 * steps
+        self.balance -= steps - 1.0
+
+    def gained(self) -> None:
+        """A token came with a walk that was paid for."""
+        self.balance = min(MOST_STEPS, self.balance + 1.0)
 
 
 class Guessing:
-    """The guesses of one reply."""
+    """The guesses of one reply.
 
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self._tokens = list(tokens)
+    Args:
+        tokens: of the conversation so far.
+        costs: the session's.
+        earlier: other conversations.
+    """
+
+    def __init__(self, tokens: Sequence[int], costs: GuessCosts, earlier: EarlierText | None = None) -> None:
+        self._tokens, self._costs, self._earlier = list(tokens), costs, earlier
         self._places: dict[tuple[int, ...], int] = {}
         self._n_indexed = SHORTEST
         self._proven: list[tuple[int, np.ndarray]] = []
-        self._came_true = {length: MEMORY * share for length, share in LIKELY.items()}
+        self._came_true = {match: MEMORY * share for match, share in LIKELY.items()}
         self._n_tried = dict.fromkeys(LIKELY, MEMORY)
-        self._length = SHORTEST
-        self._step_s = 0.0
-        self._cost_steps = {k: 1.0 + 0.5 * k for k in range(1, MOST_GUESSES + 1)}
-        self._balance = FIRST_STEPS
+        self._match: Match = (False, SHORTEST)
         self._watch = LoopWatch()
 
     def computed(self, token: int) -> np.ndarray | None:
@@ -60,7 +97,7 @@ class Guessing:
         self._proven = rest if is_true else []
         if not is_true:
             return None
-        self._balance = min(MOST_STEPS, self._balance + 1.0)
+        self._costs.gained()
         return logits
 
     def note(self, tokens: Sequence[int]) -> None:
@@ -75,52 +112,54 @@ class Guessing:
 
         None either in a loop, which would end later for the user if more of it came in the same time.
         """
-        if self._watch.is_likely:
+        if self._watch.is_likely or not self._costs.step_s:
             return []
-        place = self._find()
-        if place is None or not self._step_s:
+        found = max(self._found(min(most, MOST_GUESSES)), key=lambda one: self._likely(one[0]), default=None)
+        if found is None:
             return []
-        following = self._tokens[place : place + min(most, MOST_GUESSES)]
-        likely = self._came_true[self._length] / self._n_tried[self._length]
+        self._match, following = found
+        likely = self._likely(self._match)
         best, k = 0.0, 0
         for n in range(1, len(following) + 1):
-            gain = sum(likely**i for i in range(n + 1)) - self._cost_steps[n]
+            gain = sum(likely**i for i in range(n + 1)) - self._costs.of_walk[n]
             if gain > best:
                 best, k = gain, n
-        if not k:
-            k = 1  # tried where the balance allows it, or it would never be known that guesses come true again
-        return following[:k] if k <= len(following) and self._balance >= self._cost_steps[k] - 1.0 else []
+        # One that would not pay is tried all the same, or it would never be known that guesses come true again: but the
+        # balance at the beginning is for those that promise more.
+        left, k = (self._costs.balance, k) if k else (self._costs.balance - FIRST_STEPS, 1)
+        while k and left < self._costs.of_walk[k] - 1.0:
+            k -= 1
+        return following[:k]
 
     def spent(self, guesses: Sequence[int], logits: Sequence[np.ndarray], seconds: float) -> None:
         """Note what one walk took: of the chosen token alone, or with guesses, whose logits are kept."""
-        if not guesses:
-            self._step_s = seconds if not self._step_s else 0.8 * self._step_s + 0.2 * seconds
-            self._balance = min(MOST_STEPS, self._balance + SHARE)
-            return
-        steps = seconds / self._step_s
-        n = len(guesses)
-        self._cost_steps[n] = 0.7 * self._cost_steps[n] + 0.3 * steps
-        self._balance -= steps - 1.0
-        self._proven = list(zip(guesses, logits, strict=True))
+        self._costs.spent(len(guesses), seconds)
+        if guesses:
+            self._proven = list(zip(guesses, logits, strict=True))
+
+    def _likely(self, match: Match) -> float:
+        return self._came_true[match] / self._n_tried[match]
 
     def _note(self, is_true: bool) -> None:
         keep = 1.0 - 1.0 / MEMORY
-        self._came_true[self._length] = keep * self._came_true[self._length] + is_true
-        self._n_tried[self._length] = keep * self._n_tried[self._length] + 1.0
+        self._came_true[self._match] = keep * self._came_true[self._match] + is_true
+        self._n_tried[self._match] = keep * self._n_tried[self._match] + 1.0
 
-    def _find(self) -> int | None:
-        """Return the place after the last match of the end of the tokens, and remember its length."""
-        tokens = self._tokens
+    def _found(self, most: int) -> Iterator[tuple[Match, list[int]]]:
+        """Yield the last match of the end of the tokens here, and the longest in earlier text, with what followed."""
+        tokens, length = self._tokens, 0
         for end in range(self._n_indexed, len(tokens)):
             for n in KEYS:
                 self._places[tuple(tokens[max(0, end - n) : end])] = end
         self._n_indexed = max(SHORTEST, len(tokens))
         found = (self._places.get(tuple(tokens[-n:])) for n in KEYS)
         place = next((place for place in found if place is not None), None)
-        if place is None:
-            return None
-        length = SHORTEST
-        while length < min(LONGEST, place) and tokens[place - length - 1] == tokens[-length - 1]:
-            length += 1
-        self._length = length
-        return place
+        if place is not None:
+            length = SHORTEST
+            while length < min(LONGEST, place) and tokens[place - length - 1] == tokens[-length - 1]:
+                length += 1
+            yield (False, length), tokens[place : place + most]
+        if self._earlier is not None and length < LONGEST:
+            length, following = self._earlier.following(tokens, most)
+            if following:
+                yield (True, length), following

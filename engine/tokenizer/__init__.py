@@ -7,6 +7,7 @@ model (``MODELS``). Knows nothing of chat templates, tensors or generation.
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
+from hashlib import blake2b
 from os import PathLike
 from typing import Any, Protocol
 
@@ -113,6 +114,11 @@ class Tokenizer:
             TokenizerError: the result of a merge is not a token.
         """
         check_merges(self._vocabulary)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the tokens, 32 hexadecimal digits: ids of equal vocabularies mean the same."""
+        return blake2b("\0".join(self._vocabulary.texts).encode(), digest_size=16).hexdigest()
 
     @cached_property
     def most_token_bytes(self) -> int:

@@ -229,6 +229,7 @@ class FakeTokenizer:
         self._pieces = ["<s>", "</s>", "<system>", "<user>", "<assistant>", "<end>"]
         self._ids = {piece: token_id for token_id, piece in enumerate(self._pieces)}
         self.vocab_size = 100_000
+        self.fingerprint = "f" * 32
         self.bos_id, self.eos_id = BOS, EOS
         self.control: frozenset[str] = frozenset()
         self.end_ids = frozenset({EOS, END})

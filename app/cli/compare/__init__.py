@@ -1,1 +1,1 @@
-"""``jalopy compare``: this engine and an installed llama-cpp-python on the same file, in turn."""
+"""``jalopy compare``: this engine and installed ones on the same file, in turn."""

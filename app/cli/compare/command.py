@@ -41,7 +41,7 @@ _PEER_LEVELS = {
 
 Job = dict[str, Any]
 """Work for each engine: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids to read at once and
-one by one, ``repeats`` times after once to warm up; ``greedy_prompt`` and ``n_greedy``."""
+one by one, ``repeats`` times after once to warm up; ``prompt_text``; ``greedy_prompt`` and ``n_greedy``."""
 Answer = dict[str, Any]
 
 
@@ -87,17 +87,22 @@ def make_job(options: CompareOptions) -> Job:
     with closing(checked.gguf):
         vocab_size, trained = checked.config.vocab_size, checked.config.context_length
         greedy_prompt = list(checked.tokenizer.encode(GREEDY_TEXT)) or [0]
+        chosen = random.Random(_SEED)
+        prompt, following = (
+            [chosen.randrange(vocab_size) for _ in range(n)] for n in (options.n_prompt, options.n_gen)
+        )
+        prompt_text = checked.tokenizer.decode(prompt)
     n_ctx = max(256, options.n_prompt + options.n_gen, len(greedy_prompt) + N_GREEDY)
     if options.n_prompt + options.n_gen > trained:
         raise Refusal(f"jalopy compare: the model holds {trained} tokens (choose smaller -p and -n)")
-    chosen = random.Random(_SEED)
     return {
         "model": str(Path(options.model).resolve()),
         "threads": options.threads or host.cores().default_threads,
         "weights": options.weights,
         "n_ctx": n_ctx,
-        "prompt": [chosen.randrange(vocab_size) for _ in range(options.n_prompt)],
-        "following": [chosen.randrange(vocab_size) for _ in range(options.n_gen)],
+        "prompt": prompt,
+        "following": following,
+        "prompt_text": prompt_text,
         "repeats": 2,
         "greedy_prompt": greedy_prompt,
         "n_greedy": N_GREEDY,
@@ -122,7 +127,7 @@ def ask_peer(python: str, job: Job) -> Answer:
         install = install_command(name) if python == sys.executable else f"{shlex.quote(python)} -m pip install {name}"
         cure = f"{install}, or name the Python that has it: --peer-python PATH"
         raise Refusal(
-            f"jalopy compare: {python} has neither llama-cpp-python nor ik-llama-cpp-python ({cure})",
+            f"jalopy compare: {python} has none of the engines that can be compared ({cure})",
             exit_codes.UNSUPPORTED,
         )
     if code == peer_side.TOO_OLD:
@@ -155,7 +160,7 @@ def _is_answer(found: Any) -> bool:
     """Whether that is what a side answers; ``--peer-python`` may name any program."""
     if not isinstance(found, dict) or not isinstance(found.get("level"), str) or "version" not in found:
         return False
-    if not isinstance(found.get("engine"), str):
+    if not isinstance(found.get("engine"), str) or type(found.get("peak_bytes")) is not int:
         return False
     rates = [found.get(key) for key in _RATES]
     return _are_numbers(found.get("greedy")) and all(_are_numbers(one) and one and min(one) > 0 for one in rates)
@@ -180,7 +185,7 @@ def report(options: CompareOptions, job: Job, ours: list[Answer], others: list[l
         "n_prompt": options.n_prompt,
         "n_gen": options.n_gen,
         "greedy_tokens": len(ours[-1]["greedy"]),
-        OURS: {**mine, "version": ours[-1]["version"], "level": ours[-1]["level"]},
+        OURS: {**mine, **{key: ours[-1][key] for key in ("version", "level", "peak_bytes")}},
         "peers": [_peer(ours[-1], mine, theirs) for theirs in others],
     }
 
@@ -193,10 +198,12 @@ def _peer(ours: Answer, mine: Mapping[str, list[float]], theirs: list[Answer]) -
         "engine": clean_line(last["engine"], 40),
         **rates,
         "ratio": {key: statistics.median(mine[key]) / statistics.median(rates[key]) for key in rates},
+        "greedy_tokens": len(last["greedy"]),
         "greedy_parts_at": part,
         "greedy_margin": None if part is None else ours["margins"][part],
         "version": clean_line(str(last["version"]), 40),
         "level": clean_line(last["level"], 600),
+        "peak_bytes": max(one["peak_bytes"] for one in theirs),
     }
 
 
@@ -226,10 +233,13 @@ def lines(found: dict[str, Any]) -> list[str]:
         cells = (f"{spread(peer[key]):>24}{peer['ratio'][key]:>7.2f}x" for key in _RATES)
         written.append(f"{peer['engine']:<14}{''.join(cells)}")
     versions = ", ".join(f"{name} {version}" for name, version in ours["version"].items())
-    written.append(f"jalopy: {versions}, level {ours['level']}")
+    sizes = (
+        f"{name} {one['peak_bytes'] / 1e6:,.0f} MB" for name, one in [(OURS, ours), *((p["engine"], p) for p in peers)]
+    )
+    written += [f"memory at most: {', '.join(sizes)}", f"jalopy: {versions}, level {ours['level']}"]
     for peer in peers:
         written += [_greedy_line(peer, found["greedy_tokens"]), f"{peer['engine']} {peer['version']}: {peer['level']}"]
-        if ours["level"] != peer_level(peer["level"]):
+        if " = " in peer["level"] and ours["level"] != peer_level(peer["level"]):
             theirs = peer_level(peer["level"])
             written.append(f"not the same instructions: jalopy {ours['level']}, {peer['engine']} {theirs}")
     return written
@@ -237,6 +247,8 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 def _greedy_line(peer: dict[str, Any], n_tokens: int) -> str:
     part, engine = peer["greedy_parts_at"], peer["engine"]
+    if not peer["greedy_tokens"]:
+        return f"greedy: {engine} does not tell its tokens"
     if part is None:
         return f"greedy: jalopy and {engine} write the same {n_tokens} tokens after {GREEDY_TEXT!r}"
     margin = peer["greedy_margin"]
@@ -276,6 +288,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         "margins": session.margins,
         "version": versions(),
         "level": engine_access.cpu_level(),
+        "peak_bytes": peer_side.peak_bytes(),
     }
 
 

@@ -1,44 +1,65 @@
-"""The part of llama.cpp, or of its fork ik_llama.cpp, in a comparison: a file run by a Python that has its package.
+"""The part of another engine in a comparison: a file run by a Python that has its package.
 
 Imports nothing of ours. Reads one job as JSON from standard input (``app.cli.compare.command`` describes it), and
 writes one answer as JSON. llama.cpp is in its default mode: weights repacked where it likes, flash attention as it
-chooses, no graphics card. ik_llama.cpp does the job with its weights mapped and repacked; the better rate counts.
+chooses, no graphics card. Its fork ik_llama.cpp does the job with its weights mapped and repacked; the better rate
+counts. OpenVINO GenAI and mistral.rs write whole replies: after the same prompt, but tokens that they choose.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
+from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any
 
 NOT_INSTALLED, TOO_OLD, REFUSED = 3, 4, 5
 
 
 def main() -> int:
-    """Do the job on standard input."""
-    try:
-        import llama_cpp as package
-    except ImportError:
+    """Do the job on standard input with the first engine that is there."""
+    package = None
+    for name in ENGINES:
         try:
-            import ik_llama_cpp as package
+            package = import_module(name)
+            break
         except ImportError:
-            return NOT_INSTALLED
-    is_ik = package.__name__ == "ik_llama_cpp"
-    job, version = json.load(sys.stdin), package.__version__
+            pass
+    if package is None:
+        return NOT_INSTALLED
+    engine, do = ENGINES[package.__name__]
+    job = json.load(sys.stdin)
     try:
-        found = done_by_ik(package._ctypes_api, job) if is_ik else done_by_llama_cpp(package, job)
+        found = do(package, job)
     except AttributeError as error:
-        sys.stderr.write(f"{package.__name__} {version}: {error}")
+        sys.stderr.write(f"{package.__name__} {version_of(package)}: {error}")
         return TOO_OLD
-    except ValueError as error:
-        sys.stderr.write(str(error))
+    except (ValueError, RuntimeError) as error:
+        sys.stderr.write(" ".join(str(error).split()))
         return REFUSED
-    print(json.dumps({"engine": "ik_llama.cpp" if is_ik else "llama.cpp", "version": version, **found}))
+    print(json.dumps({"engine": engine, "version": version_of(package), **found, "peak_bytes": peak_bytes()}))
     return 0
+
+
+def version_of(package: Any) -> str:
+    """Return a package's version: as it says itself, or as its wheel does."""
+    return str(getattr(package, "__version__", None) or metadata.version(package.__name__))
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process had by now, mapped weights included; 0 where that is not told."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def done_by_llama_cpp(library: Any, job: dict[str, Any]) -> dict[str, Any]:
@@ -49,9 +70,9 @@ def done_by_llama_cpp(library: Any, job: dict[str, Any]) -> dict[str, Any]:
     return {**done(peer, job), "level": library.llama_print_system_info().decode("utf-8", "replace").strip()}
 
 
-def done_by_ik(library: Any, job: dict[str, Any]) -> dict[str, Any]:
+def done_by_ik(package: Any, job: dict[str, Any]) -> dict[str, Any]:
     """Return what ik_llama.cpp does with a job, in the better of its two layouts. Raises as ``Peer``."""
-    each = []
+    library, each = package._ctypes_api, []
     for is_repacked in (False, True):
         with closing(Peer(library, job, is_repacked)) as peer:
             each.append(done(peer, job))
@@ -60,6 +81,59 @@ def done_by_ik(library: Any, job: dict[str, Any]) -> dict[str, Any]:
     says = library._lib.llama_print_system_info
     says.restype = ctypes.c_char_p
     return {**mapped, **rates, "level": says().decode("utf-8", "replace").strip()}
+
+
+def done_by_openvino(package: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Return what OpenVINO GenAI does with a job. Raises RuntimeError: the file is refused."""
+    import numpy as np
+
+    openvino = import_module("openvino")
+    pipeline = package.LLMPipeline(job["model"], "CPU", INFERENCE_NUM_THREADS=job["threads"])
+
+    def write(prompt: list[int], n: int) -> Any:
+        wanted = package.GenerationConfig(max_new_tokens=n, ignore_eos=True, do_sample=False)
+        return pipeline.generate(openvino.Tensor(np.array([prompt], np.int64)), wanted)
+
+    read_tps, write_tps = [], []
+    for prompt in prompts(job["prompt"], job["repeats"] + 1):
+        # The first token comes with the prompt.
+        figures = write(prompt, 1 + len(job["following"])).perf_metrics
+        read_tps.append(1000 * len(prompt) / figures.get_ttft().mean)
+        write_tps.append(1000 / figures.get_tpot().mean)
+    greedy = [int(token) for token in write(job["greedy_prompt"], job["n_greedy"]).tokens[0]]
+    level = " ".join(openvino.runtime.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
+    return {"prefill_tps": read_tps[1:], "decode_tps": write_tps[1:], "greedy": greedy, "level": level}
+
+
+def done_by_mistral_rs(package: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Return what mistral.rs does with a job: it takes texts and tells no ids. Raises ValueError: it refuses the file.
+
+    It takes its threads from the environment, and writes its log to standard output.
+    """
+    os.environ["RAYON_NUM_THREADS"], os.environ["HF_HUB_OFFLINE"] = str(job["threads"]), "1"
+    path = Path(job["model"])
+    runner = package.Runner(which=package.Which.GGUF(str(path.parent), path.name), max_seqs=1, prefix_cache_n=0)
+    read_tps, write_tps = [], []
+    for text in (job["prompt_text"][n:] for n in range(job["repeats"] + 1)):
+        wanted = package.CompletionRequest(text, "default", max_tokens=1 + len(job["following"]), temperature=0.0)
+        used = runner.send_completion_request(wanted).usage
+        read_tps.append(used.avg_prompt_tok_per_sec)
+        write_tps.append(used.avg_compl_tok_per_sec)
+    return {"prefill_tps": read_tps[1:], "decode_tps": write_tps[1:], "greedy": [], "level": ""}
+
+
+def prompts(prompt: list[int], n: int) -> list[list[int]]:
+    """Return so many prompts of the same tokens that begin in another way each: none is known from the one before."""
+    return [prompt[at:] + prompt[:at] for at in range(n)]
+
+
+ENGINES: dict[str, tuple[str, Callable[[Any, dict[str, Any]], dict[str, Any]]]] = {
+    "llama_cpp": ("llama.cpp", done_by_llama_cpp),
+    "ik_llama_cpp": ("ik_llama.cpp", done_by_ik),
+    "openvino_genai": ("OpenVINO", done_by_openvino),
+    "mistralrs": ("mistral.rs", done_by_mistral_rs),
+}
+"""By package: the engine's name, and what does a job with it."""
 
 
 class Peer:

@@ -27,7 +27,7 @@ def model(tmp_path: Path) -> str:
 
 def answer(decode: list[float], prefill: list[float], greedy: list[int], **more: Any) -> dict[str, Any]:
     rates = {"decode_tps": decode, "prefill_tps": prefill, "greedy": greedy}
-    return {**rates, "engine": "llama.cpp", "version": "1.2.3", "level": "AVX2", **more}
+    return {**rates, "engine": "llama.cpp", "version": "1.2.3", "level": "AVX2", "peak_bytes": 7_000_000, **more}
 
 
 @pytest.fixture
@@ -81,6 +81,7 @@ def test_people_get_medians_ratios_and_where_they_part(
     assert "near tie" in out
     assert "2 threads" in out
     assert "llama.cpp 1.2.3: AVX2" in out
+    assert "memory at most: jalopy 7 MB, llama.cpp 7 MB" in out
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_the_first_token_that_differs_is_where_they_part(theirs: list[int], part
 
 
 def test_a_clear_difference_is_not_called_a_tie() -> None:
-    found = {"engine": "llama.cpp", "greedy_parts_at": 1, "greedy_margin": 0.8}
+    found = {"engine": "llama.cpp", "greedy_tokens": 3, "greedy_parts_at": 1, "greedy_margin": 0.8}
     assert "computes wrongly" in command._greedy_line(found, 3)
 
 
@@ -147,7 +148,7 @@ def test_a_python_without_the_peer_is_one_line(model: str, tmp_path: Path) -> No
     lonely = tmp_path / "python"
     lonely.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     lonely.chmod(0o755)
-    with pytest.raises(Refusal, match="neither llama-cpp-python nor ik-llama-cpp-python") as refused:
+    with pytest.raises(Refusal, match="none of the engines") as refused:
         command.ask_peer(str(lonely), make_job(CompareOptions(model, n_prompt=8, n_gen=4)))
     assert refused.value.exit_code == exit_codes.UNSUPPORTED
     assert "\n" not in str(refused.value)
@@ -166,6 +167,7 @@ def test_a_python_that_is_none_is_one_line(model: str) -> None:
         ("print('[1]')", "nothing sensible"),
         ("print('{}')", "nothing sensible"),
         ("print(a.replace('engine', 'motor'))", "nothing sensible"),
+        ("print(a.replace('7000000', '[]'))", "nothing sensible"),
         ("print(a.replace('[5.0]', '[]'))", "nothing sensible"),
         ("print(a.replace('5.0', '0'))", "nothing sensible"),
         ("print(a.replace('5.0', '\"fast\"'))", "nothing sensible"),
@@ -289,7 +291,7 @@ def test_of_two_layouts_the_better_rates_count(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(peer_side, "Peer", Scripted)
     monkeypatch.setattr(peer_side, "done", done)
     library = SimpleNamespace(_lib=SimpleNamespace(llama_print_system_info=SystemInfo()))
-    found = peer_side.done_by_ik(library, {})
+    found = peer_side.done_by_ik(SimpleNamespace(_ctypes_api=library), {})
     assert (found["prefill_tps"], found["decode_tps"]) == ([20.0, 20.0], [8.0, 30.0])
     assert (found["greedy"], found["level"], closed) == ([0], "AVX2 = 1 |", [False, True])
 
@@ -301,3 +303,106 @@ class SystemInfo:
 
     def __call__(self) -> bytes:
         return b" AVX2 = 1 | "
+
+
+# ---- engines that write whole replies
+
+
+class WholeReplies:
+    """A package whose pipeline or runner notes what it is asked, and tells its speed: slow the first time."""
+
+    __name__, __version__ = "openvino_genai", "1.2"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, int]] = []
+        self.Which = SimpleNamespace(GGUF=lambda folder, name: Path(folder, name))
+        self.Tensor = lambda ids: ids.tolist()
+
+    def LLMPipeline(self, path: str, device: str, **options: int) -> Any:
+        assert (path, device, options) == ("/models/m.gguf", "CPU", {"INFERENCE_NUM_THREADS": 2})
+        return SimpleNamespace(generate=self._generate)
+
+    def GenerationConfig(self, max_new_tokens: int, ignore_eos: bool, do_sample: bool) -> int:
+        assert (ignore_eos, do_sample) == (True, False)
+        return max_new_tokens
+
+    def _generate(self, prompts: list[list[int]], n: int) -> Any:
+        (prompt,) = prompts
+        self.asked.append((prompt, n))
+        ttft, tpot = (SimpleNamespace(mean=ms * (9 if len(self.asked) == 1 else 1)) for ms in (500.0, 100.0))
+        figures = SimpleNamespace(get_ttft=lambda: ttft, get_tpot=lambda: tpot)
+        return SimpleNamespace(tokens=[[7] * n], perf_metrics=figures)
+
+    def runtime_core(self) -> Any:
+        return SimpleNamespace(get_property=lambda device, name: ["FP32", "INT8"])
+
+    def Runner(self, which: Path, max_seqs: int, prefix_cache_n: int) -> Any:
+        assert (str(which), max_seqs, prefix_cache_n) == ("/models/m.gguf", 1, 0)
+        return SimpleNamespace(send_completion_request=self._complete)
+
+    def CompletionRequest(self, text: str, model: str, max_tokens: int, temperature: float) -> tuple[str, int]:
+        return text, max_tokens
+
+    def _complete(self, request: tuple[str, int]) -> Any:
+        self.asked.append(request)
+        slow = 9 if len(self.asked) == 1 else 1
+        return SimpleNamespace(
+            usage=SimpleNamespace(avg_prompt_tok_per_sec=12.0 / slow, avg_compl_tok_per_sec=10.0 / slow)
+        )
+
+
+WHOLE_JOB = {
+    "model": "/models/m.gguf", "threads": 2, "prompt": [1, 2, 3, 4, 5, 6], "following": [8, 9], "repeats": 2,
+    "prompt_text": "some words", "greedy_prompt": [5], "n_greedy": 3,
+}  # fmt: skip
+
+
+def test_openvino_reads_other_prompts_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = WholeReplies()
+    openvino = SimpleNamespace(Tensor=package.Tensor, runtime=SimpleNamespace(Core=package.runtime_core))
+    monkeypatch.setitem(sys.modules, "openvino", openvino)
+    found = peer_side.done_by_openvino(package, WHOLE_JOB)
+    assert found == {"prefill_tps": [12.0] * 2, "decode_tps": [10.0] * 2, "greedy": [7] * 3, "level": "FP32 INT8"}
+    *measured, last = package.asked
+    assert [len(prompt) for prompt, n in measured] == [6, 6, 6]
+    assert len({prompt[0] for prompt, n in measured}) == 3
+    assert {n for prompt, n in measured} == {3}
+    assert last == ([5], 3)
+
+
+def test_mistral_rs_gets_texts_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = WholeReplies()
+    monkeypatch.setattr(peer_side.os, "environ", environment := {})
+    found = peer_side.done_by_mistral_rs(package, WHOLE_JOB)
+    assert found == {"prefill_tps": [12.0] * 2, "decode_tps": [10.0] * 2, "greedy": [], "level": ""}
+    assert package.asked == [("some words", 3), ("ome words", 3), ("me words", 3)]
+    assert environment == {"RAYON_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
+
+
+def test_an_engine_that_tells_no_tokens_is_not_said_to_agree(
+    model: str, sides: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = answer([20.0], [50.0], [], engine="mistral.rs", level="")
+    monkeypatch.setattr(command, "ask_peer", lambda python, job: silent)
+    compare(CompareOptions(model, rounds=1, n_prompt=8, n_gen=4))
+    out = capsys.readouterr().out
+    assert "mistral.rs does not tell its tokens" in out
+    assert "the same" not in out
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no\nsuch type"), ValueError("no such type")])
+def test_a_file_that_an_engine_refuses_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    for name in ("llama_cpp", "ik_llama_cpp"):
+        monkeypatch.setitem(sys.modules, name, None)
+    package = WholeReplies()
+    monkeypatch.setattr(package, "LLMPipeline", refuse)
+    monkeypatch.setitem(sys.modules, "openvino_genai", package)
+    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace())
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(read=lambda: json.dumps(WHOLE_JOB)))
+    assert peer_side.main() == peer_side.REFUSED
+    assert capsys.readouterr().err == "no such type"

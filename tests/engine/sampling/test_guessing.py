@@ -9,11 +9,13 @@ import pytest
 
 from engine import Model, Sampling
 from engine.sampling import guessing
-from engine.sampling.guessing import Guessing
+from engine.sampling.earlier_text import DEPTH, EarlierText
+from engine.sampling.guessing import GuessCosts, Guessing
 from engine.session import Session
 from tests.engine import tiny_gguf
 from tests.engine.architectures.test_gemma3 import tiny as tiny_gemma3
 
+VOCAB = 1 << 20
 PROMPT = [5, 9, 20, 33, 47, 60, 71] * 3
 
 
@@ -27,7 +29,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(autouse=True)
 def free_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guessing, "FIRST_STEPS", 1e9)
+    monkeypatch.setattr(guessing, "SHARE", 1e9)
     monkeypatch.setattr(guessing, "MOST_STEPS", 1e9)
 
 
@@ -107,10 +109,16 @@ def test_an_end_ignored_never_comes(model: Model) -> None:
 # ---- what guesses cost
 
 
-def spend(text: list[int], cost_steps: float, monkeypatch: pytest.MonkeyPatch) -> float:
+def spend(
+    text: list[int],
+    cost_steps: float,
+    monkeypatch: pytest.MonkeyPatch,
+    earlier: EarlierText | None = None,
+    costs: GuessCosts | None = None,
+) -> float:
     """Steps of one token that a text takes, of which guesses take ``cost_steps`` each."""
     monkeypatch.undo()
-    one, steps, row = Guessing(text[:40]), 0.0, np.zeros(1, np.float32)
+    one, steps, row = Guessing(text[:40], costs or GuessCosts(), earlier), 0.0, np.zeros(1, np.float32)
     for place in range(40, len(text)):
         if one.computed(text[place]) is None:
             guesses = one.propose(3)
@@ -137,17 +145,116 @@ def test_text_in_which_no_guess_comes_true_is_hardly_slower(cost_steps: float, m
 
 
 def test_the_longest_match_decides() -> None:
-    one = Guessing([1, 2, 3, 4, 50, 9, 3, 4, 60, 9, 1, 2, 3])
+    one = Guessing([1, 2, 3, 4, 50, 9, 3, 4, 60, 9, 1, 2, 3], GuessCosts())
     one.spent([], [], 1.0)
     assert one.computed(4) is None
     assert one.propose(1) == [50]
 
 
 def test_nothing_is_guessed_before_a_timed_step_or_with_no_match(tmp_path: Path) -> None:
-    one = Guessing([1, 2, 3, 1])
-    one.computed(2)
+    one = Guessing([1, 2, 3, 4, 8, 9, 1, 2, 3], GuessCosts())
+    one.computed(4)
     assert one.propose(3) == []
     one.spent([], [], 1.0)
-    assert one.propose(3) == [3, 1, 2][: len(one.propose(3))] != []
+    assert one.propose(3) == [8, 9, 1][: len(one.propose(3))] != []
     one.computed(77)
     assert one.propose(3) == []
+
+
+# ---- text of earlier conversations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", [Sampling.greedy(), Sampling(seed=3)], ids=["greedy", "drawn"])
+def test_earlier_text_never_changes_a_reply(model: Model, sampling: Sampling) -> None:
+    plain, guessed = model.session(n_ctx=256), model.session(n_ctx=256)
+    said = reply(plain, sampling, False)
+    guessed.earlier_text = EarlierText([plain.tokens], VOCAB)
+    assert reply(guessed, sampling, True) == said
+    assert guessed.n_guessed > 20
+    guessed.earlier_text = EarlierText([[(token + 1) % 64 for token in plain.tokens], PROMPT[:5]], VOCAB)
+    assert reply(guessed, sampling, True) == said
+    for session in (plain, guessed):
+        session.close()
+
+
+def test_what_an_earlier_conversation_said_comes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(4)
+    text = [random.randrange(1000) for _ in range(300)]
+    earlier = EarlierText([[7, 8, 9], [*text[50:], 5]], VOCAB)
+    assert spend(text, 0.5, monkeypatch, earlier) < 0.75 < 0.99 < spend(text, 0.5, monkeypatch)
+
+
+@pytest.mark.parametrize("cost_steps", [0.2, 1.0, 4.0])
+def test_earlier_text_that_misleads_costs_hardly_more(cost_steps: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    random, text, other = Random(5), [], []
+    for _ in range(1000):
+        words = [random.randrange(100) for _ in range(4)]
+        text += [*words, random.randrange(100, 10_000)]
+        other += [*words, random.randrange(10_000, 100_000)]
+    assert spend(text, cost_steps, monkeypatch, EarlierText([other], VOCAB)) < 1.01 + 2 * cost_steps / len(text)
+
+
+def test_what_hardly_ever_comes_true_is_not_tried_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    one = Guessing([1, 2, 8, 9, 1], GuessCosts())
+    one.computed(2)
+    one.spent([], [], 1.0)
+    assert one.propose(3) == []
+    one._costs.balance += 0.5
+    assert one.propose(3) == [8]
+
+
+def test_short_replies_of_a_session_share_one_balance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    random, costs, n_steps = Random(6), GuessCosts(), 0.0
+    text = [one for _ in range(50) for one in (1, 2, random.randrange(10, 100_000))]
+    for _ in range(20):
+        n_steps += spend(text, 1.0, monkeypatch, None, costs) / 20
+    assert n_steps < 1.01
+
+
+def longest(texts: list[list[int]], tokens: list[int], most: int) -> tuple[int, set[tuple[int, ...]]]:
+    """The same as ``EarlierText.following``, by looking everywhere: all that may follow."""
+    best: tuple[int, set[tuple[int, ...]]] = 0, set()
+    for text in texts:
+        for place in range(3, len(text)):
+            n = next(
+                (n for n in range(1, DEPTH + 1) if n > min(place, len(tokens)) or text[place - n] != tokens[-n]), 10
+            )
+            if n > 3 and n - 1 >= best[0]:
+                best = n - 1, {tuple(text[place : place + most]), *(best[1] if n - 1 == best[0] else ())}
+    return best
+
+
+def test_the_longest_match_is_found_wherever_it_is() -> None:
+    random = Random(7)
+    texts = [[random.randrange(3) for _ in range(random.randrange(60))] for _ in range(20)]
+    one, n_found = EarlierText(texts, VOCAB), 0
+    for _ in range(500):
+        tokens = [random.randrange(3) for _ in range(random.randrange(14))]
+        length, follow = one.following(tokens, 3)
+        wanted, allowed = longest(texts, tokens, 3)
+        n_found += length > 5
+        assert length == wanted or not follow  # what was said last in a text has nothing after it
+        assert not follow or tuple(follow) in allowed
+    assert n_found > 50
+
+
+def test_no_match_goes_from_one_text_into_the_next() -> None:
+    one = EarlierText([[1, 2, 3, 4], [5, 6, 7, 8], []], VOCAB)
+    assert one.following([2, 3, 4], 3) == one.following([3, 4, 5], 3) == (0, [])
+    assert one.following([5, 6, 7], 3) == (3, [8])
+    assert EarlierText([], VOCAB).following([1, 2, 3], 3) == EarlierText([[1, 2]], VOCAB).following([], 3) == (0, [])
+
+
+@pytest.mark.parametrize("vocab_size", [100, VOCAB, 1 << 40])
+def test_ids_of_no_vocabulary_are_never_proposed(vocab_size: int) -> None:
+    one = EarlierText([[-5, 1 << 41, 3, 4, 5], [1, 2, 3, 99, vocab_size], [4, 5, 6, vocab_size, 8]], vocab_size)
+    assert one.following([1, 2, 3], 2) == (3, [99])
+    assert one.following([-5, 1 << 41, 3], 2) == one.following([4, 5, 6], 2) == (0, [])
+
+
+def test_of_equal_matches_the_youngest_counts() -> None:
+    words = list(range(10, 20))
+    assert EarlierText([[*words, 1], [*words, 2], [3]], VOCAB).following(words, 1) == (DEPTH, [2])

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from engine.sampling.guessing import Guessing
+from engine.sampling.guessing import GuessCosts, Guessing
 from engine.sampling.loops import COPIES, LEAST_POOR_TOKENS, LONGEST, MORE_TOKENS, LoopGuard, LoopWatch
 from tests.engine.sampling import sound_texts
 
@@ -132,7 +132,7 @@ def test_a_text_made_to_be_dear_costs_as_little_for_each_token() -> None:
 
 def test_nothing_is_guessed_in_a_loop_and_a_quotation_is() -> None:
     asked = list(range(100, 400))
-    looping, quoting = Guessing(asked), Guessing(asked)
+    looping, quoting = Guessing(asked, GuessCosts()), Guessing(asked, GuessCosts())
     for one in (looping, quoting):
         one.spent([], [], 1.0)
     said = [7, 8, 9, 10, 11] * 40
