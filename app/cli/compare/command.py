@@ -252,7 +252,11 @@ def _greedy_line(peer: dict[str, Any], n_tokens: int) -> str:
     if part is None:
         return f"greedy: jalopy and {engine} write the same {n_tokens} tokens after {GREEDY_TEXT!r}"
     margin = peer["greedy_margin"]
-    what = "a near tie that rounding decides" if margin < NEAR_TIE else "no near tie: one of them computes wrongly"
+    what = (
+        "a near tie that rounding decides"
+        if margin < NEAR_TIE
+        else "no near tie: one of them computes wrongly, or other weights"
+    )
     return (
         f"greedy: as {engine} up to token {part} of {n_tokens}, then they part; ours was ahead by "
         f"{margin:.3f} spreads: {what}"

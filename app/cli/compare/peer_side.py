@@ -101,7 +101,7 @@ def done_by_openvino(package: Any, job: dict[str, Any]) -> dict[str, Any]:
         read_tps.append(1000 * len(prompt) / figures.get_ttft().mean)
         write_tps.append(1000 / figures.get_tpot().mean)
     greedy = [int(token) for token in write(job["greedy_prompt"], job["n_greedy"]).tokens[0]]
-    level = " ".join(openvino.runtime.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
+    level = " ".join(openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
     return {"prefill_tps": read_tps[1:], "decode_tps": write_tps[1:], "greedy": greedy, "level": level}
 
 
@@ -119,7 +119,7 @@ def done_by_mistral_rs(package: Any, job: dict[str, Any]) -> dict[str, Any]:
         used = runner.send_completion_request(wanted).usage
         read_tps.append(used.avg_prompt_tok_per_sec)
         write_tps.append(used.avg_compl_tok_per_sec)
-    return {"prefill_tps": read_tps[1:], "decode_tps": write_tps[1:], "greedy": [], "level": ""}
+    return {"prefill_tps": read_tps[1:], "decode_tps": write_tps[1:], "greedy": [], "level": "instructions not told"}
 
 
 def prompts(prompt: list[int], n: int) -> list[list[int]]:

@@ -333,7 +333,7 @@ class WholeReplies:
         figures = SimpleNamespace(get_ttft=lambda: ttft, get_tpot=lambda: tpot)
         return SimpleNamespace(tokens=[[7] * n], perf_metrics=figures)
 
-    def runtime_core(self) -> Any:
+    def core(self) -> Any:
         return SimpleNamespace(get_property=lambda device, name: ["FP32", "INT8"])
 
     def Runner(self, which: Path, max_seqs: int, prefix_cache_n: int) -> Any:
@@ -359,7 +359,7 @@ WHOLE_JOB = {
 
 def test_openvino_reads_other_prompts_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     package = WholeReplies()
-    openvino = SimpleNamespace(Tensor=package.Tensor, runtime=SimpleNamespace(Core=package.runtime_core))
+    openvino = SimpleNamespace(Tensor=package.Tensor, Core=package.core)
     monkeypatch.setitem(sys.modules, "openvino", openvino)
     found = peer_side.done_by_openvino(package, WHOLE_JOB)
     assert found == {"prefill_tps": [12.0] * 2, "decode_tps": [10.0] * 2, "greedy": [7] * 3, "level": "FP32 INT8"}
@@ -374,7 +374,12 @@ def test_mistral_rs_gets_texts_and_no_network(monkeypatch: pytest.MonkeyPatch) -
     package = WholeReplies()
     monkeypatch.setattr(peer_side.os, "environ", environment := {})
     found = peer_side.done_by_mistral_rs(package, WHOLE_JOB)
-    assert found == {"prefill_tps": [12.0] * 2, "decode_tps": [10.0] * 2, "greedy": [], "level": ""}
+    assert found == {
+        "prefill_tps": [12.0] * 2,
+        "decode_tps": [10.0] * 2,
+        "greedy": [],
+        "level": "instructions not told",
+    }
     assert package.asked == [("some words", 3), ("ome words", 3), ("me words", 3)]
     assert environment == {"RAYON_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
 
