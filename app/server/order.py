@@ -22,6 +22,8 @@ MOST_STOPS = 64
 MOST_STOP_CHARS = 1000
 MOST_TOP_LOGPROBS = 20
 MOST_TOKENS = 2**31 - 1
+MOST_ANSWERS = 8
+"""Limit on the answers to one request."""
 IGNORED = (
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "parallel_tool_calls", "verbosity", "prediction", "audio",
@@ -32,7 +34,6 @@ EFFORTS = {
     "auto": None, "default": None,
 }  # fmt: skip
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
@@ -65,6 +66,8 @@ class Order:
     """Of the reply; None for any."""
     tools: Tools | None = None
     """Tools that the model may call; None for none."""
+    n_answers: int = 1
+    """Answers to the same; the seed of each is one more than that of the one before."""
     is_streamed: bool = False
     tells_usage: bool = False
     """Whether a stream ends with the number of tokens."""
@@ -122,6 +125,7 @@ def _order(fields: Fields, **own: Any) -> Order:
         sampling=read_sampling(fields),
         stops=_stops(fields),
         form=read_form(fields),
+        n_answers=fields.whole("n", 1, MOST_ANSWERS) or 1,
         is_streamed=fields.flag("stream"),
         tells_usage=tells_usage,
     )

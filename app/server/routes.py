@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -107,13 +108,18 @@ class Routes:
         self._note_ignored(fields)
         self._served()
         peer = request.client.host if request.client is not None else ""
-        job = Job(order, peer, asyncio.get_running_loop())
+        jobs = [Job(order, peer, asyncio.get_running_loop(), at) for at in range(order.n_answers)]
         body = kind(order, self._model_id)
-        self._engine.ask(job)
+        try:
+            for job in jobs:
+                self._engine.ask(job)
+        except ApiError:  # there is no room for all of them
+            self._drop(jobs)
+            raise
         if not order.is_streamed:
-            async with watched(request.receive, lambda: self._engine.drop(job)):
-                return await self._whole(job, body)
-        stream = self._stream(request, job, body)
+            async with self._watched(request, jobs):
+                return await self._whole(jobs, body)
+        stream = self._stream(request, jobs, body)
         await anext(stream)  # what is wrong with the prompt is told by the status, which the first event settles
         return EventStream(stream, body.ends_with_done)
 
@@ -224,53 +230,70 @@ class Routes:
         async with watched(request.receive, lambda: aside.end(GoneError())):
             return await asyncio.wrap_future(aside.future)
 
-    async def _whole(self, job: Job, body: Body) -> Response:
-        pieces: list[ReplyPiece] = []
-        async for one in self._happenings(job):
+    async def _whole(self, jobs: Sequence[Job], body: Body) -> Response:
+        pieces: list[list[ReplyPiece]] = [[] for _ in jobs]
+        ends: dict[int, Ended] = {}
+        async for at, one in self._happenings(jobs):
             if isinstance(one, ReplyPiece):
-                pieces.append(one)
+                pieces[at].append(one)
             elif isinstance(one, Ended):
-                return JsonBody(body.whole(pieces, one))
-        raise GoneError
+                ends[at] = one
+        return JsonBody(body.whole([(pieces[at], ends[at]) for at in range(len(jobs))]))
 
-    async def _stream(self, request: Request, job: Job, body: Body) -> AsyncGenerator[dict[str, Any] | None, None]:
-        async with watched(request.receive, lambda: self._engine.drop(job)):
-            happenings = self._happenings(job, STILL_HERE_S)
+    async def _stream(
+        self, request: Request, jobs: Sequence[Job], body: Body
+    ) -> AsyncGenerator[dict[str, Any] | None, None]:
+        async with self._watched(request, jobs):
             try:
-                async for one in happenings:
+                async for at, one in self._happenings(jobs, STILL_HERE_S):
                     if one is None or isinstance(one, PromptTaken):
                         yield None
-                    for event in body.events(one) if one is not None else ():
+                    for event in body.events(one, at) if one is not None else ():
                         yield event
             except ApiError as error:
-                if not job.has_begun:
+                if not any(job.has_begun for job in jobs):
                     raise
                 yield body.broken(error)
 
-    async def _happenings(self, job: Job, patience_s: float | None = None) -> AsyncGenerator[Happening | None, None]:
-        """Yield what happens to a job until it ends, and None where nothing has for a while.
+    async def _happenings(
+        self, jobs: Sequence[Job], patience_s: float | None = None
+    ) -> AsyncGenerator[tuple[int, Happening | None], None]:
+        """Yield what happens to each job until all have ended, and None where nothing has for a while.
 
         Raises:
-            ApiError: it broke off.
+            ApiError: one broke off.
             GoneError: the client has left.
         """
+        awaited = {asyncio.ensure_future(job.next()): job for job in jobs}
         try:
-            while True:
-                try:
-                    came = await asyncio.wait_for(job.next(), patience_s if job.has_begun else None)
-                except asyncio.TimeoutError:
-                    yield None
-                    continue
-                for one in came:
-                    if isinstance(one, Ended):
-                        self._note(one)
-                    if isinstance(one, Ended) and (one.error is not None or one.reason == "cancelled"):
-                        raise one.error or GoneError
-                    yield one
-                    if isinstance(one, Ended):
-                        return
+            while awaited:
+                has_begun = any(job.has_begun for job in jobs)
+                came, _ = await asyncio.wait(
+                    awaited, timeout=patience_s if has_begun else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not came:
+                    yield 0, None
+                for task in came:
+                    job, happened = awaited.pop(task), task.result()
+                    for one in happened:
+                        if isinstance(one, Ended):
+                            self._note(one)
+                            if one.error is not None or one.reason == "cancelled":
+                                raise one.error or GoneError
+                        yield job.index, one
+                    if not isinstance(happened[-1], Ended):
+                        awaited[asyncio.ensure_future(job.next())] = job
         finally:
-            self._engine.drop(job)  # whatever ended this, no one reads on
+            for task in awaited:
+                task.cancel()
+            self._drop(jobs)  # whatever ended this, no one reads on
+
+    def _drop(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._engine.drop(job)
+
+    def _watched(self, request: Request, jobs: Sequence[Job]) -> AbstractAsyncContextManager[None]:
+        return watched(request.receive, lambda: self._drop(jobs))
 
     def _note(self, ended: Ended) -> None:
         self._metrics.note_reply(ended)

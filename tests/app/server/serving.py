@@ -91,16 +91,8 @@ def serving(
     monkeypatch.setattr(opening, "make_sampling", lambda settings, model, mode: Sampling())
     monkeypatch.setattr(opening, "state_files", lambda settings: states)
     listener = listen("127.0.0.1", 0)
-    running = Running(
-        Path("m.gguf"),
-        settings or built_in_settings(),
-        listener,
-        "m",
-        ("127.0.0.1",),
-        api_key,
-        most_waiting,
-        most_at_once,
-    )
+    settings, names = settings or built_in_settings(), ("127.0.0.1",)
+    running = Running(Path("m.gguf"), settings, listener, "m", names, api_key, most_waiting, most_at_once)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     served = Serving(script, running, listener.getsockname()[1])
