@@ -47,6 +47,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 class Order:
     """A request for text."""
 
+    model: str = ""
+    """The name of the model; "" for any."""
     messages: tuple[Said, ...] = ()
     """The conversation to answer; empty where a text is continued."""
     begun: str = ""
@@ -78,9 +80,9 @@ class Order:
         return bool(self.messages)
 
 
-def chat_order(fields: Fields, model_id: str) -> Order:
-    """Read a request for ``/v1/chat/completions``. Raises ApiError: it is wrong somewhere."""
-    take_model(fields, model_id)
+def chat_order(fields: Fields, only: str) -> Order:
+    """Read a request for ``/v1/chat/completions``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
+    model = take_model(fields, only)
     is_continued = fields.flag("continue_final_message")
     if fields.flag("add_generation_prompt") and is_continued:
         raise ApiError("add_generation_prompt excludes continue_final_message", param="add_generation_prompt")
@@ -92,6 +94,7 @@ def chat_order(fields: Fields, model_id: str) -> Order:
     n_top = fields.whole("top_logprobs", 0, MOST_TOP_LOGPROBS)
     order = _order(
         fields,
+        model=model,
         tools=tools,
         messages=messages,
         begun=begun,
@@ -103,11 +106,15 @@ def chat_order(fields: Fields, model_id: str) -> Order:
     return order
 
 
-def completion_order(fields: Fields, model_id: str) -> Order:
-    """Read a request for ``/v1/completions``. Raises ApiError: it is wrong somewhere."""
-    take_model(fields, model_id)
-    prompt, n_logprobs = _prompt(fields), fields.whole("logprobs", 0, MOST_TOP_LOGPROBS)
-    order = _order(fields, prompt=prompt, n_logprobs=n_logprobs, max_tokens=_limit(fields, "max_tokens", "n_predict"))
+def completion_order(fields: Fields, only: str) -> Order:
+    """Read a request for ``/v1/completions``; ``only``: as ``take_model``. Raises ApiError: it is wrong somewhere."""
+    order = _order(
+        fields,
+        model=take_model(fields, only),
+        prompt=_prompt(fields),
+        n_logprobs=fields.whole("logprobs", 0, MOST_TOP_LOGPROBS),
+        max_tokens=_limit(fields, "max_tokens", "n_predict"),
+    )
     fields.ignore_rest()
     return order
 
@@ -131,10 +138,17 @@ def _order(fields: Fields, **own: Any) -> Order:
     )
 
 
-def take_model(fields: Fields, model_id: str) -> None:
-    """Take any name for the one model that is served: many programs have one that cannot be changed."""
-    if fields.text("model") not in (None, "", model_id):
-        fields.note_ignored(f"model (always {model_id})")
+def take_model(fields: Fields, only: str) -> str:
+    """Return the name of the model; "" for any.
+
+    Args:
+        only: the one model that is served, for which any name is taken: many programs have one that cannot be
+            changed; "" where requests choose.
+    """
+    wanted = fields.text("model") or ""
+    if only and wanted not in ("", only):
+        fields.note_ignored(f"model (always {only})")
+    return only or wanted
 
 
 def _limit(fields: Fields, *names: str) -> int | None:
