@@ -20,6 +20,10 @@ class CompletionBody:
 
     ends_with_done = True
     """Whether a stream's last event says so."""
+    in_lines = False
+    """Whether a stream has objects alone, one in a line; else they are server-sent events."""
+    still_here = None
+    """What says that a stream goes on; None for a comment."""
 
     def __init__(self, order: Order, model_id: str) -> None:
         self._order = order

@@ -21,12 +21,11 @@ from app.program.settings import Settings
 from app.server.answer import Answering
 from app.server.api_error import ApiError, unavailable
 from app.server.log import log
+from app.server.order import LATEST
 from app.server.served_engine import ServedEngine, ending, error_of
 from engine.errors import MemoryPlanError
 from engine.measure import fit as fitting
 
-LATEST = ":latest"
-"""Ollama's name for what has none after the colon: with and without it a model is the same."""
 LISTED_S = 5.0
 """How old the list of models may be, for one who asks for it or for a name that is not in it."""
 LOOK_S = 1.0
@@ -120,7 +119,7 @@ class Models:
         idle_s: float,
         on_opened: Callable[[OpenModel], object],
     ) -> None:
-        self._settings, self._make_engine, self._path = settings, make_engine, path
+        self.settings, self._make_engine, self._path = settings, make_engine, path
         self.only, self._idle_s, self._on_opened = only, idle_s, on_opened
         self.opened: dict[str, OpenModel] = {}
         self._changing, self._searching = asyncio.Lock(), asyncio.Lock()
@@ -200,12 +199,29 @@ class Models:
             model.used_s = time.monotonic()
         return model
 
+    async def load(self, wanted: str) -> str:
+        """Open a model, if it is not; return its name. Raises ApiError: as ``open``."""
+        return (await self.open(wanted)).name
+
+    async def unload(self, wanted: str) -> str:
+        """Close a model that requests chose when no one uses it; return its name. Raises ApiError: there is none."""
+        name = await self.meant(wanted)
+        if name in self.opened:
+            self.opened[name].unloads = True
+        return name
+
+    def left_s(self, model: OpenModel) -> float | None:
+        """Return how long a model stays open if no one uses it, in seconds; None for as long as the server runs."""
+        if self.only or not (self._idle_s or model.unloads):
+            return None
+        return 0.0 if model.unloads else max(0.0, self._idle_s - (time.monotonic() - model.used_s))
+
     def _find(self) -> Mapping[str, tuple[FoundFile, ModelHeader]]:
         usual = file_at(self._path, "") if self._path is not None else None
         if self.only:
             file = usual or FoundFile(Path(self.only), self.only, 0, 0, "")
             return {self.only: (file, HeaderCache().header(file) if usual else ModelHeader())}
-        files = find_files(places(self._settings.model_directories))
+        files = find_files(places(self.settings.model_directories))
         if usual is not None and not any(file.path.resolve() == usual.path.resolve() for file in files):
             files.insert(0, usual)
         return models_by_name(files)
@@ -252,7 +268,7 @@ class Models:
         if header.needs is None:
             return True
         claimed = sum(one.engine.claimed_bytes for one in self.opened.values())
-        memory, n_ctx = fitting.machine_memory(), self._settings.context_size or None
+        memory, n_ctx = fitting.machine_memory(), self.settings.context_size or None
         needed = fitting.fit(header.needs, memory, fitting.MachineRates(), n_ctx).needed_bytes
         return needed <= memory.available_bytes - claimed
 
@@ -278,7 +294,7 @@ class Models:
                     continue
                 if not model.is_idle:
                     model.used_s = time.monotonic()
-                elif model.unloads or 0 < self._idle_s <= time.monotonic() - model.used_s:
+                elif self.left_s(model) == 0:
                     async with self._changing:
                         if model.is_idle and self.opened.get(name) is model:
                             await self._close(model, "as asked" if model.unloads else "idle")

@@ -22,6 +22,8 @@ MOST_STOPS = 64
 MOST_STOP_CHARS = 1000
 MOST_TOP_LOGPROBS = 20
 MOST_TOKENS = 2**31 - 1
+LATEST = ":latest"
+"""Ollama's end of a name without another one after the colon: with and without it a model is the same."""
 MOST_ANSWERS = 8
 """Limit on the answers to one request."""
 IGNORED = (
@@ -49,6 +51,8 @@ class Order:
 
     model: str = ""
     """The name of the model; "" for any."""
+    unloads: bool = False
+    """Whether the model is closed when no one uses it any more."""
     messages: tuple[Said, ...] = ()
     """The conversation to answer; empty where a text is continued."""
     begun: str = ""
@@ -78,6 +82,11 @@ class Order:
     def is_chat(self) -> bool:
         """Whether a conversation is answered, by the model's chat template."""
         return bool(self.messages)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked: the model is only opened, or closed."""
+        return not self.messages and not self.prompt
 
 
 def chat_order(fields: Fields, only: str) -> Order:
@@ -130,7 +139,7 @@ def _order(fields: Fields, **own: Any) -> Order:
     return Order(
         **own,
         sampling=read_sampling(fields),
-        stops=_stops(fields),
+        stops=read_stops(fields),
         form=read_form(fields),
         n_answers=fields.whole("n", 1, MOST_ANSWERS) or 1,
         is_streamed=fields.flag("stream"),
@@ -146,7 +155,7 @@ def take_model(fields: Fields, only: str) -> str:
             changed; "" where requests choose.
     """
     wanted = fields.text("model") or ""
-    if only and wanted not in ("", only):
+    if only and wanted.removesuffix(LATEST) not in ("", only):
         fields.note_ignored(f"model (always {only})")
     return only or wanted
 
@@ -181,7 +190,8 @@ def _same(value: Any, neutral: Any) -> bool:
     return (type(value) is type(neutral) or (is_number and not isinstance(value, bool))) and bool(value == neutral)
 
 
-def _stops(fields: Fields) -> tuple[str, ...]:
+def read_stops(fields: Fields) -> tuple[str, ...]:
+    """Return the texts that end a reply."""
     given = fields.any("stop")
     texts: Sequence[Any] = given if isinstance(given, list) else [given]
     texts = [one for one in texts if one not in (None, "")]  # a field of a form that was left empty

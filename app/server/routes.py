@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from app.program.version import installed_version
+from app.server import ollama
 from app.server.api_error import ApiError
 from app.server.bodies import CompletionBody
 from app.server.fields import Fields, read_json
@@ -25,6 +26,7 @@ from app.server.guard import CLIENT_LEFT, Guard, refusal
 from app.server.job import Ended, Happening, Job, PromptTaken, ReplyPiece
 from app.server.log import log
 from app.server.models import Models, OpenModel
+from app.server.ollama_models import OllamaModels
 from app.server.order import Order, chat_order, completion_order, take_model
 from app.server.response_body import ResponseBody
 from app.server.responses import response_order
@@ -51,7 +53,7 @@ _HELP = {
 """Counters of the server, in the words of Prometheus."""
 
 ReadOrder = Callable[[Fields, str], Order]
-Body = CompletionBody | ResponseBody
+Body = CompletionBody | ResponseBody | ollama.ChatBody
 
 
 class Metrics:
@@ -104,7 +106,10 @@ class Routes:
         fields = read_json(await read_body(request))
         order = read_order(fields, self._models.only)
         self._note_ignored(fields)
-        model = await self._models.open(order.model)
+        if order.is_empty:
+            name = await (self._models.unload if order.unloads else self._models.load)(order.model)
+            return JsonBody(kind(order, name).whole([((), Ended("unload" if order.unloads else "load"))]))
+        model = await self._models.open(order.model, order.unloads)
         peer = request.client.host if request.client is not None else ""
         jobs = [Job(order, peer, asyncio.get_running_loop(), at) for at in range(order.n_answers)]
         body = kind(order, model.name)
@@ -114,7 +119,7 @@ class Routes:
                 return await self._whole(asked, body)
         stream = self._stream(request, asked, body)
         await anext(stream)  # what is wrong with the prompt is told by the status, which the first event settles
-        return EventStream(stream, body.ends_with_done)
+        return EventStream(stream, body.ends_with_done, body.in_lines)
 
     async def tokenize(self, request: Request) -> Response:
         """Return the tokens of a text, as llama-server does."""
@@ -231,9 +236,9 @@ class Routes:
         async with watched(request.receive, asked.drop):
             try:
                 async for at, one in self._happenings(asked, STILL_HERE_S):
-                    if one is None or isinstance(one, PromptTaken):
+                    if isinstance(one, PromptTaken):
                         yield None
-                    for event in body.events(one, at) if one is not None else ():
+                    for event in body.events(one, at) if one is not None else (body.still_here,):
                         yield event
             except ApiError as error:
                 if not asked.has_begun:
@@ -335,6 +340,9 @@ def make_application(models: Models, names: Collection[str], api_key: str, origi
         Route("/v1/chat/completions", partial(tells.reply, chat_order, CompletionBody), methods=["POST"]),
         Route("/v1/completions", partial(tells.reply, completion_order, CompletionBody), methods=["POST"]),
         Route("/v1/responses", partial(tells.reply, response_order, ResponseBody), methods=["POST"]),
+        Route("/api/chat", partial(tells.reply, ollama.chat_order, ollama.ChatBody), methods=["POST"]),
+        Route("/api/generate", partial(tells.reply, ollama.generate_order, ollama.GenerateBody), methods=["POST"]),
+        *OllamaModels(models).routes(),
         Route("/v1/models", tells.models),
         Route("/v1/models/{model_id:path}", tells.model),
         Route("/health", tells.health),
@@ -357,12 +365,14 @@ def make_application(models: Models, names: Collection[str], api_key: str, origi
 
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return refusal(error)
+    return refusal(error, request.scope)
 
 
 async def _refuse_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path[:80]
     if error.status_code == 405:
-        return refusal(ApiError(f"{request.method} is not possible at {path}", 405, code="method_not_allowed"))
-    return refusal(ApiError(f"there is nothing at {path}", error.status_code, code="not_found"))
+        return refusal(
+            ApiError(f"{request.method} is not possible at {path}", 405, code="method_not_allowed"), request.scope
+        )
+    return refusal(ApiError(f"there is nothing at {path}", error.status_code, code="not_found"), request.scope)
