@@ -221,6 +221,7 @@ _count = _number(int, 1, 1 << 20, f"a whole number from 1 to {1 << 20}")
 _chunk = _number(int, 8, 1 << 20, f"a whole number from 8 to {1 << 20}")
 _port = _number(int, 0, 65535, "a whole number from 0 to 65535")
 _days = _number(float, 0, 36500, "a number of days, 0 to 36500")
+_minutes = _number(int, 0, 1 << 20, f"a whole number from 0 to {1 << 20}")
 _seconds = _number(float, 1, 3600, "from 1 to 3600 seconds")
 
 
@@ -408,7 +409,7 @@ _PARSERS = {
     ),
     "serve": _verb(
         "Answer other programs by an API that OpenAI's clients know (jalopy help serve).",
-        _ANY_MODEL,
+        _arg("model MODEL", f"{_FILE}; without it, those of this machine by their names", nargs="?"),
         _arg("--host HOST", "address; all but this machine's need a key", default="127.0.0.1"),
         _arg("--port N", "port (8080); 0 = any that is free", type=_port, default=8080),
         _arg("--alias NAME", "the model's name for clients", type=_alias, default=""),
@@ -422,6 +423,7 @@ _PARSERS = {
             default=0,
         ),
         _arg("--max-waiting N", "requests that may wait (16)", dest="most_waiting", type=_count, default=16),
+        _arg("--idle-minutes N", "without MODEL: close what no one used for so long (15); 0 = never", type=_minutes),
         *("threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt")),
     ),
     "report": _verb(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 
 if TYPE_CHECKING:
+    from app.library.header import ModelHeader
     from app.library.places import FoundFile
 
 _MOST_NAMED = 5
@@ -34,22 +36,50 @@ def named_model(given: str, directories: Sequence[str]) -> Path:
     from app.library.listing import title_of
     from app.library.places import find_files, places
 
+    headers = cache(HeaderCache)  # read where the names of files are not enough
+    found = called(given, find_files(places(directories)), lambda file: title_of(file, headers().header(file)))
+    return path if found is None else found.path
+
+
+def called(given: str, files: Sequence[FoundFile], title_of: Callable[[FoundFile], str]) -> FoundFile | None:
+    """Return the file that has a name, in full or as far as it is the only one; None where none has.
+
+    Args:
+        title_of: the name that lists show, which has no type of weights; only headers tell it.
+
+    Raises:
+        Refusal: several models have a name that begins like this.
+    """
     wanted = given.strip().lower()
-    found = find_files(places(directories))
     for fits in (_is_called, _begins):
-        fitting = [file for file in found if fits(file, wanted)]
+        fitting = [file for file in files if fits(file, wanted)]
         if len(fitting) > 1:
-            # The list shows names without their types, which only the headers tell.
-            headers = HeaderCache()
-            titles = {file.path: title_of(file, headers.header(file)) for file in fitting}
-            exact = [file for file in fitting if titles[file.path].lower() == wanted]
+            exact = [file for file in fitting if title_of(file).lower() == wanted]
             if len(exact) != 1:
                 names = ", ".join(dict.fromkeys(clean_line(file.title, 60) for file in fitting[:_MOST_NAMED]))
                 raise Refusal(f"{clean_line(given, 60)}: several models are called so: {names}", exit_codes.USAGE)
             fitting = exact
         if fitting:
-            return fitting[0].path
-    return path
+            return fitting[0]
+    return None
+
+
+def models_by_name(files: Iterable[FoundFile]) -> Mapping[str, tuple[FoundFile, ModelHeader]]:
+    """Return the models that can be opened, each by the name that lists show: with its type where two have one.
+
+    Of files that are called alike, the first one counts.
+    """
+    from app.library.header import HeaderCache
+    from app.library.listing import read_models, title_of
+
+    first = {file.title.lower(): file for file in reversed(list(files))}
+    read = [(file, header) for file, header in read_models(reversed(first.values()), HeaderCache()) if header.needs]
+    titles = [title_of(file, header).lower() for file, header in read]
+    names = (
+        title_of(file, header) if titles.count(title) == 1 else clean_line(file.title, 60)
+        for title, (file, header) in zip(titles, read, strict=True)
+    )
+    return dict(zip(names, read, strict=True))
 
 
 def _is_called(file: FoundFile, wanted: str) -> bool:

@@ -96,6 +96,8 @@ class Answering:
         if chat is not None:
             usual = opening.make_sampling(settings, local.model, chat.thinking)
         sampling = replace(usual, **resolved(order.sampling, local.model.tokenizer))
+        if sampling.seed is not None:
+            sampling = replace(sampling, seed=sampling.seed + job.index)
         reply = local.reply(
             prompt,
             sampling,

@@ -61,6 +61,16 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
     return _bounded(*found, form.where) if found is not None else None
 
 
+def read_json_form(fields: Fields, name: str) -> AnswerForm | None:
+    """Read Ollama's ``format``: ``json``, or a schema; None where any reply will do. Raises ApiError: it is wrong."""
+    given = fields.any(name)
+    if given in (None, ""):
+        return None
+    if given != "json" and not isinstance(given, dict):
+        raise fields.wrong(name, '"json" or a JSON schema')
+    return _bounded(SCHEMA, ANY_OBJECT if given == "json" else json.dumps(given), fields.place(name))
+
+
 def api_error(error: FormError) -> ApiError:
     """Return what a client is told about a form that cannot be used."""
     return ApiError(str(error), param=str(error).partition(" ")[0], code="invalid_value")

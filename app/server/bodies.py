@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -15,10 +16,14 @@ from engine.prompt.tools.calls import ToolCall
 
 
 class CompletionBody:
-    """Writes one reply as chat and text completions give it."""
+    """Writes the replies to one request as chat and text completions give them."""
 
     ends_with_done = True
     """Whether a stream's last event says so."""
+    in_lines = False
+    """Whether a stream has objects alone, one in a line; else they are server-sent events."""
+    still_here = None
+    """What says that a stream goes on; None for a comment."""
 
     def __init__(self, order: Order, model_id: str) -> None:
         self._order = order
@@ -32,10 +37,16 @@ class CompletionBody:
         self._chunk = {**self._whole, "object": f"{kind}.chunk" if order.is_chat else kind}
         if order.tells_usage:
             self._chunk["usage"] = None
-        self._n_chars = self._n_calls = 0
+        self._n_chars, self._n_calls = Counter[int](), Counter[int]()
+        """Of each answer, by its index."""
+        self._ended: list[Ended] = []
 
-    def whole(self, pieces: Iterable[ReplyPiece], ended: Ended) -> dict[str, Any]:
-        """Return the reply in one object."""
+    def whole(self, answers: Sequence[tuple[Sequence[ReplyPiece], Ended]]) -> dict[str, Any]:
+        """Return the replies in one object: of each its pieces and its end."""
+        choices = [self._whole_choice(at, pieces, ended) for at, (pieces, ended) in enumerate(answers)]
+        return {**self._whole, "choices": choices, "usage": _usage([ended for _, ended in answers])}
+
+    def _whole_choice(self, at: int, pieces: Sequence[ReplyPiece], ended: Ended) -> dict[str, Any]:
         piece = reduce(ReplyPiece.joined, pieces, ReplyPiece())
         if ended.n_repeated_chars and self._order.n_logprobs is None:
             piece = piece.without_end(ended.n_repeated_chars)
@@ -46,54 +57,57 @@ class CompletionBody:
                 content["message"]["reasoning_content"] = piece.thought
             if piece.calls:
                 content["message"] |= {"content": piece.answer or None, "tool_calls": [_call(it) for it in piece.calls]}
-        choice = self._choice(content, piece.chances, ended.reason) | remarks(ended)
-        return {**self._whole, "choices": [choice], "usage": _usage(ended)}
+        return self._choice(at, content, piece.chances, ended.reason) | remarks(ended)
 
-    def events(self, happening: Happening) -> list[dict[str, Any]]:
-        """Return what a stream tells of a happening; of the end the number of tokens, too, where that is asked for."""
+    def events(self, happening: Happening, at: int) -> list[dict[str, Any]]:
+        """Return what a stream tells of a happening to the answer with this index; of the last end the number of
+        tokens, too, where that is asked for."""
         is_chat = self._order.is_chat
         if isinstance(happening, PromptTaken):
-            return [self._piece({"delta": {"role": "assistant", "content": ""}})] if is_chat else []
+            return [self._piece(at, {"delta": {"role": "assistant", "content": ""}})] if is_chat else []
         if isinstance(happening, ReplyPiece):
-            content: dict[str, Any] = {"delta": self._delta(happening)} if is_chat else {"text": happening.answer}
-            return [self._piece(content, happening.chances)]
+            content: dict[str, Any] = {"delta": self._delta(at, happening)} if is_chat else {"text": happening.answer}
+            return [self._piece(at, content, happening.chances)]
         content = {"delta": {}} if is_chat else {"text": ""}
-        events = [self._piece(content | remarks(happening), (), happening.reason)]
-        if self._order.tells_usage:
-            events.append({**self._chunk, "choices": [], "usage": _usage(happening)})
+        events = [self._piece(at, content | remarks(happening), (), happening.reason)]
+        self._ended.append(happening)
+        if self._order.tells_usage and len(self._ended) == self._order.n_answers:
+            events.append({**self._chunk, "choices": [], "usage": _usage(self._ended)})
         return events
 
     def _piece(
-        self, content: dict[str, Any], chances: Sequence[TokenChance] = (), reason: str | None = None
+        self, at: int, content: dict[str, Any], chances: Sequence[TokenChance] = (), reason: str | None = None
     ) -> dict[str, Any]:
-        return {**self._chunk, "choices": [self._choice(content, chances, reason)]}
+        return {**self._chunk, "choices": [self._choice(at, content, chances, reason)]}
 
-    def _delta(self, piece: ReplyPiece) -> dict[str, Any]:
+    def _delta(self, at: int, piece: ReplyPiece) -> dict[str, Any]:
         parts = {"content": piece.answer, "reasoning_content": piece.thought}
         delta: dict[str, Any] = {name: text for name, text in parts.items() if text}
         if piece.calls:
-            delta["tool_calls"] = [{"index": at, **_call(it)} for at, it in enumerate(piece.calls, self._n_calls)]
-            self._n_calls += len(piece.calls)
+            delta["tool_calls"] = [{"index": n, **_call(it)} for n, it in enumerate(piece.calls, self._n_calls[at])]
+            self._n_calls[at] += len(piece.calls)
         return delta
 
     def broken(self, error: ApiError) -> dict[str, Any]:
         """Return what ends a stream that broke off."""
         return error.body()
 
-    def _choice(self, content: dict[str, Any], chances: Sequence[TokenChance], reason: str | None) -> dict[str, Any]:
+    def _choice(
+        self, at: int, content: dict[str, Any], chances: Sequence[TokenChance], reason: str | None
+    ) -> dict[str, Any]:
         wants = self._order.n_logprobs is not None
         logprobs: dict[str, Any] | None = None
         if wants and self._order.is_chat and (chances or reason is not None):
             logprobs = {"content": [_chance(one, with_top=True) for one in chances], "refusal": None}
         elif wants and not self._order.is_chat:
-            logprobs = self._text_chances(chances)
-        return {"index": 0, **content, "logprobs": logprobs, "finish_reason": reason}
+            logprobs = self._text_chances(at, chances)
+        return {"index": at, **content, "logprobs": logprobs, "finish_reason": reason}
 
-    def _text_chances(self, chances: Sequence[TokenChance]) -> dict[str, Any]:
+    def _text_chances(self, at: int, chances: Sequence[TokenChance]) -> dict[str, Any]:
         offsets = []
         for one in chances:
-            offsets.append(self._n_chars)
-            self._n_chars += len(one.text)
+            offsets.append(self._n_chars[at])
+            self._n_chars[at] += len(one.text)
         return {
             "tokens": [one.text for one in chances],
             "token_logprobs": [one.logprob for one in chances],
@@ -109,13 +123,14 @@ def remarks(ended: Ended) -> dict[str, Any]:
     return repeated | ({"not_a_call": ended.call_doubt} if ended.call_doubt else {})
 
 
-def _usage(ended: Ended) -> dict[str, Any]:
+def _usage(answers: Sequence[Ended]) -> dict[str, Any]:
+    prompt_tokens, tokens = answers[0].prompt_tokens, sum(one.tokens for one in answers)
     return {
-        "prompt_tokens": ended.prompt_tokens,
-        "completion_tokens": ended.tokens,
-        "total_tokens": ended.prompt_tokens + ended.tokens,
-        "prompt_tokens_details": {"cached_tokens": ended.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": ended.thought_tokens},
+        "prompt_tokens": prompt_tokens,  # which all answers have in common
+        "completion_tokens": tokens,
+        "total_tokens": prompt_tokens + tokens,
+        "prompt_tokens_details": {"cached_tokens": min(one.cached_tokens for one in answers)},
+        "completion_tokens_details": {"reasoning_tokens": sum(one.thought_tokens for one in answers)},
     }
 
 

@@ -18,6 +18,7 @@ from app.text.clean_text import clean_line
 KEY_VARIABLE = "JALOPY_API_KEY"
 LEAST_KEY_CHARS, MOST_KEY_CHARS = 16, 512
 _MOST_NAME_CHARS = 100
+IDLE_MINUTES = 15
 
 
 def serve(
@@ -30,13 +31,16 @@ def serve(
     allow_host: Sequence[str],
     most_waiting: int,
     most_at_once: int,
+    idle_minutes: int | None,
 ) -> int:
     """Answer requests until a signal ends it.
 
     Args:
+        model: that is served, whatever name a request has; None for those of this machine by their names.
         alias: by which clients know the model; "" for the file's name.
         allow_host: further names by which the server may be called.
         most_at_once: requests that are answered at once; 0 for as many as pay.
+        idle_minutes: after which a model is closed that a request chose; 0 for never, None for ``IDLE_MINUTES``.
 
     Raises:
         EngineError: the model cannot be used.
@@ -47,14 +51,18 @@ def serve(
     if not is_loopback(host) and not api_key:
         why = "can be reached from other machines: that needs an API key"
         raise Refusal(f"jalopy serve: --host {host} {why} ({KEY_VARIABLE}, or --api-key-file FILE)")
+    if alias and not model:
+        raise Refusal("jalopy serve: --alias names one model (jalopy serve MODEL --alias NAME)")
+    if model and idle_minutes is not None:
+        raise Refusal("jalopy serve: --idle-minutes is for models that requests choose (leave MODEL out)")
     path = choose_model(model, settings)
-    if path is None:
-        raise Refusal("jalopy serve: no model is given (jalopy serve MODEL, where MODEL is a GGUF file)")
     from app.server.running import Running
 
     with listen(host, port) as listener:
-        names, model_id = (host, *allow_host), alias or model_id_of(path)
-        return Running(Path(path), settings, listener, model_id, names, api_key, most_waiting, most_at_once).run()
+        model_id = alias or (model_id_of(path) if model and path else "")
+        idle_s = 60.0 * (IDLE_MINUTES if idle_minutes is None else idle_minutes)
+        served, names = Path(path) if path else None, (host, *allow_host)
+        return Running(served, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s).run()
 
 
 def model_id_of(path: str | Path) -> str:

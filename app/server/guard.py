@@ -145,9 +145,10 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def refusal(error: ApiError) -> JsonBody:
-    """Return the answer that says what is wrong."""
-    return JsonBody(error.body(), error.status, _HEADERS.get(error.status))
+def refusal(error: ApiError, scope: Scope) -> JsonBody:
+    """Return the answer that says what is wrong, in the words of the API that was asked."""
+    body = {"error": error.message} if scope["path"].startswith("/api/") else error.body()
+    return JsonBody(body, error.status, _HEADERS.get(error.status))
 
 
 async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send, status: int) -> None:
@@ -156,4 +157,4 @@ async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send, s
         cut(scope)
         return
     with suppress(GoneError):
-        await refusal(error)(scope, receive, send)
+        await refusal(error, scope)(scope, receive, send)

@@ -79,10 +79,11 @@ Happening = PromptTaken | ReplyPiece | Ended
 
 
 class Job:
-    """One request. The engine's thread calls ``start``, ``check``, ``tell`` and ``end``; the event loop the rest."""
+    """One answer to a request. The engine's thread calls ``start``, ``check``, ``tell`` and ``end``; the event loop the
+    rest."""
 
-    def __init__(self, order: Order, peer: str, loop: asyncio.AbstractEventLoop) -> None:
-        self.order, self.peer = order, peer
+    def __init__(self, order: Order, peer: str, loop: asyncio.AbstractEventLoop, index: int = 0) -> None:
+        self.order, self.peer, self.index = order, peer, index
         self._loop = loop
         self._came: asyncio.Queue[Happening] = asyncio.Queue()
         self._running: Stoppable | None = None

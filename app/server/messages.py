@@ -26,7 +26,7 @@ _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "ref
 _THOUGHT_PARTS = "thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text"
 _OF_REPLIES = (
     "name", "refusal", "reasoning", "reasoning_content", "annotations", "audio", "parsed", "function_call",
-    "tool_calls",
+    "tool_calls", "thinking", "tool_name",
 )  # fmt: skip
 """Fields of replies that clients send back, which change nothing here: the tokens of a thought are kept."""
 
@@ -59,6 +59,8 @@ def read_message(message: Fields) -> Said:
     if role not in _ROLES:
         raise message.wrong("role", f"one of {', '.join(_ROLES)}") if role else message.missing("role", "user")
     role = _ROLES[role]
+    if message.any("images"):
+        raise unsupported(message.place("images"), "is not supported: the model reads no images")
     calls: tuple[ToolCall, ...] = ()
     if role == ASSISTANT:
         items = message.items("tool_calls", MOST_TOOLS) or ()

@@ -22,6 +22,10 @@ MOST_STOPS = 64
 MOST_STOP_CHARS = 1000
 MOST_TOP_LOGPROBS = 20
 MOST_TOKENS = 2**31 - 1
+LATEST = ":latest"
+"""Ollama's end of a name without another one after the colon: with and without it a model is the same."""
+MOST_ANSWERS = 8
+"""Limit on the answers to one request."""
 IGNORED = (
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "parallel_tool_calls", "verbosity", "prediction", "audio",
@@ -32,7 +36,6 @@ EFFORTS = {
     "auto": None, "default": None,
 }  # fmt: skip
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
@@ -46,6 +49,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 class Order:
     """A request for text."""
 
+    model: str = ""
+    """The name of the model; "" for any."""
+    unloads: bool = False
+    """Whether the model is closed when no one uses it any more."""
     messages: tuple[Said, ...] = ()
     """The conversation to answer; empty where a text is continued."""
     begun: str = ""
@@ -65,6 +72,8 @@ class Order:
     """Of the reply; None for any."""
     tools: Tools | None = None
     """Tools that the model may call; None for none."""
+    n_answers: int = 1
+    """Answers to the same; the seed of each is one more than that of the one before."""
     is_streamed: bool = False
     tells_usage: bool = False
     """Whether a stream ends with the number of tokens."""
@@ -74,10 +83,15 @@ class Order:
         """Whether a conversation is answered, by the model's chat template."""
         return bool(self.messages)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked: the model is only opened, or closed."""
+        return not self.messages and not self.prompt
 
-def chat_order(fields: Fields, model_id: str) -> Order:
-    """Read a request for ``/v1/chat/completions``. Raises ApiError: it is wrong somewhere."""
-    take_model(fields, model_id)
+
+def chat_order(fields: Fields, only: str) -> Order:
+    """Read a request for ``/v1/chat/completions``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
+    model = take_model(fields, only)
     is_continued = fields.flag("continue_final_message")
     if fields.flag("add_generation_prompt") and is_continued:
         raise ApiError("add_generation_prompt excludes continue_final_message", param="add_generation_prompt")
@@ -89,6 +103,7 @@ def chat_order(fields: Fields, model_id: str) -> Order:
     n_top = fields.whole("top_logprobs", 0, MOST_TOP_LOGPROBS)
     order = _order(
         fields,
+        model=model,
         tools=tools,
         messages=messages,
         begun=begun,
@@ -100,11 +115,15 @@ def chat_order(fields: Fields, model_id: str) -> Order:
     return order
 
 
-def completion_order(fields: Fields, model_id: str) -> Order:
-    """Read a request for ``/v1/completions``. Raises ApiError: it is wrong somewhere."""
-    take_model(fields, model_id)
-    prompt, n_logprobs = _prompt(fields), fields.whole("logprobs", 0, MOST_TOP_LOGPROBS)
-    order = _order(fields, prompt=prompt, n_logprobs=n_logprobs, max_tokens=_limit(fields, "max_tokens", "n_predict"))
+def completion_order(fields: Fields, only: str) -> Order:
+    """Read a request for ``/v1/completions``; ``only``: as ``take_model``. Raises ApiError: it is wrong somewhere."""
+    order = _order(
+        fields,
+        model=take_model(fields, only),
+        prompt=_prompt(fields),
+        n_logprobs=fields.whole("logprobs", 0, MOST_TOP_LOGPROBS),
+        max_tokens=_limit(fields, "max_tokens", "n_predict"),
+    )
     fields.ignore_rest()
     return order
 
@@ -120,17 +139,25 @@ def _order(fields: Fields, **own: Any) -> Order:
     return Order(
         **own,
         sampling=read_sampling(fields),
-        stops=_stops(fields),
+        stops=read_stops(fields),
         form=read_form(fields),
+        n_answers=fields.whole("n", 1, MOST_ANSWERS) or 1,
         is_streamed=fields.flag("stream"),
         tells_usage=tells_usage,
     )
 
 
-def take_model(fields: Fields, model_id: str) -> None:
-    """Take any name for the one model that is served: many programs have one that cannot be changed."""
-    if fields.text("model") not in (None, "", model_id):
-        fields.note_ignored(f"model (always {model_id})")
+def take_model(fields: Fields, only: str) -> str:
+    """Return the name of the model; "" for any.
+
+    Args:
+        only: the one model that is served, for which any name is taken: many programs have one that cannot be
+            changed; "" where requests choose.
+    """
+    wanted = fields.text("model") or ""
+    if only and wanted.removesuffix(LATEST) not in ("", only):
+        fields.note_ignored(f"model (always {only})")
+    return only or wanted
 
 
 def _limit(fields: Fields, *names: str) -> int | None:
@@ -163,7 +190,8 @@ def _same(value: Any, neutral: Any) -> bool:
     return (type(value) is type(neutral) or (is_number and not isinstance(value, bool))) and bool(value == neutral)
 
 
-def _stops(fields: Fields) -> tuple[str, ...]:
+def read_stops(fields: Fields) -> tuple[str, ...]:
+    """Return the texts that end a reply."""
     given = fields.any("stop")
     texts: Sequence[Any] = given if isinstance(given, list) else [given]
     texts = [one for one in texts if one not in (None, "")]  # a field of a form that was left empty

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -21,7 +21,8 @@ _PREFIXES = {"answer": "msg", "thought": "rs", "call": "fc"}
 class ResponseBody:
     """Writes one reply as ``/v1/responses`` gives it: one object, or a stream of events that build it up."""
 
-    ends_with_done = False
+    ends_with_done = in_lines = False
+    still_here = None
 
     def __init__(self, order: Order, model_id: str) -> None:
         self._response: dict[str, Any] = {
@@ -36,15 +37,16 @@ class ResponseBody:
         self._n_events = 0
         self._items: list[_Item] = []
 
-    def whole(self, pieces: Iterable[ReplyPiece], ended: Ended) -> dict[str, Any]:
-        """Return the reply in one object."""
+    def whole(self, answers: Sequence[tuple[Sequence[ReplyPiece], Ended]]) -> dict[str, Any]:
+        """Return the only reply in one object: of its pieces and its end."""
+        pieces, ended = answers[0]
         if ended.n_repeated_chars:
             pieces = [reduce(ReplyPiece.joined, pieces, ReplyPiece()).without_end(ended.n_repeated_chars)]
         for piece in pieces:
             self._add(piece)
         return self._finished(ended)
 
-    def events(self, happening: Happening) -> list[dict[str, Any]]:
+    def events(self, happening: Happening, at: int = 0) -> list[dict[str, Any]]:
         """Return what a stream tells of a happening."""
         if isinstance(happening, PromptTaken):
             return [

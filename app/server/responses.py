@@ -22,9 +22,9 @@ _LEFT_OUT = ("reasoning", "item_reference", "compaction")
 _CALL, _RESULT = "function_call", "function_call_output"
 
 
-def response_order(fields: Fields, model_id: str) -> Order:
-    """Read a request for ``/v1/responses``. Raises ApiError: it is wrong somewhere."""
-    take_model(fields, model_id)
+def response_order(fields: Fields, only: str) -> Order:
+    """Read a request for ``/v1/responses``; ``only``: as ``take_model``. Raises ApiError: it is wrong somewhere."""
+    model = take_model(fields, only)
     for name in (*IGNORED, *_IGNORED):
         fields.any(name)
     for name in _STORED:
@@ -45,6 +45,7 @@ def response_order(fields: Fields, model_id: str) -> Order:
     messages, begun = arranged(_said(fields), "input", "an item of type function_call_output")
     tools = read_tools(fields)
     order = Order(
+        model=model,
         messages=messages,
         begun=begun,
         sampling=read_sampling(fields),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -17,19 +17,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from app.program.refusals import say
 from app.program.version import installed_version
-from app.server.answer import Answering
-from app.server.api_error import ApiError, unavailable
+from app.server import ollama
+from app.server.api_error import ApiError
 from app.server.bodies import CompletionBody
 from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, Guard, refusal
 from app.server.job import Ended, Happening, Job, PromptTaken, ReplyPiece
-from app.server.order import Order, chat_order, completion_order
+from app.server.log import log
+from app.server.models import Models, OpenModel
+from app.server.ollama_models import OllamaModels
+from app.server.order import Order, chat_order, completion_order, take_model
 from app.server.response_body import ResponseBody
 from app.server.responses import response_order
 from app.server.sampling_fields import LLAMA_SERVER_NAMES
-from app.server.served_engine import ServedEngine
 from app.server.transfer import STILL_HERE_S, EventStream, GoneError, JsonBody, read_body, watched
 
 MOST_TOKENIZED_CHARS = 1 << 18
@@ -52,7 +53,7 @@ _HELP = {
 """Counters of the server, in the words of Prometheus."""
 
 ReadOrder = Callable[[Fields, str], Order]
-Body = CompletionBody | ResponseBody
+Body = CompletionBody | ResponseBody | ollama.ChatBody
 
 
 class Metrics:
@@ -94,8 +95,8 @@ class Metrics:
 class Routes:
     """Answers with the engine's help, or about it."""
 
-    def __init__(self, engine: ServedEngine, model_id: str, metrics: Metrics) -> None:
-        self._engine, self._model_id, self._metrics = engine, model_id, metrics
+    def __init__(self, models: Models, metrics: Metrics) -> None:
+        self._models, self._metrics = models, metrics
         self._started = int(time.time())
         self._ignored: set[str] = set()
         """Fields that the log has named."""
@@ -103,24 +104,27 @@ class Routes:
     async def reply(self, read_order: ReadOrder, kind: type[Body], request: Request) -> Response:
         """Answer a conversation or continue a text: of what the request says, in the words of one API."""
         fields = read_json(await read_body(request))
-        order = read_order(fields, self._model_id)
+        order = read_order(fields, self._models.only)
         self._note_ignored(fields)
-        self._served()
+        if order.is_empty:
+            name = await (self._models.unload if order.unloads else self._models.load)(order.model)
+            return JsonBody(kind(order, name).whole([((), Ended("unload" if order.unloads else "load"))]))
+        model = await self._models.open(order.model, order.unloads)
         peer = request.client.host if request.client is not None else ""
-        job = Job(order, peer, asyncio.get_running_loop())
-        body = kind(order, self._model_id)
-        self._engine.ask(job)
+        jobs = [Job(order, peer, asyncio.get_running_loop(), at) for at in range(order.n_answers)]
+        body = kind(order, model.name)
+        asked = _Asked(model, jobs)
         if not order.is_streamed:
-            async with watched(request.receive, lambda: self._engine.drop(job)):
-                return await self._whole(job, body)
-        stream = self._stream(request, job, body)
+            async with watched(request.receive, asked.drop):
+                return await self._whole(asked, body)
+        stream = self._stream(request, asked, body)
         await anext(stream)  # what is wrong with the prompt is told by the status, which the first event settles
-        return EventStream(stream, body.ends_with_done)
+        return EventStream(stream, body.ends_with_done, body.in_lines)
 
     async def tokenize(self, request: Request) -> Response:
         """Return the tokens of a text, as llama-server does."""
         fields = read_json(await read_body(request))
-        self._served()
+        opened = await self._models.open(take_model(fields, self._models.only))
         text = fields.required(fields.text("content"), "content", "a string")
         if len(text) > MOST_TOKENIZED_CHARS:
             raise ApiError(f"content is longer than {MOST_TOKENIZED_CHARS} characters", 413, "content", "too_long")
@@ -134,46 +138,50 @@ class Routes:
             ids = list(tokenizer.encode(text, bos=None if adds_special else False, special=parses_special))
             return [_with_piece(tokenizer, one) for one in ids] if with_pieces else ids
 
-        return JsonBody({"tokens": await self._aside(request, encode)})
+        return JsonBody({"tokens": await _aside(request, opened, encode)})
 
     async def detokenize(self, request: Request) -> Response:
         """Return the text of some tokens."""
         fields = read_json(await read_body(request))
-        n_vocab = self._served().local.model.tokenizer.vocab_size
+        opened = await self._models.open(take_model(fields, self._models.only))
+        n_vocab = opened.served.local.model.tokenizer.vocab_size
         ids = fields.required(fields.items("tokens", _MOST_IDS), "tokens", "a list of token ids")
         if not all(type(one) is int and 0 <= one < n_vocab for one in ids):
             raise ApiError(f"tokens: ids must be whole numbers from 0 to {n_vocab - 1}", 400, "tokens", "invalid_value")
         fields.ignore_rest()
         self._note_ignored(fields)
-        return JsonBody({"content": await self._aside(request, lambda model: model.tokenizer.decode(ids))})
+        return JsonBody({"content": await _aside(request, opened, lambda model: model.tokenizer.decode(ids))})
 
     async def health(self, request: Request) -> Response:
-        """Say whether the model is open."""
-        self._served()
+        """Say whether the model is open, where there is one alone."""
+        if self._models.only:
+            await self._models.open("")
         return JsonBody({"status": "ok"})
 
     async def models(self, request: Request) -> Response:
-        """List the one model."""
-        return JsonBody({"object": "list", "data": [self._model()]})
+        """List the models that requests may name."""
+        listed = await self._models.listed()
+        return JsonBody({"object": "list", "data": [self._model(name) for name in listed]})
 
     async def model(self, request: Request) -> Response:
-        """Tell about the one model."""
-        wanted = request.path_params["model_id"]
-        if wanted != self._model_id:
-            why = f'there is no model "{wanted[:60]}" here (served: {self._model_id}, whatever name a request has)'
+        """Tell about a model."""
+        wanted, only = request.path_params["model_id"], self._models.only
+        if only and wanted != only:
+            why = f'there is no model "{wanted[:60]}" here (served: {only}, whatever name a request has)'
             raise ApiError(why, 404, "model", "model_not_found")
-        return JsonBody(self._model())
+        return JsonBody(self._model(await self._models.meant(wanted)))
 
     async def metrics(self, request: Request) -> Response:
         """Return the counters."""
-        engine = self._engine
-        n_ctx = engine.served.local.session.n_ctx if engine.served is not None else 0
-        text = self._metrics.text(engine.n_running, engine.n_waiting, n_ctx)
+        engines, used = [one.engine for one in self._models.opened.values()], self._models.last_used
+        n_running, n_waiting = (sum(getattr(one, name) for one in engines) for name in ("n_running", "n_waiting"))
+        text = self._metrics.text(n_running, n_waiting, used.served.local.session.n_ctx if used is not None else 0)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def props(self, request: Request) -> Response:
         """Tell what llama-server tells about a model."""
-        served = self._served()
+        opened = await self._models.open(request.query_params.get("model", ""))
+        served = opened.served
         model, tokenizer = served.local.model, served.local.model.tokenizer
         sampling = asdict(served.sampling)
         for theirs, ours in LLAMA_SERVER_NAMES.items():
@@ -181,8 +189,8 @@ class Routes:
         return JsonBody(
             {
                 "default_generation_settings": {"n_ctx": served.local.session.n_ctx, "params": sampling},
-                "total_slots": self._engine.n_slots,
-                "model_alias": self._model_id,
+                "total_slots": opened.engine.n_slots,
+                "model_alias": opened.name,
                 "model_name": model.name,
                 "chat_template": model.chat_template.source or "",
                 "bos_token": tokenizer.token_text(tokenizer.bos_id),
@@ -199,11 +207,12 @@ class Routes:
             self._ignored |= set(found)
             log(f"ignored from now on, since it is not known here: {', '.join(found)}")
 
-    def _model(self) -> dict[str, Any]:
-        model = {"id": self._model_id, "object": "model", "created": self._started, "owned_by": "jalopy"}
-        served = self._engine.served
-        if served is None:
+    def _model(self, name: str) -> dict[str, Any]:
+        model = {"id": name, "object": "model", "created": self._started, "owned_by": "jalopy"}
+        opened = self._models.opened.get(name)
+        if opened is None or opened.engine.served is None:
             return model
+        served = opened.served
         meta = {
             "n_vocab": served.local.model.tokenizer.vocab_size,
             "n_ctx": served.local.session.n_ctx,
@@ -213,64 +222,59 @@ class Routes:
         }
         return {**model, "meta": meta}
 
-    def _served(self) -> Answering:
-        """Return the open model. Raises ApiError: it is not open yet."""
-        if self._engine.served is None:
-            raise unavailable("the model is being opened (try again later)", "model_loading")
-        return self._engine.served
-
-    async def _aside(self, request: Request, work: Callable[[Any], Any]) -> Any:
-        aside = self._engine.aside(work)
-        async with watched(request.receive, lambda: aside.end(GoneError())):
-            return await asyncio.wrap_future(aside.future)
-
-    async def _whole(self, job: Job, body: Body) -> Response:
-        pieces: list[ReplyPiece] = []
-        async for one in self._happenings(job):
+    async def _whole(self, asked: _Asked, body: Body) -> Response:
+        pieces: list[list[ReplyPiece]] = [[] for _ in asked.jobs]
+        ends: dict[int, Ended] = {}
+        async for at, one in self._happenings(asked):
             if isinstance(one, ReplyPiece):
-                pieces.append(one)
+                pieces[at].append(one)
             elif isinstance(one, Ended):
-                return JsonBody(body.whole(pieces, one))
-        raise GoneError
+                ends[at] = one
+        return JsonBody(body.whole([(pieces[at], ends[at]) for at in range(len(pieces))]))
 
-    async def _stream(self, request: Request, job: Job, body: Body) -> AsyncGenerator[dict[str, Any] | None, None]:
-        async with watched(request.receive, lambda: self._engine.drop(job)):
-            happenings = self._happenings(job, STILL_HERE_S)
+    async def _stream(self, request: Request, asked: _Asked, body: Body) -> AsyncGenerator[dict[str, Any] | None, None]:
+        async with watched(request.receive, asked.drop):
             try:
-                async for one in happenings:
-                    if one is None or isinstance(one, PromptTaken):
+                async for at, one in self._happenings(asked, STILL_HERE_S):
+                    if isinstance(one, PromptTaken):
                         yield None
-                    for event in body.events(one) if one is not None else ():
+                    for event in body.events(one, at) if one is not None else (body.still_here,):
                         yield event
             except ApiError as error:
-                if not job.has_begun:
+                if not asked.has_begun:
                     raise
                 yield body.broken(error)
 
-    async def _happenings(self, job: Job, patience_s: float | None = None) -> AsyncGenerator[Happening | None, None]:
-        """Yield what happens to a job until it ends, and None where nothing has for a while.
+    async def _happenings(
+        self, asked: _Asked, patience_s: float | None = None
+    ) -> AsyncGenerator[tuple[int, Happening | None], None]:
+        """Yield what happens to each answer, by its index, until all have ended, and None where nothing has for long.
 
         Raises:
-            ApiError: it broke off.
+            ApiError: one broke off.
             GoneError: the client has left.
         """
+        awaited = {asyncio.ensure_future(job.next()): job for job in asked.jobs}
         try:
-            while True:
-                try:
-                    came = await asyncio.wait_for(job.next(), patience_s if job.has_begun else None)
-                except asyncio.TimeoutError:
-                    yield None
-                    continue
-                for one in came:
-                    if isinstance(one, Ended):
-                        self._note(one)
-                    if isinstance(one, Ended) and (one.error is not None or one.reason == "cancelled"):
-                        raise one.error or GoneError
-                    yield one
-                    if isinstance(one, Ended):
-                        return
+            while awaited:
+                timeout = patience_s if asked.has_begun else None
+                came, _ = await asyncio.wait(awaited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                if not came:
+                    yield 0, None
+                for task in came:
+                    job, happened = awaited.pop(task), task.result()
+                    for one in happened:
+                        if isinstance(one, Ended):
+                            self._note(one)
+                            if one.error is not None or one.reason == "cancelled":
+                                raise one.error or GoneError
+                        yield job.index, one
+                    if not isinstance(happened[-1], Ended):
+                        awaited[asyncio.ensure_future(job.next())] = job
         finally:
-            self._engine.drop(job)  # whatever ended this, no one reads on
+            for task in awaited:
+                task.cancel()
+            asked.drop()  # whatever ended this, no one reads on
 
     def _note(self, ended: Ended) -> None:
         self._metrics.note_reply(ended)
@@ -282,6 +286,39 @@ class Routes:
         log(f"reply {how}; {ended.tokens} written at {tps:.1f} tok/s")
 
 
+class _Asked:
+    """A request's jobs, which a model's engine has. Raises ApiError: it has no room for all of them."""
+
+    def __init__(self, model: OpenModel, jobs: Sequence[Job]) -> None:
+        self._engine, self.jobs = model.engine, jobs
+        try:
+            for job in jobs:
+                self._engine.ask(job)
+        except ApiError:
+            self.drop()
+            raise
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a reader knows that the prompt was taken."""
+        return any(job.has_begun for job in self.jobs)
+
+    def drop(self) -> None:
+        """End what still runs or waits: no one reads it."""
+        for job in self.jobs:
+            self._engine.drop(job)
+
+
+async def _aside(request: Request, model: OpenModel, work: Callable[[Any], Any]) -> Any:
+    model.n_wanted += 1
+    try:
+        aside = model.engine.aside(work)
+        async with watched(request.receive, lambda: aside.end(GoneError())):
+            return await asyncio.wrap_future(aside.future)
+    finally:
+        model.n_wanted -= 1
+
+
 def _with_piece(tokenizer: Any, token_id: int) -> dict[str, Any]:
     raw = tokenizer.token_bytes(token_id) or tokenizer.token_text(token_id).encode()
     try:
@@ -290,14 +327,7 @@ def _with_piece(tokenizer: Any, token_id: int) -> dict[str, Any]:
         return {"id": token_id, "piece": list(raw)}
 
 
-def log(line: str) -> None:
-    """Write a line of the log, without a word of what is said in requests."""
-    say(f"jalopy serve: {line}")
-
-
-def make_application(
-    engine: ServedEngine, model_id: str, names: Collection[str], api_key: str, origins: Collection[str] = ()
-) -> Guard:
+def make_application(models: Models, names: Collection[str], api_key: str, origins: Collection[str] = ()) -> Guard:
     """Return the ASGI application.
 
     Args:
@@ -305,11 +335,14 @@ def make_application(
         origins: of the pages in browsers that may use it.
     """
     metrics = Metrics()
-    tells = Routes(engine, model_id, metrics)
+    tells = Routes(models, metrics)
     routes = [
         Route("/v1/chat/completions", partial(tells.reply, chat_order, CompletionBody), methods=["POST"]),
         Route("/v1/completions", partial(tells.reply, completion_order, CompletionBody), methods=["POST"]),
         Route("/v1/responses", partial(tells.reply, response_order, ResponseBody), methods=["POST"]),
+        Route("/api/chat", partial(tells.reply, ollama.chat_order, ollama.ChatBody), methods=["POST"]),
+        Route("/api/generate", partial(tells.reply, ollama.generate_order, ollama.GenerateBody), methods=["POST"]),
+        *OllamaModels(models).routes(),
         Route("/v1/models", tells.models),
         Route("/v1/models/{model_id:path}", tells.model),
         Route("/health", tells.health),
@@ -332,12 +365,14 @@ def make_application(
 
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return refusal(error)
+    return refusal(error, request.scope)
 
 
 async def _refuse_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path[:80]
     if error.status_code == 405:
-        return refusal(ApiError(f"{request.method} is not possible at {path}", 405, code="method_not_allowed"))
-    return refusal(ApiError(f"there is nothing at {path}", error.status_code, code="not_found"))
+        return refusal(
+            ApiError(f"{request.method} is not possible at {path}", 405, code="method_not_allowed"), request.scope
+        )
+    return refusal(ApiError(f"there is nothing at {path}", error.status_code, code="not_found"), request.scope)

@@ -11,8 +11,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,9 @@ from app.program import exit_codes
 from app.program.settings import Settings
 from app.server.answer import Answering
 from app.server.api_error import ApiError
-from app.server.routes import log, make_application
+from app.server.log import log
+from app.server.models import Models, OpenModel
+from app.server.routes import make_application
 from app.server.served_engine import ServedEngine
 from app.server.transfer import ABORT, as_json
 from app.text.figures import count
@@ -44,11 +45,17 @@ ENGINE_S = 0.3
 
 
 class Running:
-    """A server that has an address and gets a model."""
+    """A server that has an address and gets a model, or opens those of this machine by name.
+
+    Args:
+        path: the model, or the one for requests that name none; None for none.
+        model_id: the name of the one model, which answers to any; "" where requests choose.
+        idle_s: after how long a model is closed that requests chose; 0 for never.
+    """
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         settings: Settings,
         listener: socket.socket,
         model_id: str,
@@ -56,10 +63,16 @@ class Running:
         api_key: str,
         most_waiting: int,
         most_at_once: int = 1,
+        idle_s: float = 0.0,
     ) -> None:
         self._listener, self._model_id = listener, model_id
-        self._engine = ServedEngine(path, settings, most_waiting, self._note_opened, most_at_once)
-        application = make_application(self._engine, model_id, names, api_key, settings.serve.origins)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+        def make_engine(path: Path, on_opened: Callable[[Answering | BaseException], object]) -> ServedEngine:
+            return ServedEngine(path, settings, most_waiting, on_opened, most_at_once)
+
+        self._models = Models(settings, make_engine, path, model_id, idle_s, self._tell_opened)
+        application = make_application(self._models, names, api_key, settings.serve.origins)
         self._server = _Server(
             uvicorn.Config(
                 application,
@@ -79,7 +92,6 @@ class Running:
         )
         self._code = exit_codes.OK
         self._failure: BaseException | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self) -> int:
         """Answer until a signal comes; returns the exit code. Raises Exception: the model cannot be opened."""
@@ -98,32 +110,32 @@ class Running:
             for number, code in exit_codes.BY_SIGNAL.items():
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     loop.add_signal_handler(number, self._end, code)
-        log(f"{self._model_id} at {_url(self._listener)}: opening the model")
-        self._engine.start()
+        what = "opening the model" if self._model_id else "each model is opened when a request names it; ctrl+c ends it"
+        log(f"{self._model_id or 'this machine'} at {_url(self._listener)}: {what}")
+        task = self._models.start()
+        task.add_done_callback(self._note_ended)
         try:
             await self._server.serve([self._listener])
         finally:
-            self._engine.close(ENGINE_S)
+            task.cancel()
+            self._models.close(ENGINE_S)
 
-    def _note_opened(self, served: Answering | BaseException) -> None:
-        """Called in the engine's thread."""
-        assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
-            self._loop.call_soon_threadsafe(partial(self._tell_opened, served))
-
-    def _tell_opened(self, served: Answering | BaseException) -> None:
-        if isinstance(served, BaseException):
-            self._failure = served
+    def _note_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = task.exception()
             self._end(exit_codes.INTERNAL)
-            return
+
+    def _tell_opened(self, model: OpenModel) -> None:
+        served = model.served
         for notice in served.local.model.notices:
             log(notice)
         if served.local.model.chat_template.call_format is None:
-            log("this model's chat template has no tools: requests with some are refused")
-        n_slots = self._engine.n_slots
+            log(f"{model.name}: the chat template has no tools: requests with some are refused")
+        n_slots = model.engine.n_slots
         at_once = f"{n_slots} requests at once, " if n_slots > 1 else ""
         size = f"{at_once}context of {count(served.local.session.n_ctx)} tokens, {served.local.model.threads} threads"
-        log(f"{self._model_id} at {_url(self._listener)}: ready ({size}); ctrl+c ends it")
+        where = f" at {_url(self._listener)}: ready ({size}); ctrl+c ends it" if self._model_id else f": open ({size})"
+        log(f"{model.name}{where}")
 
     def _end(self, code: int) -> None:
         """End the server; what runs and what waits is told so."""
@@ -131,7 +143,7 @@ class Running:
             return
         self._code = code
         self._server.should_exit = True
-        self._engine.close(0.0)
+        self._models.close(0.0)
         asyncio.get_running_loop().call_later(ENDING_S, self._server.cut_connections)
 
 

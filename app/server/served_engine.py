@@ -111,6 +111,21 @@ class ServedEngine:
         return sum(slot.running is not None for slot in self._slots)
 
     @property
+    def is_busy(self) -> bool:
+        """Whether anything runs or waits."""
+        with self._dealing:  # or one is on its way from the line to a slot
+            return bool(self.n_waiting or self.n_running or self._asides)
+
+    @property
+    def claimed_bytes(self) -> int:
+        """Memory that the system calls available and the open model needs: mapped weights, and unwritten cache."""
+        if self.served is None:
+            return 0
+        model, sessions = self.served.local.model, [slot.answering.local.session for slot in self._slots]
+        unwritten = sum(max(0, one.kv_bytes - (one.kv_resident_bytes() or 0)) for one in sessions)
+        return unwritten + (model.weights_bytes if model.weights_mode == "mmap" else 0)
+
+    @property
     def n_slots(self) -> int:
         """Requests that may be answered at once."""
         return len(self._slots)
@@ -161,14 +176,14 @@ class ServedEngine:
         self._refuse_closed()
         if len(self._asides) >= MOST_ASIDES:
             raise _queue_full()
-        aside = Aside(work, _error_of)
+        aside = Aside(work, error_of)
         self._asides.append(aside)
         self._slots[0].host.wake()
         return aside
 
     def close(self, patience_s: float) -> None:
         """End what runs and what waits, then the threads."""
-        ended = Ended("cancelled", error=_ending())
+        ended = Ended("cancelled", error=ending())
         for slot in self._slots:
             slot.host.close(0.0)
         with self._dealing:  # from here on no one is handed to a slot
@@ -181,12 +196,12 @@ class ServedEngine:
                     if slot.host.line.take() is not None:  # the thread did not begin with it, and will not
                         running.end(ended)
         for aside in list(self._asides):
-            aside.end(_ending())
+            aside.end(ending())
         self._slots[0].host.close(patience_s)
 
     def _refuse_closed(self) -> None:
         if self._is_closing:
-            raise _ending()
+            raise ending()
 
     # ---- the threads
 
@@ -209,6 +224,7 @@ class ServedEngine:
     def _open(self) -> Answering:
         settings = self._settings
         garbage.postpone()
+        model = None
         try:
             model = opening.open_model(settings, self._path)
             chat = model.chat()  # before the session: it starts a process
@@ -225,6 +241,10 @@ class ServedEngine:
                 slot.answering = self._answering(LocalModel(model, session, model.chat(), settings), lambda: None)
                 slot.host.start()
                 self._slots.append(slot)
+        except BaseException:
+            if model is not None:
+                model.close()
+            raise
         finally:
             garbage.settle()
         return self._slots[0].answering
@@ -244,11 +264,11 @@ class ServedEngine:
             is_dropped = job.is_cancelled and not self._is_closing
             ended = Ended("cancelled") if is_dropped else answering.answer(job)
             if ended.reason == "cancelled" and self._is_closing:
-                ended = Ended("cancelled", error=_ending())
+                ended = Ended("cancelled", error=ending())
         except Cancelled:  # before anything was computed
-            ended = Ended("cancelled", error=_ending() if self._is_closing else None)
+            ended = Ended("cancelled", error=ending() if self._is_closing else None)
         except BaseException as error:  # the thread must outlive any bug, or every client would wait forever
-            ended = Ended("cancelled", error=_error_of(error))
+            ended = Ended("cancelled", error=error_of(error))
         finally:
             answering.states.note_progress()
             slot.running = None
@@ -281,18 +301,19 @@ def _queue_full() -> ApiError:
     return unavailable("too many requests wait (try again later)", "queue_full")
 
 
-def _ending() -> ApiError:
+def ending() -> ApiError:
+    """Return the refusal of those who ask when the server ends."""
     return unavailable("the server ends", "shutting_down")
 
 
-def _error_of(error: BaseException) -> ApiError:
+def error_of(error: BaseException) -> ApiError:
     """Return what a client is told; a bug goes to the log and is only named."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, FormError):
         return api_error(error)
     if isinstance(error, Cancelled):
-        return _ending()
+        return ending()
     if isinstance(error, TemplateError):
         return ApiError(str(error), param="messages", code="template_refuses")
     if isinstance(error, EngineError) or exit_code_of(error) is not None:

@@ -97,13 +97,16 @@ class EventStream(Response):
     Args:
         objects: what is sent; None says that it goes on.
         ends_with_done: whether ``[DONE]`` comes last.
+        in_lines: objects alone, one in a line.
     """
 
-    media_type = "text/event-stream"
-
-    def __init__(self, objects: AsyncGenerator[dict[str, Any] | None, None], ends_with_done: bool) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+    def __init__(
+        self, objects: AsyncGenerator[dict[str, Any] | None, None], ends_with_done: bool, in_lines: bool = False
+    ) -> None:
+        kind = "application/x-ndjson" if in_lines else "text/event-stream"
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=kind)
         del self.headers["content-length"]
+        self._encoded = _line if in_lines else _event
         self._objects, self._last = objects, b"data: [DONE]\n\n" if ends_with_done else b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,8 +115,12 @@ class EventStream(Response):
         async with aclosing(self._objects) as objects:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for one in objects:
-                await send({"type": "http.response.body", "body": _event(one), "more_body": True})
+                await send({"type": "http.response.body", "body": self._encoded(one), "more_body": True})
         await send({"type": "http.response.body", "body": self._last, "more_body": False})
+
+
+def _line(one: dict[str, Any] | None) -> bytes:
+    return as_json(one) + b"\n"
 
 
 def _event(one: dict[str, Any] | None) -> bytes:

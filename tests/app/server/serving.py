@@ -67,7 +67,7 @@ class Serving:
     @property
     def n_asides(self) -> int:
         """Pieces of short work that wait for a step of the engine."""
-        return len(self.running._engine._asides)
+        return len(self.running._models.opened["m"].engine._asides)
 
     def metric(self, name: str) -> float:
         """One counter."""
@@ -85,22 +85,17 @@ def serving(
     waits: bool = True,
     states: Any = None,
     most_at_once: int = 1,
+    path: Path | None = Path("m.gguf"),
+    model_id: str = "m",
+    idle_s: float = 0.0,
 ) -> Iterator[Serving]:
     """Serve the script until the end of the block."""
     script = use_script(monkeypatch, script or Script())
     monkeypatch.setattr(opening, "make_sampling", lambda settings, model, mode: Sampling())
     monkeypatch.setattr(opening, "state_files", lambda settings: states)
     listener = listen("127.0.0.1", 0)
-    running = Running(
-        Path("m.gguf"),
-        settings or built_in_settings(),
-        listener,
-        "m",
-        ("127.0.0.1",),
-        api_key,
-        most_waiting,
-        most_at_once,
-    )
+    settings, names = settings or built_in_settings(), ("127.0.0.1",)
+    running = Running(path, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     served = Serving(script, running, listener.getsockname()[1])

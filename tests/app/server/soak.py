@@ -93,7 +93,7 @@ def refused(bench: Bench, random: Random) -> bool:
         b"{",
         b"[" * 5000,
         {"messages": []},
-        {"messages": QUESTION, "n": 3},
+        {"messages": QUESTION, "n": 9},
         {"messages": QUESTION, "grammar": "("},
     ]
     return bench.post("/v1/chat/completions", random.choice(bodies)).status_code in (400, 503)

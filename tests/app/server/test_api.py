@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,38 @@ def test_a_streamed_answer_says_the_same(server: Serving) -> None:
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens == 3
     assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_several_answers_are_written_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(replies=[["Par", "is"], ["Ro", "me", "!"]], token_gate=Gate())
+    with serving(monkeypatch, script, most_at_once=2) as server, ThreadPoolExecutor() as pool:
+        asked = pool.submit(server.chat, n=2, seed=7, stream=True, stream_options={"include_usage": True})
+        until(lambda: server.metric("requests_running") == 2)
+        assert script.token_gate is not None
+        script.token_gate.open()
+        events = events_of(asked.result().text)
+        choices = [event["choices"][0] for event in events if event["choices"]]
+        texts = ["".join(one["delta"].get("content", "") for one in choices if one["index"] == at) for at in (0, 1)]
+        assert sorted(texts) == ["Paris", "Rome!"]
+        assert [one["finish_reason"] for one in choices if one["finish_reason"]] == ["stop", "stop"]
+        usage = [event["usage"] for event in events if event["usage"]]
+        assert [(one["prompt_tokens"], one["completion_tokens"]) for one in usage] == [(5, 5)]
+        seeds = [one.seed for session in script.opened[0].sessions for one in session.samplings]
+        assert sorted(seeds) == [7, 8]
+
+
+def test_several_answers_come_whole_and_in_order(server: Serving) -> None:
+    server.script.replies = [["one"], ["two", "!"], ["three"]]
+    reply = client_of(server).completions.create(model="m", prompt="Once upon", n=3)
+    assert [(one.index, one.text) for one in reply.choices] == [(0, "one"), (1, "two!"), (2, "three")]
+    assert reply.usage is not None
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (3, 4, 7)
+
+
+def test_answers_that_no_line_has_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(monkeypatch, Script(token_gate=Gate()), most_waiting=2) as server:
+        assert server.chat(n=4).json()["error"]["code"] == "queue_full"
+        until(lambda: server.metric("requests_waiting") == server.metric("requests_running") == 0)
 
 
 def test_a_text_is_continued_whole_and_streamed(server: Serving) -> None:

@@ -45,7 +45,7 @@ WRONG: dict[str, list[Any]] = {
     "stop": [["a"] * 65, [1], 5, "x" * 1001, {}],
     "stream": [1, "true", []],
     "stream_options": [True, [], {"include_usage": 1}],
-    "n": [2, 0, "1", 1.5, True],
+    "n": [9, 0, "1", 1.5, True],
     "logit_bias": [
         5,
         "50",

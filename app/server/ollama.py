@@ -1,0 +1,132 @@
+"""Ollama's ``/api/chat`` and ``/api/generate``: the same orders in other words, and their answers in lines of JSON.
+
+Source: docs/api.md of Ollama, and its package for Python. Durations are in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from functools import reduce
+from typing import Any
+
+from app.conversations.conversation import SYSTEM, USER, Said
+from app.server.answer_form import read_json_form
+from app.server.api_error import ApiError
+from app.server.conversation import arranged
+from app.server.fields import Fields
+from app.server.job import Ended, Happening, PromptTaken, ReplyPiece
+from app.server.messages import MOST_MESSAGES, read_messages, read_tools
+from app.server.order import Order, read_effort, read_limit, read_stops, refuse_unsupported, take_model
+from app.server.sampling_fields import read_sampling
+
+_NEUTRAL: dict[str, tuple[Any, ...]] = {"suffix": ("",), "template": ("",), "images": ([],)}
+_AT_ONCE = 0, "0", "0s", "0m"
+"""Values of ``keep_alive`` that close a model after the answer; how long others keep it the server's owner says."""
+
+
+def chat_order(fields: Fields, only: str) -> Order:
+    """Read a request for ``/api/chat``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
+    if not fields.items("messages", MOST_MESSAGES):
+        return _order(fields, only)
+    messages, begun = arranged(read_messages(fields), "messages")
+    return _order(fields, only, messages=messages, begun=begun, tools=read_tools(fields))
+
+
+def generate_order(fields: Fields, only: str) -> Order:
+    """Read a request for ``/api/generate``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
+    refuse_unsupported(fields, _NEUTRAL)
+    prompt, system = fields.text("prompt") or "", fields.text("system")
+    if fields.flag("raw") or not prompt:
+        return _order(fields, only, prompt=prompt)
+    said = Said(USER, prompt)
+    return _order(fields, only, messages=(Said(SYSTEM, system), said) if system else (said,))
+
+
+def _order(fields: Fields, only: str, **own: Any) -> Order:
+    options = fields.table("options") or Fields({})
+    think = fields.any("think")
+    order = Order(
+        **own,
+        model=take_model(fields, only),
+        unloads=fields.any("keep_alive") in _AT_ONCE,
+        sampling=read_sampling(options),
+        max_tokens=read_limit(options, "num_predict"),
+        stops=read_stops(options),
+        thinking=("on" if think else "off") if isinstance(think, bool) else read_effort(fields, "think"),
+        form=read_json_form(fields, "format"),
+        is_streamed=fields.flag("stream", True),
+    )
+    options.ignore_rest()
+    fields.ignore_rest()
+    return order
+
+
+class ChatBody:
+    """Writes one reply as ``/api/chat`` gives it: one object, or a stream of them, the last of which is done."""
+
+    ends_with_done = False
+    in_lines = True
+
+    def __init__(self, order: Order, model_id: str) -> None:
+        self._model_id, self._since_s = model_id, time.monotonic()
+
+    @property
+    def still_here(self) -> dict[str, Any]:
+        """What says that a stream goes on: clients take no empty line."""
+        return self._chunk(ReplyPiece())
+
+    def whole(self, answers: Sequence[tuple[Sequence[ReplyPiece], Ended]]) -> dict[str, Any]:
+        """Return the only reply in one object: of its pieces and its end."""
+        pieces, ended = answers[0]
+        return self._chunk(reduce(ReplyPiece.joined, pieces, ReplyPiece()).without_end(ended.n_repeated_chars), ended)
+
+    def events(self, happening: Happening, at: int = 0) -> list[dict[str, Any]]:
+        """Return what a stream tells of a happening."""
+        if isinstance(happening, PromptTaken):
+            return []
+        if isinstance(happening, ReplyPiece):
+            return [self._chunk(happening)]
+        return [self._chunk(ReplyPiece(), happening)]
+
+    def broken(self, error: ApiError) -> dict[str, Any]:
+        """Return what ends a stream that broke off."""
+        return {"error": error.message}
+
+    def _chunk(self, piece: ReplyPiece, ended: Ended | None = None) -> dict[str, Any]:
+        chunk = {"model": self._model_id, "created_at": as_time(time.time()), **self._said(piece), "done": bool(ended)}
+        return chunk if ended is None else chunk | {
+            "done_reason": "stop" if ended.reason == "tool_calls" else ended.reason,
+            "total_duration": _ns(time.monotonic() - self._since_s),
+            "prompt_eval_count": ended.prompt_tokens,
+            "prompt_eval_duration": _ns(ended.read_s),
+            "eval_count": ended.tokens,
+            "eval_duration": _ns(ended.write_s),
+        }  # fmt: skip
+
+    def _said(self, piece: ReplyPiece) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": piece.answer}
+        if piece.thought:
+            message["thinking"] = piece.thought
+        if piece.calls:
+            functions = [{"name": one.name, "arguments": json.loads(one.arguments)} for one in piece.calls]
+            message["tool_calls"] = [{"function": one} for one in functions]
+        return {"message": message}
+
+
+class GenerateBody(ChatBody):
+    """Writes one reply as ``/api/generate`` gives it."""
+
+    def _said(self, piece: ReplyPiece) -> dict[str, Any]:
+        return {"response": piece.answer, **({"thinking": piece.thought} if piece.thought else {})}
+
+
+def as_time(seconds: float) -> str:
+    """Return a time since the epoch as the API writes it."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)

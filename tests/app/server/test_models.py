@@ -1,0 +1,167 @@
+"""One server for the models of this machine: found by name, opened when asked for, closed when idle or in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from app.program.settings import built_in_settings
+from app.server import models
+from engine.errors import BrokenModelError, MemoryPlanError
+from engine.measure import fit as fitting
+from tests.app.fake_engine import Gate, Script
+from tests.app.server.serving import PATIENCE_S, Serving, serving, until
+from tests.engine import tiny_gguf
+
+NAMES = ["Big-1B", "Small-0.5B-Q4_0", "Small-0.5B-Q8_0"]
+
+
+@contextmanager
+def by_name(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, script: Script | None = None, **options: Any
+) -> Iterator[Serving]:
+    """Serve the three models of a folder; requests without a name get the big one."""
+    monkeypatch.chdir(folder)
+    for name, quant in (("Big-1B-F16", "F16"), ("Small-0.5B-Q8_0", "Q8_0"), ("Small-0.5B-Q4_0", "Q4_0")):
+        tiny_gguf.write(folder / f"{name}.gguf", "llama", quant)
+    (folder / "broken.gguf").write_bytes(b"GGUF")
+    settings = replace(built_in_settings(), model_directories=(str(folder),))
+    path = folder / "Big-1B-F16.gguf"
+    with serving(monkeypatch, script, settings=settings, path=path, model_id="", **options) as server:
+        yield server
+
+
+def asked(server: Serving, model: str, **fields: Any) -> str:
+    """The model that answers."""
+    reply = server.chat(model=model, **fields)
+    return str(reply.json()["model"] if reply.status_code == 200 else reply.json()["error"]["code"])
+
+
+def opened(server: Serving) -> list[str]:
+    return [f"{model.path.stem}{' closed' * model.is_closed}" for model in server.script.opened]
+
+
+def test_names_are_those_of_lists_and_open_their_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with by_name(monkeypatch, tmp_path) as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=PATIENCE_S, max_retries=0)
+        assert sorted(one.id for one in client.models.list() if one.id != "starter") == NAMES
+        assert opened(server) == []
+        assert [asked(server, one) for one in ("", "big-1b", "Big-1B:latest", "Big-1B-F16.gguf", "b")] == ["Big-1B"] * 5
+        assert opened(server) == ["Big-1B-F16"]
+        assert asked(server, "Small-0.5B-q4_0") == asked(server, "") == "Small-0.5B-Q4_0"
+        assert client.models.retrieve("small-0.5b-q4").model_extra["meta"]["n_ctx"] == 512  # type: ignore[index]
+        assert server.post("/tokenize", {"content": "a b", "model": "big"}).json()["tokens"]
+        assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q4_0"]
+
+
+def test_a_name_that_is_none_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with by_name(monkeypatch, tmp_path) as server:
+        for name in ("nothing", "broken", str(tmp_path / "Big-1B-F16.gguf"), ":latest"):
+            error = server.chat(model=name).json()["error"]
+            assert error["code"] == "model_not_found"
+            assert all(one in error["message"] for one in NAMES)
+        assert "Small-0.5B-Q4_0" in server.chat(model="small").json()["error"]["message"]
+        tiny_gguf.write(tmp_path / "later.gguf")
+        monkeypatch.setattr(models, "LISTED_S", 0.0)
+        assert asked(server, "later") == "later"
+        assert server.get("/v1/models/nothing").status_code == 404
+
+
+def test_one_that_answers_goes_on_while_another_opens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = Script(token_gate=Gate())
+    with by_name(monkeypatch, tmp_path, script) as server, ThreadPoolExecutor() as pool:
+        first = pool.submit(asked, server, "big")
+        until(lambda: server.metric("requests_running") == 1)
+        script.open_gate = Gate()
+        others = [pool.submit(asked, server, "small-0.5b-q8") for _ in range(2)]
+        until(script.open_gate.waiting.is_set)
+        assert script.token_gate is not None
+        script.token_gate.open()
+        assert first.result() == "Big-1B"
+        script.open_gate.open()
+        assert [one.result() for one in others] == ["Small-0.5B-Q8_0"] * 2
+        assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q8_0"]
+
+
+def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
+    """Memory for so many of the scripted models, which claim as much as the tiny files are said to need."""
+    monkeypatch.setattr(fitting, "machine_memory", lambda: fitting.MachineMemory(1 << 40, n_models))
+    monkeypatch.setattr("app.server.served_engine.ServedEngine.claimed_bytes", property(lambda self: bool(self.served)))
+    monkeypatch.setattr(fitting, "fit", lambda needs, memory, rates, n_ctx: type("Fit", (), {"needed_bytes": 1}))
+
+
+def test_the_one_used_longest_ago_makes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with_room_for(monkeypatch, 2)
+    with by_name(monkeypatch, tmp_path) as server:
+        for name in ("big", "small-0.5b-q8", "big", "small-0.5b-q4"):
+            asked(server, name)
+        assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q8_0 closed", "Small-0.5B-Q4_0"]
+        assert asked(server, "small-0.5b-q8") == "Small-0.5B-Q8_0"
+        assert opened(server)[0] == "Big-1B-F16 closed"
+
+
+def test_none_that_answers_makes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with_room_for(monkeypatch, 1)
+    script = Script(token_gate=Gate())
+    with by_name(monkeypatch, tmp_path, script) as server, ThreadPoolExecutor() as pool:
+        first = pool.submit(asked, server, "big")
+        until(lambda: server.metric("requests_running") == 1)
+        monkeypatch.setattr(models, "ROOM_PATIENCE_S", 0.0)
+        assert asked(server, "small-0.5b-q8") == "no_memory"
+        monkeypatch.setattr(models, "ROOM_PATIENCE_S", PATIENCE_S)
+        second = pool.submit(asked, server, "small-0.5b-q8")
+        assert script.token_gate is not None
+        script.token_gate.open()
+        assert (first.result(), second.result()) == ("Big-1B", "Small-0.5B-Q8_0")
+        assert opened(server) == ["Big-1B-F16 closed", "Small-0.5B-Q8_0"]
+
+
+def test_what_the_engine_has_no_memory_for_takes_anothers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = Script(open_errors={"Small-0.5B-Q8_0.gguf": MemoryPlanError("small: no room")})
+    with by_name(monkeypatch, tmp_path, script) as server:
+        asked(server, "big")
+        assert asked(server, "small-0.5b-q8") == "engine_error"
+        assert opened(server) == ["Big-1B-F16 closed"]
+        script.open_errors = {}
+        assert asked(server, "small-0.5b-q8") == "Small-0.5B-Q8_0"
+
+
+def test_a_model_that_does_not_open_leaves_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = Script(open_errors={"Small-0.5B-Q8_0.gguf": BrokenModelError("small: is broken")})
+    with by_name(monkeypatch, tmp_path, script) as server:
+        assert server.chat(model="small-0.5b-q8").json()["error"]["message"] == "small: is broken"
+        assert asked(server, "big") == "Big-1B"
+
+
+def test_what_is_idle_is_closed_and_opens_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(models, "LOOK_S", 0.02)
+    script = Script(token_gate=Gate())
+    with by_name(monkeypatch, tmp_path, script, idle_s=0.2) as server, ThreadPoolExecutor() as pool:
+        first = pool.submit(asked, server, "big")
+        until(lambda: server.metric("requests_running") == 1)
+        with pytest.raises(futures.TimeoutError):
+            first.result(timeout=0.5)
+        assert opened(server) == ["Big-1B-F16"]
+        assert script.token_gate is not None
+        script.token_gate.open()
+        assert first.result() == "Big-1B"
+        until(lambda: opened(server) == ["Big-1B-F16 closed"])
+        assert asked(server, "big") == "Big-1B"
+
+
+def test_it_ends_while_a_model_opens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = Script(open_gate=Gate())
+    with by_name(monkeypatch, tmp_path, script) as server, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(asked, server, "big")
+        assert script.open_gate is not None
+        until(script.open_gate.waiting.is_set)
+        server.end()
+        assert waiting.result() == "shutting_down"

@@ -1,0 +1,165 @@
+"""Ollama's way in: the same requests in its words, lines of JSON, and what it tells about models."""
+
+from __future__ import annotations
+
+import json
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.server import models
+from app.server.fields import Fields
+from app.server.ollama import chat_order, generate_order
+from engine.errors import BrokenModelError
+from tests.app.fake_engine import Gate, Script
+from tests.app.server.serving import Serving, serving, until
+from tests.app.server.test_models import by_name, opened
+
+HI = [{"role": "user", "content": "hi"}]
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+
+
+def asked(server: Serving, path: str = "chat", **fields: Any) -> Any:
+    given = {"messages": HI} if path == "chat" else {"prompt": "hi"}
+    return server.post(f"/api/{path}", {"model": "m", "stream": False, **given, **fields}).json()
+
+
+def test_a_chat_comes_in_lines_unless_it_is_not_wanted(server: Serving) -> None:
+    reply = server.post("/api/chat", {"model": "m", "messages": HI})
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    lines = [json.loads(line) for line in reply.text.splitlines()]
+    assert "".join(line["message"]["content"] for line in lines) == "Paris."
+    assert [line["done"] for line in lines] == [False] * (len(lines) - 1) + [True]
+    last, whole = lines[-1], asked(server)
+    assert (whole["message"], whole["done"]) == ({"role": "assistant", "content": "Paris."}, True)
+    for one in (last, whole):
+        assert (one["done_reason"], one["prompt_eval_count"], one["eval_count"], one["model"]) == ("stop", 5, 3, "m")
+        assert one["total_duration"] > 0
+        assert datetime.fromisoformat(one["created_at"].replace("Z", "+00:00")).tzinfo
+
+
+def test_a_text_is_generated_by_the_template_or_raw(server: Serving) -> None:
+    whole = asked(server, "generate", prompt="hi", system="be brief", options={"num_predict": 2})
+    assert (whole["response"], whole["done_reason"], whole["eval_count"]) == ("Paris", "length", 2)
+    session = server.script.opened[0].sessions[0]
+    assert session.model.tokenizer.decode(session.tokens) == "be briefhiParis"
+    assert asked(server, "generate", prompt="Once upon", raw=True)["prompt_eval_count"] == 3
+    lines = server.post("/api/generate", {"prompt": "hi"}).text.splitlines()
+    assert "".join(json.loads(line)["response"] for line in lines) == "Paris."
+
+
+def test_options_are_sampling_and_what_is_unknown_is_noted() -> None:
+    options = {
+        "num_predict": -1,
+        "temperature": 0.5,
+        "top_k": 3,
+        "min_p": 0.1,
+        "seed": 7,
+        "stop": ["x"],
+        "num_ctx": 4096,
+    }
+    fields = Fields({"model": "m:latest", "messages": HI, "options": options, "keep_alive": "5m", "think": "low"})
+    order = chat_order(fields, "m")
+    assert dict(order.sampling) == {"temperature": 0.5, "top_k": 3, "min_p": 0.1, "seed": 7}
+    assert (order.max_tokens, order.stops, order.is_streamed, order.thinking) == (0, ("x",), True, "low")
+    assert (order.unloads, fields.ignored) == (False, {"options.num_ctx"})
+    assert generate_order(Fields({"prompt": "a", "think": False, "keep_alive": 0}), "m").thinking == "off"
+    form = generate_order(Fields({"prompt": "a", "format": {"enum": [1]}}), "m").form
+    assert form is not None
+    assert form.text == '{"enum": [1]}'
+    assert chat_order(Fields({"messages": HI, "format": "json"}), "m").form is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"messages": [{**HI[0], "images": ["aGk="]}]}, "messages[0].images"),
+        ({"messages": "hi"}, "messages"),
+        ({"options": {"temperature": "hot"}}, "options.temperature"),
+        ({"options": {"num_predict": "all"}}, "options.num_predict"),
+        ({"options": [1]}, "options"),
+        ({"format": "xml"}, "format"),
+        ({"think": "much"}, "think"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_text(server: Serving, fields: dict[str, Any], word: str) -> None:
+    reply = asked(server, **fields)
+    assert list(reply) == ["error"]
+    assert reply["error"].startswith(word)
+
+
+def test_other_refusals_are_a_text_too(monkeypatch: pytest.MonkeyPatch, server: Serving) -> None:
+    for path, fields in (("generate", {"suffix": "end"}), ("embed", {}), ("pull", {}), ("nothing", {})):
+        assert isinstance(asked(server, path, **fields)["error"], str)
+    assert server.get("/api/chat").json()["error"].startswith("GET is not possible")
+    assert server.get("/api/tags", headers={"Origin": "https://evil.example"}).status_code == 403
+    server.script.generate_error, server.script.fail_after_tokens = BrokenModelError("m: is broken"), 1
+    assert json.loads(server.post("/api/chat", {"messages": HI}).text.splitlines()[-1]) == {"error": "m: is broken"}
+    with serving(monkeypatch, api_key="a-key-of-twenty-chars") as locked:
+        assert "key" in locked.get("/api/tags").json()["error"]
+
+
+def test_calls_have_an_object_and_their_results_go_back(server: Serving) -> None:
+    server.script.replies = [
+        ['<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'],
+        ["Rain."],
+    ]
+    message = asked(server, tools=[TOOL])["message"]
+    assert message["tool_calls"] == [{"function": {"name": "weather", "arguments": {"city": "Rome"}}}]
+    result = {"role": "tool", "content": "rain", "tool_name": "weather"}
+    assert asked(server, messages=[*HI, message, result], tools=[TOOL])["message"]["content"] == "Rain."
+
+
+def test_a_thought_is_told_next_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(monkeypatch, Script(replies=[["<think>", "hm", "</think>", "Yes"]])) as server:
+        assert asked(server)["message"] == {"role": "assistant", "content": "Yes", "thinking": "hm"}
+        assert asked(server, "generate")["thinking"] == "hm"
+
+
+def test_a_stream_that_waits_says_so_in_an_empty_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.routes.STILL_HERE_S", 0.05)
+    script = Script(token_gate=Gate())
+    with serving(monkeypatch, script) as server, ThreadPoolExecutor() as pool:
+        reply = pool.submit(server.post, "/api/chat", {"messages": HI})
+        until(lambda: server.metric("requests_running") == 1)
+        with pytest.raises(futures.TimeoutError):
+            reply.result(timeout=0.3)
+        assert script.token_gate is not None
+        script.token_gate.open()
+        lines = [json.loads(line) for line in reply.result().text.splitlines()]
+        assert lines[0]["message"] == {"role": "assistant", "content": ""}
+        assert "".join(line["message"]["content"] for line in lines) == "Hello there."
+
+
+def test_models_are_told_and_none_is_opened_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(models, "LOOK_S", 0.02)
+    with by_name(monkeypatch, tmp_path, idle_s=60.0) as server:
+        tags = {one["name"]: one for one in server.get("/api/tags").json()["models"]}
+        big = tags["Big-1B:latest"]
+        assert big["size"] == (tmp_path / "Big-1B-F16.gguf").stat().st_size
+        assert (big["details"]["family"], big["details"]["quantization_level"], len(big["digest"])) == (
+            "llama",
+            "F16",
+            64,
+        )
+        shown = server.post("/api/show", {"model": "big-1b:latest"}).json()
+        assert shown["model_info"]["llama.context_length"] > 0
+        assert shown["capabilities"] == ["completion"]
+        assert int(server.get("/api/version").json()["version"].split(".")[1]) >= 6
+        assert server.post("/api/show", {"model": "none"}).status_code == 404
+        assert (opened(server), server.get("/api/ps").json()) == ([], {"models": []})
+
+        assert asked(server, model="Big-1B:latest", messages=[])["done_reason"] == "load"
+        (open_now,) = server.get("/api/ps").json()["models"]
+        assert (open_now["name"], open_now["context_length"], open_now["size_vram"]) == ("Big-1B:latest", 512, 0)
+        assert asked(server, "generate", model="big-1b", prompt="", keep_alive=0)["done_reason"] == "unload"
+        until(lambda: opened(server) == ["Big-1B-F16 closed"])
+        assert asked(server, model="big-1b", keep_alive="0s")["message"]["content"] == "Hello there."
+        until(lambda: opened(server) == ["Big-1B-F16 closed"] * 2)
+        assert asked(server, "generate", model="small-0.5b-q8", prompt="", keep_alive=0)["done_reason"] == "unload"
+        assert len(opened(server)) == 2
