@@ -107,9 +107,11 @@ def _digest(file: Path) -> bytes:
 
 @cache
 def _imports(file: Path) -> tuple[str, ...]:
-    found = _IMPORT.findall(read_source(file).decode())
-    names = [f"{module}.{name.split()[0]}" for module, names in found for name in names.split(",") if name.strip()]
-    return (*(module for module, _ in found), *names)
+    found: list[str] = []
+    for module, names in _IMPORT.findall(read_source(file).decode()):
+        inner = [f"{module}.{name.split()[0]}" for name in names.split(",") if name.strip()]
+        found += inner if all(map(_file_of, inner)) else [module, *inner]  # a package's own names, or modules of it
+    return tuple(found)
 
 
 @cache

@@ -72,16 +72,22 @@ class Latent:
         key_dim: width of a head of queries, the turned part included.
         value_dim: width of a head's result.
         query_rank: width of the vector that queries are made of; 0 where they are made of the token itself.
+        is_joint: keys and values are products with one tensor, whose rows are those of each head's keys, then values.
     """
 
     rank: int
     key_dim: int
     value_dim: int
     query_rank: int = 0
+    is_joint: bool = False
 
     def plain_dim(self, attention: Attention) -> int:
         """Width of the part of a head's queries that is not turned."""
         return self.key_dim - (attention.key_dim - self.rank)
+
+    def made_bytes(self, attention: Attention) -> int:
+        """Size of the matrices that queries are multiplied by where they are made of the joint ones; else 0."""
+        return 4 * attention.n_heads * self.rank * self.plain_dim(attention) if self.is_joint else 0
 
 
 @dataclass(frozen=True)
@@ -313,8 +319,8 @@ class Dense:
     """A feed-forward: down(function(gate(x)) * up(x)), or down(function(up(x))) where there is no gate.
 
     Attributes:
-        gate: the function: ``"silu"``, ``"gelu"`` (the approximation by tanh) or ``"clamped silu"`` (GPT-OSS); without
-            a gate, ``"gelu"``, ``"relu squared"`` or ``"xielu"``.
+        gate: the function: ``"silu"``, ``"gelu"`` (the approximation by tanh), ``"relu"`` or ``"clamped silu"``
+            (GPT-OSS); without a gate, ``"gelu"``, ``"relu squared"`` or ``"xielu"``.
         has_no_gate: whether the function is of ``up`` itself.
         is_fused: gate and up are one tensor, the gate first.
         xielu: what the function of that name is made of.
@@ -363,6 +369,7 @@ class Experts:
         shared_is_gated: what it adds is multiplied by the sigmoid of a product with one row of weights.
         norms_apart: the shared feed-forward and the experts read the residual stream through a norm each and what each
             leaves is normed before their sum; the router reads the stream itself, normed by weights of its own.
+        routes_first: the router reads the residual stream as the layer begins with it.
     """
 
     n_experts: int
@@ -374,6 +381,7 @@ class Experts:
     shared: Dense | None = None
     shared_is_gated: bool = False
     norms_apart: bool = False
+    routes_first: bool = False
 
     @property
     def read_share(self) -> float:

@@ -26,6 +26,7 @@ from engine.models import load_architecture
 from engine.models.decoder import Decoder, Part
 from engine.plan.buffers import FEW_COLUMNS, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
+from engine.plan.dequantise import fill
 from engine.plan.lookahead import FROM_MEMORY, Reading, ahead_of
 from engine.plan.plan import BLOCK, DECODE, FEW, Lane, Plan, scratch_bytes_per_thread
 from engine.plan.profile import ProfileTable
@@ -186,6 +187,7 @@ class Pipeline:
         names = [name for plan in plans for name in plan.kernels()]
         self._addresses = compile_kernels(names, progress)
         self._tables = {name: plan.table(self._addresses) for name, plan in self.plans.items()}
+        fill(self._buffers.turned_over.values())
 
     def look_ahead(self) -> None:
         """Ask memory ahead as it is chosen now (``engine.plan.lookahead``), from the next walk on."""

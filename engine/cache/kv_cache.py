@@ -60,14 +60,15 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
 
 
 def memory_needs(config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = CHECKPOINT_BYTES) -> MemoryNeeds:
-    """Return the memory that all layers of a model need for what they remember.
+    """Return the memory that all layers of a model need for what they remember, and what they make of their weights.
 
     Args:
         config: the model's hyperparameters.
         kv_type: a value of ``KV_TYPES``.
         checkpoint_bytes: limit on the copies of recurrent states.
     """
-    states = MemoryNeeds(0, states_bytes(config, checkpoint_bytes), state_bytes=state_bytes(config))
+    made_bytes = sum(one.latent.made_bytes(one) for one in config.attentions.values() if one.latent)
+    states = MemoryNeeds(0, states_bytes(config, checkpoint_bytes) + made_bytes, state_bytes=state_bytes(config))
     return kv_needs(config, kv_type) + states
 
 

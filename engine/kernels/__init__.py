@@ -23,6 +23,7 @@ KERNELS: dict[str, str] = {
     "hadamard": "engine.kernels.hadamard:hadamard",
     "swiglu": "engine.kernels.swiglu:swiglu",
     "geglu": "engine.kernels.geglu:geglu",
+    "reglu": "engine.kernels.reglu:reglu",
     "squared relu": "engine.kernels.activate:squared_relu",
     "gelu": "engine.kernels.activate:gelu",
     "xielu": "engine.kernels.xielu:xielu",

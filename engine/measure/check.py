@@ -6,7 +6,6 @@ compare that kernel bit for bit with the ``gguf`` package.
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,7 @@ from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
 from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 from engine.machine.memory import Memory
 from engine.plan.buffers import FEW_COLUMNS, Activations
-from engine.plan.compilation import compile_kernels
+from engine.plan.dequantise import dequantised, run
 from engine.plan.plan import Plan
 from engine.quants.base import QUANT_TYPES
 from engine.weights.weights import Tensor
@@ -29,8 +28,6 @@ N_COLUMNS = 1, 3, 11
 """Numbers of columns, one for each of a type's three kernels."""
 TOLERANCE = 1e-4
 """Limit on the error relative to the largest result; another order of float32 sums stays far below it."""
-
-_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 def check_model(model: Model) -> None:
@@ -55,34 +52,17 @@ def matmul_error(tensor: Tensor, columns: int) -> float:
         tensor.name, tensor.quant, min(N_ROWS, tensor.n_rows), tensor.n_cols, tensor.row_bytes,
         min(N_ROWS, tensor.n_rows) * tensor.row_bytes, tensor.address,
     )  # fmt: skip
-    step, tokens, scratch = Memory(128), Memory(4 * rows.n_rows), Memory(MATMUL_SCRATCH_BYTES)
-    words = step.array(np.int64, (16,))
-    words[STEP.tokens // 8] = tokens.address
-    tokens.array(np.int32, (rows.n_rows,))[:] = np.arange(rows.n_rows)
-    weights = Activations("weights", rows.n_cols, rows.n_rows)
+    step, scratch = Memory(128), Memory(MATMUL_SCRATCH_BYTES)
+    step.array(np.int64, (16,))[STEP.n_tokens // 8] = columns
+    weights = dequantised(rows, np.arange(rows.n_rows)).astype(np.float64)
     x, out = Activations("x", rows.n_cols, columns), Activations("out", rows.n_rows, columns)
     x.array()[:columns] = np.random.default_rng(0).standard_normal((columns, rows.n_cols), np.float32)
-
-    words[STEP.n_tokens // 8] = rows.n_rows
-    dequantise = Plan(step.address, rows.n_rows, (scratch.address, MATMUL_SCRATCH_BYTES))
-    dequantise.embed(rows, weights)
-    run(dequantise)
-    words[STEP.n_tokens // 8] = columns
     plan = Plan(step.address, columns, (scratch.address, MATMUL_SCRATCH_BYTES))
     plan.quantize(x, rows)
     plan.matmul(rows, x, out)
     run(plan)
 
     read = x.values(QUANT_TYPES[rows.quant].form(columns <= FEW_COLUMNS), columns, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
-    wanted = read @ weights.array()[: rows.n_rows].astype(np.float64).T
+    wanted = read @ weights.T
     found = out.array()[:columns]
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))
-
-
-def run(plan: Plan) -> None:
-    """Walk a plan in the calling thread, operation by operation."""
-    addresses = compile_kernels(plan.kernels())
-    table, n = plan.table(addresses)
-    rows = np.ctypeslib.as_array((ctypes.c_int64 * (3 * n)).from_address(table)).reshape(n, 3)
-    for kernel, record, _ in rows:
-        _KERNEL(int(kernel))(int(record), 0, 1)

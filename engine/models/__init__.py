@@ -99,6 +99,10 @@ ARCHITECTURES: dict[str, str] = {
     "jais": "engine.models.jais",
     "jais2": "engine.models.nemotron",
     "dbrx": "engine.models.dbrx",
+    "granite_swa": "engine.models.granite_swa",
+    "plm": "engine.models.plm",
+    "minicpm3": "engine.models.minicpm3",
+    "smallthinker": "engine.models.smallthinker",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 GLM_VOCABULARY = 154880
 LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
+QUERY_RANK = "attention.q_lora_rank"
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -43,34 +45,54 @@ def _router(read: Hyperparameters, n_blocks: int) -> Router:
 
 
 def _attention(read: Hyperparameters) -> Attention:
-    """One head of keys, whose first elements are turned: queries' scale makes up for what YaRN does to sharpness."""
     if read.raw("attention.key_length_mla") is None:
         raise read.fail(f"{read.key('attention.key_length_mla')} is missing: an old file (get one made since May 2025)")
     if read.raw("attention.temperature_scale") is not None:
         raise read.fail(f"{read.key('attention.temperature_scale')} is not supported with latent attention")
-    rank, key_dim, value_dim = (
-        _width(read, f"attention.{name}") for name in ("kv_lora_rank", "key_length_mla", "value_length_mla")
-    )
-    n_kv_heads = read.integer("attention.head_count_kv", 1, 1, default=1)  # the latent vector, which all heads share
-    turned = _width(read, "rope.dimension_count")
-    if turned >= key_dim:
-        raise read.fail(f"{read.key('rope.dimension_count')} is {turned}: must be less than the {key_dim} of a head")
+    read.integer("attention.head_count_kv", 1, 1, default=1)  # the latent vector, which all heads share
+    is_ranked = any(f"blk.0.attn_q_{part}.weight" in read.tensors for part in ("a", "b"))
+    key_dim, value_dim = (head_width(read, f"attention.{name}_length_mla") for name in ("key", "value"))
+    query_rank = head_width(read, QUERY_RANK) if is_ranked else 0
+    return latent_attention(read, _rope, Latent(0, key_dim, value_dim, query_rank))
+
+
+def latent_attention(
+    read: Hyperparameters, rope_of: Callable[[Hyperparameters, int], tuple[Rope, float]], latent: Latent
+) -> Attention:
+    """One head of keys, whose first elements are turned: queries' scale makes up for what YaRN does to sharpness.
+
+    Args:
+        rope_of: makes the rope of a number of elements, and what it should multiply queries and keys by.
+        latent: all but its rank, which is read.
+    """
+    rank, turned = (head_width(read, name) for name in ("attention.kv_lora_rank", "rope.dimension_count"))
+    if turned >= latent.key_dim:
+        key = read.key("rope.dimension_count")
+        raise read.fail(f"{key} is {turned}: must be less than the {latent.key_dim} of a head")
     if rank + turned > reading.MAX_HEAD_DIM:
         key = read.key("attention.kv_lora_rank")
         raise read.fail(f"{key} is {rank}: with {turned} turned elements at most {reading.MAX_HEAD_DIM} are supported")
-    is_ranked = any(f"blk.0.attn_q_{part}.weight" in read.tensors for part in ("a", "b"))
-    query_rank = _width(read, "attention.q_lora_rank") if is_ranked else 0
-    rope, factor = _rope(read, turned)
-    n_heads, latent = (
-        read.integer("attention.head_count", 1, reading.MAX_HEADS),
-        Latent(rank, key_dim, value_dim, query_rank),
-    )
-    width = turned + rank
-    return Attention(n_heads, n_kv_heads, width, width, rope, factor**2 * key_dim**-0.5, latent=latent)
+    rope, factor = rope_of(read, turned)
+    n_heads, width = read.integer("attention.head_count", 1, reading.MAX_HEADS), turned + rank
+    scale = factor**2 * latent.key_dim**-0.5
+    return Attention(n_heads, 1, width, width, rope, scale, latent=replace(latent, rank=rank))
 
 
-def _width(read: Hyperparameters, name: str) -> int:
-    width = read.integer(name, reading.DIM_MULTIPLE, reading.MAX_DIM)
+def joint_attention(
+    read: Hyperparameters, rope_of: Callable[[Hyperparameters, int], Rope], query_rank: int = 0
+) -> Attention:
+    """The same of files whose keys say what every head has, and which have keys' and values' matrices in one tensor."""
+    n_heads = read.integer("attention.head_count", 1, reading.MAX_HEADS)
+    read.integer("attention.head_count_kv", n_heads, n_heads, default=n_heads)
+    key_dim = head_width(read, "attention.key_length")
+    value_dim = head_width(read, "attention.value_length", reading.width(read) // n_heads)
+    latent = Latent(0, key_dim, value_dim, query_rank, is_joint=True)
+    return latent_attention(read, lambda *one: (rope_of(*one), 1.0), latent)
+
+
+def head_width(read: Hyperparameters, name: str, default: int | None = None) -> int:
+    """Read a width that kernels can take."""
+    width = read.integer(name, reading.DIM_MULTIPLE, reading.MAX_DIM, default)
     if width % reading.DIM_MULTIPLE:
         raise read.fail(f"{read.key(name)} is {width}: must be a multiple of {reading.DIM_MULTIPLE}")
     return width

@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from engine.gguf.hyperparameters import Hyperparameters
 
 
-def granite_experts(read: Hyperparameters) -> Callable[[Dense], Experts]:
-    """Return the function that gives a layer's experts, in place of its dense feed-forward."""
+def granite_experts(read: Hyperparameters, is_fused: bool = False) -> Callable[[Dense], Experts]:
+    """Return the function that gives a layer's experts, in place of its dense feed-forward.
+
+    Args:
+        is_fused: gate and up of the shared one are one tensor.
+    """
 
     def experts(dense: Dense) -> Experts:
         width = reading.shared_width(read)
         found = reading.experts(read, dense.hidden_dim, Router(renormalised=True))
-        return replace(found, shared=Dense(width) if width else None)
+        return replace(found, shared=Dense(width, is_fused=is_fused) if width else None)
 
     return experts
 

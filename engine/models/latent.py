@@ -1,8 +1,9 @@
 """Latent attention (DeepSeek-V2, arXiv:2405.04434): what is kept of a token is one vector for all heads.
 
 Keys and values of a head are products with that vector, which are not made: queries are multiplied by the keys' matrix
-instead, and what a head attended to by the values'. So attention has one head of keys, which are the values too: first
-the part that is turned, after it the latent vector.
+instead, and what a head attended to by the values'. Where both are rows of one tensor, what queries are multiplied by
+is made of it (``Buffers.turn_over``). So attention has one head of keys, which are the values too: first the part that
+is turned, after it the latent vector.
 """
 
 from __future__ import annotations
@@ -31,11 +32,34 @@ def tensors(block: str, attention: Attention, latent: Latent, dim: int) -> dict[
     others = {
         "attn_kv_a_mqa.weight": TensorSpec((attention.key_dim, dim)),
         "attn_kv_a_norm.weight": TensorSpec((rank,)),
-        "attn_k_b.weight": TensorSpec((n, rank, latent.plain_dim(attention))),
-        "attn_v_b.weight": TensorSpec((n, latent.value_dim, rank)),
+        **_made_of(attention, latent),
         "attn_output.weight": TensorSpec((dim, n * latent.value_dim)),
     }
     return {block + name: spec for name, spec in {**queries, **others}.items()}
+
+
+def _made_of(attention: Attention, latent: Latent) -> dict[str, TensorSpec]:
+    """Tensors that keys and values are made by."""
+    n, plain = attention.n_heads, latent.plain_dim(attention)
+    if latent.is_joint:
+        return {"attn_kv_b.weight": TensorSpec((n * (plain + latent.value_dim), latent.rank))}
+    return {
+        "attn_k_b.weight": TensorSpec((n, latent.rank, plain)),
+        "attn_v_b.weight": TensorSpec((n, latent.value_dim, latent.rank)),
+    }
+
+
+def _of_heads(d: Decoder, layer: int, attention: Attention, latent: Latent) -> tuple[list[Tensor], list[Tensor]]:
+    """Each head's matrix that queries are multiplied by, and that of values."""
+    heads, plain, n_rows = range(attention.n_heads), latent.plain_dim(attention), latent.value_dim
+    if latent.is_joint:
+        both = d.weight(layer, "attn_kv_b.weight")
+        keys = d.buffers.turn_over(both, len(heads), plain)
+        values = [both.part(head * (plain + n_rows) + plain, n_rows) for head in heads]
+    else:
+        keys, all_values = d.weight(layer, "attn_k_b.weight"), d.weight(layer, "attn_v_b.weight")
+        values = [all_values.part(head * n_rows, n_rows) for head in heads]
+    return [keys.part(head * latent.rank, latent.rank) for head in heads], values
 
 
 def attend(d: Decoder, layer: int, attention: Attention, latent: Latent, x: Activations) -> Activations | None:
@@ -65,15 +89,14 @@ def attend(d: Decoder, layer: int, attention: Attention, latent: Latent, x: Acti
         _store(d, layer, attention, latent, both)
     if not asks:
         return None
-    q = _absorbed(d, layer, attention, latent, queries)
+    of_keys, of_values = _of_heads(d, layer, attention, latent)
+    q = _absorbed(d, of_keys, attention, latent, queries)
     plan.phase = "attention"
     attended = d.buffers.vector("attended", attention.out_dim)
     plan.attention(layer, attention, q, attended)
     plan.barrier()
     out, turned = d.buffers.vector("heads", n * latent.value_dim), attention.key_dim - latent.rank
-    _each_head(
-        d, d.weight(layer, "attn_v_b.weight"), (attended, attention.key_dim, turned), (out, latent.value_dim, 0), n
-    )
+    _each_head(d, of_values, (attended, attention.key_dim, turned), (out, latent.value_dim, 0))
     return out
 
 
@@ -98,13 +121,15 @@ def _store(d: Decoder, layer: int, attention: Attention, latent: Latent, both: A
     plan.barrier()
 
 
-def _absorbed(d: Decoder, layer: int, attention: Attention, latent: Latent, queries: Activations) -> Activations:
+def _absorbed(
+    d: Decoder, weights: list[Tensor], attention: Attention, latent: Latent, queries: Activations
+) -> Activations:
     """Queries as the cache's keys are: the turned part, and the rest times the keys' matrix of its head."""
     plan, n, width, rope = d.plan, attention.n_heads, attention.key_dim, attention.rope
     assert rope is not None
     q, plain, turned = d.buffers.vector("q", n * width), latent.plain_dim(attention), width - latent.rank
     plan.copy(queries, (plain, latent.key_dim), q, (0, width), turned, n)
-    _each_head(d, d.weight(layer, "attn_k_b.weight"), (queries, latent.key_dim, 0), (q, width, turned), n)
+    _each_head(d, weights, (queries, latent.key_dim, 0), (q, width, turned))
     plan.rope(q, width, d.rotations[rope], d.query_angles(rope))
     plan.hadamard(width, q)
     plan.barrier()
@@ -112,7 +137,7 @@ def _absorbed(d: Decoder, layer: int, attention: Attention, latent: Latent, quer
 
 
 def _each_head(
-    d: Decoder, weights: Tensor, source: tuple[Activations, int, int], target: tuple[Activations, int, int], n: int
+    d: Decoder, weights: list[Tensor], source: tuple[Activations, int, int], target: tuple[Activations, int, int]
 ) -> None:
     """Multiply a part of every head by a matrix of the head's own.
 
@@ -120,16 +145,15 @@ def _each_head(
         source, target: (vector, from one head in it to the next, first element of a head's part).
     """
     plan, (x, step, first), (out, out_step, out_first) = d.plan, source, target
-    parts = [d.buffers.vector(f"head {head}", weights.n_cols) for head in range(n)]
+    parts = [d.buffers.vector(f"head {head}", one.n_cols) for head, one in enumerate(weights)]
     for head, part in enumerate(parts):
-        plan.copy(x, (head * step + first, 0), part, (0, 0), weights.n_cols)
+        plan.copy(x, (head * step + first, 0), part, (0, 0), part.n)
     plan.barrier()
     before = len(plan.operations)
-    for part in parts:
-        plan.quantize(part, weights)
+    for part, one in zip(parts, weights, strict=True):
+        plan.quantize(part, one)
     if len(plan.operations) > before:
         plan.barrier()
-    n_rows = weights.n_rows // n
-    for head, part in enumerate(parts):
-        plan.matmul(weights.part(head * n_rows, n_rows), part, out, first=head * out_step + out_first)
+    for head, (part, one) in enumerate(zip(parts, weights, strict=True)):
+        plan.matmul(one, part, out, first=head * out_step + out_first)
     plan.barrier()

@@ -269,19 +269,30 @@ def number_or_none(read: Hyperparameters, name: str) -> float | None:
     return read.positive(name) if read.number(name, 0.0) else None
 
 
-def sliding_layers(read: Hyperparameters, period: int) -> list[bool]:
-    """Which layers slide: as a list says, or all but each ``period``-th, the last of its period.
+def sliding_layers(read: Hyperparameters, period: int, dense: int = -1) -> list[bool]:
+    """Which layers slide: as a list says, or all but one of each period.
 
     Args:
-        period: where the file does not say.
+        period: layers of it, where the file does not say.
+        dense: the one of each period that does not.
     """
     key, n_layers = "attention.sliding_window_pattern", read.integer("block_count", 1, MAX_LAYERS)
-    value = read.raw(key)
-    if not isinstance(value, np.ndarray):
-        period = read.integer(key, 1, MAX_LAYERS, default=period)
-        return [number % period < period - 1 for number in range(n_layers)]
-    if value.dtype != np.bool_ or len(value) != n_layers:
-        raise read.fail(f"{read.key(key)} must be a number or {n_layers} bools")
+    if isinstance(read.raw(key), np.ndarray):
+        return layer_flags(read, key, "a number or ")
+    period = read.integer(key, 1, MAX_LAYERS, default=period)
+    return [number % period != dense % period for number in range(n_layers)]
+
+
+def layer_flags(read: Hyperparameters, name: str, or_else: str = "") -> list[bool]:
+    """Read what holds of some layers and not of others: a list of bools, or of 1 and 0.
+
+    Args:
+        or_else: what else the value may be, for the message.
+    """
+    value, n_layers = read.raw(name), read.integer("block_count", 1, MAX_LAYERS)
+    is_list = isinstance(value, np.ndarray) and len(value) == n_layers
+    if not is_list or value.dtype.kind not in "biu" or not np.isin(value, (0, 1)).all():
+        raise read.fail(f"{read.key(name)} must be {or_else}{n_layers} bools")
     return [bool(one) for one in value]
 
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 NORMS_AFTER = ("post_attention_norm.weight", "post_ffw_norm.weight")
 """Norms after the two branches of a layer."""
+ROUTED = "routed"
+"""The vector that a router reads where that is not what the experts read."""
 NORMS_APART = (
     "post_ffw_norm_1.weight", "ffn_gate_inp.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_2.weight",
 )  # fmt: skip
@@ -66,6 +68,8 @@ def each_layer(
     """
     for number, layer in d.layers:
         own = norm(d, number, ffn_norm, "normed of its own") if layer.own_norms and d.asks(number) else None
+        if isinstance(layer.feed_forward, Experts) and layer.feed_forward.routes_first and d.asks(number):
+            d.plan.copy(d.x, (0, 0), d.buffers.vector(ROUTED, d.config.dim), (0, 0), d.config.dim)
         if d.mixes(number):
             x = norm(d, number, mixer_norm) if layer.norm_before else d.x
             for mixer in layer.mixers:
@@ -253,7 +257,8 @@ def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> A
     if form.norms_apart:
         return _normed_apart(d, layer, form, x)
     shared = dense_feed_forward(d, layer, form.shared, x, "_shexp") if form.shared else None
-    return experts.routed_feed_forward(d, layer, form, x, shared)
+    routed = d.buffers.vector(ROUTED, d.config.dim) if form.routes_first else None
+    return experts.routed_feed_forward(d, layer, form, x, shared, routed)
 
 
 def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Activations:
@@ -262,7 +267,7 @@ def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Acti
     plan, dim = d.plan, d.config.dim
     shared = dense_feed_forward(d, layer, form.shared, x)
     plan.phase = "norms"
-    out, routed = (d.buffers.vector(name, dim) for name in ("normed branch", "routed"))
+    out, routed = (d.buffers.vector(name, dim) for name in ("normed branch", ROUTED))
     plan.rmsnorm(shared, d.weight(layer, "post_ffw_norm_1.weight"), out, d.config.norm_eps)
     scale = f"blk.{layer}.ffn_gate_inp.scale"  # of a vector that has unit length, not unit mean square
     plan.rmsnorm(d.x, d.buffers.constant(scale, d.weights.float32(scale) / dim**0.5), routed, d.stream_eps)

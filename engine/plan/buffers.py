@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.kernels.records import MOST_COLUMNS_AT_ONCE
 from engine.machine.memory import Memory
+from engine.weights.weights import Tensor
 
 FEW_COLUMNS = 8
 """Most tokens that pass decode's kernels at once; more are a prefill block."""
@@ -235,6 +236,29 @@ class Activations:
         return self._memory.n_bytes + sum(part.n_bytes for _, parts in self._forms.values() for part in parts)
 
 
+@dataclass(frozen=True)
+class TurnedOver:
+    """Matrices of float32 whose columns are the first rows of each part of a tensor; ``dequantise.fill`` makes them.
+
+    Attributes:
+        source: its parts follow each other.
+        n_parts: of them.
+        n_first: rows of each part.
+        memory: (n_parts, n_cols of the source, n_first) float32.
+    """
+
+    source: Tensor
+    n_parts: int
+    n_first: int
+    memory: Memory
+
+    @property
+    def tensor(self) -> Tensor:
+        """All of them as one matrix, each after the one before."""
+        n, width = self.n_parts * self.source.n_cols, 4 * self.n_first
+        return Tensor(f"{self.source.name} turned over", "F32", n, self.n_first, width, n * width, self.memory.address)
+
+
 class Buffers:
     """The vectors that steps hand to each other, each made when it is first asked for; all plans share them.
 
@@ -243,6 +267,7 @@ class Buffers:
 
     Attributes:
         columns: the same.
+        turned_over: matrices that are made of weights, by the tensor's name.
     """
 
     def __init__(self, columns: int) -> None:
@@ -250,6 +275,7 @@ class Buffers:
         self._vectors: dict[tuple[str, int, int, int], Activations] = {}
         self._constants: dict[str, Memory] = {}
         self._tables: dict[tuple[str, int], Memory] = {}
+        self.turned_over: dict[str, TurnedOver] = {}
 
     def vector(self, name: str, n: int, columns: int | None = None, few: int = FEW_COLUMNS) -> Activations:
         """The vector of a name and length; layers that are not alike get vectors of their own.
@@ -269,6 +295,13 @@ class Buffers:
             memory = self._constants[name] = Memory(values.nbytes)
             memory.array(np.float32, values.shape)[...] = values
         return self._constants[name].address
+
+    def turn_over(self, source: Tensor, n_parts: int, n_first: int) -> Tensor:
+        """Have the matrices of ``TurnedOver`` made of a tensor before the first walk."""
+        if source.name not in self.turned_over:
+            memory = Memory(4 * n_parts * n_first * source.n_cols)
+            self.turned_over[source.name] = TurnedOver(source, n_parts, n_first, memory)
+        return self.turned_over[source.name].tensor
 
     def table(self, name: str, n_bytes: int) -> Memory:
         """Memory of a name and size for what rows tell each other next to vectors."""

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 ROW_WORDS = 3
 RECORD_BYTES = 192
-GATES = {"silu": "swiglu", "gelu": "geglu", "clamped silu": "clamped swiglu", "sigmoid": "sigmoid gate"}
+GATES = {
+    "silu": "swiglu", "gelu": "geglu", "relu": "reglu", "clamped silu": "clamped swiglu", "sigmoid": "sigmoid gate",
+}  # fmt: skip
 """Kernel of each gate function."""
 EACH = "each expert"
 """The kernel that runs a row's own kernel for each expert."""

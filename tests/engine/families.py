@@ -9,6 +9,7 @@ import numpy as np
 
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_deepseek2
+from tests.engine.architectures.rows import VARIANTS
 from tests.engine.architectures.test_phi3 import longrope
 
 WINDOW, ORIGINAL, N_CTX = 24, 64, 256
@@ -89,7 +90,7 @@ FAMILIES: dict[str, Callable[..., Described]] = {
     "gpt-oss": lambda **a: sliding("gpt-oss", None, **a),
 }
 """Two or three layers of each kind."""
-TWIN_ARGUMENTS: dict[str, Sequence[str]] = {"phi3": ["long"], "phimoe": ["long"]}
+TWIN_ARGUMENTS: dict[str, Sequence[str]] = {"phi3": ["long"], "phimoe": ["long"], "minicpm3": ["long"]}
 """What the twins of some must know of a context beyond the original one."""
 OTHERS: dict[str, Callable[..., Described]] = {
     "phimoe": phimoe,
@@ -102,6 +103,16 @@ OTHERS: dict[str, Callable[..., Described]] = {
     "mellum": lambda **a: sliding("mellum", None, **{"n_layers": 4, **a}),
     "baichuan": lambda **a: baichuan(32, **a),
     "baichuan 13B": lambda **a: baichuan(40, **a),
+    "minicpm3": lambda **a: keyed(
+        tiny_gguf.model("minicpm3", **a), **{"rope.scaling.original_context_length": ORIGINAL}
+    ),
+    "smallthinker": lambda **a: keyed(
+        tiny_gguf.model("smallthinker", n_layers=6, **a), **{"attention.sliding_window": 4096}
+    ),
+    "granite_swa": lambda **a: keyed(tiny_gguf.model("granite_swa", **a), **{"attention.sliding_window": WINDOW}),
+    "granite_swa with experts": lambda **a: keyed(
+        VARIANTS["granite_swa with experts"].tiny(**a), **{"attention.sliding_window": WINDOW}
+    ),
     "olmoe": lambda **a: tiny_gguf.model("olmoe", n_kv_heads=4, **a),
 }
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from engine import Model
+from engine.cache.kv_cache import memory_needs
+from engine.cache.kv_types import KV_TYPES
 from engine.errors import EngineError
 from tests.engine import tiny_gguf
 from tests.engine.architectures.rows import VARIANTS
@@ -43,4 +45,12 @@ def test_a_context_ends_with_the_learned_positions(tmp_path: Path) -> None:
     assert nmse(session.feed([*IDS, *IDS], every=True), twin_logits(model, [*IDS, *IDS])) < 1e-9
     with pytest.raises(EngineError, match="layers cannot forget"):
         session.shift(2, 4)
+    model.close()
+
+
+@pytest.mark.parametrize("name", ["plm", "minicpm3"])
+def test_what_is_made_of_joint_matrices_counts_as_memory(name: str, tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", name))
+    made = model.session(n_ctx=64)._pipeline._buffers.turned_over.values()
+    assert memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes == sum(one.tensor.size_bytes for one in made) > 0
     model.close()

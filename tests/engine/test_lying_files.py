@@ -120,6 +120,7 @@ UNREAD = {
         "glm4moe",
         "qwen3vlmoe",
         "mellum",
+        "smallthinker",
     },
     "nextn_predict_layers": {
         "deepseek2", "glm4moe", "qwen35", "qwen35moe", "qwen3next", "nemotron_h", "nemotron_h_moe",
@@ -351,6 +352,7 @@ FACTORS = {
     **{name: ["rope_freqs.weight"] for name in ARCHITECTURES},
     "phi3": ["rope_factors_short.weight", "rope_factors_long.weight"],
     "phimoe": ["rope_factors_short.weight", "rope_factors_long.weight"],
+    "minicpm3": ["rope_factors_short.weight", "rope_factors_long.weight"],
 }
 WITH_FACTORS = {
     "llama",
@@ -372,6 +374,8 @@ WITH_FACTORS = {
     "hunyuan-moe",
     "exaone",
     "pangu-embedded",
+    "granite_swa",
+    "minicpm3",
 }
 """Architectures whose files may divide frequencies."""
 

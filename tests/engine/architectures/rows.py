@@ -11,7 +11,7 @@ import numpy as np
 from engine.gguf.ggml_types import GGML_TYPES
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_nemotron_h
-from tests.engine.reference import Array, Twin, gelu, rmsnorm, squared_relu
+from tests.engine.reference import Array, Twin, causal_attention, gelu, rmsnorm, silu, squared_relu
 
 Change = Callable[[tiny_gguf.TinyGGUF], None]
 Computed = Callable[[Twin, list[int]], Array]
@@ -269,6 +269,141 @@ def _halved(described: tiny_gguf.TinyGGUF) -> None:
     described.set(name, 2 * described.value(name))
 
 
+def sinks(described: tiny_gguf.TinyGGUF) -> None:
+    """One more score for every head."""
+    rng, name = np.random.default_rng(2), described.value("general.architecture")
+    n_heads, n_layers = (described.value(f"{name}.{key}") for key in ("attention.head_count", "block_count"))
+    for number in range(n_layers):
+        described.add_vector(f"blk.{number}.attn_sinks.weight", 1.5 * rng.standard_normal(n_heads))
+
+
+def _patterns(described: tiny_gguf.TinyGGUF) -> None:
+    """Every second layer has a window, the last one is not turned."""
+    n_layers = described.value("granite_swa.block_count")
+    described.set("granite_swa.attention.sliding_window_pattern", np.arange(n_layers) % 2 == 0)
+    described.set("granite_swa.attention.rope_pattern", (np.arange(n_layers) < n_layers - 1).astype("<u4"))
+
+
+def _by_patterns(twin: Twin, number: int) -> Mapping[str, Any]:
+    """Which layers have a window, and which turn."""
+    found = {"sinks": twin.tensor(f"blk.{number}.attn_sinks.weight"), "scale": twin.key("attention.scale")}
+    if twin.key("attention.sliding_window_pattern")[number]:
+        found["window"] = twin.key("attention.sliding_window")
+    return found if twin.key("attention.rope_pattern")[number] else {**found, "turn": np.copy}
+
+
+def _fused_shared(twin: Twin, block: str, h: Array) -> Array:
+    """Experts next to a shared one, whose gate and up are one tensor, where the layer has them."""
+    if twin.tensor(block + "ffn_up_shexp.weight") is None:
+        return twin.feed_forward(block, h)
+    both, n = twin.project(h, block + "ffn_up_shexp"), twin.key("expert_shared_feed_forward_length")
+    shared = twin.project(silu(both[:, :n]) * both[:, n:], block + "ffn_down_shexp")
+    return twin.experts(block, h, twin.routes(block, h, is_renormalised=True)) + shared
+
+
+def _fuse_shared(described: tiny_gguf.TinyGGUF) -> None:
+    """One tensor for gate and up of the shared expert, which is as wide as the others."""
+    described.fuse("ffn_up_shexp.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight")
+    width = described.value("granite_swa.expert_feed_forward_length")
+    described.set("granite_swa.expert_shared_feed_forward_length", width)
+
+
+def _granite_swa(twin: Twin, ids: list[int]) -> Array:
+    """Four multipliers, of which the last is of the logits."""
+    layers = decoder(
+        neighbours=True,
+        attention=_by_patterns,
+        feed_forward=_fused_shared,
+        norm_after=lambda twin, name, x: x * twin.key("residual_scale"),
+        begin=lambda twin, x: x * twin.key("embedding_scale"),
+    )
+    return layers(twin, ids) / twin.key("logit_scale")
+
+
+def _latent(described: tiny_gguf.TinyGGUF) -> None:
+    """Keys and values of all heads are made of one vector, by matrices in one tensor; queries of another one."""
+    rng, name = np.random.default_rng(1), described.value("general.architecture")
+    quant = GGML_TYPES[described.tensor("blk.0.attn_q.weight").ggml_type].name
+    rank, dim = (256 if quant.endswith("_K") else 64), described.value(f"{name}.embedding_length")
+    n_heads, n_layers = (described.value(f"{name}.{key}") for key in ("attention.head_count", "block_count"))
+    key_dim, turned, value_dim = 48, 16, dim // n_heads
+    n_query = rank if name == "minicpm3" else dim
+
+    def add(block: str, matrix: str, rows: int, cols: int) -> None:
+        described.tensors.append(tiny_gguf.quantised(f"{block}{matrix}.weight", quant, rows, cols, cols**-0.5, rng))
+
+    described.drop_tensors("attn_q.weight", "attn_k.weight", "attn_v.weight")
+    for block in (f"blk.{number}." for number in range(n_layers)):
+        if n_query < dim or name == "minicpm3":
+            add(block, "attn_q_a", n_query, dim)
+            described.add_vector(block + "attn_q_a_norm.weight", 1 + 0.1 * rng.standard_normal(n_query))
+        add(block, "attn_q_b" if name == "minicpm3" else "attn_q", n_heads * key_dim, n_query)
+        add(block, "attn_kv_a_mqa", rank + turned, dim)
+        described.add_vector(block + "attn_kv_a_norm.weight", 1 + 0.1 * rng.standard_normal(rank))
+        add(block, "attn_kv_b", n_heads * (key_dim - turned + value_dim), rank)
+    keys = {"kv_lora_rank": rank, "q_lora_rank": n_query, "key_length": key_dim, "value_length": value_dim}
+    for key, value in keys.items():
+        described.set(f"{name}.attention.{key}", value)
+    described.set(f"{name}.rope.dimension_count", turned)
+
+
+def _latent_attention(twin: Twin, block: str, h: Array, turn: Callable[[Array], Array]) -> Array:
+    """Every head has its own keys and values, as the model's authors wrote it down."""
+    n, n_heads, rank = len(h), twin.key("attention.head_count"), twin.key("attention.kv_lora_rank")
+    plain = twin.key("attention.key_length") - twin.key("rope.dimension_count")
+    if twin.tensor(block + "attn_q_a.weight") is None:
+        q = twin.project(h, block + "attn_q")
+    else:
+        q = twin.project(twin.norm(twin.project(h, block + "attn_q_a"), block + "attn_q_a_norm"), block + "attn_q_b")
+    q, kept = q.reshape(n, n_heads, -1), twin.project(h, block + "attn_kv_a_mqa")
+    both = twin.project(twin.norm(kept[:, :rank], block + "attn_kv_a_norm"), block + "attn_kv_b")
+    both, turned = both.reshape(n, n_heads, -1), np.repeat(turn(kept[:, None, rank:]), n_heads, axis=1)
+    k = np.concatenate([both[..., :plain], turned], -1)
+    q = np.concatenate([q[..., :plain], turn(q[..., plain:])], -1) * k.shape[-1] ** -0.5
+    return twin.project(causal_attention(q, k, both[..., plain:]).reshape(n, -1), block + "attn_output")
+
+
+def _plm(twin: Twin, ids: list[int]) -> Array:
+    turn = twin.turner(len(ids), neighbours=True)
+    return twin.head(
+        twin.pre_norm_layers(
+            twin.embed(ids),
+            lambda block, h: _latent_attention(twin, block, h, turn),
+            lambda block, h: twin.plain_feed_forward(block, h, squared_relu),
+        )
+    )
+
+
+def _minicpm3(twin: Twin, ids: list[int], length: str = "short") -> Array:
+    """Its ropes' divisors are others beyond the length that it was trained for."""
+    turn = twin.turner(len(ids), neighbours=False, factors=f"rope_factors_{length}.weight")
+    x, scale = twin.embed(ids) * 12, 1.4 / len(twin.blocks) ** 0.5
+    for block in twin.blocks:
+        x = x + scale * _latent_attention(twin, block, twin.norm(x, block + "attn_norm"), turn)
+        x = x + scale * twin.feed_forward(block, twin.norm(x, block + "ffn_norm"))
+    return twin.head(x) * 256 / x.shape[-1]
+
+
+def _divisors(described: tiny_gguf.TinyGGUF) -> None:
+    n_pairs = described.value("minicpm3.rope.dimension_count") // 2
+    described.add_vector("rope_factors_short.weight", np.linspace(1, 1.8, n_pairs))
+    described.add_vector("rope_factors_long.weight", np.geomspace(1, 64, n_pairs))
+
+
+def _smallthinker(twin: Twin, ids: list[int]) -> Array:
+    """The router reads what its layer begins with; a layer without a window, the first of four, is not turned."""
+    x, turn = twin.embed(ids), twin.turner(len(ids), neighbours=False)
+    for number, block in enumerate(twin.blocks):
+        score = {2: "sigmoid"}.get(twin.key("expert_gating_func"), "softmax")
+        weights = twin.routes(block, x, score=score, is_renormalised=True)
+        own = {"turn": turn, "window": twin.key("attention.sliding_window")} if number % PERIOD else {"turn": np.copy}
+        x = x + twin.attention(block, twin.norm(x, block + "attn_norm"), **own)
+        h = twin.norm(x, block + "ffn_norm")
+        x = x + twin.experts(block, h, weights, lambda gate, up: np.maximum(gate, 0) * up)
+    return twin.head(x)
+
+
+GRANITE = {"embedding_scale": 6.0, "residual_scale": 0.4, "attention.scale": 0.1, "logit_scale": 4.0}
 WINDOW = 6
 BIASES = biases("attn_qkv", "attn_output", "ffn_up", "ffn_down")
 UNGATED = without("ffn_gate.weight")
@@ -485,6 +620,22 @@ _ROWS = [
         keys={"attention.clamp_kqv": BOUND},
         changes=(unbiased_layer_norms, fused, experts(is_wide=True), renamed("ffn_norm", "attn_output_norm")),
     ),
+    Row(
+        "granite_swa",
+        _granite_swa,
+        {"n_layers": 3},
+        {**GRANITE, "attention.sliding_window": WINDOW},
+        (sinks, _patterns),
+    ),
+    Row("plm", _plm, {"n_kv_heads": 4, "tied": True}, changes=(UNGATED, _latent)),
+    Row(
+        "smallthinker",
+        _smallthinker,
+        {"n_layers": 2},
+        {"attention.sliding_window": WINDOW, "expert_gating_func": 1},
+        (experts(),),
+    ),
+    Row("minicpm3", _minicpm3, {"n_kv_heads": 4}, changes=(_latent, _divisors)),
 ]
 ROWS = {row.name: row for row in _ROWS}
 
@@ -529,6 +680,12 @@ VARIANTS = {
         {"biases": True},
         {"expert_weights_norm": True},
         (experts(n_shared=1, choice_biases=True), renamed("ffn_norm", "post_attention_norm")),
+    ),
+    "granite_swa with experts": Row(
+        "granite_swa",
+        _granite_swa,
+        keys={**GRANITE, "attention.sliding_window": WINDOW},
+        changes=(sinks, _patterns, experts(n_shared=1, is_wide=True), _fuse_shared),
     ),
 }
 """What files of an architecture may have in place of what its row says."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from engine import Model
 from tests.engine import tiny_gguf
+from tests.engine.architectures.rows import sinks
 from tests.engine.reference import Array, Twin
 from tests.engine.test_models import IDS, nmse
 
@@ -24,10 +25,7 @@ def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
     described.with_experts(biases=True)
     described.rename("ffn_norm", "post_attention_norm")
     described.add_biases("attn_output")
-    rng = np.random.default_rng(2)
-    n_heads, n_layers = (described.value(f"gpt-oss.{key}") for key in ("attention.head_count", "block_count"))
-    for number in range(n_layers):
-        described.add_vector(f"blk.{number}.attn_sinks.weight", 1.5 * rng.standard_normal(n_heads))
+    sinks(described)
     described.set("gpt-oss.expert_feed_forward_length", described.tensor("blk.0.ffn_down_exps.weight").dims[0])
     for key, value in KEYS.items():
         described.set(f"gpt-oss.{key}", value)

@@ -9,8 +9,8 @@ from engine import Model
 from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
 from engine.loader import validate
 from engine.machine.memory import Memory
-from engine.measure.check import run
 from engine.plan.buffers import Activations
+from engine.plan.dequantise import run
 from engine.plan.plan import Plan
 from tests.engine import tiny_gguf
 

@@ -1,0 +1,37 @@
+"""The granite_swa architecture (Granite with windows): granite's layers, dense or with experts, each with sinks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Layer
+from engine.models import reading
+from engine.models.base import Architecture
+from engine.models.granite import granite_config, granite_tensors
+from engine.models.granitemoe import granite_experts
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+ROPE_PATTERN = "attention.rope_pattern"
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Which layers have a window, and which are turned, are two lists; all are where the file has no second one."""
+    has_experts = read.integer("expert_count", 0, reading.MAX_EXPERTS, default=0) > 0
+    config = granite_config(read, granite_experts(read, is_fused=True) if has_experts else None)
+    window, slides = reading.window(read), reading.layer_flags(read, "attention.sliding_window_pattern")
+    turns = [True] * config.n_layers if read.raw(ROPE_PATTERN) is None else reading.layer_flags(read, ROPE_PATTERN)
+
+    def layer(number: int, one: Layer) -> Layer:
+        attention = one.mixer
+        assert isinstance(attention, Attention)
+        rope, seen = attention.rope if turns[number] else None, window if slides[number] else None
+        return replace(one, mixer=replace(attention, sinks=True, rope=rope, window=seen))
+
+    return replace(config, layers=tuple(layer(*one) for one in enumerate(config.layers)))
+
+
+ARCHITECTURE = Architecture(_read, granite_tensors)

@@ -1,0 +1,42 @@
+"""The minicpm3 architecture (MiniCPM 3 4B): minicpm's multipliers, and latent attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.config import Rope
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors, rope_factors
+from engine.models.deepseek2 import QUERY_RANK, head_width, joint_attention
+from engine.models.minicpm import BASE_WIDTH, DEPTH_SCALE, EMBEDDING_SCALE
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+
+def _rope(read: Hyperparameters, turned: int) -> Rope:
+    """Pairs the two halves; files have divisors of frequencies and do not say so."""
+    return reading.longrope(read, reading.rope(read, turned, neighbours=False))
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    mixer = joint_attention(read, _rope, head_width(read, QUERY_RANK))
+    n_layers, dim = read.integer("block_count", 1, reading.MAX_LAYERS), reading.width(read)
+    return reading.decoder_config(
+        read,
+        reading.plain_layer,
+        neighbours=False,
+        mixers=[mixer] * n_layers,
+        embedding_scale=EMBEDDING_SCALE,
+        residual_scale=DEPTH_SCALE / n_layers**0.5,
+        logit_scale=BASE_WIDTH / dim,
+    )
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {**decoder_tensors(config), **rope_factors(config)}
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

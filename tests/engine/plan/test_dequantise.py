@@ -1,0 +1,29 @@
+"""Rows of weights as float32, and matrices that are made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Model
+from engine.plan.buffers import Buffers
+from engine.plan.dequantise import dequantised, fill
+from tests.engine import tiny_gguf
+from tests.engine.reference import Twin
+
+
+@pytest.mark.parametrize("quant", ["F32", "Q4_0", "Q4_K"])
+def test_rows_and_turned_matrices_hold_what_the_file_says(quant: str, tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", quant))
+    tensor, buffers = model._checked.weights["blk.0.attn_q.weight"], Buffers(32)
+    wanted = Twin(model._checked).tensor(tensor.name).astype(np.float32)
+    assert (dequantised(tensor, np.array([9, 3, 3])) == wanted[[9, 3, 3]]).all()
+    turned = buffers.turn_over(tensor, 4, 8)
+    assert (turned.n_rows, turned.n_cols) == (4 * tensor.n_cols, 8)
+    assert buffers.turn_over(tensor, 4, 8).address == turned.address
+    fill(buffers.turned_over.values())
+    parts = wanted.reshape(4, -1, tensor.n_cols)[:, :8].swapaxes(1, 2)
+    assert (buffers.turned_over[tensor.name].memory.array(np.float32, parts.shape) == parts).all()
+    model.close()
