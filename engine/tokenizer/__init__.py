@@ -123,7 +123,7 @@ class Tokenizer:
     @cached_property
     def most_token_bytes(self) -> int:
         """Bytes of the longest token: a text of n bytes has at least n divided by this many tokens."""
-        texts, is_apart = self._vocabulary.texts, self._vocabulary.model == "gpt2"
+        texts, is_apart = self._vocabulary.texts, isinstance(self._model, ByteLevelBpe)
         plain = map(len, texts) if is_apart else (len(text.encode()) for text in texts)  # each letter is a byte
         return max(*plain, *(len(texts[one].encode()) for one in self._vocabulary.ids_of(TokenType.USER_DEFINED)), 4)
 

@@ -1,6 +1,7 @@
-"""BPE on characters (``tokenizer.ggml.model`` = ``gemma4``): spaces written as U+2581, no byte alphabet.
+"""BPE on characters, without a byte alphabet (``tokenizer.ggml.model`` = ``gemma4`` or ``whitespace``).
 
-Source: ggml-org/llama.cpp, src/llama-vocab.cpp, ``LLAMA_VOCAB_PRE_TYPE_GEMMA4``.
+Spaces are written as U+2581, or left out between words. Source: ggml-org/llama.cpp, src/llama-vocab.cpp,
+``LLAMA_VOCAB_PRE_TYPE_GEMMA4`` and ``llm_tokenizer_whitespace_session``.
 """
 
 from engine.tokenizer.bpe import tables_of
@@ -8,11 +9,11 @@ from engine.tokenizer.merging import merge_symbols
 from engine.tokenizer.pretokenize import splitter
 from engine.tokenizer.spm import SPACE, SPACE_INSIDE, WORDS, spaced_bytes
 from engine.tokenizer.vocabulary import Vocabulary
-from engine.tokenizer.words import WordCache
+from engine.tokenizer.words import WordCache, is_space, lowered
 
 
 class CharacterBpe:
-    """Turns ordinary text into ids and ids into bytes, for one ``gemma4`` vocabulary."""
+    """Turns ordinary text into ids and ids into bytes, for one ``gemma4`` or ``whitespace`` vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -32,6 +33,11 @@ class CharacterBpe:
             # Where no token has a space after something else, no merge crosses a word's start and words can be cached.
             self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._ids)
         ids: list[int] = []
+        if self._vocabulary.pre == "whitespace":
+            text = "".join(map(lowered, text)) if self._vocabulary.normalizing.lowers else text
+            for word in "".join(" " if is_space(char) else char for char in text).split(" "):
+                ids += self._words.ids_of(word)
+            return ids
         for line in splitter(self._vocabulary.pre)(text.replace(" ", SPACE)):
             for word in WORDS.findall(line) if self._words_are_apart else [line]:
                 ids += self._words.ids_of(word)

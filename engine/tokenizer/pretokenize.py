@@ -142,6 +142,7 @@ PRE_TOKENIZERS = {
     ),
     "gemma4": PreTokenizer((r"[^\n]+|\n+",), add_bos=True, is_raw=True),
     "sarvam-moe": PreTokenizer((r"[^\n]+|\n+",), is_raw=True),
+    "whitespace": PreTokenizer((r"\S+",), is_raw=True),
     "granite-embed-multi-97m": PreTokenizer((_GPT4O,), ignore_merges=True),
     "jais-2": PreTokenizer((_modern(r"\p{N}{1,3}", blanks=rf"\s*[\r\n]+{_BLANKS_BY_SIZE}|\s"),)),
     "ufakzeka": PreTokenizer((_modern(r"\p{N}", suffix=""),)),

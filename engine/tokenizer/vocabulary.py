@@ -95,7 +95,7 @@ class Vocabulary:
 
     Attributes:
         file_name: for messages.
-        model: ``llama`` (SentencePiece-style), ``gpt2`` (byte-level BPE), ``gemma4`` (BPE on characters), ``t5``
+        model: ``llama`` (SentencePiece-style), ``gpt2`` (BPE), ``gemma4`` (BPE on characters), ``t5``
             (Unigram) or ``bert`` (WordPiece).
         pre: name in ``PRE_TOKENIZERS``; SentencePiece does not use it.
         texts: (vocab_size,) the token texts as the file spells them, U+FFFD for what is not UTF-8.
@@ -181,7 +181,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         end_ids=frozenset(end_ids),
         rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
         is_pre_guessed=model == "gpt2" and pre == "default" and fields.get("pre") is None,
-        normalizing=_read_normalizing(fields),
+        normalizing=_read_normalizing(fields, pre),
         without_text=without_text,
         ignored=fields.ignored,
     )
@@ -191,7 +191,8 @@ def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str
     """Return the tokenizer model and pre-tokenizer; needs only the header's scalars.
 
     Returns:
-        ``llama``, ``gpt2``, ``gemma4``, ``t5`` or ``bert``, and a key of ``PRE_TOKENIZERS``.
+        ``llama``, ``gpt2``, ``gemma4``, ``t5`` or ``bert``, and a key of ``PRE_TOKENIZERS``; ``whitespace`` is such a
+        key, and a ``gpt2``.
 
     Raises:
         TokenizerError: the model or the pre-tokenizer is not supported.
@@ -200,8 +201,10 @@ def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str
     model = fields.text("model")
     if model in _OTHER_MODELS:
         raise fields.error("model", f"is '{model}'", f"{_OTHER_MODELS[model]} vocabularies are not supported")
+    if model == "whitespace":
+        return "gpt2", model
     if model not in ("llama", "gpt2", "gemma4", "t5", "bert"):
-        raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2, gemma4, t5, bert")
+        raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2, gemma4, t5, bert, whitespace")
     if model != "gpt2":
         return model, "gemma4" if model == "gemma4" else "default"
     usual = _USUAL_PRE.get(str(metadata.get("general.architecture")), "default")
@@ -269,8 +272,8 @@ class _Fields:
         return value[:length]
 
 
-def _read_normalizing(fields: _Fields) -> Normalizing:
-    rules, lowers = fields.get("precompiled_charsmap"), fields.flag("normalizer.lowercase", True)
+def _read_normalizing(fields: _Fields, pre: str) -> Normalizing:
+    rules, lowers = fields.get("precompiled_charsmap"), fields.flag("normalizer.lowercase", pre != "whitespace")
     if rules is not None and (not isinstance(rules, np.ndarray) or rules.dtype.itemsize != 1 or rules.ndim != 1):
         raise fields.error("precompiled_charsmap", "is not an array of bytes")
     return Normalizing(

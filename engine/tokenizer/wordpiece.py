@@ -1,7 +1,8 @@
 """WordPiece (``tokenizer.ggml.model`` = ``bert``): each word is the longest tokens from its beginning on.
 
 What is done to text before is as in ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_wpm``: words end at white
-space, each sign and Chinese character is a word, and a word that tokens do not cover is unknown as a whole.
+space, each sign and Chinese character is a word, and a word that tokens do not cover is unknown as a whole. Of Korean
+syllables it keeps the first letter alone where marks go; here all stay, as in the vocabularies' own definition.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import unicodedata
 
 from engine.tokenizer.spm import SPACE, spaced_bytes
 from engine.tokenizer.vocabulary import TokenType, Vocabulary
-from engine.tokenizer.words import WordCache
+from engine.tokenizer.words import WordCache, is_space, lowered
 
 MAX_PIECE_CHARS = 128
 """Longer tokens are not looked for: time is bounded by a text's length times this."""
@@ -47,7 +48,7 @@ class WordPiece:
         normalizing, words = self._vocabulary.normalizing, [""]
         for char in unicodedata.normalize("NFD", text) if normalizing.strips_accents else text:
             kind = unicodedata.category(char)
-            if char.isspace():
+            if is_space(char):
                 words.append("")
             elif (
                 char in "\0\ufffd"
@@ -56,8 +57,7 @@ class WordPiece:
             ):
                 continue
             else:
-                small = char.lower() if normalizing.lowers else char
-                small = small if len(small) == 1 else char
+                small = lowered(char) if normalizing.lowers else char
                 if kind[0] == "P" or (kind[0] == "S" and char < "\x7f") or _is_chinese(ord(char)):
                     words += [small, ""]
                 else:

@@ -10,6 +10,17 @@ CACHED_WORD_CHARS = 64
 """Limit on a kept word's characters."""
 
 
+def is_space(char: str) -> bool:
+    """Whether a character is white space, as Unicode has it: Python counts four separators of tables, too."""
+    return char.isspace() and not "\x1c" <= char <= "\x1f"
+
+
+def lowered(char: str) -> str:
+    """The small letter of a character, where that is one character."""
+    small = char.lower()
+    return small if len(small) == 1 else char
+
+
 class WordCache:
     """Encodes words, each once.
 

@@ -297,6 +297,14 @@ def test_spaces_stay_in_sight_where_merges_are_of_characters() -> None:
     assert texts(tokenizer, tokenizer.encode(" he", bos=False)) == ["\u2581", "he"]
 
 
+@pytest.mark.parametrize(("keys", "capital"), [({}, []), ({"tokenizer.ggml.normalizer.lowercase": True}, ["he"])])
+def test_white_space_ends_words_and_is_left_out(keys: dict[str, Any], capital: list[str]) -> None:
+    entries = as_read({**spm_vocabulary(), "tokenizer.ggml.model": "whitespace"}) | keys
+    tokenizer = Tokenizer.from_metadata({**entries, "tokenizer.ggml.merges": [b"h e"]}, "tiny.gguf")
+    assert texts(tokenizer, tokenizer.encode(" he\u3000h  e\t", bos=False)) == ["he", "h", "e"]
+    assert texts(tokenizer, tokenizer.encode("HE", bos=False)) == (capital or ["<0x48>", "<0x45>"])
+
+
 def test_aliases_lead_to_pre_tokenizers() -> None:
     assert set(ALIASES.values()) <= set(PRE_TOKENIZERS)
     assert byte_bpe("llama3").add_bos is False  # the file's own add_bos_token wins over the family's habit

@@ -50,7 +50,7 @@ BOTH = {
     "no model": (drop("model"), "model is missing"),
     "unknown model": (
         put("model", "wordpiece\x1b[2J"),
-        r"model is 'wordpiece\\x1b\[2J' \(supported: llama, gpt2, gemma4, t5, bert\)",
+        r"model is 'wordpiece\\x1b\[2J' \(supported: llama, gpt2, gemma4, t5, bert, whitespace\)",
     ),
     "a vocabulary of another kind": (
         put("model", "rwkv"),

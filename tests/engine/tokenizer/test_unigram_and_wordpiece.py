@@ -124,6 +124,7 @@ def test_long_texts_and_long_tokens_take_no_quadratic_time() -> None:
         ("中文", ["▁中", "▁文"]),
         ("catx the", ["[UNK]", "▁the"]),  # a word that tokens do not cover is unknown as a whole
         ("the\u200b\ncat\0s", ["▁the", "▁cat", "s"]),
+        ("cat\x1cs\u3000the", ["▁cat", "s", "▁the"]),  # a separator of tables is no white space
         ("", []),
     ],
 )
