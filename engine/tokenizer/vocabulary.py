@@ -177,7 +177,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         unknown_id=unknown_id,
         add_bos=add_bos and bos_id is not None,
         add_eos=(model == "bert" or fields.flag("add_eos_token", model == "t5")) and eos_id is not None,
-        add_space_prefix=model in _SCORED and fields.flag("add_space_prefix", True),
+        add_space_prefix=model in _SCORED and fields.flag("add_space_prefix", model == "llama"),
         end_ids=frozenset(end_ids),
         rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
         is_pre_guessed=model == "gpt2" and pre == "default" and fields.get("pre") is None,

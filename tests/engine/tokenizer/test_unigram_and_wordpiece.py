@@ -27,6 +27,7 @@ def unigram(pieces: dict[str, float] | None = None, **keys: Any) -> Tokenizer:
         "tokenizer.ggml.scores": np.array([0.0, 0.0, 0.0, *found.values()], np.float32),
         "tokenizer.ggml.token_type": np.array([3, 3, 2, *[1] * len(found)], np.int32),
         "tokenizer.ggml.remove_extra_whitespaces": True,
+        "tokenizer.ggml.add_space_prefix": True,
     }
     return Tokenizer.from_metadata(metadata | {f"tokenizer.ggml.{key}": value for key, value in keys.items()}, "t.gguf")
 
@@ -71,6 +72,7 @@ def test_a_text_ends_with_its_mark_and_comes_back() -> None:
 
 
 def test_every_space_counts_where_the_file_does_not_merge_them() -> None:
+    assert texts(unigram(remove_extra_whitespaces=False, add_space_prefix=None), "a  x") == ["<unk>", "▁", "▁x"]
     assert texts(unigram(remove_extra_whitespaces=False), "a  x") == ["▁a", "▁", "▁x"]
 
 
