@@ -132,15 +132,14 @@ def _best_here(here: Iterable[ModelEntry]) -> ModelEntry | None:
     """Return the largest of those that fit and keep up with a reader, else the fastest; None without any."""
     from app.library import advice
 
-    speeds = [
-        (one, one.outlook.decode_tps or 0.0)
-        for one in here
-        if one.can_open and one.outlook is not None and one.outlook.verdict != "no"
-    ]
-    fast = [one for one, decode_tps in speeds if decode_tps >= advice.READING_TPS]
-    if fast:
-        return max(fast, key=lambda one: one.parameters)
-    return max(speeds, key=lambda pair: pair[1])[0] if speeds else None
+    def worth(one: ModelEntry) -> tuple[bool, float]:
+        decode_tps = (one.outlook.decode_tps if one.outlook else None) or 0.0
+        is_fast = decode_tps >= advice.READING_TPS
+        return is_fast, one.parameters if is_fast else decode_tps
+
+    return max(
+        (one for one in here if one.can_open and one.outlook and one.outlook.verdict != "no"), key=worth, default=None
+    )
 
 
 def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:

@@ -18,7 +18,7 @@ from app.tui.screens.list_screen import Listing, ListScreen
 from app.tui.screens.surroundings import Surroundings
 
 _MOST_ASKED_CHARS = 40
-_LEAST_NAME, _WITH_DATE = 12, 66
+_LEAST_NAME, _WITH_DATE = 12, 71
 _EMPTY = "No document was read yet: /read FILE with a question puts one here, and so does jalopy read MODEL FILE."
 
 
