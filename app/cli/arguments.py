@@ -32,7 +32,7 @@ commands:
   jalopy compare MODEL           against installed engines: llama.cpp, ik_llama.cpp
   jalopy sessions [WORDS]        the saved conversations; jalopy sessions import FILE takes others over
   jalopy states [prune]          what was read once and is kept for the next time
-  jalopy serve [MODEL]           an API for other programs, as OpenAI's
+  jalopy serve [MODEL]           an API for other programs, as OpenAI's and Ollama's
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
   jalopy report [MODEL]          a card with machine, model and speeds, to show to others
   jalopy completion SHELL        words for bash, zsh or fish to complete

@@ -27,3 +27,10 @@ def look_through_new() -> None:
     Not frozen, or a model that is closed later could stay with what points to itself.
     """
     gc.collect(1)
+
+
+def take_apart() -> None:
+    """Free what a closed model has left, also of what was there when ``settle`` was called."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

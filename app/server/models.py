@@ -15,6 +15,8 @@ from pathlib import Path
 from app.library.header import HeaderCache, ModelHeader
 from app.library.named import called, models_by_name
 from app.library.places import FoundFile, file_at, find_files, places
+from app.machine.heap import give_back_memory
+from app.program import garbage
 from app.program.background import in_background
 from app.program.refusals import Refusal
 from app.program.settings import Settings
@@ -282,6 +284,8 @@ class Models:
     async def _close(self, model: OpenModel, why: str) -> None:
         del self.opened[model.name]
         await asyncio.wrap_future(in_background(partial(model.engine.close, CLOSE_PATIENCE_S), "closing"))
+        model.engine.forget()
+        await asyncio.wrap_future(in_background(_free, "closing"))
         log(f"{model.name}: closed ({why})")
 
     async def _watch(self) -> None:
@@ -298,6 +302,12 @@ class Models:
                     async with self._changing:
                         if model.is_idle and self.opened.get(name) is model:
                             await self._close(model, "as asked" if model.unloads else "idle")
+
+
+def _free() -> None:
+    """Give back the memory of what was closed: its parts point to each other."""
+    garbage.take_apart()
+    give_back_memory()
 
 
 def _named(wanted: str, listed: Mapping[str, tuple[FoundFile, ModelHeader]]) -> str:

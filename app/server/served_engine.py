@@ -199,6 +199,12 @@ class ServedEngine:
             aside.end(ending())
         self._slots[0].host.close(patience_s)
 
+    def forget(self) -> None:
+        """Let go of the closed model, so that its memory can be given back."""
+        self.served = None
+        for slot in self._slots:
+            slot.__dict__.pop("answering", None)
+
     def _refuse_closed(self) -> None:
         if self._is_closing:
             raise ending()

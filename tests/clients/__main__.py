@@ -221,6 +221,28 @@ def with_agents(url: str, seen: Seen, is_streamed: bool) -> str:
     return asyncio.run(run())
 
 
+def with_ollama(url: str, seen: Seen, is_streamed: bool) -> str:
+    """Ollama's package, by its own routes; its message objects go back."""
+    import ollama
+
+    client = ollama.Client(host=url.removesuffix("/v1"), timeout=LIMIT_S)
+    assert client.list().models
+    assert client.show(MODEL).modelinfo
+    said: list[Any] = [{"role": "user", "content": QUESTION}]
+    options: Any = {"temperature": 0, "num_predict": MOST_TOKENS}
+    text = ""
+    for tools in ([seen.get_weather], None):
+        answer: Any = client.chat(MODEL, said, tools=tools, options=options, stream=is_streamed)
+        for part in answer if is_streamed else [answer]:
+            said.append(part.message)
+            text += part.message.content or ""
+            for call in part.message.tool_calls or []:
+                result = seen.get_weather(**call.function.arguments)
+                said.append({"role": "tool", "tool_name": call.function.name, "content": result})
+    assert client.generate(MODEL, "Say yes.", options=options).done
+    return text
+
+
 CLIENTS: dict[str, tuple[str, Callable[[str, Seen, bool], str]]] = {
     "openai": ("openai", with_openai),
     "openai, responses": ("openai", with_responses),
@@ -228,6 +250,7 @@ CLIENTS: dict[str, tuple[str, Callable[[str, Seen, bool], str]]] = {
     "litellm": ("litellm", with_litellm),
     "langchain-openai": ("langchain_openai", with_langchain),
     "pydantic-ai": ("pydantic_ai", with_pydantic_ai),
+    "ollama": ("ollama", with_ollama),
     "openai-agents": ("agents", with_agents),
 }
 
