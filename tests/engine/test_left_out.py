@@ -97,12 +97,20 @@ OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
         ("final_logit_softcapping", lambda config: config.logit_soft_cap, None),
     ],
     "hunyuan-dense": [("rope.scaling.alpha", _rope(0, "theta"), 10000.0)],
+    "plm": [("attention.head_count_kv", _attention(0, lambda one: one.n_kv_heads), 1)],
+    "minicpm3": [("attention.head_count_kv", _attention(0, lambda one: one.n_kv_heads), 1)],
+    "smallthinker": [  # its first layer is not turned
+        ("rope.dimension_count", _rope(1, "dim"), 16),
+        ("rope.freq_base", _rope(1, "theta"), 10000.0),
+        ("rope.scaling.type", _rope(1, "yarn"), None),
+    ],
     "deepseek2": [
         ("attention.head_count_kv", _attention(0, lambda one: one.n_kv_heads), 1),
         ("attention.q_lora_rank", _attention(0, lambda one: one.latent and one.latent.query_rank), 0),
     ],
 }
-UNREAD = {"deepseek2": {"attention.key_length", "attention.value_length", "rope.dimension_count"}}
+LATENT = {"attention.key_length", "attention.value_length", "rope.dimension_count"}
+UNREAD = {"deepseek2": LATENT, "plm": LATENT, "minicpm3": LATENT}
 """Keys of ``EVERYWHERE`` that say nothing to a family, or that it must have."""
 REQUIRED = {
     "cohere2": ["attention.sliding_window", "logit_scale"],
@@ -119,6 +127,8 @@ REQUIRED = {
     "nemotron_h": ["ssm.time_step_rank"],
     "nemotron_h_moe": ["ssm.time_step_rank", "expert_shared_feed_forward_length"],
     "deepseek2": ["attention.kv_lora_rank", "attention.value_length_mla", "rope.dimension_count"],
+    "plm": ["attention.kv_lora_rank"],
+    "minicpm3": ["attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length", "rope.dimension_count"],
     "granite": ["logit_scale"],
     "gptneox": ["use_parallel_residual"],
     "dbrx": ["attention.clamp_kqv"],

@@ -27,6 +27,8 @@ RECURRENT = {"falcon-h1", "granitehybrid", "nemotron_h", "nemotron_h_moe", "lfm2
 """Architectures that cannot shift; their layers that attend do it as those of another one here."""
 PLACED = {"gpt2", "starcoder"}
 """Their positions have vectors of their own, which keys and values know for good."""
+NARROW = {"plm", "minicpm3"}
+"""Their tiny files keep 80 elements of a token, which are no whole groups of 32."""
 WITH_ONE = [name for name in DISTINCT if name not in RECURRENT | PLACED]
 
 
@@ -47,7 +49,8 @@ GAPS = (8, 16), (5, 13), (0, 7), (1, 80), (40, 1)
 @pytest.mark.parametrize(
     ("architecture", "arguments", "kv", "most"),
     [
-        *((name, {}, *one) for name in WITH_ONE for one in (("f32", 1e-4), ("f16", 5e-3), ("q8_0", 0.05))),
+        *((name, {}, *one) for name in WITH_ONE for one in (("f32", 1e-4), ("f16", 5e-3))),
+        *((name, {}, "q8_0", 0.05) for name in WITH_ONE if name not in NARROW),
         ("llama", {"rope_factors": True}, "f32", 1e-4),
         ("llama", {}, "q4_0", 0.3),
         ("llama", {}, "q8_0/q4_0", 0.05),
