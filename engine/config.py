@@ -116,6 +116,7 @@ class Attention:
         alibi: scores fall with the distance of positions, the first head's by 2 ** -(alibi / heads) for each; 0 for no.
         kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
         latent: where one head of keys serves all and is the values, too; None where heads have keys of their own.
+        sees_after: positions after its own that a query sees, of those that are computed with it: a text is one block.
     """
 
     n_heads: int
@@ -139,6 +140,12 @@ class Attention:
     alibi: float = 0.0
     kv_of: int | None = None
     latent: Latent | None = None
+    sees_after: int = 0
+
+    @property
+    def kept_window(self) -> int | None:
+        """Positions that the layer must remember; None for all, as where queries see what comes after them."""
+        return None if self.sees_after else self.window
 
     @property
     def q_dim(self) -> int:
@@ -453,6 +460,11 @@ class ModelConfig:
         learned_positions: rows of a table that is added to what tokens begin with, one for each position; 0 for none.
         embedding_norm: what tokens begin with is normed; by weights where the file has them.
         per_layer_width: of what each layer adds of the token by itself; 0 where they do not.
+        token_types: rows of a table of which what tokens begin with have the first one added; 0 for none.
+        pooling: what becomes of a text's vectors when it is embedded: a name of ``engine.models.reading.POOLINGS``, or
+            "" where the file does not say.
+        n_labels: rows of the matrix that judges a pooled vector; 0 where the file does not say.
+        dense_widths: of matrices that a pooled vector passes.
         ignored_blocks: blocks of tensors after those of the layers, which nothing reads: they predict further tokens.
     """
 
@@ -472,7 +484,16 @@ class ModelConfig:
     learned_positions: int = 0
     embedding_norm: bool = False
     per_layer_width: int = 0
+    token_types: int = 0
+    pooling: str = ""
+    n_labels: int = 0
+    dense_widths: tuple[int, ...] = ()
     ignored_blocks: int = 0
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether tokens see those after them, so that no text can be gone on with."""
+        return any(one.sees_after for one in self.attentions.values())
 
     @property
     def n_layers(self) -> int:
@@ -516,7 +537,7 @@ class ModelConfig:
         }
         found = {**own, "n_layers": self.n_layers, **same}
         found.pop("ignored_blocks")
-        return {name: value for name, value in found.items() if value not in (None, "", False)}
+        return {name: value for name, value in found.items() if value not in (None, "", False, ())}
 
 
 def _flat(fields: dict[str, Any]) -> dict[str, Any]:

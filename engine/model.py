@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from engine.weights.weights import multiplied
 
 if TYPE_CHECKING:
     from engine.cache.layer_memory import MemoryNeeds
+    from engine.embedding import Embedder
     from engine.pipeline import Pipeline
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.prompt.chat_template import ChatTemplate
@@ -205,6 +206,34 @@ class Model:
 
         return ChatPrompt(self.tokenizer, self.chat_template)
 
+    @cached_property
+    def embedder(self) -> Embedder:
+        """What makes vectors of texts; it has a memory of its own, next to the sessions'.
+
+        Raises:
+            EngineError: as ``session``.
+        """
+        from engine.embedding import Embedder
+
+        kv_type = kv_type_of("f16", self.config)
+        n_ctx = self._context(None, kv_type)
+        self.bring_weights_in()
+        pipeline = self._pipeline(kv_type, n_ctx, embeds=True)
+        pipeline.compile(self._progress)
+        return Embedder(pipeline, n_ctx, self.shown_name, lambda: self.prefill_threads, lambda: self._turn(pipeline))
+
+    @contextmanager
+    def _turn(self, pipeline: Pipeline) -> Iterator[None]:
+        """Have the threads while no session computes."""
+        self.refuse_changed_file()
+        batch = next((one.batch for one in self._sessions if one.batch is not None), None)
+        if batch is not None:
+            with batch.turn(pipeline):
+                yield
+        else:
+            self.crew.rearm()
+            yield
+
     def session(
         self,
         n_ctx: int | None = None,
@@ -227,10 +256,14 @@ class Model:
         Raises:
             MemoryPlanError: the cache does not fit (the message names the largest context that does), ``kv`` is
                 unknown, or the model's heads do not suit it.
-            EngineError: the context is longer than the trained one, and ``rope_scaling`` is not for this model.
+            EngineError: the context is longer than the trained one, and ``rope_scaling`` is not for this model; or the
+                model writes no text.
             ModelChangedError: the model file was changed on disk.
             UnsupportedCPUError: the kernels cannot be compiled for this processor.
         """
+        if self.config.is_encoder:
+            name = self.shown_name
+            raise EngineError(f"{name}: makes vectors of texts and writes none (jalopy embed {name} TEXT)")
         if beside is not None:
             n_ctx, kv = beside.n_ctx, beside.kv_type
         kv_type = self._roomy_type(n_ctx) if kv == AUTO else kv_type_of(kv, self.config)
@@ -310,6 +343,7 @@ class Model:
         weights = self._modes.in_mode(mode, report)
         for session in self._sessions:
             session.use_weights(weights, keep_copy)
+        self.__dict__.pop("embedder", None)  # its plans have the old addresses
         self._weights, self.weights_mode = weights, mode
         if mode == MMAP and not keep_copy:
             self._modes.let_copy_go()
@@ -369,6 +403,7 @@ class Model:
             self._mapping.stop()
         for session in list(self._sessions):
             session.close()
+        self.__dict__.pop("embedder", None)
         if self._crew is not None:
             self._crew.close()
         if "chat_template" in self.__dict__:
@@ -397,7 +432,7 @@ class Model:
         """Bytes of weights that the system actually backs with huge pages."""
         return self._weights.huge_bytes
 
-    def _pipeline(self, kv_type: KVType, n_ctx: int, beside: Session | None = None) -> Pipeline:
+    def _pipeline(self, kv_type: KVType, n_ctx: int, beside: Session | None = None, embeds: bool = False) -> Pipeline:
         self.refuse_changed_file()
         try:
             from engine.pipeline import Pipeline
@@ -405,7 +440,8 @@ class Model:
             budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
             config = stretched(self.config, n_ctx) if self.rope_scaling == "yarn" else self.config
             other = None if beside is None else beside.pipeline
-            return Pipeline(config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, budget_bytes, other)
+            room = self.most_threads, budget_bytes
+            return Pipeline(config, self._weights, kv_type, n_ctx, self.crew, *room, other, embeds)
         except ImportError as error:
             if address_space.limit_bytes() is not None:
                 raise  # the limit on memory is the likelier cause than the processor

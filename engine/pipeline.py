@@ -6,7 +6,7 @@ Token ids go in and logits come out; nothing here knows text, turns or sampling.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from engine.machine.memory import Memory
 from engine.machine.topology import last_cache_bytes
 from engine.models import load_architecture
 from engine.models.decoder import Decoder, Part
+from engine.models.steps import product
 from engine.plan.buffers import FEW_COLUMNS, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.dequantise import fill
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 
 WIDEST_BLOCK = 512
+WIDEST_TEXT = 2048
+"""Limit on the block of an encoder, which must hold a whole text."""
 BLOCK_BYTES = 96 << 20
 """Limit in bytes on the activations of a prefill block; wide models get narrower blocks."""
 NARROWEST_BLOCK = 32
@@ -60,12 +63,14 @@ class _Kind:
         products: kernels of its matrix products; the head of one token has those of decode.
         part: of the layers; None for a head alone.
         n_logits: tokens that get logits.
+        embeds: whether every token's vector after the last norm is left, instead of logits.
     """
 
     columns: int
     products: str
     part: Part | None
     n_logits: int = 0
+    embeds: bool = False
 
 
 PLANS = {
@@ -76,6 +81,8 @@ PLANS = {
     "block last": _Kind(1, BLOCK, Part.LAST, 1),
 }
 """The plans of every session."""
+EMBEDDING_PLANS = {"vectors": _Kind(0, BLOCK, Part.ALL, embeds=True)}
+"""The plans of what embeds texts."""
 MORE_PLANS = {
     "verify": _Kind(FEW_COLUMNS, FEW, Part.ALL, FEW_COLUMNS),
     "whole block": _Kind(0, BLOCK, Part.ALL),
@@ -102,6 +109,7 @@ class Pipeline:
         checkpoint_bytes: limit on the copies of recurrent states.
         beside: a pipeline of the same model, context and type of cache, whose activations this one uses, too: one of
             them computes at a time.
+        embeds: whether it is to leave vectors of tokens instead of logits.
 
     Attributes:
         config: the model's shape, with the ropes of this context.
@@ -123,8 +131,10 @@ class Pipeline:
         n_threads: int,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
         beside: Pipeline | None = None,
+        embeds: bool = False,
     ) -> None:
         self._crew = crew
+        self._kinds = EMBEDDING_PLANS if embeds else PLANS
         self._room: int = n_threads if beside is None else beside._room
         self.config = config
         self._weights = weights
@@ -151,18 +161,20 @@ class Pipeline:
         self._kept: list[_Walkable] = []
         self._reading = FROM_MEMORY
         self.plans = self._compose(weights)
-        read_bytes = sum(one.size_bytes for one in self.plans["decode"].matrices())
+        read_bytes = sum(one.size_bytes for one in next(iter(self.plans.values())).matrices())
         self._read_with(Reading(is_cached=read_bytes <= last_cache_bytes()))
         self._addresses: dict[str, int] = {}
         self._tables: dict[str, tuple[int, int]] = {}
         self.profile: dict[str, ProfileTable] = {}
 
     def _compose(self, weights: Weights) -> dict[str, Plan]:
-        return {name: self._plan(name, weights) for name in PLANS}
+        return {name: self._plan(name, weights) for name in self._kinds}
 
     def _plan(self, name: str, weights: Weights) -> Plan:
         """Write one plan."""
-        kind = PLANS.get(name) or MORE_PLANS.get(name) or MORE_PLANS["verify"]
+        kind = self._kinds.get(name) or MORE_PLANS.get(name) or MORE_PLANS["verify"]
+        if name in weights.tensors:
+            return self._product_plan(weights, name)
         step = self._all if name in self._lanes else self._last if kind.part is Part.LAST else self._step
         scratch = self._scratch.address, self._scratch_each
         lanes = self._lanes.get(name, [Lane(step.address, self._cache, self._states)])
@@ -174,16 +186,27 @@ class Pipeline:
             architecture.compose(d)
         if kind.n_logits == 1:
             plan.products = DECODE
-        if kind.n_logits:
+        if kind.n_logits or kind.embeds:
             architecture.head(d)
         if weights.streamed:
             stream(plan, weights.streamed)
         plan.look_ahead(self._ahead_of)
         return plan
 
+    def _product_plan(self, weights: Weights, name: str) -> Plan:
+        """Write a plan of one matrix."""
+        weight = weights[name]
+        plan = Plan(self._last.address, 1, (self._scratch.address, self._scratch_each), self._room)
+        d = Decoder(plan, self.config, weights, self._buffers, self.rotations)
+        x = self._buffers.vector("pooled", weight.n_cols, 1)
+        product(d, weight, x, weights.get(name.removesuffix("weight") + "bias"))
+        return plan
+
     def compile(self, progress: ProgressCallback | None) -> None:
         """Make the plans runnable; until then they can only be described."""
-        plans = [*self.plans.values(), self._plan("verify", self._weights)]  # its table is written when asked for
+        plans = list(self.plans.values())
+        if self._kinds is PLANS:
+            plans.append(self._plan("verify", self._weights))  # its table is written when asked for
         names = [name for plan in plans for name in plan.kernels()]
         self._addresses = compile_kernels(names, progress)
         self._tables = {name: plan.table(self._addresses) for name, plan in self.plans.items()}
@@ -281,6 +304,36 @@ class Pipeline:
         self._set_step(tokens, pos)
         return self._walk("whole block", n_threads)
 
+    def vectors(self, tokens: Sequence[int], pos: int, n_threads: int) -> Logits | None:
+        """Compute up to ``columns`` tokens in all layers.
+
+        Returns:
+            Their vectors after the last norm, (n, dim) float32, overwritten by the next call; None if cancelled.
+        """
+        self._set_step(tokens, pos)
+        if not self._walk("vectors", n_threads):
+            return None
+        return self._buffers.vector("vectors", self.config.dim).array()[: len(tokens)]
+
+    @property
+    def tensors(self) -> Collection[str]:
+        """Names of the weights."""
+        return self._weights.tensors
+
+    def product(self, name: str, x: Logits, n_threads: int) -> Logits | None:
+        """Return a matrix times a vector, plus its bias: (n_rows,) float32; None if cancelled.
+
+        Args:
+            name: of the matrix, (n_rows, n_cols).
+            x: (n_cols,) float32.
+        """
+        self._buffers.vector("pooled", len(x), 1).array()[0] = x
+        self._last_words[STEP.n_tokens // 8] = 1
+        if not self._walk(name, n_threads):
+            return None
+        branch = self._buffers.vector("branch", self._weights[name].n_rows).array()
+        return branch[0]  # type: ignore[no-any-return]
+
     def head(self, column: int, n_threads: int) -> bool:
         """Compute the logits of one token of the last ``whole_block``; False if cancelled."""
         self._words[STEP.column // 8] = column
@@ -349,9 +402,9 @@ def block_columns(config: ModelConfig, max_seq_len: int) -> int:
     hidden = max((_feed_forward_floats(form, config.dim) for form in forms), default=0)
     mixed = max((one.buffer_floats for one in config.recurrents.values()), default=0)
     floats = 4 * config.dim + 2 * attended + hidden + mixed + 2 * config.n_layers * config.per_layer_width
-    windows = {one.window for one in config.attentions.values() if one.window is not None}
+    windows = {one.kept_window for one in config.attentions.values() if one.kept_window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
-    widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK
+    widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_TEXT if config.is_encoder else WIDEST_BLOCK
     return max(NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * floats)) // 32 * 32)
 
 

@@ -76,7 +76,7 @@ def kv_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
     """Return the memory that the layers that attend need for their keys and values."""
     sizes: Counter[int | None] = Counter()
     for one in (one for one in config.attentions.values() if one.kv_of is None):
-        sizes[None if one.window is None else ring_slots(one.window)] += _position_bytes(one, kv_type)
+        sizes[None if one.kept_window is None else ring_slots(one.kept_window)] += _position_bytes(one, kv_type)
     whole = sizes.pop(None, 0)
     return MemoryNeeds(whole, rings=tuple(sorted((slots, n_bytes) for slots, n_bytes in sizes.items() if slots)))
 
@@ -124,8 +124,8 @@ class KVCache:
             rotation = None if attention.rope is None else rotations[attention.rope]
             weight = (key_weights or {}).get(number)
             n_slots = self.max_seq_len
-            if attention.window is not None:
-                n_slots = min(ring_slots(attention.window), n_slots)
+            if attention.kept_window is not None:
+                n_slots = min(ring_slots(attention.kept_window), n_slots)
             self.layers[number] = LayerCache(attention, rotation, kv_type, n_slots, self._memory, at, weight)
             at += n_slots * _position_bytes(attention, kv_type)
         self._own = layers = list(dict.fromkeys(self.layers.values()))

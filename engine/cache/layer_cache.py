@@ -106,7 +106,7 @@ class LayerCache:
         at: int,
         key_weight: Floats | None = None,
     ) -> None:
-        self.window, self.n_slots = attention.window, n_slots
+        self.window, self.n_slots = attention.kept_window, n_slots
         self.rotation, self.key_weight, self.has_hadamard = rotation, key_weight, kv_type.has_hadamard
         n_heads = attention.n_kv_heads
         types = (kv_type.keys, attention.key_dim), (kv_type.values, attention.value_dim)

@@ -14,6 +14,7 @@ from engine.kernels.attention import (
     begin_joined,
     first_seen,
     join_chunk,
+    last_seen,
     leave_joined,
     places,
     row_bytes,
@@ -82,9 +83,9 @@ def store_spans(op, rows, spans):
     for row in range(0, rows.n, TILE_ROWS):
         pos, _ = query_of(op, rows, row)
         last_pos, _ = query_of(op, rows, min(row + TILE_ROWS, rows.n) - 1)
-        seen = first_seen(op, pos)
+        seen, last = first_seen(op, pos), last_seen(op, last_pos)
         vec.store_i64(spans + 16 * (row // TILE_ROWS), seen - seen % 8)
-        vec.store_i64(spans + 16 * (row // TILE_ROWS) + 8, last_pos + 8 - last_pos % 8)
+        vec.store_i64(spans + 16 * (row // TILE_ROWS) + 8, last + 8 - last % 8)
 
 
 @inner
@@ -188,10 +189,10 @@ def attend_rows(cache, op, rows, room):
     store_spans(op, rows, room.spans)
     pos, _ = query_of(op, rows, 0)
     last_pos, _ = query_of(op, rows, rows.n - 1)
-    seen = first_seen(op, pos)
-    for chunk in range(seen // CHUNK, last_pos // CHUNK + 1):
+    seen, last = first_seen(op, pos), last_seen(op, last_pos)
+    for chunk in range(seen // CHUNK, last // CHUNK + 1):
         first = max(chunk * CHUNK, seen - seen % 8)
-        attend_chunk(cache, op, rows, room, first, min((chunk + 1) * CHUNK, last_pos + 1))
+        attend_chunk(cache, op, rows, room, first, min((chunk + 1) * CHUNK, last + 1))
     for row in range(rows.n):
         pos, head = query_of(op, rows, row)
         acc = room.joined + row * room.result_bytes

@@ -16,6 +16,7 @@ from engine.jit import inner
 from engine.kernels.exp import exp_lanes
 from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
+from engine.kernels.records import STEP
 from engine.kernels.scale import capped
 from engine.machine.level import FEATURES, HAS_ARM64
 from engine.simd.tile_sums import zero_unless_above
@@ -69,6 +70,15 @@ def first_seen(op, pos):
 
 
 @inner
+def last_seen(op, pos):
+    """The last position that a query at ``pos`` sees: its own, or one after it that the step has."""
+    step = vec.load_i64(op + F.step)
+    return min(
+        pos + vec.load_i64(op + F.after), vec.load_i64(step + STEP.start_pos) + vec.load_i64(step + STEP.n_tokens) - 1
+    )
+
+
+@inner
 def cap_scores(scores, n, cap):
     """Apply the soft cap to n scores."""
     for i in range(0, n, 8):
@@ -101,7 +111,7 @@ def weigh(op, head, pos, scores, first, end, result):
         slant_scores(scores, n, vec.load_f32(slopes + 4 * head), first - pos)
     for i in range(min(n, first_seen(op, pos) - first)):
         vec.store_f32(scores + 4 * i, MASKED)
-    for i in range(max(0, pos + 1 - first), n):
+    for i in range(max(0, last_seen(op, pos) + 1 - first), n):
         vec.store_f32(scores + 4 * i, MASKED)
     masked = vec.splat_f32x8(MASKED)
     top = masked

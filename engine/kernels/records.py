@@ -153,7 +153,7 @@ class Cache(NamedTuple):
     ``window`` is how many positions a query sees, or 0 for all; ``soft_cap`` caps scores, or is 0.0 (all bits zero).
     Position p is in slot ``p % n_slots``: all of the context, or a ring of whole chunks of attention. ``sinks`` is 0
     or holds one more score for each head, f32. ``slopes`` is 0 or holds what each head's scores lose for every
-    position of distance, f32.
+    position of distance, f32. ``after`` is how many positions after its own a query sees, if the step has them.
     """
 
     step: int = 0
@@ -178,6 +178,7 @@ class Cache(NamedTuple):
     n_slots: int = 152
     sinks: int = 160
     slopes: int = 168
+    after: int = 176
 
 
 class Hadamard(NamedTuple):

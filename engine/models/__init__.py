@@ -6,18 +6,20 @@ Knows which architectures exist and where they live. Importing this package impo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import GGUFError, UnsupportedArchitectureError, shown
 from engine.gguf.hyperparameters import Hyperparameters, kind_of
 from engine.models.not_yet import KINDS, NOT_YET
+from engine.models.reading import pooling
+from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.gguf.contents import GGUFFile
     from engine.models.base import Architecture
-    from engine.weights.weights import TensorSpec
 
 ARCHITECTURES: dict[str, str] = {
     "llama": "engine.models.llama",
@@ -104,6 +106,13 @@ ARCHITECTURES: dict[str, str] = {
     "minicpm3": "engine.models.minicpm3",
     "smallthinker": "engine.models.smallthinker",
 }
+ENCODERS: dict[str, str] = {
+    "bert": "engine.models.bert",
+    "nomic-bert": "engine.models.nomic_bert",
+    "modern-bert": "engine.models.modern_bert",
+    "gemma-embedding": "engine.models.gemma_embedding",
+}
+"""Architectures that write no text, but make vectors of it."""
 
 
 N_NAMED = 5
@@ -114,12 +123,12 @@ def load_architecture(name: str) -> Architecture:
     """Import the module of an architecture and return its ``ARCHITECTURE``.
 
     Args:
-        name: a key of ``ARCHITECTURES``.
+        name: a key of ``ARCHITECTURES`` or ``ENCODERS``.
 
     Raises:
         KeyError: the architecture is not registered; ``read_config`` checks files for that before.
     """
-    architecture: Architecture = import_module(ARCHITECTURES[name]).ARCHITECTURE
+    architecture: Architecture = import_module((ARCHITECTURES | ENCODERS)[name]).ARCHITECTURE
     return architecture
 
 
@@ -127,16 +136,29 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
     """Read and check every hyperparameter of a file, as its architecture does.
 
     Raises:
-        UnsupportedArchitectureError: a sound file that is no model, or whose architecture is not in ``ARCHITECTURES``.
+        UnsupportedArchitectureError: a sound file that is no model, or whose architecture is in neither table.
         GGUFError: a key is missing, has the wrong type, or contradicts another or the engine's bounds.
     """
     name = _architecture(gguf.metadata, gguf.shown_name)
-    return load_architecture(name).read(Hyperparameters(gguf.metadata, name, gguf.shown_name, gguf.tensors))
+    read = Hyperparameters(gguf.metadata, name, gguf.shown_name, gguf.tensors)
+    return replace(load_architecture(name).read(read), **pooling(read))
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     """List every tensor that a file with this configuration may hold, by GGUF name."""
-    return load_architecture(config.architecture).tensors(config)
+    return load_architecture(config.architecture).tensors(config) | _pooling_tensors(config)
+
+
+def _pooling_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    """What judges a pooled vector: it is not of a token, so that no token reads it."""
+    n_labels = max(1, config.n_labels)
+    shapes = {
+        "cls.weight": (config.dim, config.dim),
+        "cls.bias": (config.dim,),
+        "cls.output.weight": (n_labels, config.dim),
+        "cls.output.bias": (n_labels,),
+    }
+    return {name: TensorSpec(shape, required=False, read_share=0.0) for name, shape in shapes.items()}
 
 
 def why_refused(name: str) -> str:
@@ -156,7 +178,7 @@ def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
         raise GGUFError(f"{file_name}: general.architecture is missing")
     if not isinstance(value, str):
         raise GGUFError(f"{file_name}: general.architecture is {kind_of(value)}: must be a string")
-    if value not in ARCHITECTURES:
+    if value not in ARCHITECTURES and value not in ENCODERS:
         raise UnsupportedArchitectureError(
             f"{file_name}: general.architecture '{shown(value)}' is {why_refused(value)}"
         )

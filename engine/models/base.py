@@ -36,11 +36,12 @@ class Architecture:
 def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
     """Embedding, last norm, and the head; without ``output.weight`` the embedding serves as head too."""
     norm = {} if config.bare_norms else {f"{norm_name}.weight": TensorSpec((config.dim,))}
-    positions = {"position_embd.weight": TensorSpec((config.learned_positions, config.dim), read_share=0.0)}
+    names = {"position_embd.weight": config.learned_positions, "token_types.weight": config.token_types}
+    rows = {name: TensorSpec((n, config.dim), read_share=0.0, is_vectors=True) for name, n in names.items() if n}
     return {
         "token_embd.weight": TensorSpec((config.vocab_size, config.dim), is_table=True),
         **norm,
-        **(positions if config.learned_positions else {}),
+        **rows,
         "output.weight": TensorSpec((config.vocab_size, config.dim), required=False, replaces="token_embd.weight"),
     }
 

@@ -19,7 +19,7 @@ LAYERS_OF_27B = 62
 """The model whose queries are scaled by the width of the model instead of the head's."""
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
+def read_config(read: Hyperparameters, is_encoder: bool = False) -> ModelConfig:
     """Rope pairs the two halves of a head; that of windows is never stretched."""
     dim, window = reading.width(read), reading.window_or_none(read)
     slides = reading.sliding_layers(read, PERIOD)
@@ -38,9 +38,10 @@ def _read(read: Hyperparameters) -> ModelConfig:
         read,
         layer,
         neighbours=False,
+        is_encoder=is_encoder,
         embedding_scale=dim**0.5,
         logit_soft_cap=read.positive(reading.LOGIT_CAP) if read.number(reading.LOGIT_CAP, 0.0) else None,
     )
 
 
-ARCHITECTURE = Architecture(_read, decoder_tensors)
+ARCHITECTURE = Architecture(read_config, decoder_tensors)

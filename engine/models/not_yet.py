@@ -19,15 +19,11 @@ _LARGEST = {
     "step35": "Step 3.5",
 }
 _EMBEDDERS = (
-    "bert",
-    "modern-bert",
-    "nomic-bert",
     "nomic-bert-moe",
     "neo-bert",
     "jina-bert-v2",
     "jina-bert-v3",
     "eurobert",
-    "gemma-embedding",
     "gemma-embedding2",
     "llama-embed",
     "t5encoder",

@@ -28,6 +28,10 @@ RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_e
 SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
 SCALINGS = "none", "linear", "yarn", "longrope"
 LayerMaker = Callable[[int, Attention, Dense], Layer]
+MEAN, RANK = "mean", "rank"
+POOLINGS = "", MEAN, "cls", "last", RANK
+"""By the number in the file (ggml-org/llama.cpp, ``llama.h``)."""
+MAX_LABELS = 1 << 10
 DIM_MULTIPLE = 8
 """Of the width and of a head: kernels take eight floats at a time and have no rest."""
 
@@ -44,6 +48,7 @@ def decoder_config(
     has_bare_mixers: bool = False,
     has_predictors: bool = False,
     has_experts: bool = False,
+    is_encoder: bool = False,
     mixers: list[Attention] | None = None,
     **more: float | None,
 ) -> ModelConfig:
@@ -58,10 +63,11 @@ def decoder_config(
         has_bare_mixers: some layers have no feed-forward: it comes to ``layer`` with a width of 0.
         has_predictors: files may hold blocks after the layers that predict further tokens.
         has_experts: ``layer`` reads them; else a model with experts is refused.
+        is_encoder: tokens see those after them.
         mixers: attention of each block, where the shared keys do not describe it.
         more: fields of ``ModelConfig`` that have a default.
     """
-    refuse_what_is_no_whole_model(read)
+    refuse_what_is_no_whole_model(read, is_encoder)
     if not has_experts:
         refuse_experts(read)
     n_blocks, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
@@ -353,8 +359,8 @@ def no_model(kind: Any) -> str:
     return f"general.type is '{shown(kind)}': this is {what}"
 
 
-def refuse_what_is_no_whole_model(read: Hyperparameters) -> None:
-    """Refuse adapters, parts of split models and embedding models, by name."""
+def refuse_what_is_no_whole_model(read: Hyperparameters, is_encoder: bool) -> None:
+    """Refuse adapters, parts of split models, and models whose tokens see others than the architecture's, by name."""
     kind = read.metadata.get("general.type", "model")
     if not isinstance(kind, str) or kind != "model":  # an array compares entry by entry
         raise read.fail(no_model(kind))
@@ -364,5 +370,15 @@ def refuse_what_is_no_whole_model(read: Hyperparameters) -> None:
     if n_parts > 1:
         raise read.fail(f"split.count is {n_parts}: the model is split into files (open its first part)")
     causal = read.raw("attention.causal")
-    if causal is not None and causal is not True:
-        raise read.fail(f"{read.key('attention.causal')} is not true: only models that write text are supported")
+    if causal is not None and causal is not (not is_encoder):
+        wanted = "false" if is_encoder else "true"
+        raise read.fail(f"{read.key('attention.causal')} is not {wanted}: not supported in {read.architecture}")
+
+
+def pooling(read: Hyperparameters) -> dict[str, Any]:
+    """Fields of ``ModelConfig`` that say what becomes of a text's vectors."""
+    kind = read.integer("pooling_type", 0, len(POOLINGS) - 1, default=0)
+    labels = read.raw("classifier.output_labels")
+    if labels is not None and not (isinstance(labels, (list, StringArray)) and 1 <= len(labels) <= MAX_LABELS):
+        raise read.fail(f"{read.key('classifier.output_labels')} must be up to {MAX_LABELS} strings")
+    return {"pooling": POOLINGS[kind], "n_labels": len(labels) if labels is not None else 0}

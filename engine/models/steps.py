@@ -114,16 +114,12 @@ def _begin(d: Decoder) -> None:
     out = d.buffers.vector("embedded", d.config.dim) if d.config.embedding_norm else d.x
     look_up(d, out)
     if d.config.learned_positions:
-        d.plan.add_positions(_floats(d, "position_embd.weight"), d.config.learned_positions, out)
+        d.plan.add_positions(d.weights["position_embd.weight"].address, d.config.learned_positions, out)
+    if d.config.token_types:  # every token is of the first type: a table with one row for all positions
+        d.plan.add_positions(d.weights["token_types.weight"].address, 1, out)
     if d.config.embedding_norm:
         d.plan.barrier()
-        _normed(d, out, "token_embd_norm", d.x)
-
-
-def _floats(d: Decoder, name: str) -> int:
-    """Address of a tensor's elements as float32: where they are, or a copy of those of another type."""
-    tensor = d.weights[name]
-    return tensor.address if tensor.quant == "F32" else d.buffers.constant(name, d.weights.float32(name))
+        normed_by(d, out, "token_embd_norm", d.x)
 
 
 def look_up(d: Decoder, out: Activations) -> None:
@@ -137,11 +133,12 @@ def norm(d: Decoder, layer: int, name: str, place: str = "normed") -> Activation
     """The residual stream, normed for a branch to read."""
     normed = d.buffers.vector(place, d.config.dim)
     d.plan.phase = "norms"
-    _normed(d, d.x, f"blk.{layer}.{name}", normed)
+    normed_by(d, d.x, f"blk.{layer}.{name}", normed)
     return normed
 
 
-def _normed(d: Decoder, x: Activations, name: str, out: Activations) -> None:
+def normed_by(d: Decoder, x: Activations, name: str, out: Activations) -> None:
+    """Out = a vector of the stream, normed by the weights of a name, and by its bias where the file has one."""
     weight, bias = d.weights.get(name + ".weight") or d.weights.get(name), d.weights.get(name + ".bias")
     ones = 0 if weight else d.buffers.constant(f"ones {x.n}", np.ones(x.n, np.float32))
     norm = d.plan.layernorm if d.config.layer_norm else d.plan.rmsnorm
@@ -350,8 +347,15 @@ def _normed_within(d: Decoder, layer: int, name: str, x: Activations) -> Activat
 
 
 def output_head(d: Decoder, norm_name: str = "output_norm") -> None:
-    """logits = output(norm(x)); without a tensor of its own, the embedding is the output."""
+    """logits = output(norm(x)); without a tensor of its own, the embedding is the output.
+
+    What embeds texts wants no logits, but every token's normed vector.
+    """
     plan, buffers, dim = d.plan, d.buffers, d.config.dim
+    if not d.n_logits:
+        normed_by(d, d.x, norm_name, buffers.vector("vectors", dim))
+        plan.barrier()
+        return
     output = d.weights.get("output.weight") or d.weights["token_embd.weight"]
     plan.phase = "output head"
     x = d.x
@@ -360,7 +364,7 @@ def output_head(d: Decoder, norm_name: str = "output_norm") -> None:
         plan.take_column(d.x, x)
         plan.barrier()
     normed = buffers.vector("last_normed", dim, d.n_logits)
-    _normed(d, x, norm_name, normed)
+    normed_by(d, x, norm_name, normed)
     if d.config.logit_scale != 1.0:
         plan.barrier()
         plan.scale(normed, d.config.logit_scale)  # instead of the logits, which are more

@@ -481,7 +481,7 @@ class Plan:
             "scale": bits(attention.scale), "window": attention.window or 0,
             "soft_cap": bits(attention.soft_cap or 0.0), "scratch": self.scratch[0],
             "scratch_bytes": self.scratch[1], "sinks": sinks.address if sinks else 0,
-            "slopes": self._slopes(attention),
+            "slopes": self._slopes(attention), "after": attention.sees_after,
         }  # fmt: skip
         caches = [words | _attended_words(lane.cache, layer) for lane in self._lanes]
         kind = self._lanes[0].cache.kv_type.name

@@ -408,7 +408,9 @@ def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> Non
     if part % block:
         raise _fail(gguf, f"tensor {info.name} is {info.type_name}: {part} weights of a layer are no blocks of {block}")
     if expected.is_plain and info.type_name != "F32":
-        raise _fail(gguf, f"tensor {info.name} is {info.type_name}; norms, biases and rope factors must be F32")
+        raise _fail(
+            gguf, f"tensor {info.name} is {info.type_name}; norms, biases, positions and rope factors must be F32"
+        )
 
 
 def _without_leading_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

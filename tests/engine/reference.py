@@ -78,8 +78,9 @@ def causal_attention(
     soft_cap: float | None = None,
     sinks: Array | None = None,
     alibi: float = 0.0,
+    after: int = 0,
 ) -> Array:
-    """q: (n, n_heads, head_dim), scaled already; k, v: (n, n_kv_heads, head_dim)."""
+    """q: (n, n_heads, head_dim), scaled already; k, v: (n, n_kv_heads, head_dim); ``after``: positions seen, too."""
     n, n_heads, _ = q.shape
     group = n_heads // k.shape[1]
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
@@ -89,7 +90,7 @@ def causal_attention(
     distance = np.arange(n)[:, None] - np.arange(n)
     if alibi:
         scores = scores - alibi_slopes(n_heads, alibi)[:, None, None] * distance
-    scores = np.where((distance >= 0) & (distance < (window or n)), scores, -np.inf)
+    scores = np.where((distance >= -after) & (distance < (window or n)), scores, -np.inf)
     if sinks is not None:  # one more column, which has no value
         scores = np.concatenate([scores, np.broadcast_to(sinks[:, None, None], (n_heads, n, 1))], axis=-1)
     return np.einsum("hij,jhd->ihd", softmax(scores)[..., :n], v)
@@ -233,6 +234,7 @@ class Twin:
         window: int | None = None,
         soft_cap: float | None = None,
         sinks: Array | None = None,
+        after: int = 0,
     ) -> Array:
         n, n_kv_heads = len(h), self.heads_of("attention.head_count_kv", block)
         q, k, v = self.queries_keys_values(block, h, n_kv_heads)
@@ -251,7 +253,7 @@ class Twin:
             q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
         q = q * (scale or k.shape[-1] ** -0.5)
         q = q if query_growth is None else q * query_growth[:, None, None]
-        attended = causal_attention(q, k, v, window, soft_cap, sinks, alibi).reshape(n, -1)
+        attended = causal_attention(q, k, v, window, soft_cap, sinks, alibi, after).reshape(n, -1)
         if has_gate:
             attended = attended / (1 + np.exp(-self.project(h, block + "attn_gate")))
         return self.project(attended, block + "attn_output")

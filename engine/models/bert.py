@@ -1,0 +1,87 @@
+"""The bert architecture (BERT, and XLM-RoBERTa in its form): learned positions, norms after branches, biases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading, steps
+from engine.models.base import Architecture, decoder_tensors, fused_first, other_biases, qkv_biases
+from engine.weights.weights import TensorSpec
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.models.decoder import Decoder
+
+MAX_TYPES = 1 << 10
+
+
+def post_norm_config(read: Hyperparameters, layer: reading.LayerMaker, learned_positions: int = 0) -> ModelConfig:
+    """What encoders of this form share; queries see all tokens."""
+    n_types = read.under("tokenizer.ggml").integer("token_type_count", 0, MAX_TYPES, default=0)
+    return reading.decoder_config(
+        read,
+        layer,
+        neighbours=False,
+        layer_norm=True,
+        is_encoder=True,
+        embedding_norm=True,
+        token_types=n_types,
+        learned_positions=learned_positions,
+    )
+
+
+def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+    mixer = replace(attention, rope=None, sees_after=reading.MAX_CONTEXT_LENGTH)
+    return Layer(mixer, replace(feed_forward, gate="gelu", has_no_gate=True), norm_before=False)
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    return post_norm_config(read, _layer, read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH))
+
+
+def post_norm_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    """Every tensor but the biases of products."""
+    norms = [f"blk.{n}.{name}" for n in range(config.n_layers) for name in ("attn_output_norm", "layer_output_norm")]
+    tensors = {
+        f"{name}.{kind}": TensorSpec((config.dim,))
+        for name in ("token_embd_norm", *norms)
+        for kind in ("weight", "bias")
+    }
+    without = {"output_norm.weight", "output.weight"}
+    return {name: one for name, one in fused_first(decoder_tensors(config)).items() if name not in without} | tensors
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return post_norm_tensors(config) | qkv_biases(config, required=True) | other_biases(config, required=True)
+
+
+def post_norm_layers(d: Decoder) -> None:
+    """x = norm(x + attention(x)), then x = norm(x + feed-forward(x)).
+
+    The stream is in two places by turns: no norm may write what other threads still read.
+    """
+    steps.embedding(d)
+    for number, layer in d.layers:
+        assert isinstance(layer.mixer, Attention)
+        assert layer.feed_forward is not None
+        mixed = steps.self_attention(d, number, layer.mixer, d.x)
+        assert mixed is not None
+        steps.residual(d, mixed)
+        x = steps.norm(d, number, "attn_output_norm")
+        d.plan.add(x, steps.feed_forward(d, number, layer.feed_forward, x))
+        d.plan.barrier()
+        d.plan.phase = "norms"
+        is_last = number == d.config.n_layers - 1
+        out = d.buffers.vector("vectors", d.config.dim) if is_last else d.x
+        steps.normed_by(d, x, f"blk.{number}.layer_output_norm", out)
+        d.plan.barrier()
+
+
+def no_head(d: Decoder) -> None:
+    """What the layers leave are the tokens' vectors."""
+
+
+ARCHITECTURE = Architecture(_read, _tensors, post_norm_layers, no_head)

@@ -1,0 +1,45 @@
+"""The gemma-embedding architecture (EmbeddingGemma): Gemma 3's layers, where tokens see those after them, too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Layer
+from engine.models import gemma3, reading
+from engine.models.base import Architecture, decoder_tensors
+from engine.weights.weights import TensorSpec
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+
+def _both_ways(layer: Layer) -> Layer:
+    """A window is as many positions, half of them on each side."""
+    assert isinstance(layer.mixer, Attention)
+    if layer.mixer.window is None:
+        return replace(layer, mixer=replace(layer.mixer, sees_after=reading.MAX_CONTEXT_LENGTH))
+    half = layer.mixer.window // 2
+    return replace(layer, mixer=replace(layer.mixer, window=half + 1, sees_after=half))
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """A pooled vector passes two matrices where the file has them."""
+    config = gemma3.read_config(read, is_encoder=True)
+    names = [n for n in (2, 3) if f"dense_{n}.weight" in read.tensors]
+    if names not in ([], [2, 3]):
+        raise read.fail(
+            "of dense_2.weight and dense_3.weight only one is there (truncated, or not converted completely)"
+        )
+    widths = tuple(read.integer(f"dense_{n}_feat_out", 1, reading.MAX_DIM) for n in names)
+    return replace(config, layers=tuple(map(_both_ways, config.layers)), dense_widths=widths)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    shapes = zip(config.dense_widths, (config.dim, *config.dense_widths), strict=False)
+    dense = {f"dense_{n}.weight": TensorSpec(shape, read_share=0.0) for n, shape in enumerate(shapes, 2)}
+    return {name: one for name, one in decoder_tensors(config).items() if name != "output.weight"} | dense
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

@@ -1,0 +1,137 @@
+"""Vectors of texts against NumPy twins, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Model
+from engine.errors import BrokenModelError, EngineError
+from engine.models import ENCODERS
+from tests.engine import architectures, tiny_gguf
+from tests.engine.architectures import encoders
+from tests.engine.reference import Array, Twin, softmax
+from tests.engine.test_models import IDS
+
+LONG = np.random.default_rng(5).integers(3, 150, 300).tolist()
+
+
+class VectorTwin(Twin):
+    """The twin of a decoder that stops before the logits."""
+
+    def unembed(self, normed: Array) -> Array:
+        return normed
+
+
+def cosine(one: Array, other: Array) -> float:
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+def dense(twin: Twin, pooled: Array) -> Array:
+    for name in ("dense_2", "dense_3"):
+        pooled = pooled if twin.tensor(name + ".weight") is None else twin.project(pooled, name)
+    return pooled
+
+
+@pytest.mark.parametrize("ids", [IDS[:1], IDS, LONG], ids=["one token", "some", "over several chunks"])
+@pytest.mark.parametrize("architecture", ENCODERS)
+def test_vectors_of_encoders_equal_the_numpy_twin(architecture: str, ids: list[int], tmp_path: Path) -> None:
+    described = encoders.TINY[architecture](n_layers=3, context_length=512)
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
+    twin = Twin(model._checked)
+    wanted = encoders.VECTORS[architecture](twin, ids)
+    for pooling, pooled in {"": wanted.mean(axis=0), "cls": wanted[0], "last": wanted[-1]}.items():
+        found = model.embedder.embed(ids, pooling)
+        assert found.shape == (model.embedder.dim,)
+        assert abs(float((found * found).sum()) - 1) < 1e-5
+        assert cosine(found, dense(twin, pooled)) > 1 - 1e-6
+    model.close()
+
+
+@pytest.mark.parametrize("architecture", ENCODERS)
+def test_an_encoders_threads_change_no_bit(architecture: str, tmp_path: Path) -> None:
+    path, found = encoders.TINY[architecture]("Q8_0").write(tmp_path / "m.gguf"), []
+    for threads in (1, 3):
+        model = Model.open(path, threads=threads)
+        found += [model.embedder.embed(ids).tobytes() for ids in (IDS, IDS[:5], IDS)]
+        model.close()
+    assert found[0] == found[2] == found[3] == found[5] != found[1] == found[4]
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "gemma3", "lfm2", "qwen35"])
+def test_vectors_of_decoders_equal_the_numpy_twin(architecture: str, tmp_path: Path) -> None:
+    described = tiny_gguf.model(architecture, context_length=512)
+    described.set(f"{architecture}.pooling_type", 3)
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
+    for ids in (IDS, LONG, IDS):
+        wanted = architectures.load(architecture).logits(VectorTwin(model._checked), ids)
+        assert cosine(model.embedder.embed(ids), wanted[-1]) > 1 - 1e-6
+        assert cosine(model.embedder.embed(ids, "mean"), wanted.mean(axis=0)) > 1 - 1e-6
+    session = model.session(n_ctx=64)  # both may be there
+    session.feed(IDS)
+    model.close()
+
+
+@pytest.mark.parametrize("quant", ["F32", "Q8_0"])
+def test_documents_are_judged_as_the_twin_judges(quant: str, tmp_path: Path) -> None:
+    path = encoders.judging(encoders.bert(quant), 1, has_dense=True).write(tmp_path / "bert.gguf")
+    model = Model.open(path, threads=2)
+    twin = Twin(model._checked)
+    judged = np.tanh(twin.project(encoders.VECTORS["bert"](twin, IDS)[0], "cls"))
+    wanted = (judged @ twin.tensor("cls.output.weight").ravel() + twin.tensor("cls.output.bias")).item()
+    assert abs(model.embedder.rank(IDS) - wanted) < (1e-3 if quant == "F32" else 0.05)
+    with pytest.raises(EngineError, match="judges documents and makes no vectors"):
+        model.embedder.embed(IDS)
+    model.close()
+
+
+def test_of_two_labels_the_first_ones_share_counts(tmp_path: Path) -> None:
+    path = encoders.judging(tiny_gguf.model("qwen3"), 2, has_dense=False).write(tmp_path / "m.gguf")
+    model = Model.open(path, threads=1)
+    twin = VectorTwin(model._checked)
+    wanted = softmax(twin.project(architectures.load("qwen3").logits(twin, IDS)[-1], "cls.output"))
+    assert abs(model.embedder.rank(IDS) - wanted[0]) < 1e-4
+    model.close()
+
+
+def test_what_cannot_be_embedded_is_one_line(tmp_path: Path) -> None:
+    model = Model.open(encoders.bert().write(tmp_path / "m.gguf"))
+    for ids, why in (([], "no tokens"), ([10**6], "ids must be 0 to"), ([-1], "ids must"), ([5] * 129, "at most 128")):
+        with pytest.raises(EngineError, match=why):
+            model.embedder.embed(ids)
+    with pytest.raises(EngineError, match=r"m\.gguf: does not judge documents"):
+        model.embedder.rank(IDS)
+    with pytest.raises(EngineError, match=r"writes none \(jalopy embed m\.gguf TEXT\)"):
+        model.session(n_ctx=64)
+    model.close()
+
+
+def test_an_encoder_whose_file_says_otherwise_is_refused(tmp_path: Path) -> None:
+    described = encoders.bert()
+    described.set("bert.attention.causal", True)
+    with pytest.raises(EngineError, match=r"bert\.attention\.causal is not false"):
+        Model.open(described.write(tmp_path / "m.gguf"))
+    described = encoders.bert()
+    tensor = described.tensor("position_embd.weight")
+    tensor.data, tensor.ggml_type = tensor.data[: len(tensor.data) // 2], 1
+    with pytest.raises(EngineError, match=r"position_embd\.weight is F16"):
+        Model.open(described.write(tmp_path / "m.gguf"))
+    described = encoders.gemma_embedding()
+    described.drop_tensor("dense_3.weight")
+    with pytest.raises(EngineError, match="only one is there"):
+        Model.open(described.write(tmp_path / "m.gguf"))
+    described = encoders.bert()
+    described.set("bert.classifier.output_labels", [])
+    with pytest.raises(EngineError, match="output_labels must be up to"):
+        Model.open(described.write(tmp_path / "m.gguf"))
+
+
+def test_damaged_weights_are_told(tmp_path: Path) -> None:
+    described = encoders.bert()
+    described.fill("blk.0.ffn_up.weight", float("nan"))
+    model = Model.open(described.write(tmp_path / "m.gguf"))
+    with pytest.raises(BrokenModelError, match="NaN or infinity"):
+        model.embedder.embed(IDS)
+    model.close()
