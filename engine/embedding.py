@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from engine.tokenizer.pauses import pause
 
 if TYPE_CHECKING:
     from engine.pipeline import Pipeline
+    from engine.tokenizer import Tokenizer
 
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -128,3 +130,28 @@ class Embedder:
                 f"{self._shown_name}: the model computed NaN or infinity: its weights are damaged (download it again)"
             )
         return found.astype(np.float32)
+
+
+def pair_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str) -> list[int]:
+    """Return the tokens of a query and a document, as a model that judges documents reads them.
+
+    In the form of the file's template for it, if it has one; else both as texts that follow each other. Control tokens
+    that are spelled in either stay text.
+    """
+    template = metadata.get("tokenizer.chat_template.rerank")
+    if not isinstance(template, str):
+        ids = tokenizer.encode(query, special=False)
+        parts = metadata.get("tokenizer.ggml.add_sep_token") is True and metadata.get("tokenizer.ggml.model") != "bert"
+        more = tokenizer.encode(document, bos=None, special=False)
+        begins = tokenizer.add_bos and tokenizer.bos_id is not None
+        return ids + ([tokenizer.eos_id] if parts and tokenizer.eos_id is not None else []) + more[1 if begins else 0 :]
+    found: list[int] = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
+    texts, after_special = {"{query}": query, "{document}": document}, True
+    for fragment in tokenizer.split(template, special=True):
+        if fragment.token_id is None:
+            text = re.sub(r"\{query\}|\{document\}", lambda place: texts[place[0]], fragment.text)
+            found += tokenizer.encode_text(text, after_special)
+        else:
+            found.append(fragment.token_id)
+        after_special = fragment.token_id is not None
+    return found

@@ -222,6 +222,12 @@ class Model:
         pipeline.compile(self._progress)
         return Embedder(pipeline, n_ctx, self.shown_name, lambda: self.prefill_threads, lambda: self._turn(pipeline))
 
+    def pair_ids(self, query: str, document: str) -> list[int]:
+        """Return the tokens of a query and a document for ``embedder.rank``."""
+        from engine.embedding import pair_ids
+
+        return pair_ids(self.tokenizer, self.metadata, query, document)
+
     @contextmanager
     def _turn(self, pipeline: Pipeline) -> Iterator[None]:
         """Have the threads while no session computes."""

@@ -32,6 +32,7 @@ commands:
   jalopy compare MODEL           against installed engines: llama.cpp, ik_llama.cpp
   jalopy sessions [WORDS]        the saved conversations; jalopy sessions import FILE takes others over
   jalopy states [prune]          what was read once and is kept for the next time
+  jalopy embed MODEL "TEXT"...   a vector for each text, for search by meaning
   jalopy serve [MODEL]           an API for other programs, as OpenAI's and Ollama's
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
   jalopy report [MODEL]          a card with machine, model and speeds, to show to others
@@ -368,6 +369,13 @@ _PARSERS = {
             default=512,
         ),
         _json("one JSON object, at the end"),
+        *("threads", "prefill_threads", "weights"),
+    ),
+    "embed": _verb(
+        "Print a vector of unit length for each text: near ones have near meanings, if the model is made for it.",
+        _MODEL,
+        _arg("words TEXT", "the texts; without any, the lines of standard input", nargs="*"),
+        _json("one JSON object a line: text, tokens, embedding"),
         *("threads", "prefill_threads", "weights"),
     ),
     "doctor": _verb(

@@ -24,7 +24,7 @@ from app.server.answer import Answering
 from app.server.api_error import ApiError, unavailable
 from app.server.log import log
 from app.server.order import LATEST
-from app.server.served_engine import ServedEngine, ending, error_of
+from app.server.served_engine import ServedEngine, ending, error_of, writes_no_text
 from engine.errors import MemoryPlanError
 from engine.measure import fit as fitting
 
@@ -38,7 +38,7 @@ ROOM_PATIENCE_S = 120.0
 CLOSE_PATIENCE_S = 30.0
 """How long the end of an engine is waited for before its memory is needed."""
 
-MakeEngine = Callable[[Path, Callable[[Answering | BaseException], object]], ServedEngine]
+MakeEngine = Callable[[Path, Callable[[Answering | BaseException | None], object]], ServedEngine]
 
 
 class OpenModel:
@@ -63,10 +63,10 @@ class OpenModel:
 
     @property
     def served(self) -> Answering:
-        """How it answers, once it is open."""
-        served = self.engine.served
-        assert served is not None
-        return served
+        """How it answers, once it is open. Raises ApiError: it writes no text."""
+        if self.engine.served is None:
+            raise writes_no_text()
+        return self.engine.served
 
     @property
     def is_idle(self) -> bool:
@@ -85,12 +85,12 @@ class OpenModel:
             self.engine = self._make_engine()
             raise
 
-    def _note_opened(self, served: Answering | BaseException) -> None:
+    def _note_opened(self, served: Answering | BaseException | None) -> None:
         """Called in the engine's thread."""
         with suppress(RuntimeError):  # the server has ended meanwhile
             self._loop.call_soon_threadsafe(self._settle, served)
 
-    def _settle(self, served: Answering | BaseException) -> None:
+    def _settle(self, served: Answering | BaseException | None) -> None:
         if self._came.done():
             return
         if isinstance(served, BaseException):
@@ -132,7 +132,7 @@ class Models:
     @property
     def last_used(self) -> OpenModel | None:
         """The one of those that are open that was used last."""
-        is_open = [one for one in self.opened.values() if one.engine.served is not None]
+        is_open = [one for one in self.opened.values() if one.engine.model is not None]
         return max(is_open, key=lambda one: one.used_s, default=None)
 
     def start(self) -> asyncio.Task[None]:
@@ -184,7 +184,7 @@ class Models:
         """
         if self.only:
             only = self.opened.get(self.only)
-            if only is None or only.engine.served is None:
+            if only is None or only.engine.model is None:
                 raise unavailable("the model is being opened (try again later)", "model_loading")
             return only
         name = await self.meant(wanted)
@@ -260,7 +260,7 @@ class Models:
         while not self._has_room(model.header):
             if await self._close_oldest():
                 continue
-            if not any(one.engine.served is not None for one in self.opened.values()):
+            if not any(one.engine.model is not None for one in self.opened.values()):
                 return  # its engine says what it lacks, or does with less
             if time.monotonic() > until_s:
                 raise unavailable(f"{model.name}: other models answer now and need the memory", "no_memory")

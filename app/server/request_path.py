@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-API = ("/chat/completions", "/completions", "/responses", "/models")
+API = ("/chat/completions", "/completions", "/responses", "/embeddings", "/rerank", "/models")
 """Paths that begin with /v1, which a base address may lack, or have twice."""
 _WHOLE_ADDRESS = re.compile(r"https?://([^/]*)(/.*|)", re.IGNORECASE | re.DOTALL)
 _SLASHES = re.compile(r"/+")

@@ -21,6 +21,7 @@ from app.program.version import installed_version
 from app.server import ollama
 from app.server.api_error import ApiError
 from app.server.bodies import CompletionBody
+from app.server.embedding import Work, embedding_work, rerank_work
 from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, Guard, refusal
 from app.server.job import Ended, Happening, Job, PromptTaken, ReplyPiece
@@ -144,13 +145,21 @@ class Routes:
         """Return the text of some tokens."""
         fields = read_json(await read_body(request))
         opened = await self._models.open(take_model(fields, self._models.only))
-        n_vocab = opened.served.local.model.tokenizer.vocab_size
+        n_vocab = opened.engine.model.tokenizer.vocab_size
         ids = fields.required(fields.items("tokens", _MOST_IDS), "tokens", "a list of token ids")
         if not all(type(one) is int and 0 <= one < n_vocab for one in ids):
             raise ApiError(f"tokens: ids must be whole numbers from 0 to {n_vocab - 1}", 400, "tokens", "invalid_value")
         fields.ignore_rest()
         self._note_ignored(fields)
         return JsonBody({"content": await _aside(request, opened, lambda model: model.tokenizer.decode(ids))})
+
+    async def embed(self, read_work: Callable[[Fields, str], Work], request: Request) -> Response:
+        """Make vectors of texts, or judge documents: between two steps of what is written."""
+        fields = read_json(await read_body(request))
+        opened = await self._models.open(take_model(fields, self._models.only))
+        work = read_work(fields, opened.name)
+        self._note_ignored(fields)
+        return JsonBody(await _aside(request, opened, work))
 
     async def health(self, request: Request) -> Response:
         """Say whether the model is open, where there is one alone."""
@@ -175,7 +184,7 @@ class Routes:
         """Return the counters."""
         engines, used = [one.engine for one in self._models.opened.values()], self._models.last_used
         n_running, n_waiting = (sum(getattr(one, name) for one in engines) for name in ("n_running", "n_waiting"))
-        text = self._metrics.text(n_running, n_waiting, used.served.local.session.n_ctx if used is not None else 0)
+        text = self._metrics.text(n_running, n_waiting, _n_ctx(used))
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def props(self, request: Request) -> Response:
@@ -319,6 +328,11 @@ async def _aside(request: Request, model: OpenModel, work: Callable[[Any], Any])
         model.n_wanted -= 1
 
 
+def _n_ctx(used: OpenModel | None) -> int:
+    served = used.engine.served if used is not None else None
+    return served.local.session.n_ctx if served is not None else 0
+
+
 def _with_piece(tokenizer: Any, token_id: int) -> dict[str, Any]:
     raw = tokenizer.token_bytes(token_id) or tokenizer.token_text(token_id).encode()
     try:
@@ -343,6 +357,8 @@ def make_application(models: Models, names: Collection[str], api_key: str, origi
         Route("/api/chat", partial(tells.reply, ollama.chat_order, ollama.ChatBody), methods=["POST"]),
         Route("/api/generate", partial(tells.reply, ollama.generate_order, ollama.GenerateBody), methods=["POST"]),
         *OllamaModels(models).routes(),
+        Route("/v1/embeddings", partial(tells.embed, embedding_work), methods=["POST"]),
+        Route("/v1/rerank", partial(tells.embed, rerank_work), methods=["POST"]),
         Route("/v1/models", tells.models),
         Route("/v1/models/{model_id:path}", tells.model),
         Route("/health", tells.health),

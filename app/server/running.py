@@ -68,7 +68,7 @@ class Running:
         self._listener, self._model_id = listener, model_id
         self._loop: asyncio.AbstractEventLoop | None = None
 
-        def make_engine(path: Path, on_opened: Callable[[Answering | BaseException], object]) -> ServedEngine:
+        def make_engine(path: Path, on_opened: Callable[[Answering | BaseException | None], object]) -> ServedEngine:
             return ServedEngine(path, settings, most_waiting, on_opened, most_at_once)
 
         self._models = Models(settings, make_engine, path, model_id, idle_s, self._tell_opened)
@@ -126,9 +126,13 @@ class Running:
             self._end(exit_codes.INTERNAL)
 
     def _tell_opened(self, model: OpenModel) -> None:
-        served = model.served
-        for notice in served.local.model.notices:
+        served = model.engine.served
+        for notice in model.engine.model.notices:
             log(notice)
+        if served is None:
+            where = f" at {_url(self._listener)}: ready" if self._model_id else ": open"
+            log(f"{model.name}{where} (vectors of texts only)")
+            return
         if served.local.model.chat_template.call_format is None:
             log(f"{model.name}: the chat template has no tools: requests with some are refused")
         n_slots = model.engine.n_slots

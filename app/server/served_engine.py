@@ -72,11 +72,14 @@ class ServedEngine:
 
     Args:
         settings: how it is opened, and what holds where a request sets nothing.
-        on_opened: called in a thread of the engine when the model is open, or with the exception that prevented it.
+        on_opened: called in a thread of the engine when the model is open, with None where it writes no text; or with
+            the exception that prevented it.
         most_at_once: limit on the requests that are answered at once; 0 for as many as pay and memory has room for.
 
     Attributes:
-        served: how requests are answered; other threads may read what does not change. None before the model is open.
+        model: None before it is open.
+        served: how requests are answered; other threads may read what does not change. None before the model is open,
+            and where it writes no text.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class ServedEngine:
         path: Path,
         settings: Settings,
         most_waiting: int,
-        on_opened: Callable[[Answering | BaseException], object],
+        on_opened: Callable[[Answering | BaseException | None], object],
         most_at_once: int = 1,
     ) -> None:
         self._path, self._settings, self._on_opened = path, settings, on_opened
@@ -96,6 +99,7 @@ class ServedEngine:
         self._slots = [Slot(EngineHost(2, self._do_asides, self._end))]
         self._asides: deque[Aside] = deque()
         self._dropped_states_s = 0.0
+        self.model: Any = None
         self.served: Answering | None = None
 
     # ---- any thread
@@ -143,6 +147,8 @@ class ServedEngine:
     def ask(self, job: Job) -> None:
         """Have a request answered when its turn comes. Raises ApiError: too many wait, or the server ends."""
         self._refuse_closed()
+        if self.model is not None and self.served is None:
+            raise writes_no_text()
         try:
             self._line.join(job.peer, job)
         except LineFullError:
@@ -201,7 +207,7 @@ class ServedEngine:
 
     def forget(self) -> None:
         """Let go of the closed model, so that its memory can be given back."""
-        self.served = None
+        self.model = self.served = None
         for slot in self._slots:
             slot.__dict__.pop("answering", None)
 
@@ -222,17 +228,21 @@ class ServedEngine:
 
     def _end(self) -> None:
         """Close the model, once no other thread computes with it."""
-        if self.served is not None and all(slot.host.close(OTHERS_PATIENCE_S) for slot in self._slots[1:]):
-            for slot in self._slots:
+        if self.model is not None and all(slot.host.close(OTHERS_PATIENCE_S) for slot in self._slots[1:]):
+            for slot in self._slots if self.served is not None else ():
                 slot.answering.states.close()
-            self.served.local.model.close()
+            self.model.close()
 
-    def _open(self) -> Answering:
+    def _open(self) -> Answering | None:
         settings = self._settings
         garbage.postpone()
         model = None
         try:
             model = opening.open_model(settings, self._path)
+            if model.config.is_encoder:
+                model.embedder  # noqa: B018 - so that kernels are compiled now, and memory that is short is told
+                self.model = model
+                return None
             chat = model.chat()  # before the session: it starts a process
             session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
             self._slots[0].answering = self._answering(LocalModel(model, session, chat, settings), self._do_asides)
@@ -253,6 +263,7 @@ class ServedEngine:
             raise
         finally:
             garbage.settle()
+        self.model = model
         return self._slots[0].answering
 
     def _answering(self, local: LocalModel, between: Callable[[], object]) -> Answering:
@@ -290,10 +301,10 @@ class ServedEngine:
 
     def _do_asides(self) -> bool:
         """Work at short work for a slice; whether more of it waits."""
-        served, until_s = self.served, time.monotonic() + SLICE_S
-        while served is not None and self._asides and time.monotonic() < until_s:
+        model, until_s = self.model, time.monotonic() + SLICE_S
+        while model is not None and self._asides and time.monotonic() < until_s:
             aside = self._asides.popleft()
-            if not aside.advance(served.local.model, until_s):
+            if not aside.advance(model, until_s):
                 self._asides.append(aside)
         return bool(self._asides)
 
@@ -305,6 +316,11 @@ def _suitability(job: Job, slot: Slot) -> tuple[int, int]:
 
 def _queue_full() -> ApiError:
     return unavailable("too many requests wait (try again later)", "queue_full")
+
+
+def writes_no_text() -> ApiError:
+    """Return the refusal of those who ask an embedder for text."""
+    return ApiError("this model writes no text (/v1/embeddings makes vectors)", code="unsupported_model")
 
 
 def ending() -> ApiError:

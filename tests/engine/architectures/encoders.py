@@ -18,7 +18,7 @@ PERIOD = 2
 
 
 def _begun(name: str, quant: str, n_layers: int = 2, context_length: int = 128) -> tiny_gguf.TinyGGUF:
-    described = tiny_gguf.decoder(name, quant, n_layers=n_layers, context_length=context_length)
+    described = tiny_gguf.decoder(name, quant, n_kv_heads=4, n_layers=n_layers, context_length=context_length)
     described.set(f"{name}.attention.causal", False)
     described.set(f"{name}.pooling_type", 1)
     described.drop_tensor("output.weight")
@@ -147,10 +147,10 @@ def judging(described: tiny_gguf.TinyGGUF, n_labels: int, has_dense: bool) -> ti
     dim, quant = described.value(f"{name}.embedding_length"), described.tensor("blk.0.attn_output.weight").ggml_type
     described.set(f"{name}.pooling_type", 4)
     described.set(f"{name}.classifier.output_labels", [f"label {n}" for n in range(n_labels)])
+    described.add_rows("cls.output.weight", rng.standard_normal((n_labels, dim)) / dim**0.5)
     if has_dense:
         matrix = tiny_gguf.quantised("cls.weight", GGML_TYPES[quant].name, dim, dim, dim**-0.5, rng)
         described.tensors.append(matrix)
         described.add_vector("cls.bias", 0.1 * rng.standard_normal(dim))
-    described.add_rows("cls.output.weight", rng.standard_normal((n_labels, dim)) / dim**0.5)
-    described.add_vector("cls.output.bias", 0.1 * rng.standard_normal(n_labels))
+        described.add_vector("cls.output.bias", 0.1 * rng.standard_normal(n_labels))
     return described

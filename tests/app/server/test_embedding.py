@@ -1,0 +1,119 @@
+"""Vectors and judged documents over HTTP, of tiny real models."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.chat import opening
+from app.server import served_engine
+from engine import Model
+from tests.app.fake_engine import Script
+from tests.app.server import serving as scripted
+from tests.app.server.serving import Serving, serving
+from tests.engine import tiny_gguf
+from tests.engine.architectures import encoders
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def served(monkeypatch: pytest.MonkeyPatch, path: Path) -> Iterator[Serving]:
+    """Serve a file instead of the scripted engine."""
+    monkeypatch.setattr(scripted, "use_script", lambda patch, script: script)
+    monkeypatch.setattr(opening, "open_model", lambda settings, name, *more: Model.open(path, threads=1))
+    with serving(monkeypatch, Script()) as found:
+        yield found
+
+
+def vectors(server: Serving, texts: Any, **fields: Any) -> np.ndarray:
+    answer = server.post("/v1/embeddings", {"input": texts, "model": "any", **fields}).json()
+    assert [one["index"] for one in answer["data"]] == list(range(len(answer["data"])))
+    assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 0
+    return np.array([one["embedding"] for one in answer["data"]])
+
+
+def test_an_encoder_serves_vectors_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = encoders.bert().write(tmp_path / "bert.gguf")
+    with served(monkeypatch, path) as server:
+        both = vectors(server, ["a cat", "the sea"])
+        model = Model.open(path, threads=2)
+        ids = model.tokenizer.encode("the sea", special=False)
+        assert np.allclose(both[1], model.embedder.embed(ids), atol=1e-6)
+        model.close()
+        for one in ("the sea", ids, [ids]):
+            assert (vectors(server, one)[0] == both[1]).all()
+        short = vectors(server, "the sea", dimensions=8)[0]
+        assert np.allclose(short, both[1][:8] / np.linalg.norm(both[1][:8]))
+        answer = server.post("/v1/embeddings", {"input": "the sea", "encoding_format": "base64"}).json()
+        raw = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
+        assert np.allclose(raw, both[1])
+        refused = server.chat()
+        assert (refused.status_code, "writes no text" in refused.text) == (400, True)
+        assert server.post("/tokenize", {"content": "the sea"}).status_code == 200
+        assert server.get("/v1/models").json()["data"][0]["id"] == "m"
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({}, "input is missing"),
+    ({"input": []}, "list of 1 to 2048"),
+    ({"input": ["a", 5]}, "input[1] is 5"),
+    ({"input": {"text": "a"}}, "input is an object"),
+    ({"input": ["a"] * 2049}, "list of 1 to 2048"),
+    ({"input": [10**9]}, "token ids must be 0 to"),
+    ({"input": [[]]}, "no tokens"),
+    ({"input": "a " * 900}, "is too long: at most 128"),
+    ({"input": "a", "dimensions": 0}, "dimensions is 0"),
+    ({"input": "a", "dimensions": 65}, "this model has 64"),
+    ({"input": "a", "encoding_format": "int8"}, "one of float, base64"),
+]
+
+
+def test_what_is_no_text_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with served(monkeypatch, encoders.bert().write(tmp_path / "bert.gguf")) as server:
+        for body, why in WRONG:
+            refused = server.post("/v1/embeddings", body)
+            assert refused.status_code == 400
+            assert why in refused.json()["error"]["message"]
+
+
+def test_a_reranker_orders_documents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = encoders.judging(encoders.bert(), 1, has_dense=True).write(tmp_path / "judge.gguf")
+    texts = ["the sea", "a cat on the mat", "he ran", "an inn"]
+    model = Model.open(path, threads=1)
+    scores = [model.embedder.rank(model.pair_ids("a cat", text)) for text in texts]
+    model.close()
+    with served(monkeypatch, path) as server:
+        body = {"query": "a cat", "documents": [*texts[:3], {"text": texts[3]}], "return_documents": True}
+        found = server.post("/v1/rerank", body).json()["results"]
+        assert [one["index"] for one in found] == np.argsort(-np.array(scores)).tolist()
+        assert [one["document"]["text"] for one in found] == [texts[one["index"]] for one in found]
+        assert np.allclose([one["relevance_score"] for one in found], sorted(scores, reverse=True), atol=1e-5)
+        assert server.post("/v1/rerank", {**body, "top_n": 2}).json()["results"] == found[:2]
+        for wrong, why in (({"query": "a"}, "documents is missing"), ({**body, "documents": [1]}, "documents[0] is 1")):
+            assert why in server.post("/v1/rerank", wrong).json()["error"]["message"]
+        assert "judges documents" in server.post("/v1/embeddings", {"input": "a"}).json()["error"]["message"]
+
+
+def test_a_chat_model_makes_vectors_next_to_its_replies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(served_engine, "MOST_AT_ONCE", 2)
+    path = tiny_gguf.write(tmp_path / "m.gguf", "qwen3", context_length=512)
+    with served(monkeypatch, path) as server:
+        asked = {"prompt": "once", "max_tokens": 40, "temperature": 0}
+        text = server.post("/v1/completions", asked).json()["choices"][0]["text"]
+        alone = vectors(server, "the sea")
+        with server.raw() as writing:
+            raw = b'{"prompt": "once", "max_tokens": 300, "temperature": 0, "stream": true}'
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+            writing.sendall(head % len(raw) + raw)
+            assert writing.recv(1)  # the reply has begun
+            assert (vectors(server, "the sea") == alone).all()
+        assert server.post("/v1/completions", asked).json()["choices"][0]["text"] == text
+        refused = server.post("/v1/rerank", {"query": "a", "documents": ["b"]})
+        assert "does not judge documents" in refused.json()["error"]["message"]
