@@ -179,13 +179,13 @@ def _outlook(repository: Repository, choice: Choice, lister: Lister) -> Outlook 
 
 
 def _trouble(repository: Repository, outlook: Outlook | None, has_token: bool) -> str:
-    from engine.models import ARCHITECTURES, why_refused
+    from engine.models import ARCHITECTURES, ENCODERS, why_refused
 
     if repository.is_disabled:
         return "access to it is disabled on the hub"
     if repository.is_gated and not has_token:
         return "it is gated: accept its terms on its page first, then set HF_TOKEN"
-    if repository.architecture and repository.architecture not in ARCHITECTURES:
+    if repository.architecture and repository.architecture not in ARCHITECTURES | ENCODERS:
         name = repository.architecture
         return f"its architecture {clean_line(name, 30)} is {why_refused(name)}"
     if outlook is not None and outlook.verdict == "no":

@@ -69,10 +69,10 @@ def read_header(path: Path) -> ModelHeader:
 def supported_names() -> str:
     """Name everything that the engine can run: what a cache remembers of refusals holds for these only."""
     from engine import QUANTS
-    from engine.models import ARCHITECTURES
+    from engine.models import ARCHITECTURES, ENCODERS
     from engine.tokenizer.pretokenize import ALIASES, PRE_TOKENIZERS
 
-    return ",".join([*ARCHITECTURES, *QUANTS, *PRE_TOKENIZERS, *ALIASES])
+    return ",".join([*ARCHITECTURES, *ENCODERS, *QUANTS, *PRE_TOKENIZERS, *ALIASES])
 
 
 def _described(gguf: GGUFFile) -> ModelHeader:

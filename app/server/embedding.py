@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,16 +28,34 @@ def embedding_work(fields: Fields, model_id: str) -> Work:
     _ignore_rest(fields)
 
     def work(model: Any) -> dict[str, Any]:
-        embedder, data, n_tokens = model.embedder, [], 0
-        if n_wanted is not None and n_wanted > embedder.dim:
-            raise _wrong("dimensions", f"is {n_wanted}: this model has {embedder.dim}")
-        for index, one in enumerate(texts):
-            ids = model.tokenizer.encode(one, special=False) if isinstance(one, str) else one
-            vector = shortened(_computed("input", embedder.embed, ids), n_wanted)
+        data: list[dict[str, Any]] = []
+        vectors, n_tokens = _vectors(model, texts, n_wanted)
+        for index, vector in enumerate(vectors):
             told = vector.tolist() if form == _FLOAT else base64.b64encode(vector.astype("<f4").tobytes()).decode()
             data.append({"object": "embedding", "index": index, "embedding": told})
-            n_tokens += len(ids)
         return {"object": "list", "data": data, "model": model_id, "usage": _usage(n_tokens)}
+
+    return work
+
+
+def ollama_work(fields: Fields, model_id: str) -> Work:
+    """Read a request of Ollama's ``/api/embed``. Raises ApiError: something in it is wrong."""
+    texts = _inputs(fields)
+    n_wanted = fields.whole("dimensions", 1, 1 << 20)
+    for name in ("options", "keep_alive"):  # how a vector is computed has no options
+        fields.any(name)
+    _ignore_rest(fields)
+
+    def work(model: Any) -> dict[str, Any]:
+        started_ns = time.monotonic_ns()
+        vectors, n_tokens = _vectors(model, texts, n_wanted)
+        return {
+            "model": model_id,
+            "embeddings": [one.tolist() for one in vectors],
+            "total_duration": time.monotonic_ns() - started_ns,
+            "load_duration": 0,
+            "prompt_eval_count": n_tokens,
+        }
 
     return work
 
@@ -66,6 +85,19 @@ def rerank_work(fields: Fields, model_id: str) -> Work:
         return {"object": "list", "model": model_id, "usage": _usage(n_tokens), "results": best}
 
     return work
+
+
+def _vectors(model: Any, texts: list[str | list[int]], n_wanted: int | None) -> tuple[list[np.ndarray[Any, Any]], int]:
+    """Return a vector of each text, and the tokens of all."""
+    embedder, n_tokens = model.embedder, 0
+    if n_wanted is not None and n_wanted > embedder.dim:
+        raise _wrong("dimensions", f"is {n_wanted}: this model has {embedder.dim}")
+    vectors = []
+    for one in texts:
+        ids = model.tokenizer.encode(one, special=False) if isinstance(one, str) else one
+        vectors.append(shortened(_computed("input", embedder.embed, ids), n_wanted))
+        n_tokens += len(ids)
+    return vectors, n_tokens
 
 
 def shortened(vector: np.ndarray[Any, Any], n: int | None) -> np.ndarray[Any, Any]:

@@ -32,7 +32,7 @@ from engine.prompt.tools.formats import format_of
 VERSION = "0.12.0"
 """Of the API that is followed: editors refuse older ones."""
 _NEVER_S = 100 * 365 * 86400.0
-_REFUSED = ("embed", "embeddings", "pull", "push", "create", "copy", "delete")
+_REFUSED = ("embeddings", "pull", "push", "create", "copy", "delete")
 
 
 class OllamaModels:

@@ -21,7 +21,7 @@ from app.program.version import installed_version
 from app.server import ollama
 from app.server.api_error import ApiError
 from app.server.bodies import CompletionBody
-from app.server.embedding import Work, embedding_work, rerank_work
+from app.server.embedding import Work, embedding_work, ollama_work, rerank_work
 from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, Guard, refusal
 from app.server.job import Ended, Happening, Job, PromptTaken, ReplyPiece
@@ -357,6 +357,7 @@ def make_application(models: Models, names: Collection[str], api_key: str, origi
         Route("/api/chat", partial(tells.reply, ollama.chat_order, ollama.ChatBody), methods=["POST"]),
         Route("/api/generate", partial(tells.reply, ollama.generate_order, ollama.GenerateBody), methods=["POST"]),
         *OllamaModels(models).routes(),
+        Route("/api/embed", partial(tells.embed, ollama_work), methods=["POST"]),
         Route("/v1/embeddings", partial(tells.embed, embedding_work), methods=["POST"]),
         Route("/v1/rerank", partial(tells.embed, rerank_work), methods=["POST"]),
         Route("/v1/models", tells.models),

@@ -54,6 +54,9 @@ def test_an_encoder_serves_vectors_and_nothing_else(monkeypatch: pytest.MonkeyPa
         answer = server.post("/v1/embeddings", {"input": "the sea", "encoding_format": "base64"}).json()
         raw = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
         assert np.allclose(raw, both[1])
+        told = server.post("/api/embed", {"model": "any", "input": ["a cat", "the sea"], "truncate": True}).json()
+        assert np.allclose(told["embeddings"], both)
+        assert (told["model"], told["prompt_eval_count"] > len(ids)) == ("m", True)
         refused = server.chat()
         assert (refused.status_code, "writes no text" in refused.text) == (400, True)
         assert server.post("/tokenize", {"content": "the sea"}).status_code == 200

@@ -94,7 +94,7 @@ def test_what_is_wrong_is_said_in_one_text(server: Serving, fields: dict[str, An
 
 
 def test_other_refusals_are_a_text_too(monkeypatch: pytest.MonkeyPatch, server: Serving) -> None:
-    for path, fields in (("generate", {"suffix": "end"}), ("embed", {}), ("pull", {}), ("nothing", {})):
+    for path, fields in (("generate", {"suffix": "end"}), ("embeddings", {}), ("pull", {}), ("nothing", {})):
         assert isinstance(asked(server, path, **fields)["error"], str)
     assert server.get("/api/chat").json()["error"].startswith("GET is not possible")
     assert server.get("/api/tags", headers={"Origin": "https://evil.example"}).status_code == 403
