@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,11 @@ def test_a_broken_walk_ends_every_reply_that_was_in_it(model: Model, monkeypatch
 
     for session in sessions:
         session.prefill(PROMPTS[0])
+        session.feed([7])  # a step alone, by which others are waited for
     monkeypatch.setattr(Pipeline, "decode_together", broken)
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool, ExitStack() as both:
+        for session in sessions:
+            both.enter_context(batch_of(sessions).writing(session.pipeline))
         assert list(pool.map(reply, sessions)) == ["broken", "broken"]
 
 

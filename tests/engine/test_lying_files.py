@@ -230,6 +230,8 @@ def _bad_values(key: str, has_experts: bool) -> tuple[Any, ...]:
         return (7, 1.5, True, "yam", "\x1b[2J\n", ["linear"], np.ones(1, "<f4"))
     if key in FLAGS:
         return (7, 1.5, "x", np.ones(1, bool))
+    if key == "classifier.output_labels":
+        return (7, "x", True, [], np.ones(1, "<f4"))
     if key in COUNTS:
         may_be_nought = key in MAY_BE_NOUGHT or (key == "expert_count" and not has_experts)
         return (*NO_COUNTS, *(() if may_be_nought else (0, 1) if key == "expert_count" else (0,)))
