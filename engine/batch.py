@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 LEAST_COPIED = 32
 """Tokens that are worth a copy; fewer are computed."""
-PATIENCE = 0.3
-"""How long a step waits for sessions that choose their next token, in steps: those it leaves need another one."""
+PATIENCE = 1.0
+"""How long a step waits for sessions that choose their next token, in steps: those it leaves need another one. Who came
+too late is not waited for again before it asks: so what holds up one costs the others this once."""
 
 
 class Batch:
@@ -56,6 +57,8 @@ class Batch:
         self._found: dict[Pipeline, Logits | BaseException | None] = {}
         """The logits of a step, for who asked for it; None where it was cancelled, or what went wrong."""
         self._writing: set[Pipeline] = set()
+        self._awaited: set[Pipeline] = set()
+        """Those that write and were in the last step."""
         self._is_step_due = False
         self._asked_s = self._step_s = 0.0
         self.n_steps = self.n_tokens = self.n_copied = 0
@@ -81,11 +84,13 @@ class Batch:
         """Steps of others wait for this one meanwhile, shortly: it will ask for its next token."""
         with self._lock:
             self._writing.add(one)
+            self._awaited.add(one)
         try:
             yield
         finally:
             with self._lock:
                 self._writing.discard(one)
+                self._awaited.discard(one)
                 self._lock.notify_all()
 
     def others_wait(self, one: Pipeline) -> bool:
@@ -151,6 +156,7 @@ class Batch:
             if not self._steps:
                 self._asked_s = time.monotonic()
             self._steps[one] = token, pos
+            self._awaited |= {one} & self._writing
             self._lock.notify_all()
             while one in self._steps or one in self._walking:
                 wait_s = self._wait_s()
@@ -173,12 +179,13 @@ class Batch:
         """Return how long to wait before the step that is asked for may be taken; None for until something happens."""
         if self._walking or (self._blocks and not self._is_step_due):
             return None
-        if self._writing <= self._steps.keys():
+        if self._awaited <= self._steps.keys():
             return 0.0
         return max(0.0, self._asked_s + PATIENCE * self._step_s - time.monotonic())
 
     def _take_step(self, n_threads: int) -> None:
         """Compute what is asked for, holding the lock before and after."""
+        self._awaited &= self._steps.keys()
         asked = sorted(self._steps, key=self._numbers.__getitem__)[:FEW_COLUMNS]
         steps = {one: self._steps.pop(one) for one in asked}
         self.n_steps, self.n_tokens = self.n_steps + 1, self.n_tokens + len(asked)

@@ -84,14 +84,16 @@ def kill_one(root: Path, wait_s: float) -> tuple[int, list[str]]:
     return len(lines), lost
 
 
-def main(n_kills: int) -> int:
-    """Kill many; returns the exit code."""
+def main(n_kills: int, stops: bool = False) -> int:
+    """Kill many, or until something is lost; returns the exit code."""
     with tempfile.TemporaryDirectory() as directory:
         root, n_said, lost = Path(directory) / "conversations", 0, []
         for _ in range(n_kills):
             n, missing = kill_one(root, random.uniform(0, 0.05))
             n_said += n
             lost += missing
+            if lost and stops:
+                break
         print(f"{n_kills} kills, {n_said} messages and pieces said to be saved, {len(lost)} lost {lost[:5]}")
     return int(bool(lost))
 
