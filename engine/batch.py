@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from engine.pipeline import Logits, Pipeline
     from engine.plan.crew import Crew
 
+SHORT_BLOCK = 128
+"""Limit on a block of tokens while others wait for the threads: they wait as long as it takes."""
 LEAST_COPIED = 32
 """Tokens that are worth a copy; fewer are computed."""
 PATIENCE = 1.0

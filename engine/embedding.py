@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.batch import SHORT_BLOCK
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
 from engine.models.reading import MEAN, RANK
 from engine.tokenizer.pauses import pause
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 Vector = np.ndarray[Any, np.dtype[np.float32]]
-
-BETWEEN_PAUSES = 128
-"""Limit on the tokens of a decoder's block: who waits for the threads waits as long as one takes."""
 
 
 class Embedder:
@@ -100,7 +98,7 @@ class Embedder:
             raise ContextFullError(
                 f"a text of {len(checked):,} tokens is too long: at most {self.n_ctx:,} (shorten it)"
             )
-        columns = self.n_ctx if config.is_encoder else min(pipeline.columns, BETWEEN_PAUSES)
+        columns = self.n_ctx if config.is_encoder else min(pipeline.columns, SHORT_BLOCK)
         total, last = np.zeros(config.dim, np.float64), np.zeros(0)
         pipeline.memory.rewind(0)
         for pos in range(0, len(checked), columns):

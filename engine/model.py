@@ -245,7 +245,7 @@ class Model:
         n_ctx: int | None = None,
         kv: str = "f16",
         progress: ProgressCallback | None = None,
-        beside: Session | None = None,
+        peer: Session | None = None,
     ) -> Session:
         """Allocate a cache and compile what it needs.
 
@@ -255,7 +255,7 @@ class Model:
             kv: type of the KV cache, a key of ``engine.KV_TYPES``; or "auto": f16, or a smaller one where memory is
                 short for the context.
             progress: called during slow work instead of the model's own callback; its exceptions pass through.
-            beside: a session whose context and type of cache this one has, too, in place of ``n_ctx`` and ``kv``. From
+            peer: a session whose context and type of cache this one has, too, in place of ``n_ctx`` and ``kv``. From
                 then on each of them may have a thread of its own, and what they write is computed together
                 (``engine.batch``).
 
@@ -270,17 +270,17 @@ class Model:
         if self.config.is_encoder:
             name = self.shown_name
             raise EngineError(f"{name}: makes vectors of texts and writes none (jalopy embed {name} TEXT)")
-        if beside is not None:
-            n_ctx, kv = beside.n_ctx, beside.kv_type
+        if peer is not None:
+            n_ctx, kv = peer.n_ctx, peer.kv_type
         kv_type = self._roomy_type(n_ctx) if kv == AUTO else kv_type_of(kv, self.config)
-        n_ctx = self._context(n_ctx, kv_type, 0 if beside is None else self._promised_bytes(beside))
+        n_ctx = self._context(n_ctx, kv_type, 0 if peer is None else self._promised_bytes(peer))
         self._refuse_stretching(n_ctx)
         self.bring_weights_in(self._needs(kv_type, host.available_memory_bytes()).bytes_for(n_ctx))
-        pipeline = self._pipeline(kv_type, n_ctx, beside)
+        pipeline = self._pipeline(kv_type, n_ctx, peer)
         pipeline.compile(progress or self._progress)
         session = Session(self, pipeline, n_ctx, self._notices_of(n_ctx, kv_type if kv == AUTO else None))
-        if beside is not None:
-            session.stand_beside(beside)
+        if peer is not None:
+            session.share_threads(peer)
         self._sessions.append(session)
         return session
 
@@ -438,14 +438,14 @@ class Model:
         """Bytes of weights that the system actually backs with huge pages."""
         return self._weights.huge_bytes
 
-    def _pipeline(self, kv_type: KVType, n_ctx: int, beside: Session | None = None, embeds: bool = False) -> Pipeline:
+    def _pipeline(self, kv_type: KVType, n_ctx: int, peer: Session | None = None, embeds: bool = False) -> Pipeline:
         self.refuse_changed_file()
         try:
             from engine.pipeline import Pipeline
 
             budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
             config = stretched(self.config, n_ctx) if self.rope_scaling == "yarn" else self.config
-            other = None if beside is None else beside.pipeline
+            other = None if peer is None else peer.pipeline
             room = self.most_threads, budget_bytes
             return Pipeline(config, self._weights, kv_type, n_ctx, self.crew, *room, other, embeds)
         except ImportError as error:
@@ -501,12 +501,10 @@ class Model:
             )
         return found
 
-    def _promised_bytes(self, beside: Session) -> int:
-        """Memory that a session and those beside it have a right to and did not write yet."""
-        sessions = [
-            one for one in self._sessions if one is beside or (one.batch is not None and one.batch is beside.batch)
-        ]
-        return sum(max(0, one.kv_bytes - (one.kv_resident_bytes() or 0)) for one in sessions)
+    def _promised_bytes(self, peer: Session) -> int:
+        """Memory that a session and its peers have a right to and did not write yet."""
+        peers = [one for one in self._sessions if one is peer or (one.batch is not None and one.batch is peer.batch)]
+        return sum(one.unwritten_bytes for one in peers)
 
     def _context(self, n_ctx: int | None, kv_type: KVType, promised_bytes: int = 0) -> int:
         """Check the requested context against available memory, or choose one."""

@@ -107,7 +107,7 @@ class Pipeline:
     Args:
         n_threads: the most threads a walk may have.
         checkpoint_bytes: limit on the copies of recurrent states.
-        beside: a pipeline of the same model, context and type of cache, whose activations this one uses, too: one of
+        peer: a pipeline of the same model, context and type of cache, whose activations this one uses, too: one of
             them computes at a time.
         embeds: whether it is to leave vectors of tokens instead of logits.
 
@@ -130,12 +130,12 @@ class Pipeline:
         crew: Crew,
         n_threads: int,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
-        beside: Pipeline | None = None,
+        peer: Pipeline | None = None,
         embeds: bool = False,
     ) -> None:
         self._crew = crew
         self._kinds = EMBEDDING_PLANS if embeds else PLANS
-        self._room: int = n_threads if beside is None else beside._room
+        self._room: int = n_threads if peer is None else peer._room
         self.config = config
         self._weights = weights
         self._lanes: dict[str, list[Lane]] = {}
@@ -146,7 +146,7 @@ class Pipeline:
         self._states = RecurrentStates(config, checkpoint_bytes)
         self.memory: LayerMemory = HybridMemory(self._cache, self._states) if config.recurrents else self._cache
         self.kv_type = kv_type
-        self._buffers: Buffers = Buffers(self.columns) if beside is None else beside._buffers
+        self._buffers: Buffers = Buffers(self.columns) if peer is None else peer._buffers
         self._step, self._last, self._all = Memory(STEP_BYTES), Memory(STEP_BYTES), Memory(STEP_BYTES)
         self._next_ids = Memory(4 * FEW_COLUMNS)
         self._tokens = Memory(4 * self.columns)
@@ -154,7 +154,7 @@ class Pipeline:
         self._token_ids = self._tokens.array(np.int32, (self.columns,))
         self._words[STEP.tokens // 8] = self._tokens.address
         each = scratch_bytes_per_thread(config)
-        self._scratch: Memory = Memory(each * n_threads) if beside is None else beside._scratch
+        self._scratch: Memory = Memory(each * n_threads) if peer is None else peer._scratch
         self._scratch_each = each
         self.logits = self._buffers.vector("logits", config.vocab_size, 1).array()[0]
         self.every_logits = self._buffers.vector("logits", config.vocab_size, FEW_COLUMNS).array()
@@ -278,7 +278,7 @@ class Pipeline:
 
         Args:
             name: of these pipelines in this order, until ``forget_together``.
-            steps: pipeline -> (token, position); at most ``FEW_COLUMNS``, made beside this one or this one itself.
+            steps: pipeline -> (token, position); at most ``FEW_COLUMNS``, peers or this one itself.
 
         Returns:
             (n, vocab_size) float32, in their order, overwritten by the next walk; None if cancelled.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from engine.batch import Batch
+from engine.batch import SHORT_BLOCK, Batch
 from engine.cache import context_shift
 from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
@@ -42,8 +42,6 @@ PrefillProgress = Callable[[int, int], None]
 
 FEW_UP_TO = 4
 """Limit on the tokens of one call that use decode's kernels: up to here they beat a prefill block (PERFORMANCE.md)."""
-SHORT_BLOCK = 128
-"""Limit on a block of a prompt while other sessions wait for the model's threads: they wait as long as it takes."""
 FEWEST_SHIFTED = 16
 """Least number of tokens after a gap for which shifting is worth it; fewer are computed again."""
 FEWEST_BETWEEN_TURNS = 64
@@ -96,8 +94,8 @@ class Host(Protocol):
 class Session:
     """A conversation's tokens in a KV cache. Made by ``Model.session``, ended by ``close``.
 
-    One thread at a time may use it; any thread may call ``cancel`` and ``kv_resident_bytes``. Sessions made beside each
-    other may be used at the same time.
+    One thread at a time may use it; any thread may call ``cancel`` and ``kv_resident_bytes``. Peers may be used
+    at the same time.
 
     Attributes:
         n_ctx: size of the context in tokens.
@@ -108,7 +106,7 @@ class Session:
         model: the model that computes.
         notices: warnings about the context and the cache, one line each.
         cached: the tokens in the cache, for a state writer.
-        batch: the line for the model's threads, where sessions beside this one have threads of their own; else None.
+        batch: the line for the model's threads, where this session has peers with threads of their own; else None.
     """
 
     def __init__(self, model: Host, pipeline: Pipeline, n_ctx: int, notices: Sequence[str] = ()) -> None:
@@ -132,13 +130,13 @@ class Session:
 
     @property
     def pipeline(self) -> Pipeline:
-        """What computes, for a session made beside this one."""
+        """What computes, for a peer."""
         return self._pipeline
 
-    def stand_beside(self, other: Session) -> None:
-        """Share the model's threads with another session from now on; ``Model.session`` makes such ones."""
-        batch = other.batch or Batch(self.model.crew)
-        for one in (other, self):
+    def share_threads(self, peer: Session) -> None:
+        """Be another session's peer from now on; ``Model.session`` makes such ones."""
+        batch = peer.batch or Batch(self.model.crew)
+        for one in (peer, self):
             batch.join(one.pipeline, one.cached.ids)
             one.batch = batch
 
@@ -161,6 +159,11 @@ class Session:
     def kv_bytes(self) -> int:
         """Bytes for the layers' memory: keys and values, states and the budget of their checkpoints."""
         return self.memory.n_bytes
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Those of the layers' memory that are not in use yet; the system counts them as available."""
+        return max(0, self.kv_bytes - (self.kv_resident_bytes() or 0))
 
     @property
     def kv_bytes_per_position(self) -> float:

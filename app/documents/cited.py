@@ -32,7 +32,7 @@ _SENTENCE_END = re.compile(r"(?<=\w\w\w\w[.!?])\s|\n|\u3002")
 
 
 @record
-class Place:
+class CitedPlace:
     """Lines of a document, and those around them, as a conversation has them."""
 
     name: str
@@ -51,7 +51,7 @@ class Place:
         return f"{self.name} {self.where}"
 
 
-class _Kept:
+class _SentDocument:
     """A document, or a passage of one, as a message has it."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -63,7 +63,7 @@ class _Kept:
         self.lines = text.split("\n")
         self.document = Document(self.name, Path(self.name), text)
 
-    def named(self, what: str, first: int, last: int) -> Place | None:
+    def named(self, what: str, first: int, last: int) -> CitedPlace | None:
         """Return the pages or lines with these numbers, as far as they are here."""
         if what != self.what:
             return None
@@ -71,7 +71,7 @@ class _Kept:
         found = [at for at, number in enumerate(numbers) if first <= number <= last]
         return self.place(found[0], found[-1] + 1, numbers) if found else None
 
-    def place(self, start: int, end: int, numbers: Sequence[int] = ()) -> Place:
+    def place(self, start: int, end: int, numbers: Sequence[int] = ()) -> CitedPlace:
         """Return the lines from one index to the one before another."""
         numbers = numbers or self._numbers()
         end = min(end, start + _MOST_LINES)
@@ -81,7 +81,7 @@ class _Kept:
             tuple(line[:_MOST_LINE_CHARS] for line in self.lines[one:other])
             for one, other in ((max(0, start - _AROUND_LINES), start), (start, end), (end, end + _AROUND_LINES))
         )
-        return Place(self.name, where, before, lines, after, first if self.what == "line" else 0)
+        return CitedPlace(self.name, where, before, lines, after, first if self.what == "line" else 0)
 
     def pieces(self) -> list[tuple[int, int, str]]:
         """Return where its pages, or passages of it, begin and end, and their texts."""
@@ -102,14 +102,14 @@ class _Kept:
         return numbers
 
 
-def places_of(reply: str, asked: Sequence[str]) -> tuple[Place, ...]:
+def places_of(reply: str, asked: Sequence[str]) -> tuple[CitedPlace, ...]:
     """Return the places that a reply speaks of, at most ``MOST_PLACES``: those first that it names.
 
     Args:
         reply: its text.
         asked: the user's messages up to its question, with their documents, the oldest first.
     """
-    kept = [_Kept(name, text) for message in reversed(asked) for name, text in files_of(message)]
+    kept = [_SentDocument(name, text) for message in reversed(asked) for name, text in files_of(message)]
     if not kept:
         return ()
     brought = [one for one in kept[: sum(1 for _ in files_of(asked[-1]))] if not one.is_whole]
@@ -120,7 +120,7 @@ def places_of(reply: str, asked: Sequence[str]) -> tuple[Place, ...]:
     return tuple({(one.name, one.where): one for one in reversed(found)}.values())[::-1][:MOST_PLACES]
 
 
-def _named(reply: str, kept: Sequence[_Kept]) -> Iterator[Place]:
+def _named(reply: str, kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:
     """Yield what a reply names, such as "(report.pdf, p. 3)"; without a name it is of the only document."""
     names = {one.name for one in kept}
     for mention, _ in zip(_MENTION.finditer(reply), range(_MOST_LOOKED_AT), strict=False):
@@ -141,7 +141,7 @@ def _document_of(reply: str, mention: re.Match[str], names: Iterable[str]) -> st
     return only[0] if len(only) == 1 else ""
 
 
-def _alike(sentences: Sequence[str], kept: Sequence[_Kept]) -> Iterator[Place]:
+def _alike(sentences: Sequence[str], kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:
     """Yield for each sentence the page or the lines that have most of its words, if they have enough."""
     pieces = [(one, *piece) for one in kept for piece in one.pieces()]
     words = [words_of(text) for *_, text in pieces]

@@ -138,6 +138,6 @@ def _template_of(path: Path) -> str:
     try:
         with closing(read_gguf(path, keeps_strings=False)) as gguf:
             template = gguf.metadata.get("tokenizer.chat_template")
-    except Exception:  # whoever opens it is told what is wrong with it
+    except Exception:  # who opens it is told what is wrong with it
         return ""
     return template if isinstance(template, str) else ""

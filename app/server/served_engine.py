@@ -126,7 +126,7 @@ class ServedEngine:
         if self.served is None:
             return 0
         model, sessions = self.served.local.model, [slot.answering.local.session for slot in self._slots]
-        unwritten = sum(max(0, one.kv_bytes - (one.kv_resident_bytes() or 0)) for one in sessions)
+        unwritten = sum(one.unwritten_bytes for one in sessions)
         return unwritten + (model.weights_bytes if model.weights_mode == "mmap" else 0)
 
     @property
@@ -248,7 +248,7 @@ class ServedEngine:
             self._slots[0].answering = self._answering(LocalModel(model, session, chat, settings), self._do_asides)
             for _ in range(1, self._most_at_once or MOST_AT_ONCE):
                 try:
-                    session = model.session(beside=session)
+                    session = model.session(peer=session)
                 except MemoryPlanError:
                     if self._most_at_once:
                         raise

@@ -162,7 +162,7 @@ class Script:
     n_ctx: int = 512
     """Largest context that "fits"; asking for more raises MemoryPlanError."""
     most_sessions: int = 100
-    """How many of them fit beside each other."""
+    """How many of them memory has room for."""
     held_back: str = ""
     """Text that comes after the last token of every reply, without a token of its own."""
     opening: str = ""
@@ -498,10 +498,10 @@ class FakeModel:
         n_ctx: int | None = None,
         kv: str = "f16",
         progress: Callable[[Any], None] | None = None,
-        beside: FakeSession | None = None,
+        peer: FakeSession | None = None,
     ) -> FakeSession:
         """Open a session, unless it is larger than the script allows."""
-        if beside is not None and len(self.sessions) >= self.script.most_sessions:
+        if peer is not None and len(self.sessions) >= self.script.most_sessions:
             raise MemoryPlanError(f"{self.path.name}: no room for another session")
         if n_ctx and n_ctx > self.script.n_ctx:
             raise MemoryPlanError(f"{self.path.name}: no room for {n_ctx} tokens; {self.script.n_ctx} fit")
@@ -580,6 +580,11 @@ class FakeSession:
         """The same, for the last time."""
         self.is_profiling = False
         return self.read_profile()
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """The part of the cache that is not in memory."""
+        return max(0, self.kv_bytes - (self.kv_resident_bytes() or 0))
 
     def kv_resident_bytes(self) -> int:
         """As much as the tokens fill."""

@@ -1,4 +1,4 @@
-"""Sessions beside each other: what they compute together is to the bit what each computes alone."""
+"""Sessions that share threads: what they compute together is to the bit what each computes alone."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def fed_alone(session: Session, prompt: Sequence[int]) -> list[bytes]:
     return [row.tobytes() for row in rows]
 
 
-def beside(model: Model, n: int, kv: str = "f16") -> list[Session]:
+def peers(model: Model, n: int, kv: str = "f16") -> list[Session]:
     first = model.session(n_ctx=N_CTX, kv=kv)
-    return [first, *(model.session(beside=first) for _ in range(n - 1))]
+    return [first, *(model.session(peer=first) for _ in range(n - 1))]
 
 
 def batch_of(sessions: Sequence[Session]) -> Batch:
@@ -73,7 +73,7 @@ def test_tokens_among_others_have_the_bits_of_alone(
     monkeypatch.setattr("engine.batch.PATIENCE", 1e6)  # so that all are in every step, however busy the machine is
     model = Model.open(tiny_gguf.model(architecture).write(tmp_path / "m.gguf"), threads=2)
     wanted = [fed_alone(model.session(n_ctx=N_CTX), prompt) for prompt in PROMPTS]
-    sessions = beside(model, 4)
+    sessions = peers(model, 4)
     assert fed_together(sessions, PROMPTS) == wanted
     n_alone = 1  # a prompt of one token
     found = batch_of(sessions)
@@ -103,7 +103,7 @@ LONG = np.random.default_rng(8).integers(3, 250, 90).tolist()
 def test_smaller_keys_and_values_keep_their_bits(kv: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.model("llama", n_layers=2, head_dim=32).write(tmp_path / "m.gguf"), threads=2)
     wanted = [fed_alone(model.session(n_ctx=N_CTX, kv=kv), prompt) for prompt in PROMPTS]
-    assert fed_together(beside(model, 4, kv), PROMPTS) == wanted
+    assert fed_together(peers(model, 4, kv), PROMPTS) == wanted
     model.close()
 
 
@@ -112,7 +112,7 @@ def test_what_another_session_holds_is_copied(family: str, request: pytest.Fixtu
     model: Model = request.getfixturevalue({"whole": "model"}.get(family, family))
     wanted = model.session(n_ctx=N_CTX)
     wanted.prefill([*LONG, 7])
-    first, second = beside(model, 2)
+    first, second = peers(model, 2)
     first.prefill(LONG)
     batch = batch_of([first])
     done: list[int] = []
@@ -130,14 +130,14 @@ def test_replies_side_by_side_are_those_of_alone(model: Model) -> None:
 
     wanted = [reply(model.session(n_ctx=N_CTX), seed) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(reply, beside(model, 4), range(4))) == wanted
+        assert list(pool.map(reply, peers(model, 4), range(4))) == wanted
 
 
 def test_a_cancelled_reply_costs_the_others_nothing(model: Model) -> None:
     wanted = model.session(n_ctx=N_CTX)
     wanted.prefill(PROMPTS[0])
     tokens = [one.token_id for one in wanted.generate(GREEDY, max_tokens=60)]
-    first, second = beside(model, 2)
+    first, second = peers(model, 2)
     second.prefill(PROMPTS[1])
 
     def is_stopped() -> str:
@@ -155,7 +155,7 @@ def test_a_cancelled_reply_costs_the_others_nothing(model: Model) -> None:
 
 
 def test_a_cancelled_prompt_leaves_the_line_free(model: Model) -> None:
-    first, second = beside(model, 2)
+    first, second = peers(model, 2)
     batch = batch_of([first])
     with ThreadPoolExecutor(1) as pool:
         with batch.turn(first.pipeline):
@@ -169,7 +169,7 @@ def test_a_cancelled_prompt_leaves_the_line_free(model: Model) -> None:
 
 
 def test_a_broken_walk_ends_every_reply_that_was_in_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = beside(model, 2)
+    sessions = peers(model, 2)
     monkeypatch.setattr("engine.batch.PATIENCE", 1e6)
 
     def broken(self: Pipeline, name: str, steps: Mapping[Pipeline, Any], n_threads: int) -> Any:
@@ -194,7 +194,7 @@ def test_a_broken_walk_ends_every_reply_that_was_in_it(model: Model, monkeypatch
 
 
 def test_a_closed_session_is_in_no_walk_any_more(model: Model) -> None:
-    first, second, third = beside(model, 3)
+    first, second, third = peers(model, 3)
     fed_together([first, second, third], PROMPTS[:3])
     second.close()
     wanted = [fed_alone(model.session(n_ctx=N_CTX), prompt) for prompt in PROMPTS[:2]]
@@ -206,6 +206,6 @@ def test_a_closed_session_is_in_no_walk_any_more(model: Model) -> None:
 def test_memory_that_others_did_not_write_yet_is_taken(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     first = model.session(n_ctx=N_CTX)
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: RESERVE_BYTES + 2 * first.kv_bytes)
-    second = model.session(beside=first)
+    second = model.session(peer=first)
     with pytest.raises(MemoryPlanError):
-        model.session(beside=second)
+        model.session(peer=second)

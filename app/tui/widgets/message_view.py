@@ -22,7 +22,7 @@ from app.tui.messages import MessageLeft
 from app.tui.textual_hacks import call_once
 
 if TYPE_CHECKING:
-    from app.documents.cited import Place
+    from app.documents.cited import CitedPlace
 
 TAIL_CHARS = 240
 TAIL_LINES = 3
@@ -118,7 +118,7 @@ class MessageView(Horizontal, can_focus=True):
         self._pending: events.Key | None = None
         self._below = ""
 
-    places: tuple[Place, ...] | None = ()
+    places: tuple[CitedPlace, ...] | None = ()
     """In documents, that it is from; None where that was not found out yet."""
 
     @property
@@ -308,7 +308,7 @@ class ReplyView(MessageView):
         self.footer, self.details = footer, details
         self._fit_footer()
 
-    def show_places(self, places: tuple[Place, ...]) -> None:
+    def show_places(self, places: tuple[CitedPlace, ...]) -> None:
         """Name the places that it is from; without any, the passages stay named that it was written from."""
         self.places = places
         passages = self.message.sources if self.message is not None else ()
