@@ -232,7 +232,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         if self.chat.turns.conversation.is_empty:
             self._open_in_chat(path, "new")
         else:
-            self.run_worker(self._ask_about_conversation(path, title, outlook), group="switch", exclusive=True)
+            ask = partial(self._ask_about_conversation, path, title, outlook)
+            self.run_worker(ask, group="switch", exclusive=True)
         return True
 
     async def _ask_about_conversation(self, path: ModelPlace, title: str, outlook: Outlook | None) -> None:

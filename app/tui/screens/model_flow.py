@@ -69,7 +69,7 @@ class ModelFlow:
     def tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None = None) -> None:
         """Say what suits this machine, after the greeting; after a reply it is measured, if need be."""
         if self._is_greeted and not self._has_told_machine:
-            self._parts.screen.run_worker(self._tell_machine(event), group="machine", exclusive=True)
+            self._parts.screen.run_worker(partial(self._tell_machine, event), group="machine", exclusive=True)
 
     async def _tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None) -> None:
         in_use = self._parts.bridge.threads
@@ -227,7 +227,7 @@ class ModelFlow:
     def open_wanted(self, wanted: str = "") -> None:
         """Load another model, after asking what becomes of the conversation."""
         if wanted:
-            self._parts.screen.run_worker(self._look_and_open(wanted), group="model", exclusive=True)
+            self._parts.screen.run_worker(partial(self._look_and_open, wanted), group="model", exclusive=True)
         else:
             self._parts.prompt.begin_command("model")
 

@@ -1,4 +1,5 @@
 import dataclasses
+import gc
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -660,6 +661,17 @@ async def test_who_is_greeted_hears_once_what_suits_the_machine(monkeypatch: pyt
         assert known == line
         await driver.ask("hello")
         assert [note for note in driver.notes() if "This machine reads" in note] == [known]
+
+
+async def test_work_that_gives_way_before_it_begins_leaves_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    async with chatting() as driver:
+        driver.chat.models.greet()
+        for _ in range(2):  # an exclusive worker cancels the one before
+            driver.chat.models.tell_machine()
+            driver.chat.models.open_wanted("no-such.gguf")
+        await driver.note("no-such.gguf")
+        gc.collect()
+    assert [str(one.message) for one in recwarn if "never awaited" in str(one.message)] == []
 
 
 async def test_a_real_model_is_named_once_where_the_starter_declines(monkeypatch: pytest.MonkeyPatch) -> None:
