@@ -7,6 +7,8 @@ and no word of a conversation comes near it.
 from __future__ import annotations
 
 import re
+import time
+from datetime import date
 from html import escape
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from app.chat.turns import Turns
 from app.conversations.export import write_new
 from app.library.choose_model import choose_model
 from app.library.header import ModelHeader, read_header
+from app.library.measure import busy_words
 from app.library.rates import known_read_gbps
 from app.machine.reply_history import ReplyHistory, Speeds, identity_of
 from app.program import exit_codes, paths
@@ -26,6 +29,7 @@ from app.text.clean_text import clean_line
 from app.text.record import record
 
 NO_SPEED = "not measured yet (jalopy bench MODEL)"
+_WRITES, _READS = "usually writes", "usually reads"
 _NAME_CHARS = 48
 _WIDTH, _ROW, _MARGIN = 640, 30, 28
 _STYLE = (
@@ -45,6 +49,8 @@ class Card:
     speeds: Speeds
     machine: tuple[tuple[str, str], ...]
     """Labels and values."""
+    today: str = ""
+    """How fast the last reply of today was written."""
 
     def rows(self) -> list[tuple[str, str]]:
         """Return labels and values in order."""
@@ -52,8 +58,8 @@ class Card:
         writes = f"{figures.rate(speeds.decode_tps)} tok/s" if speeds.decode_tps else NO_SPEED
         reads = f"{figures.rate(speeds.prefill_tps)} tok/s" if speeds.prefill_tps else ""
         model = f"{self.model} · {self.quantization}" if self.model else ""
-        found = [("model", model), ("writes", writes if model else ""), ("reads", reads), ("threads", self.threads)]
-        return [(label, value) for label, value in (*found, *self.machine) if value]
+        found = [("model", model), (_WRITES, writes if model else ""), (_READS, reads), ("today", self.today)]
+        return [(label, value) for label, value in (*found, ("threads", self.threads), *self.machine) if value]
 
 
 def report(settings: Settings, model: str | None = None, out: str = "") -> int:
@@ -69,7 +75,8 @@ def report(settings: Settings, model: str | None = None, out: str = "") -> int:
         raise Refusal(f"jalopy report: {header.reason}", exit_codes.BAD_DATA)
     weights_bytes = header.needs.weights_bytes if header.needs is not None else 0
     speeds = known_speeds(header.name, header.quantization, weights_bytes)
-    card = card_of(header.name, header.quantization, (speeds.threads, 0), speeds)
+    today = today_line(header.name, header.quantization, weights_bytes, speeds)
+    card = card_of(header.name, header.quantization, (speeds.threads, 0), speeds, today)
     if out:
         say(write_card(card, out))
     else:
@@ -77,14 +84,13 @@ def report(settings: Settings, model: str | None = None, out: str = "") -> int:
     return exit_codes.OK
 
 
-def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Speeds) -> Card:
+def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Speeds, today: str = "") -> Card:
     """Return the card of a model, its name or path untrusted; ``threads``: how many write and read, 0 for unknown."""
     decode, prefill = threads
     said = str(decode) if prefill in (0, decode) else f"{decode} write, {prefill} read"
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
-    return Card(
-        clean_line(name, _NAME_CHARS), clean_line(quantization, 12), said if decode else "", speeds, _machine(decode)
-    )
+    name, quantization = clean_line(name, _NAME_CHARS), clean_line(quantization, 12)
+    return Card(name, quantization, said if decode else "", speeds, _machine(decode), today)
 
 
 def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
@@ -96,15 +102,31 @@ def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
     threads = in_use.now.decode, in_use.now.prefill
     if speeds.threads not in (0, in_use.now.decode):
         threads = speeds.threads, 0
-    return card_of(model.full_name or model.name, model.quantization, threads, speeds)
+    today = today_line(model.full_name, model.quantization, model.weights_bytes, speeds)
+    return card_of(model.full_name or model.name, model.quantization, threads, speeds, today)
 
 
 def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
     """Return the usual speeds of benches, else of replies."""
     history = ReplyHistory(paths.speeds_file())
-    identities = [bench_identity(model, quantization, weights_bytes)]
-    identities += [identity_of(model, quantization, weights_bytes, mode) for mode in ("mmap", "huge")]
+    identities = [bench_identity(model, quantization, weights_bytes), *_identities(model, quantization, weights_bytes)]
     return next(filter(None, map(history.usual, identities)), Speeds())
+
+
+def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds) -> str:
+    """Say how fast the last reply of today was, and how busy the machine then; "" where there was none."""
+    history = ReplyHistory(paths.speeds_file())
+    replies = filter(None, map(history.newest, _identities(model, quantization, weights_bytes)))
+    last = max(replies, key=lambda reply: reply.finished_unix_s, default=None)
+    if last is None or date.fromtimestamp(last.finished_unix_s) != date.fromtimestamp(time.time()):
+        return ""
+    words = busy_words(last.decode_tps, usual.decode_tps, last.is_quiet)
+    return f"{figures.rate(last.decode_tps)} tok/s{f' ({words})' if words else ''}"
+
+
+def _identities(model: str, quantization: str, weights_bytes: int) -> list[str]:
+    """Name what replies are remembered under."""
+    return [identity_of(model, quantization, weights_bytes, mode) for mode in ("mmap", "huge")]
 
 
 def bench_identity(model: str, quantization: str, weights_bytes: int) -> str:
@@ -123,7 +145,7 @@ def as_text(card: Card) -> str:
 def as_svg(card: Card) -> str:
     """Draw the card; it loads nothing from anywhere."""
     rows = card.rows()
-    big = [row for row in rows if row[0] in ("writes", "reads") and card.speeds.decode_tps]
+    big = [row for row in rows if row[0] in (_WRITES, _READS) and card.speeds.decode_tps]
     small = [row for row in rows if row not in big and row[0] != "model"]
     top = _MARGIN + 2 * _ROW
     height = top + (2 * _ROW if big else 0) + _ROW * len(small) + _MARGIN

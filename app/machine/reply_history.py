@@ -100,6 +100,11 @@ class ReplyHistory:
             speeds.append(Speeds(decode_tps, statistics.median(read) if read else 0.0, threads))
         return max(speeds, key=lambda speed: speed.decode_tps, default=None)
 
+    def newest(self, identity: str) -> PastReply | None:
+        """Return the last reply, whatever its threads; None where there was none."""
+        replies = [reply for _, found in self._of(identity) for reply in found]
+        return max(replies, key=lambda reply: reply.finished_unix_s, default=None)
+
     def _of(self, identity: str) -> list[tuple[int, list[PastReply]]]:
         """Return the replies of each thread count."""
         keys = [key for key in self._replies if key.startswith(f"{identity}.")]

@@ -20,6 +20,7 @@ from app.library.report_card import (
     bench_identity,
     card_of,
     known_speeds,
+    today_line,
     write_card,
 )
 from app.machine.reply_history import PastReply, ReplyHistory, Speeds, history_key, identity_of
@@ -78,6 +79,21 @@ def test_a_bench_goes_before_replies_and_the_usual_of_it_counts() -> None:
     assert known_speeds("m", "Q4_0", 10) == Speeds()
 
 
+def test_the_last_reply_of_today_stands_next_to_the_usual_speed() -> None:
+    history, key = ReplyHistory(paths.speeds_file()), history_key(identity_of("m", "Q8_0", 10, "mmap"), 2)
+    usual = Speeds(20.0, 0.0, 2)
+    history.add(key, PastReply(time.time() - 86_400, 9, 20.0, 0, 0.1))
+    assert today_line("m", "Q8_0", 10, usual) == ""
+    history.add(key, PastReply(time.time(), 9, 8.0, 0, 0.1, is_quiet=False))
+    today = today_line("m", "Q8_0", 10, usual)
+    assert today == "8.0 tok/s (machine busy now: 0.4 of usual)"
+    card = card_of("m", "Q8_0", (2, 2), usual, today)
+    assert re.search(rf"usually writes +20.0 tok/s\n +today +{re.escape(today)}", as_text(card))
+    assert today in " ".join(ElementTree.fromstring(as_svg(card)).itertext())
+    history.add(history_key(identity_of("m", "Q8_0", 10, "huge"), 2), PastReply(time.time(), 9, 19.0, 0, 0.1))
+    assert today_line("m", "Q8_0", 10, usual) == "19.0 tok/s"
+
+
 def test_no_file_is_written_over(tmp_path: Path) -> None:
     card = card_of("m", "Q8_0", (2, 2), Speeds())
     assert "written: " in write_card(card, str(tmp_path / "card.svg"))
@@ -113,6 +129,7 @@ async def test_the_chat_copies_a_card_without_conversation_text(
         await driver.until(lambda: copied, "copied")
         assert "tok/s" in copied[0]
         assert "model" in copied[0]
+        assert re.search(r"^ +today +[0-9.]+ tok/s", copied[0], re.MULTILINE)
         assert said(copied[0]) == []
         await driver.say(f"/report {tmp_path / 'card.svg'}")
         await driver.note("written: ")
