@@ -26,7 +26,7 @@ from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.refusals import say
 from app.program.remote_model import ModelPlace, RemoteModel
-from app.program.settings import Settings
+from app.program.settings import NEW, Settings
 from app.tui import chat_options
 
 PROMPT = "> "
@@ -53,7 +53,7 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     )
     questions.talk = talk
     try:
-        code = _serve(Dialogue(talk, progress), place, at_hand.store if at_hand.resumes else None, progress)
+        code = _serve(Dialogue(talk, progress), place, at_hand.store if at_hand.resume != NEW else None, progress)
     except BaseException as error:
         _close(talk, is_hurried=not isinstance(error, Exception))
         raise

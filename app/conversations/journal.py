@@ -30,7 +30,7 @@ from app.conversations.store import (
     put,
     title_of,
 )
-from app.program.settings import Settings
+from app.program.settings import NEW, Settings
 from app.text.record import record
 
 SWITCH_PATIENCE_S = 1.0
@@ -298,8 +298,8 @@ class AtHand:
     """Saves the live one."""
     store: Store | None = None
     """All of them; None where nothing is saved."""
-    resumes: bool = False
-    """Whether to go on with the last one at the start."""
+    resume: str = NEW
+    """What a start does with the last one, as in the settings."""
     quota_bytes: int = 0
     """Limit on all saved states together; 0 keeps none."""
 
@@ -317,4 +317,4 @@ def conversations_at_hand(settings: Settings, is_named: bool = False) -> AtHand:
     if settings.save_conversations == "off" and not is_named:
         return AtHand()
     store = Store()
-    return AtHand(Journal(store), store, settings.resume == "last", settings.kv_states_quota_bytes)
+    return AtHand(Journal(store), store, settings.resume, settings.kv_states_quota_bytes)

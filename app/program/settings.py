@@ -32,6 +32,8 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[a-z0-9_.\[\]:-]{1,200}", re.IGN
 AUTO = "auto"
 """Leaves a choice to the program."""
 THINKING_WORDS = "auto, on, off, low, medium, high, or the most tokens of a thought"
+OFFER, NEW = "offer", "new"
+"""What a start does with the last conversation."""
 DEFAULT_WEIGHTS, DEFAULT_KV_TYPE = "mmap", "f16"
 """Format of the KV cache before anything was measured."""
 
@@ -187,8 +189,8 @@ class Settings:
     """Keep what was sent from the prompt across starts."""
     save_conversations: str = _setting(choices=("on", "off"))
     """Keep conversations on disk."""
-    resume: str = _setting(choices=("last", "new"))
-    """Conversation at the start: the model's last one ("last"), or a new one ("new")."""
+    resume: str = _setting(choices=(OFFER, "last", NEW))
+    """Conversation at the start: a new one, with the model's last one on Enter ("offer"); the last one; a new one."""
     write_titles: str = _setting(choices=("auto", "on", "off"))
     """Have the model write a short title for each conversation while nothing is asked; "auto" = not on battery."""
     keep_kv_states: str = _setting(choices=("on", "off"))

@@ -33,6 +33,10 @@ class PasteUnended(Message):
     line = "the terminal did not say where the paste ends: press one key, and after half a second keys count again"
 
 
+class EmptySent(Message):
+    """The user pressed the key that sends, and there is no text."""
+
+
 class TakeBackRequested(Message):
     """The user wants the message back that waits for its turn."""
 

@@ -124,7 +124,7 @@ async def chatting(
 ) -> AsyncIterator[Driver]:
     """Run the chat over a script; with a model, wait until it is loaded unless told otherwise."""
     script = script or Script()
-    chosen = dataclasses.replace(built_in_settings(), **settings)
+    chosen = dataclasses.replace(built_in_settings(), **{"resume": "last", **settings})
     options = dataclasses.replace(options_for(script), tools=tool_box(chosen), form=FormChoice())
     app = JalopyApp(chosen, Path(model) if model else None, options=options, clock=script.clock, keymap=keymap)
     # A busy disk is not what is tested, and titles would take the script's replies.

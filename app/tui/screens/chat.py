@@ -29,6 +29,7 @@ from app.text.clean_text import clean_line
 from app.tui.actions import Action
 from app.tui.bindings import bindings
 from app.tui.messages import (
+    EmptySent,
     EngineReported,
     LinkChosen,
     MessageLeft,
@@ -242,6 +243,7 @@ class ChatScreen(Screen[None]):
         self._bridge.start()
         self.engine.measure_memory()
         self.drafting.load_history()
+        unsent = self.drafting.bring_back_unsent()
         if self._model_path is None:
             self.note(how_to_load(self._keymap))
         else:
@@ -249,8 +251,8 @@ class ChatScreen(Screen[None]):
             if not is_resumed and is_starter(str(self._model_path)):
                 self.models.greet()
             self.models.load(self._model_path, keeps=is_resumed, rereads=False)
-        if line := self.drafting.bring_back_unsent():
-            self.note(line)
+        if unsent:
+            self.note(unsent)
         self.call_later(self.sending.done)
 
     @on(EngineReported)
@@ -561,6 +563,12 @@ class ChatScreen(Screen[None]):
     async def send(self, message: PromptSubmitted) -> None:
         """Send a message, or carry out a command."""
         await self.sending.take(message)
+
+    @on(EmptySent)
+    async def go_on(self) -> None:
+        """Go on with the last conversation, if that was offered; a message on its way here comes first."""
+        if not self.prompt.unheeded:
+            await self.talks.go_on_with_offered()
 
     @on(MessageLeft)
     def leave_message(self, message: MessageLeft) -> None:

@@ -33,15 +33,17 @@ def busy_line(keymap: Keymap, place: str = "") -> str:
 
 
 def greeting(keymap: Keymap) -> str:
-    """Return what a first start begins with: what this is, and three things to try."""
-    things = [
-        ("type", FIRST_QUESTION),
-        (keymap.key_or_command("app.get"), "gets a real model, while you chat"),
-        (keymap.first_key("app.performance") or "/stats", "shows the speed"),
-    ]
+    """Return what a first start begins with."""
+    gets = keymap.key_or_command("app.get"), "gets a real model, while you chat"
+    hello = f"Hello! All of this is computed on your own machine. {WHAT_IT_IS}."
+    return welcome(keymap, hello, ("type", FIRST_QUESTION), gets)
+
+
+def welcome(keymap: Keymap, what_this_is: str, *things: tuple[str, str]) -> str:
+    """Return what a chat begins with: what this is, and things to try, each with its key; the speed is the last."""
+    things = *things, (keymap.first_key("app.performance") or "/stats", "shows the speed")
     widest = max(len(key) for key, _ in things)
-    lines = [f"  {key:<{widest}}  {what}" for key, what in things]
-    return "\n".join([f"Hello! All of this is computed on your own machine. {WHAT_IT_IS}.", "", "Try:", *lines])
+    return "\n".join([what_this_is, "", "Try:", *(f"  {key:<{widest}}  {what}" for key, what in things)])
 
 
 NOT_PART = "this message is not part of the conversation"

@@ -15,6 +15,7 @@ from app.conversations.store import OpenedConversation, Saved, model_key
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
+from app.program.settings import NEW, OFFER
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.chat_options import may_write_titles
@@ -46,6 +47,8 @@ class ConversationFlow:
         self._is_announced = self._has_told_no_locks = False
         self._continuing: tuple[str, Note] | None = None
         """Name and line of the conversation that is shown, until the engine has taken it up."""
+        self._offered = ""
+        """Id of the conversation that Enter goes on with while nothing else was said."""
         self._tidied_s = -TIDY_PERIOD_S
 
     # ---- saving
@@ -103,19 +106,46 @@ class ConversationFlow:
     # ---- going on with one
 
     def resume_last(self, model_path: ModelPlace) -> bool:
-        """Show the conversation that was used last with a model; False if none exists or resuming is turned off."""
-        at_hand = self._at_hand
-        if not at_hand.resumes or at_hand.store is None or is_starter(str(model_path)):  # its context is for one try
+        """Show the conversation that was used last with a model, where a start is to go on with it; else False.
+
+        What was sent in it and not answered, or is in the prompt again, belongs to it: that is never only offered.
+        """
+        last = self._last_used(model_path)
+        if last is None or (self._at_hand.resume == OFFER and not (last[1].not_sent or self._parts.prompt.text)):
             return False
-        try:
-            last = at_hand.store.last_used(model_key(model_path))
-        except StoreError as error:
-            self._parts.notes.note(f"the saved conversations cannot be used: {error}", is_error=True)
-            return False
-        opened = self._open(last) if last is not None else None
+        opened = self._open(last[0])
         if opened is not None:
             self._parts.screen.call_later(self._show_saved, opened)
         return opened is not None
+
+    def offer_last(self, model_path: ModelPlace | str) -> str:
+        """Let Enter in an empty prompt go on with the one used last; returns its title and day, "" for none."""
+        last = self._last_used(model_path)
+        if last is None:
+            return ""
+        self._offered = last[0]
+        return self._title_of(last[1])
+
+    async def go_on_with_offered(self) -> None:
+        """Open the conversation that was offered, unless another one has begun."""
+        if self._offered and self._parts.turns.conversation.is_empty and not self._parts.transcript.waiting:
+            await self.open_conversation(self._offered)
+
+    def _last_used(self, model_path: ModelPlace | str) -> tuple[str, Saved] | None:
+        """Return id and content of the conversation used last with a model; None for none, or where all begin anew."""
+        store = self._at_hand.store
+        if store is None or self._at_hand.resume == NEW or is_starter(str(model_path)):  # its context is for one try
+            return None
+        try:
+            last = store.last_used(model_key(model_path))
+            return (last, store.read(last)) if last is not None else None
+        except StoreError as error:
+            self._parts.notes.note(f"the saved conversations cannot be used: {error}", is_error=True)
+            return None
+
+    def _title_of(self, saved: Saved) -> str:
+        day = day_text(saved.changed, self._parts.turns.journal.clock_text())
+        return f'"{clean_line(saved.title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'
 
     async def open_conversation(self, conversation_id: str) -> None:
         """Go on with a saved conversation in place of the present one."""
@@ -155,8 +185,7 @@ class ConversationFlow:
 
     async def _show_saved(self, opened: OpenedConversation) -> None:
         await self._fill_transcript()
-        day = day_text(opened.saved.changed, self._parts.turns.journal.clock_text())
-        which = f'continuing "{clean_line(opened.saved.title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'
+        which = f"continuing {self._title_of(opened.saved)}"
         self._continuing = which, self._parts.notes.note(f"{which} · /new")
         if opened.notice:
             self._parts.notes.note(opened.notice, is_error=True)
@@ -305,5 +334,5 @@ class ConversationFlow:
         if not self._editing.cancel():
             self._editing.end()
         self._parts.views.forget()
-        self._continuing = None
+        self._continuing, self._offered = None, ""
         await self._parts.transcript.clear()

@@ -14,6 +14,7 @@ from app.chat import commands, events
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice, describe_thinking
 from app.conversations.conversation import Conversation
+from app.machine.records import EngineFigures, ceiling_at
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.refusals import shown_line
@@ -22,7 +23,7 @@ from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.keymap import Keymap
-from app.tui.screens.chat_parts import ChatParts, greeting
+from app.tui.screens.chat_parts import ChatParts, greeting, welcome
 from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 from app.tuning.threads_in_use import describe
@@ -109,16 +110,21 @@ class ModelFlow:
                 self._parts.notes.note(
                     f"{WHAT_IT_IS}. {where_models_are(self._parts.keymap)} finds and gets a real one."
                 )
-        elif message.server:
-            known = f" · context {figures.count(message.n_ctx)} tokens" if message.n_ctx else ""
-            self._parts.notes.note(f"computed by {message.server}{known}")
+        elif self._parts.turns.conversation.is_empty:
+            self._welcome(message)
         else:
-            self._parts.notes.note(
-                f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
-                f"{figures.size(message.kv_bytes)} of memory"
-            )
+            self._parts.notes.note(_sizes_of(message))
         for line in message.notices:
             self._parts.notes.note(line)
+
+    def _welcome(self, message: events.ModelLoaded) -> None:
+        """Begin the chat of a real model: its name, its speed here, and what to try."""
+        keymap, speed = self._parts.keymap, _speed_here(self._parts.bridge.figures)
+        things = [("type", "a question, or / for commands"), ("@name", "asks about a file: text or PDF")]
+        if last := self._conversations.offer_last(message.path):
+            things.insert(0, (keymap.first_key("prompt.send") or "Enter", f"goes on with {last}"))
+        name = " · ".join(filter(None, (message.name, message.quantization, speed)))
+        self._parts.notes.note(welcome(keymap, f"{name}\n{_sizes_of(message)}", *things), kind="greeting")
 
     def show_change(self, event: events.Event) -> None:
         """Show what became of a model or its threads."""
@@ -268,6 +274,21 @@ class ModelFlow:
         self._parts.focus.to_prompt()
         goes_on = "it reads the conversation first" if isinstance(path, Path) else "the conversation goes there"
         self._parts.notes.note(f"loading {clean_line(path.name)}; {goes_on if keeps else 'a new conversation'}")
+
+
+def _sizes_of(model: events.ModelLoaded) -> str:
+    context = f" · context {figures.count(model.n_ctx)} tokens" if model.n_ctx else ""
+    if model.server:
+        return f"computed by {model.server}{context}"
+    return f"weights {figures.size(model.weights_bytes)}{context}, {figures.size(model.kv_bytes)} of memory"
+
+
+def _speed_here(known: EngineFigures) -> str:
+    """Say how fast the model writes on this machine, as far as that is known."""
+    if known.earlier is not None:
+        return f"usually {figures.rate(known.earlier.median_tps)} tok/s here"
+    limit = ceiling_at(known.facts, 0, known.read_gbps.get(known.threads))
+    return f"at most {figures.rate(limit.tps)} tok/s here" if limit is not None else ""
 
 
 def where_models_are(keymap: Keymap) -> str:

@@ -22,7 +22,7 @@ from app.tui.actions import ACTIONS, commands, split_command
 from app.tui.completing import Offered, dropped_command
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
-from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptScrolled
+from app.tui.messages import EmptySent, PromptSubmitted, TakeBackRequested, TranscriptScrolled
 from app.tui.prompt_history import PromptHistory
 from app.tui.textual_hacks import drop_bindings
 
@@ -115,6 +115,8 @@ class Prompt(TextArea):
             if not self.carry_out_at_once(draft):
                 self.unheeded.append(draft)
                 self.post_message(PromptSubmitted(draft))
+        elif not self.text:
+            self.post_message(EmptySent())
 
     def action_new_line(self) -> None:
         """Break the line at the cursor."""

@@ -24,7 +24,8 @@ from app.conversations.locks import StoreError
 from app.conversations.store import Held, Store, model_key
 from app.documents.passages import FileText
 from app.program import paths
-from app.tui.prompt_history import take_unsent
+from app.tui.draft import Draft
+from app.tui.prompt_history import take_unsent, write_draft
 from app.tui.screens.conversations import ConversationsScreen
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
@@ -275,6 +276,52 @@ async def test_a_start_can_begin_again():
         assert texts(driver) == []
         await driver.ask("fresh")
     assert len(Store().ids()) == 2
+
+
+async def test_enter_in_an_empty_prompt_opens_the_last_one():
+    async with chatting(Script(replies=[tokens("One.")])) as driver:
+        await driver.ask("first?")
+        await saved(driver)
+    async with chatting(Script(replies=[tokens("Two."), tokens("Three.")]), resume="offer") as driver:
+        welcome = await driver.note('Enter  goes on with "first?" (today ')
+        assert welcome.startswith("model · Q4_K_M\nweights ")
+        assert texts(driver) == []
+        await driver.pilot.press("enter")
+        await driver.note('continuing "first?" (today ')
+        assert texts(driver) == ["first?", "One."]
+        await driver.ask("second?")
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        await driver.pilot.press("enter", *"third?", "enter", "enter")
+        await driver.last_reply()
+        assert texts(driver) == ["third?", "Three."]
+        await saved(driver)
+    assert len(Store().ids()) == 2
+
+
+async def test_enter_is_offered_no_more_once_something_is_said():
+    async with chatting() as driver:
+        await driver.ask("first?")
+        await saved(driver)
+    script = Script(replies=[tokens("Two.")], prefill_gate=Gate())
+    async with chatting(script, resume="offer") as driver:
+        await driver.note("Enter  goes on with")
+        await driver.pilot.press(*"again?", "enter", "enter")
+        await driver.until(script.prefill_gate.waiting.is_set)
+        script.prefill_gate.open()
+        await driver.last_reply()
+        assert texts(driver) == ["again?", "Two."]
+
+
+async def test_words_that_were_not_sent_bring_their_conversation_along(tmp_path):
+    await killed_before_the_reply("why?", tmp_path / "killed")
+    file = paths.unsent_file()
+    assert file is not None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(write_draft(Draft("and how?")))
+    async with chatting(resume="offer") as driver:
+        await driver.until(lambda: driver.prompt.text == "and how?")
+        assert texts(driver) == ["why?"]
 
 
 async def test_every_model_has_its_own_last_conversation():
