@@ -122,6 +122,6 @@ async def test_a_click_changes_and_a_damaged_file_is_never_replaced(file: Path) 
         assert file.read_text() == "threads = "
         file.write_text(MINE)
         await driver.pilot.click(OptionList, offset=first)
-        await driver.shows("resume = new, from the next start")
-        assert load_settings().resume == "new"
-    assert built_in_settings().resume == "last"
+        await driver.shows("resume = last, from the next start")
+        assert load_settings().resume == "last"
+    assert built_in_settings().resume == "offer"
