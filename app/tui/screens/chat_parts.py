@@ -36,10 +36,10 @@ def greeting(keymap: Keymap) -> str:
     """Return what a first start begins with."""
     gets = keymap.key_or_command("app.get"), "gets a real model, while you chat"
     hello = f"Hello! All of this is computed on your own machine. {WHAT_IT_IS}."
-    return welcome(keymap, hello, ("type", FIRST_QUESTION), gets)
+    return welcome_text(keymap, hello, ("type", FIRST_QUESTION), gets)
 
 
-def welcome(keymap: Keymap, what_this_is: str, *things: tuple[str, str]) -> str:
+def welcome_text(keymap: Keymap, what_this_is: str, *things: tuple[str, str]) -> str:
     """Return what a chat begins with: what this is, and things to try, each with its key; the speed is the last."""
     things = *things, (keymap.first_key("app.performance") or "/stats", "shows the speed")
     widest = max(len(key) for key, _ in things)

@@ -23,7 +23,7 @@ from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.keymap import Keymap
-from app.tui.screens.chat_parts import ChatParts, greeting, welcome
+from app.tui.screens.chat_parts import ChatParts, greeting, welcome_text
 from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 from app.tuning.threads_in_use import describe
@@ -124,7 +124,7 @@ class ModelFlow:
         if last := self._conversations.offer_last(message.path):
             things.insert(0, (keymap.first_key("prompt.send") or "Enter", f"goes on with {last}"))
         name = " · ".join(filter(None, (message.name, message.quantization, speed)))
-        self._parts.notes.note(welcome(keymap, f"{name}\n{_sizes_of(message)}", *things), kind="greeting")
+        self._parts.notes.note(welcome_text(keymap, f"{name}\n{_sizes_of(message)}", *things), kind="greeting")
 
     def show_change(self, event: events.Event) -> None:
         """Show what became of a model or its threads."""
