@@ -35,7 +35,7 @@ _SCROLL_BAR_ENDS = re.compile(" [▁▂▃▄▅▆▇](?= ?[│|])")
 def text_of(driver: Driver) -> str:
     """Return what the terminal shows, without the ends of scroll bars, which without colour are drawn otherwise."""
     lines = (_SCROLL_BAR_ENDS.sub("  ", line) for line in driver.screen_text().splitlines())
-    return "\n".join(line.rstrip(" ▁▂▃▄▅▆▇█") for line in lines) + "\n"
+    return "\n".join((line[:-1] + line[-1:].strip("▁▂▃▄▅▆▇█")).rstrip() for line in lines) + "\n"
 
 
 def styles_of(driver: Driver) -> str:
