@@ -48,7 +48,7 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("app.tui.app.DOWNLOAD_LOOK_S", 3600.0)
     threading.setprofile(watch)  # the engine's thread begins with it
     try:
-        async with chatting(script) as driver:
+        async with chatting(script, size=(80, 40)) as driver:  # a scroll bar is no part of the way
             await driver.ask("the first one imports and compiles")
             driver.prompt.focus()
             driver.prompt.show_text("hello")
