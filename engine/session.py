@@ -572,6 +572,15 @@ class Session:
         """Read the weights from another place from the next step on; called by the model."""
         self._pipeline.use_weights(weights, keep_others)
 
+    def begin_again(self) -> None:
+        """Drop all tokens and write the plans again, because the weights compute something else; by the model."""
+        self.truncate(0)
+        is_timed, self._profile = bool(self._pipeline.profile), None
+        self._pipeline.profile = {}
+        self._pipeline.write_again()
+        if is_timed:
+            self.start_profile()
+
     def cancel(self) -> None:
         """End the running call, from any thread: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` ends."""
         self._cancelled.set()
