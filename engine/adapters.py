@@ -197,14 +197,13 @@ class _Reader:
         return (1,) * (n_dims - len(shape)) + shape
 
     def _factors(self, name: str, tensors: Mapping[str, Tensor], alpha: float) -> _Factors:
-        spec = self._specs[name]
-        first, second = (
-            self._values(tensors[name + half]).reshape(self._shape(name + half, len(spec.shape)))
-            for half in (_FIRST, _SECOND)
-        )
+        spec, halves = self._specs[name], (name + _FIRST, name + _SECOND)
+        shapes = [self._shape(half, len(spec.shape)) for half in halves]
+        first, second = (self._values(tensors[half]).reshape(shape) for half, shape in zip(halves, shapes, strict=True))
         if spec.is_table:  # its rows are the first factor's
             first, second = second.T, first
-        scale = np.float32(self._scale * alpha / second.shape[-1] if alpha else self._scale)
+        rank = shapes[1][-1]
+        scale: Any = self._scale * alpha / rank if alpha else self._scale
         own = name.removesuffix("weight") + "scale"
         if self._weights.get(own) is not None:  # which products are multiplied by at last
             scale = scale / self._weights.float32(own).reshape(-1, *(1,) * (len(spec.shape) - 1))
@@ -212,9 +211,9 @@ class _Reader:
         if not np.isfinite(up).all():
             raise self._fail(f"tensor {name}{_SECOND} holds too large numbers", BrokenModelError)
         n_experts = spec.shape[0] if len(spec.shape) == 3 else 1
-        return _Factors(first.reshape(n_experts, -1, first.shape[-1]), up.reshape(n_experts, -1, up.shape[-1]))
+        return _Factors(first.reshape(n_experts, rank, -1), up.reshape(n_experts, -1, rank))
 
-    def _values(self, tensor: Tensor) -> Floats:
+    def _values(self, tensor: Tensor) -> Any:
         values = dequantised(tensor, np.arange(tensor.n_rows))
         if not np.isfinite(values).all():
             raise self._fail(f"tensor {tensor.name} holds NaN or infinity: it is damaged", BrokenModelError)

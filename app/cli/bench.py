@@ -70,6 +70,8 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     """
     engine, progress = engine_host(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
+    if settings.adapters:
+        engine.run(lambda: engine_access.use_adapters(model, settings.adapters))
     path = starter_file()
     starter = engine.run(lambda: engine_access.open_model(settings, path, progress.show_opening) if path else None)
     progress.clear()

@@ -460,13 +460,14 @@ def _number(conversation_id: str) -> int:
 
 
 def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
-    columns = "title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped"
+    columns = "title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped, adapters"
     row = db.execute(f"SELECT {columns} FROM conversation WHERE id=?", (number,)).fetchone()
     if row is None:
         return None
-    title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped = row
+    title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped, adapters = row
     queued = _waiting(waiting)
     conversation = Conversation(clean_text(system) if isinstance(system, str) else None)
+    conversation.adapters = tuple(one[:_MOST_PATH_CHARS] for one in _waiting(adapters))
     messages = conversation.messages = _messages(db, number)
     interrupted = _interrupted(db, number) if conversation.awaits_reply else None
     if interrupted is not None:

@@ -166,6 +166,10 @@ class RemoteBackend:
         if opening.keeps and opening.request.n_turns:
             self._wire.emit(events.ConversationReread(0, 0, 0.0) if opening.rereads else events.ConversationTakenUp(0))
 
+    def use_adapters(self, adapters: tuple[str, ...]) -> None:
+        """Refuse: they are the server's. Raises Refusal: always."""
+        raise Refusal("a server computes: adapters change models of this machine")
+
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
         """Run calls on this machine."""
         meter, n_ctx = self._wire.status.meter, self._open.n_ctx if self._open is not None else 0

@@ -6,9 +6,6 @@ from copy import deepcopy
 
 import numpy as np
 
-from engine.gguf.ggml_types import GGML_TYPES
-from engine.models import expected_tensors, read_config
-from engine.gguf.read import read_gguf
 from tests.engine.tiny_gguf import TensorEntry, TinyGGUF
 
 ALPHA, RANK = 8.0, 4

@@ -616,6 +616,10 @@ class ChatScreen(Screen[None]):
         """Show or choose the form of answers."""
         self.models.choose(self._bridge.form, wanted)
 
+    def action_lora(self, wanted: str = "") -> None:
+        """Show or choose the adapters that change the model."""
+        self.models.wish_adapters(wanted)
+
     def action_threads(self, wanted: str = "") -> None:
         """Show or choose the threads."""
         self.models.wish_threads(wanted)
