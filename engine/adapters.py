@@ -49,11 +49,13 @@ class Adapters:
         low_ranks: what all of them together add to a tensor, by its name.
         key: identifies files and scales.
         notices: one line each.
+        bytes_per_token: that a decode step reads of them.
     """
 
     low_ranks: Mapping[str, LowRank]
     key: str
     notices: tuple[str, ...]
+    bytes_per_token: int
 
 
 @dataclass
@@ -86,7 +88,10 @@ def load_adapters(
             notices += reader.notices
         finally:
             gguf.close()
-    return Adapters(_joined(found, specs), digest.hexdigest(), tuple(notices))
+    low_ranks = _joined(found, specs)
+    matrices = [(low, specs[name]) for name, low in low_ranks.items() if low.back is None]
+    n_bytes = sum(spec.bytes_read(low.down.size_bytes + low.up.size_bytes) for low, spec in matrices)
+    return Adapters(low_ranks, digest.hexdigest(), tuple(notices), n_bytes)
 
 
 class _Reader:
@@ -129,11 +134,11 @@ class _Reader:
         read, metadata = self._read, self._gguf.metadata
         kind, architecture = (metadata.get(f"general.{name}") for name in ("type", "architecture"))
         if kind != "adapter":
-            raise self._fail(f"general.type is {shown(str(kind))!r}, not 'adapter': this changes no other model")
+            raise self._fail(f"general.type is '{shown(str(kind))}', not 'adapter': this changes no other model")
         if (form := read.word("type", "")) != "lora":
-            raise self._fail(f"adapter.type is {shown(form)!r}: only 'lora' is supported")
+            raise self._fail(f"adapter.type is '{shown(form)}': only 'lora' is supported")
         if architecture != self._config.architecture:
-            raise self._fail(f"is for models of {shown(str(architecture))!r}, not of {self._config.architecture!r}")
+            raise self._fail(f"is for models of '{shown(str(architecture))}', not of '{self._config.architecture}'")
         if read.raw("alora.invocation_tokens") is not None:
             raise self._fail("begins in the midst of a text (activated LoRA), which is not supported")
         if not (np.isfinite(self._scale) and abs(self._scale) <= MOST_SCALE):
@@ -207,7 +212,8 @@ class _Reader:
         own = name.removesuffix("weight") + "scale"
         if self._weights.get(own) is not None:  # which products are multiplied by at last
             scale = scale / self._weights.float32(own).reshape(-1, *(1,) * (len(spec.shape) - 1))
-        up = (second * scale).astype(np.float32)
+        with np.errstate(all="ignore"):
+            up = (second * scale).astype(np.float32)
         if not np.isfinite(up).all():
             raise self._fail(f"tensor {name}{_SECOND} holds too large numbers", BrokenModelError)
         n_experts = spec.shape[0] if len(spec.shape) == 3 else 1

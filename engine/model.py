@@ -142,9 +142,13 @@ class Model:
         """What to call it (``model_title``), unsanitised."""
         return model_title(self._checked.gguf.metadata, self.path)
 
-    @cached_property
+    @property
     def bytes_per_token(self) -> int:
         """Bytes of weights that one decode step reads: one row of the embedding table, every other matrix whole."""
+        return self._file_bytes_per_token + (self._adapters.bytes_per_token if self._adapters is not None else 0)
+
+    @cached_property
+    def _file_bytes_per_token(self) -> int:
         tensors = self._weights.tensors
         specs = multiplied(tensors, expected_tensors(self.config))
         return sum(specs[name].bytes_read(tensor.size_bytes) for name, tensor in tensors.items())
@@ -379,12 +383,20 @@ class Model:
         """
         from engine.adapters import load_adapters
 
-        self._adapters = load_adapters(chosen, self.config, self._weights) if chosen else None
-        self._weights.low_ranks.clear()
-        self._weights.low_ranks.update(self._adapters.low_ranks if self._adapters is not None else {})
+        before, done = self._weights.low_ranks, list[Session]()
+        adapters = load_adapters(chosen, self.config, self._weights) if chosen else None
+        self._modes.adapt(adapters.low_ranks if adapters is not None else {})
+        try:
+            for session in self._sessions:
+                session.begin_again()
+                done.append(session)
+        except BaseException:
+            self._modes.adapt(before)
+            for session in done:
+                session.begin_again()
+            raise
+        self._adapters = adapters
         self.__dict__.pop("embedder", None)
-        for session in self._sessions:
-            session.begin_again()
 
     def room_for_both_modes(self) -> RoomForBoth:
         """Return the memory needed for the weights in the map and in huge pages at once, and the memory available."""

@@ -255,8 +255,12 @@ class Pipeline:
     def write_again(self) -> None:
         """Write all plans again, because adapters have changed: what was computed before is of another model."""
         self._kept.clear()
-        self.plans = self._compose(self._weights)
-        self.compile(None)
+        before, self.plans = self.plans, self._compose(self._weights)
+        try:
+            self.compile(None)
+        except BaseException:
+            self.plans = before
+            raise
 
     def decode(self, token: int, pos: int, n_threads: int) -> bool:
         """Compute one token at a position and its logits; False if cancelled."""

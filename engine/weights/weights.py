@@ -133,7 +133,7 @@ class Weights:
         places: file, first byte and end of what is brought into memory, in whole pages.
         exceeds_memory: they are read from disk again and again, as they are needed.
         streamed: names of the dense layers' matrices that every token reads from disk, so that the others stay.
-        low_ranks: what adapters add to a tensor, by its name; a copy of the weights has the same ones.
+        low_ranks: what adapters add to a tensor, by its name.
     """
 
     exceeds_memory = False
@@ -146,7 +146,7 @@ class Weights:
             staying: names of those that stay in the file.
         """
         self._memory: Memory | None = None
-        self.low_ranks: dict[str, LowRank] = {}
+        self.low_ranks: Mapping[str, LowRank] = {}
         self._staying = frozenset(staying)
         self._views = [np.frombuffer(file.map, np.uint8) for file in gguf.files]
         self._paths = [file.path for file in gguf.files]

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 
 import numpy as np
+from gguf import GGMLQuantizationType, quants
 
 from tests.engine.tiny_gguf import TensorEntry, TinyGGUF
 
-ALPHA, RANK = 8.0, 4
+ALPHA = 8.0
 
 
-def adapter(tiny: TinyGGUF, names: list[str], rank: int = RANK, seed: int = 1, alpha: float = ALPHA) -> TinyGGUF:
+def adapter(tiny: TinyGGUF, names: Sequence[str], rank: int = 4, quant: str = "F32", seed: int = 1) -> TinyGGUF:
     """Describe an adapter, as llama.cpp writes them, that changes these tensors of a model a good deal."""
     rng, found = np.random.default_rng(seed), TinyGGUF()
     found.set("general.type", "adapter")
     found.set("general.architecture", tiny.value("general.architecture"))
     found.set("adapter.type", "lora")
-    found.set("adapter.lora.alpha", alpha)
+    found.set("adapter.lora.alpha", ALPHA)
     for name in names:
         n_cols, n_rows, *experts = tiny.tensor(name).dims
         first, second = [n_cols, rank, *experts], [rank, n_rows, *experts]
         if name.endswith("token_embd.weight"):
             first, second = [rank, n_rows], [rank, n_cols]
         for half, dims, size in (("a", first, 0.5 / n_cols**0.5), ("b", second, 0.1)):
-            values = rng.standard_normal(int(np.prod(dims))) * size
-            found.tensors.append(TensorEntry(f"{name}.lora_{half}", dims, 0, values.astype("<f4").tobytes()))
+            values = (rng.standard_normal(dims[::-1]) * size).astype(np.float32)
+            kind = GGMLQuantizationType[quant] if dims[0] % 32 == 0 or quant in ("F16", "BF16") else 0
+            data = quants.quantize(values, GGMLQuantizationType(kind)).tobytes()
+            found.tensors.append(TensorEntry(f"{name}.lora_{half}", dims, kind, data))
     return found
 
 
 def factors(found: TinyGGUF, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Both factors of an adapter of float32: (..., rank, n_cols) and (..., n_rows, rank)."""
-    first, second = (
-        np.frombuffer(one.data, "<f4").reshape(one.dims[::-1])
-        for one in (found.tensor(f"{name}.lora_{half}") for half in "ab")
-    )
+    """Both factors of an adapter: (..., rank, n_cols) and (..., n_rows, rank) float64."""
+    halves = []
+    for one in (found.tensor(f"{name}.lora_{half}") for half in "ab"):
+        rows = np.frombuffer(one.data, np.uint8).reshape(int(np.prod(one.dims[1:])), -1)
+        values = quants.dequantize(rows, GGMLQuantizationType(one.ggml_type))
+        halves.append(values.astype(np.float64).reshape(one.dims[::-1]))
+    first, second = halves
     return (second.T, first) if name.endswith("token_embd.weight") else (first, second)
 
 
@@ -43,11 +49,8 @@ def merged(tiny: TinyGGUF, found: TinyGGUF, scale: float = 1.0) -> TinyGGUF:
     whole = deepcopy(tiny)
     for name in dict.fromkeys(str(one.name).rpartition(".")[0] for one in found.tensors):
         tensor, (down, up) = whole.tensor(name), factors(found, name)
-        values = np.frombuffer(tensor.data, "<f4").astype(np.float64)
-        change = up.astype(np.float64) @ down.astype(np.float64) * (scale * ALPHA / up.shape[-1])
-        own = name.removesuffix("weight") + "scale"
-        for factor in [one for one in tiny.tensors if one.name == own]:
-            own_scale = np.frombuffer(factor.data, "<f4").astype(np.float64)
-            change /= own_scale.reshape(-1, *(1,) * (change.ndim - 1))
-        tensor.data = (values + change.ravel()).astype("<f4").tobytes()
+        change = up @ down * (scale * ALPHA / up.shape[-1])
+        for own in [one for one in tiny.tensors if one.name == name.removesuffix("weight") + "scale"]:
+            change /= np.frombuffer(own.data, "<f4").astype(np.float64).reshape(-1, *(1,) * (change.ndim - 1))
+        tensor.data = (np.frombuffer(tensor.data, "<f4") + change.ravel()).astype("<f4").tobytes()
     return whole
