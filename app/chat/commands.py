@@ -120,8 +120,6 @@ def wanted_adapters(turns: Turns, wanted: str) -> tuple[str, ...] | str:
     """Return the adapters that ``/lora`` asks for; without an argument a line on those in use."""
     if turns.model is None:
         raise Refusal("no model is loaded: /model PATH opens one")
-    if turns.model.server:
-        raise Refusal(f"{turns.model.server} computes: adapters change models of this machine")
     if not wanted:
         return f"{described(turns.conversation.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
     return () if wanted.lower() == OFF else adapters_named(split_wanted(wanted))

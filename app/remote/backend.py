@@ -167,8 +167,10 @@ class RemoteBackend:
             self._wire.emit(events.ConversationReread(0, 0, 0.0) if opening.rereads else events.ConversationTakenUp(0))
 
     def use_adapters(self, adapters: tuple[str, ...]) -> None:
-        """Refuse: they are the server's. Raises Refusal: always."""
-        raise Refusal("a server computes: adapters change models of this machine")
+        """Use none. Raises Refusal: others are wanted."""
+        if adapters:
+            raise Refusal("adapters change models of this machine, and a server computes (/lora off)")
+        self._wire.emit(events.AdaptersChanged(()))
 
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
         """Run calls on this machine."""
@@ -180,6 +182,8 @@ class RemoteBackend:
 
     def reply(self, request: Request) -> None:
         """Send a request and tell its reply."""
+        if request.adapters:
+            self.use_adapters(request.adapters)
         opened = self._open
         if opened is None:
             raise Refusal("no model is loaded")

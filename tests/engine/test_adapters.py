@@ -214,6 +214,17 @@ def test_what_is_no_adapter_of_the_model_is_refused(change: Change, told: str, t
     model.close()
 
 
+def test_what_latent_attention_takes_apart_is_not_changed(tmp_path: Path) -> None:
+    tiny = tiny_gguf.model("deepseek2")
+    model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
+    names = [str(one.name) for one in tiny.tensors if str(one.name).endswith(_PER_HEAD)]
+    assert names
+    for name in names:
+        with pytest.raises(EngineError, match=f"changes {name}, which adapters cannot change here"):
+            model.use_adapters([(adapter(tiny, [name]).write(tmp_path / "a.gguf"), 1.0)])
+    model.close()
+
+
 @pytest.mark.parametrize(("rank", "n_times", "told"), [(5000, 1, "a rank of 5000"), (2100, 2, "a rank of 4200")])
 def test_ranks_are_bounded(rank: int, n_times: int, told: str, tmp_path: Path) -> None:
     tiny = tiny_gguf.model(n_layers=1)
