@@ -154,7 +154,6 @@ class Talk:
     def use_adapters(self, adapters: tuple[str, ...]) -> Iterator[events.Event]:
         """Change the model by these adapters."""
         self._settle()
-        self._awaited = events.AdaptersChanged
         return self._answer(self.turns.use_adapters(adapters), "no model is loaded")
 
     def read(self, text: str, folded: str, title: str) -> Iterator[events.Event]:

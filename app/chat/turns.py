@@ -67,6 +67,8 @@ class Turns:
         self.is_calling = False
         """Whether the calls of the last reply wait for a word of the user, or run."""
         self.is_tuning = False
+        self.is_adapting = False
+        """Whether other adapters are being put on the model."""
         self.is_rereading = False
         """Whether a newly opened model reads the conversation, or will."""
         self.begins_new = False
@@ -92,8 +94,9 @@ class Turns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the engine is loading, reading a conversation again, answering, calling or measuring its threads."""
-        return self.is_loading or self.is_rereading or self.is_answering or self.is_calling or self.is_tuning
+        """Whether the engine is loading, reading a conversation again, answering, calling, adapting or measuring."""
+        is_at_work = self.is_loading or self.is_rereading or self.is_adapting or self.is_tuning
+        return is_at_work or self.is_answering or self.is_calling
 
     @property
     def queued_texts(self) -> list[str]:
@@ -333,8 +336,10 @@ class Turns:
             self.is_rereading = False
         elif isinstance(event, events.TuningEnded):
             self.is_tuning = False
-        elif isinstance(event, events.AdaptersChanged) and not event.trouble:
-            self._note_adapters(event.adapters)
+        elif isinstance(event, events.AdaptersChanged):
+            self.is_adapting = False
+            if not event.trouble:
+                self._note_adapters(event.adapters)
         elif isinstance(event, events.ToolsAnswered):
             self._note_results(event.results)
         elif isinstance(event, events.TitleWritten):
@@ -343,7 +348,10 @@ class Turns:
 
     def use_adapters(self, adapters: tuple[str, ...]) -> bool:
         """Change the model by these adapters from the next message on; False while busy or without a model."""
-        return not self.is_busy and self.model is not None and self._bridge.use_adapters(adapters)
+        if self.is_busy or self.model is None:
+            return False
+        self.is_adapting = self._bridge.use_adapters(adapters)
+        return self.is_adapting
 
     def _note_adapters(self, adapters: tuple[str, ...]) -> None:
         self.conversation.adapters = adapters

@@ -69,7 +69,9 @@ UNSEEN_PERIOD_S = 0.5
 MEMORY_PERIOD_S = 1.0
 LONG_REPLY_S = 20.0
 """A user who waits for longer may look at something else meanwhile."""
-_FREEING = events.ModelLoaded | events.ModelKept | events.ConversationReread | events.TuningEnded
+_FREEING = (
+    events.ModelLoaded | events.ModelKept | events.ConversationReread | events.TuningEnded | events.AdaptersChanged
+)
 """Events after which the engine may be free, other than the end of a turn."""
 
 

@@ -345,7 +345,9 @@ async def test_adapters_are_chosen_shown_and_taken_back():
         await driver.say("/lora")
         await driver.note("adapter a.gguf:0.5. /lora FILE[:SCALE] ...")
         await driver.say("/lora off")
+        await driver.say("a message that waits for it")
         await driver.note("no adapter from the next message on")
+        await driver.until(lambda: driver.chat.turns.conversation.last_reply is not None)
         assert script.opened[0].adapter_calls == [[("a.gguf", 0.5)], []]
 
 
