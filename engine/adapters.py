@@ -25,7 +25,7 @@ from engine.plan.dequantise import dequantised
 from engine.quants import QUANTS
 from engine.saved_state.fingerprint import fingerprint_of
 from engine.weights.modes import RESERVE_BYTES
-from engine.weights.weights import LowRank, Tensor, TensorSpec, Weights
+from engine.weights.weights import FACTORS, LowRank, Tensor, TensorSpec, Weights
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MOST_RANK = 4096
 MOST_SCALE = 1000.0
 _ALIGNMENT = 64
-_FIRST, _SECOND = ".lora_a", ".lora_b"
+_FIRST, _SECOND = FACTORS
 _PER_HEAD = ("attn_kv_b.weight", "attn_k_b.weight", "attn_v_b.weight")
 """Matrices that latent attention takes apart."""
 
@@ -106,7 +106,7 @@ class _Reader:
         scale: float,
     ) -> None:
         self._gguf, self._config, self._weights, self._specs = gguf, config, weights, specs
-        self._read = Hyperparameters(gguf.metadata, "adapter", gguf.shown_name)
+        self._keys = Hyperparameters(gguf.metadata, "adapter", gguf.shown_name)
         self._scale = scale
         self.notices: list[str] = []
 
@@ -131,19 +131,19 @@ class _Reader:
         return {name: self._factors(name, tensors, alpha) for name in names}
 
     def _check_header(self) -> float:
-        read, metadata = self._read, self._gguf.metadata
+        keys, metadata = self._keys, self._gguf.metadata
         kind, architecture = (metadata.get(f"general.{name}") for name in ("type", "architecture"))
         if kind != "adapter":
             raise self._fail(f"general.type is '{shown(str(kind))}', not 'adapter': this changes no other model")
-        if (form := read.word("type", "")) != "lora":
+        if (form := keys.word("type", "")) != "lora":
             raise self._fail(f"adapter.type is '{shown(form)}': only 'lora' is supported")
         if architecture != self._config.architecture:
             raise self._fail(f"is for models of '{shown(str(architecture))}', not of '{self._config.architecture}'")
-        if read.raw("alora.invocation_tokens") is not None:
+        if keys.raw("alora.invocation_tokens") is not None:
             raise self._fail("begins in the midst of a text (activated LoRA), which is not supported")
         if not (np.isfinite(self._scale) and abs(self._scale) <= MOST_SCALE):
             raise EngineError(f"the scale of {self._gguf.shown_name} is {self._scale}: must be at most {MOST_SCALE:g}")
-        return read.number("lora.alpha", 0.0)
+        return keys.number("lora.alpha", 0.0)
 
     def _names(self) -> list[str]:
         """Names of the tensors that are changed; each has both factors."""
@@ -151,7 +151,7 @@ class _Reader:
         left_out = []
         for name in self._gguf.tensors:
             base, dot, half = name.rpartition(".")
-            if dot + half in (_FIRST, _SECOND):
+            if dot + half in FACTORS:
                 names[base] = None
             elif name.endswith("_norm.weight"):
                 left_out.append(name)
@@ -173,7 +173,7 @@ class _Reader:
         is_experts = "_exps." in name
         if spec.is_plain or name.endswith(_PER_HEAD) or len(spec.shape) != 2 + is_experts:
             raise self._fail(f"changes {name}, which adapters cannot change here")
-        for half in (_FIRST, _SECOND):
+        for half in FACTORS:
             info = self._gguf.tensors.get(name + half)
             if info is None:
                 raise self._fail(f"tensor {name}{half} is missing")

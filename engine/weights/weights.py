@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _COPY_ALIGNMENT = 128
 _COPY_STEP_BYTES = 8 << 20
 _GLANCE_PAGES = 16 << 10
+FACTORS = ".lora_a", ".lora_b"
+"""What the names of an adapter's two matrices for a tensor end with, after the tensor's own."""
 STREAMED_AT_ONCE = 3
 """Streamed matrices in memory at a time: the one in use, the next, and the one before, about to be dropped."""
 

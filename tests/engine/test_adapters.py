@@ -103,11 +103,15 @@ def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
     chosen = [(first.write(tmp_path / "1.gguf"), 1.0), (second.write(tmp_path / "2.gguf"), -0.5)]
     model = Model.open(path, threads=2)
     session = model.session(n_ctx=64, kv="f32")
+    before = session.matrices()
+    session.start_profile()
     model.use_adapters(chosen)
+    assert session.matrices() == before
     whole = merged(merged(tiny, first), second, -0.5)
     other = Model.open(whole.write(tmp_path / "merged.gguf"), threads=2)
     wanted, found = logits_of(other.session(n_ctx=64, kv="f32")), logits_of(session)
     assert nmse(found, wanted) < 1e-9
+    assert sum(phase.seconds for phase in session.end_profile()["decode"]) > 0
     model.use_weights("huge")
     assert logits_of(session).tobytes() == found.tobytes()
     model.use_adapters(chosen[:1])
