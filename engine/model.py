@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from engine.weights.modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, RoomForBoth,
 from engine.weights.weights import multiplied
 
 if TYPE_CHECKING:
+    from engine.adapters import Adapters
     from engine.cache.layer_memory import MemoryNeeds
     from engine.embedding import Embedder
     from engine.pipeline import Pipeline
@@ -78,6 +80,7 @@ class Model:
         self.weights_mode = MMAP
         self.checkpoint_bytes = CHECKPOINT_BYTES
         self.rope_scaling = ROPE_SCALINGS[0]
+        self._adapters: Adapters | None = None
         self._progress = progress
         self._sessions: list[Session] = []
         self._crew: Any = None
@@ -139,20 +142,30 @@ class Model:
         """What to call it (``model_title``), unsanitised."""
         return model_title(self._checked.gguf.metadata, self.path)
 
-    @cached_property
+    @property
     def bytes_per_token(self) -> int:
         """Bytes of weights that one decode step reads: one row of the embedding table, every other matrix whole."""
+        return self._file_bytes_per_token + (self._adapters.bytes_per_token if self._adapters is not None else 0)
+
+    @cached_property
+    def _file_bytes_per_token(self) -> int:
         tensors = self._weights.tensors
         specs = multiplied(tensors, expected_tensors(self.config))
         return sum(specs[name].bytes_read(tensor.size_bytes) for name, tensor in tensors.items())
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """Hash of the file's metadata and of samples of its weights, 64 hexadecimal digits.
+        """Hash of the file's metadata, of samples of its weights, and of its adapters, 64 hexadecimal digits.
 
         Raises:
             ModelChangedError: the file was changed on disk since it was opened.
         """
+        if self._adapters is None:
+            return self._file_fingerprint
+        return hashlib.sha256((self._file_fingerprint + self._adapters.key).encode()).hexdigest()
+
+    @cached_property
+    def _file_fingerprint(self) -> str:
         from engine.saved_state.fingerprint import fingerprint_of
 
         self.refuse_changed_file()
@@ -180,6 +193,7 @@ class Model:
         """
         template = self.chat_template if "chat_template" in self.__dict__ else None
         found = [*self.tokenizer.notices, *filter(None, [template.notice if template is not None else None])]
+        found += self._adapters.notices if self._adapters is not None else ()
         if refused := refused_keys(self.metadata):
             found.append(f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is allowed)")
         found += dict.fromkeys(line for session in self._sessions for line in session.notices)
@@ -355,6 +369,34 @@ class Model:
             self._modes.let_copy_go()
             if self._sessions:
                 self.bring_weights_in()
+
+    def use_adapters(self, chosen: Sequence[tuple[str | os.PathLike[str], float]]) -> None:
+        """Change the weights of all sessions by low-rank adapters, in place of those before, from the next step on.
+
+        What sessions hold is dropped: it was computed by other weights.
+
+        Args:
+            chosen: (path of an adapter, its scale); they add up, and none are none.
+
+        Raises:
+            EngineError: as ``load_adapters``; nothing was changed.
+        """
+        from engine.adapters import load_adapters
+
+        before, done = self._weights.low_ranks, list[Session]()
+        adapters = load_adapters(chosen, self.config, self._weights) if chosen else None
+        self._modes.adapt(adapters.low_ranks if adapters is not None else {})
+        try:
+            for session in self._sessions:
+                session.begin_again()
+                done.append(session)
+        except BaseException:
+            self._modes.adapt(before)
+            for session in done:
+                session.begin_again()
+            raise
+        self._adapters = adapters
+        self.__dict__.pop("embedder", None)
 
     def room_for_both_modes(self) -> RoomForBoth:
         """Return the memory needed for the weights in the map and in huge pages at once, and the memory available."""

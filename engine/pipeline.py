@@ -180,6 +180,7 @@ class Pipeline:
         lanes = self._lanes.get(name, [Lane(step.address, self._cache, self._states)])
         plan = Plan(step.address, kind.columns or self.columns, scratch, self._room, lanes)
         plan.products = kind.products
+        plan.adapt(weights.low_ranks, self._buffers)
         d = Decoder(plan, self.config, weights, self._buffers, self.rotations, kind.n_logits, kind.part or Part.ALL)
         architecture = load_architecture(self.config.architecture)
         if kind.part is not None:
@@ -197,6 +198,7 @@ class Pipeline:
         """Write a plan of one matrix."""
         weight = weights[name]
         plan = Plan(self._last.address, 1, (self._scratch.address, self._scratch_each), self._room)
+        plan.adapt(weights.low_ranks, self._buffers)
         d = Decoder(plan, self.config, weights, self._buffers, self.rotations)
         x = self._buffers.vector("pooled", weight.n_cols, 1)
         product(d, weight, x, weights.get(name.removesuffix("weight") + "bias"))
@@ -249,6 +251,16 @@ class Pipeline:
             self._weights, self.plans, self._tables = found.weights, found.plans, found.tables
         if not keep_others:
             self._kept.clear()
+
+    def write_again(self) -> None:
+        """Write all plans again, because adapters have changed: what was computed before is of another model."""
+        self._kept.clear()
+        before, self.plans = self.plans, self._compose(self._weights)
+        try:
+            self.compile(None)
+        except BaseException:
+            self.plans = before
+            raise
 
     def decode(self, token: int, pos: int, n_threads: int) -> bool:
         """Compute one token at a position and its logits; False if cancelled."""

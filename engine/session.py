@@ -26,6 +26,7 @@ from engine.sampling.constraint import Constraint
 from engine.sampling.guessing import GuessCosts
 from engine.sampling.sampler import Sampler
 from engine.sampling.settings import Sampling
+from engine.weights.weights import FACTORS
 
 if TYPE_CHECKING:
     from engine.cache.layer_memory import LayerMemory
@@ -557,8 +558,9 @@ class Session:
             self._logits = None
 
     def matrices(self) -> list[Tensor]:
-        """Return the matrices that a decode step multiplies, where they are now."""
-        return self._pipeline.plans["decode"].matrices()
+        """Return the model's matrices that a decode step multiplies, where they are now; adapters' tell no speed."""
+        found = self._pipeline.plans["decode"].matrices()
+        return [one for one in found if not one.name.endswith(FACTORS)]
 
     def reading(self, n_threads: int) -> Reading:
         """Return how a number of threads reads the weights in a decode step."""
@@ -571,6 +573,15 @@ class Session:
     def use_weights(self, weights: Weights, keep_others: bool) -> None:
         """Read the weights from another place from the next step on; called by the model."""
         self._pipeline.use_weights(weights, keep_others)
+
+    def begin_again(self) -> None:
+        """Drop all tokens and write the plans again, because the weights compute something else; by the model."""
+        self.truncate(0)
+        is_timed, self._profile = bool(self._pipeline.profile), None
+        self._pipeline.profile = {}
+        self._pipeline.write_again()
+        if is_timed:
+            self.start_profile()
 
     def cancel(self) -> None:
         """End the running call, from any thread: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` ends."""

@@ -90,6 +90,9 @@ class Backend(Protocol):
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
         """Run calls; those whose ids are not allowed are told to the model as refused."""
 
+    def use_adapters(self, adapters: tuple[str, ...]) -> None:
+        """Change the model by these adapters in place of those before."""
+
     def tune(self, parts: tuple[str, ...]) -> None:
         """Search for the best thread counts and memory modes: ``parts`` as of ``engine.tuning.sweep.BUDGETS_S``."""
 

@@ -48,6 +48,8 @@ class EngineBridge(Wire):
         """The form that ``/schema`` chose; None where none can be chosen."""
         self.tools = options.tools
         """The tools of the user's servers; None where none are used."""
+        self.adapters = options.settings.adapters
+        """What changes the model that opens first."""
         self._local: LocalBackend | None = None
         self._remote: Backend | None = None
         self._at_work: Backend | None = None
@@ -83,6 +85,13 @@ class EngineBridge(Wire):
     def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
         """Search for the best thread counts, or other parts of tuning."""
         return self._ask(lambda backend: backend.tune(parts), self._tuning_failed)
+
+    def use_adapters(self, adapters: tuple[str, ...]) -> bool:
+        """Change the model by these adapters in place of those before."""
+        return self._ask(
+            lambda backend: backend.use_adapters(adapters),
+            lambda reason, error: self.emit(events.AdaptersChanged(adapters, reason)),
+        )
 
     # ---- what no one waits for
 

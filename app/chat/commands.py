@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.chat.adapters import OFF, adapters_named, described
+from app.chat.adapters import USAGE as USAGE_OF_LORA
 from app.chat.bridge import EngineBridge
+from app.chat.events import AdaptersChanged
 from app.chat.generation import choose_persona, describe_thinking, listed_personas, parse_thinking, save_preset
 from app.chat.tools import HOW_TO
 from app.chat.turns import Turns
 from app.conversations.conversation import Conversation, Role
 from app.conversations.export import save_as
 from app.conversations.store import MOST_TITLE_CHARS, model_key
+from app.documents.read import split_wanted
 from app.program import state
 from app.program.personas import Persona
 from app.program.refusals import Refusal
@@ -110,6 +114,20 @@ def wanted_threads(bridge: EngineBridge, turns: Turns, wanted: str, finds_best: 
     if not wanted:
         return f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; {finds_best}."
     return replace(in_use, now=parse_threads(wanted, in_use))
+
+
+def wanted_adapters(turns: Turns, wanted: str) -> tuple[str, ...] | str:
+    """Return the adapters that ``/lora`` asks for; without an argument a line on those in use."""
+    if turns.model is None:
+        raise Refusal("no model is loaded: /model PATH opens one")
+    if not wanted:
+        return f"{described(turns.conversation.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
+    return () if wanted.lower() == OFF else adapters_named(split_wanted(wanted))
+
+
+def told_adapters(changed: AdaptersChanged) -> str:
+    """Say what changes the model now."""
+    return changed.trouble or f"{described(changed.adapters) or 'no adapter'} from the next message on"
 
 
 def choose_thinking(bridge: EngineBridge, turns: Turns, wanted: str) -> str:

@@ -253,6 +253,15 @@ class ThreadsChanged(Event):
 
 
 @record
+class AdaptersChanged(Event):
+    """Other adapters change the model from now on."""
+
+    adapters: tuple[str, ...]
+    trouble: str = ""
+    """Why they do not, and those from before stay; "" if they do."""
+
+
+@record
 class TitleWritten(Event):
     """The model has written a title for a conversation; clean, one short line."""
 

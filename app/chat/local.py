@@ -139,14 +139,14 @@ class LocalBackend:
         request = opening.request if opening.keeps else opening.request.with_nothing_said()
         self._is_opening_new = True
         try:
-            opened = self._open(opening.place)
+            opened = self._open(opening.place, request.adapters)
         except BaseException as error:
             self._is_opening_new = False
             if before is None or self._wire.host.is_closing:
                 raise
             self._wire.cancelled.clear()
             self._wire.emit(events.ModelKept(reason_of(error), is_open=False))
-            request, opened = opening.request, self._open(before)
+            request, opened = opening.request, self._open(before, opening.request.adapters)
         self._is_opening_new = False
         if opened.tuning.doubt and not self._has_doubted:  # once is enough
             self._has_doubted = True
@@ -170,12 +170,12 @@ class LocalBackend:
         if measured is not None:
             self._wire.emit(measured)
 
-    def _open(self, path: Path) -> OpenedModel:
+    def _open(self, path: Path, adapters: tuple[str, ...]) -> OpenedModel:
         self.unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
         model = self._options.open_model(path, self._show_progress)
         try:
-            opened = self._opened = self._begin(path, model)
+            opened = self._opened = self._begin(path, model, adapters)
         except BaseException:
             model.close()
             raise
@@ -200,8 +200,10 @@ class LocalBackend:
         )
         return opened
 
-    def _begin(self, path: Path, model: Model) -> OpenedModel:
+    def _begin(self, path: Path, model: Model, adapters: tuple[str, ...]) -> OpenedModel:
         wire, options = self._wire, self._options
+        if adapters:
+            access.use_adapters(model, adapters)
         chat = model.chat()  # before the session: it starts a process, which no thread should precede
         chat.thinking = ThinkingMode.parse(access.recall_thinking(options.settings, path))
         wire.thinking = str(chat.thinking)
@@ -211,6 +213,7 @@ class LocalBackend:
         n_ctx = options.settings.context_size or options.size_context(model, chat)
         session = model.session(n_ctx, access.kv_type_of(options.settings, model))
         local = LocalModel(model, session, chat, options.settings, options.least_reply_tokens)
+        local.adapters = adapters
         measures = EngineMeasures(wire, self._history, model, session, options.watch_conditions())
         tuning = EngineTuning(wire, options, model, session, measures.note_weights)
         states = SavedStates(wire, self._state_files, model, session, wire.is_wanted)
@@ -222,6 +225,7 @@ class LocalBackend:
         """Take in a conversation; what of it is not in the cache is read with what is asked next."""
         opened = self._model()
         opened.states.leave()
+        self._adapt(opened, request.adapters)
         if request.n_turns:
             taken_up = self._taken_up(opened, request, state)
             self.settle()
@@ -234,6 +238,19 @@ class LocalBackend:
                 opened.states.begin_with(opened.local.chat.opening_ids(""))
                 self.settle()
         opened.earlier.give()
+
+    def use_adapters(self, adapters: tuple[str, ...]) -> None:
+        """Change the model by these adapters in place of those before."""
+        self._adapt(self._model(), adapters)
+        self.settle(self._wire.status.meter)
+        self._wire.emit(events.AdaptersChanged(adapters))
+
+    def _adapt(self, opened: OpenedModel, adapters: tuple[str, ...]) -> None:
+        """Let adapters change the model, if others do: what it has read is then read again."""
+        if opened.local.adapters != adapters:
+            opened.states.leave()
+            access.use_adapters(opened.local.model, adapters)
+            opened.local.adapters = adapters
 
     def _taken_up(self, opened: OpenedModel, request: Request, state: Path | None) -> events.ConversationTakenUp:
         try:
@@ -310,6 +327,7 @@ class LocalBackend:
         """Answer; where no reply comes of it, the context counts what it held before."""
         opened = self._model()
         is_kept, turn = False, None
+        self._adapt(opened, request.adapters)
         try:
             turn = self._prepare(opened, request)
             is_kept = turn is not None and self._answer(opened, turn, request.asked_s)

@@ -78,6 +78,7 @@ class LocalModel:
     Attributes:
         turn_starts: where in the context each turn began when the last reply ended.
         n_tokens: those that the conversation had then.
+        adapters: that change the model.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class LocalModel:
         """What ``chat`` holds, one for each of its messages."""
         self.turn_starts: tuple[int, ...] = ()
         self.n_tokens = 0
+        self.adapters: tuple[str, ...] = ()
 
     def tags(self, with_calls: bool = True) -> Collection[int]:
         """Return the control tokens that are part of the text; those of calls where the model knows tools."""

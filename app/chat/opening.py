@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.chat.adapters import split_scale
 from app.chat.saved_states import StateFiles
 from app.conversations.store import model_key
 from app.machine.low_power import is_on_battery
@@ -79,6 +80,11 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
         model.close()
         raise
     return model
+
+
+def use_adapters(model: Model, adapters: Sequence[str]) -> None:
+    """Let adapters change a model, in place of those before. Raises EngineError: one does not suit it."""
+    model.use_adapters([split_scale(name) for name in adapters])
 
 
 def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: Report | None = None) -> None:

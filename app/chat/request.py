@@ -35,6 +35,8 @@ class Request:
     """A text to continue in place of a conversation; no template is applied."""
     asked_s: float | None = None
     """When the user sent it, on the clock of the bridge, if it had to wait."""
+    adapters: tuple[str, ...] = ()
+    """Adapters that change the model, as ``app.chat.adapters`` names them."""
 
     @property
     def is_round(self) -> bool:
@@ -52,7 +54,7 @@ class Request:
 
     def with_nothing_said(self) -> Request:
         """Return a request with the same system prompt, in which nothing was said yet."""
-        return Request(self.said[: self._n_system])
+        return Request(self.said[: self._n_system], adapters=self.adapters)
 
     def without(self, n_turns: int) -> Request:
         """Return this without the oldest turns; the system prompt stays."""

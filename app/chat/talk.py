@@ -140,7 +140,8 @@ class Talk:
     def complete(self, text: str) -> Iterator[events.Event]:
         """Continue a plain text, outside of any conversation."""
         self._settle()
-        self._is_completing = self.bridge.reply(Request(plain=text))
+        request = Request(plain=text, adapters=self.turns.conversation.adapters)
+        self._is_completing = self.bridge.reply(request)
         return self._answer(self._is_completing, "the engine has too much to do")
 
     def wish_threads(self, wanted: ThreadsInUse) -> Iterator[events.Event]:
@@ -149,6 +150,11 @@ class Talk:
         self._awaited = events.ThreadsChanged
         self.bridge.wish_threads(wanted)
         return self._follow()
+
+    def use_adapters(self, adapters: tuple[str, ...]) -> Iterator[events.Event]:
+        """Change the model by these adapters."""
+        self._settle()
+        return self._answer(self.turns.use_adapters(adapters), "no model is loaded")
 
     def read(self, text: str, folded: str, title: str) -> Iterator[events.Event]:
         """Read what the next message begins with, as a conversation that has nothing else, and keep the state.

@@ -60,13 +60,15 @@ class Turns:
     ) -> None:
         self._bridge, self._saving_patience_s = bridge, saving_patience_s
         self.journal = journal or Journal()
-        self.conversation = Conversation(system or None)
+        self.conversation = Conversation(system or None, adapters=bridge.adapters)
         self.model: events.ModelLoaded | None = None
         self.is_loading = False
         self.is_answering = False
         self.is_calling = False
         """Whether the calls of the last reply wait for a word of the user, or run."""
         self.is_tuning = False
+        self.is_adapting = False
+        """Whether other adapters are being put on the model."""
         self.is_rereading = False
         """Whether a newly opened model reads the conversation, or will."""
         self.begins_new = False
@@ -92,8 +94,9 @@ class Turns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the engine is loading, reading a conversation again, answering, calling or measuring its threads."""
-        return self.is_loading or self.is_rereading or self.is_answering or self.is_calling or self.is_tuning
+        """Whether the engine is loading, reading a conversation again, answering, calling, adapting or measuring."""
+        is_at_work = self.is_loading or self.is_rereading or self.is_adapting or self.is_tuning
+        return is_at_work or self.is_answering or self.is_calling
 
     @property
     def queued_texts(self) -> list[str]:
@@ -121,6 +124,8 @@ class Turns:
         self._leave_conversation()
         self.conversation, self.left_waiting = opened.saved.conversation, list(opened.saved.waiting)
         self.journal.adopt(opened)
+        if self.model is None and self._bridge.adapters:  # the command line goes before what is saved
+            self._note_adapters(self._bridge.adapters)
         if self._queued:
             self._save_queue()
         self._send_conversation()
@@ -134,7 +139,7 @@ class Turns:
         messages = list(before.messages[:n_messages])
         # What was dropped before its end had room once, and has again.
         n_dropped = before.n_dropped if before.n_dropped < n_messages else 0
-        self.conversation = Conversation(before.system, messages, n_dropped)
+        self.conversation = Conversation(before.system, messages, n_dropped, adapters=before.adapters)
         self.conversation.drop_gaps()
         self.conversation.is_cut_off = before.is_cut_off
         forked_from = self.journal.id
@@ -156,7 +161,7 @@ class Turns:
 
     def _held(self) -> Request:
         """What was said and answered."""
-        return Request(self.conversation.said(with_unanswered=False))
+        return Request(self.conversation.said(with_unanswered=False), adapters=self.conversation.adapters)
 
     def submit(self, text: str, folded: str = "") -> Admission:
         """Ask now, or wait in line. ``folded``: the text with its large pastes folded; "" where there are none."""
@@ -331,11 +336,26 @@ class Turns:
             self.is_rereading = False
         elif isinstance(event, events.TuningEnded):
             self.is_tuning = False
+        elif isinstance(event, events.AdaptersChanged):
+            self.is_adapting = False
+            if not event.trouble:
+                self._note_adapters(event.adapters)
         elif isinstance(event, events.ToolsAnswered):
             self._note_results(event.results)
         elif isinstance(event, events.TitleWritten):
             self._note_title(event)
         return Taken()
+
+    def use_adapters(self, adapters: tuple[str, ...]) -> bool:
+        """Change the model by these adapters from the next message on; False while busy or without a model."""
+        if self.is_busy or self.model is None:
+            return False
+        self.is_adapting = self._bridge.use_adapters(adapters)
+        return self.is_adapting
+
+    def _note_adapters(self, adapters: tuple[str, ...]) -> None:
+        self.conversation.adapters = adapters
+        self.journal.note_adapters(self.conversation)
 
     def _note_loaded(self, model: events.ModelLoaded) -> bool:
         """The model is there; returns whether a new conversation begins with it."""
@@ -466,7 +486,8 @@ class Turns:
         self._wait_for_disk()
         self._bridge.state_path = self.journal.state_path
         # The queue cannot be full: the engine was free.
-        self.is_answering = self._bridge.reply(Request(self.conversation.said(), begun, asked_s=asked_s))
+        request = Request(self.conversation.said(), begun, asked_s=asked_s, adapters=self.conversation.adapters)
+        self.is_answering = self._bridge.reply(request)
 
     def _save_queue(self) -> None:
         """Write the queue to disk at once: a kill loses none of it."""
@@ -474,7 +495,7 @@ class Turns:
 
     def _begin_conversation(self, system: str | None) -> None:
         self._leave_conversation()
-        self.conversation = Conversation(system or None)
+        self.conversation = Conversation(system or None, adapters=self.conversation.adapters)
         self.journal.begin()
         self._save_queue()
         self._bridge.state_path = None

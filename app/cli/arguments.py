@@ -7,8 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
+from app.chat.adapters import adapters_named
 from app.program import exit_codes, paths
 from app.program.personas import load_persona, read_system_file
 from app.program.refusals import Refusal, say
@@ -162,6 +164,8 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
             settings = override(settings, key, value, f"{flags[-1]}: the value")
     if hasattr(options, "served_name"):
         settings = _choose_server(options, settings)
+    if getattr(options, "lora", None):
+        settings = _choose_adapters(options, settings)
     ways = [flag for flag, name in _SYSTEM_WAYS.items() if getattr(options, name, None) is not None]
     if len(ways) > 1:
         raise Refusal(f"jalopy: {' and '.join(ways)} both give a system prompt (choose one)")
@@ -193,6 +197,15 @@ def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
         raise Refusal("jalopy: --model names a model of a server (give --server URL; a file is named without --model)")
     options.is_served = bool(settings.server) and not options.model
     return settings
+
+
+def _choose_adapters(options: argparse.Namespace, settings: Settings) -> Settings:
+    """Let adapters change the model, which is a file of this machine."""
+    if getattr(options, "is_served", False):
+        raise Refusal("jalopy: --lora changes a model of this machine, and a server computes (leave one of them out)")
+    if options.command == "serve" and not options.model:
+        raise Refusal("jalopy serve: --lora needs the model that it changes (jalopy serve MODEL --lora FILE)")
+    return replace(settings, adapters=adapters_named(options.lora))
 
 
 class _ShowVersion(argparse.Action):
@@ -252,6 +265,9 @@ _MODEL = _arg("model MODEL", _FILE)
 _ANY_MODEL = _arg("model MODEL", _FILE, nargs="?")
 _SERVED_MODEL = _arg("--model NAME", "a model of the server; else its first", dest="served_name")
 _VERSION = _arg("--version", "show the version and leave", action=_ShowVersion, nargs=0)
+_LORA = _arg(
+    "--lora FILE[:SCALE]", "an adapter (LoRA) that changes the model; may be given again", action="append", default=[]
+)
 _SHA256 = _arg("--sha256 HEX", "the hash that the file must have", default="")
 _AMOUNTS = (
     _arg("-p, --n-prompt N", "tokens to read (128)", type=_count, default=128),
@@ -270,6 +286,7 @@ _PARSERS = {
         _arg("-p, --prompt TEXT", "the same; - reads standard input alone"),
         "server",
         _SERVED_MODEL,
+        _LORA,
         _arg("--session NAME", "go on with a saved conversation, or begin it"),
         _arg("--schema FILE", "the answer is JSON by this schema"),
         _arg("--grammar FILE", "the answer follows this grammar (GBNF or Lark)"),
@@ -284,6 +301,7 @@ _PARSERS = {
         _ANY_MODEL,
         "server",
         _SERVED_MODEL,
+        _LORA,
         _flag("--plain", "line by line, without a screen"),
         _flag("--new", "begin a new conversation instead of resuming the last"),
         _flag("--tty", "draw for a plain console: ASCII borders, 16 colours"),
@@ -301,6 +319,7 @@ _PARSERS = {
     "bench": _verb(
         "Check that the model is computed rightly here, then measure reading and writing.",
         _MODEL,
+        _LORA,
         _arg("-t, --threads N,N", "thread counts", dest="thread_counts", type=_counts, default=()),
         *_AMOUNTS,
         _arg("-r, --rounds N", "rounds that count (3)", type=_count, default=3),
@@ -418,6 +437,7 @@ _PARSERS = {
     "serve": _verb(
         "Answer other programs by an API that OpenAI's clients know (jalopy help serve).",
         _arg("model MODEL", f"{_FILE}; without it, those of this machine by their names", nargs="?"),
+        _LORA,
         _arg("--host HOST", "address; all but this machine's need a key", default="127.0.0.1"),
         _arg("--port N", "port (8080); 0 = any that is free", type=_port, default=8080),
         _arg("--alias NAME", "the model's name for clients", type=_alias, default=""),

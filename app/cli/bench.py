@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.chat import opening as engine_access
+from app.chat.adapters import described
 from app.chat.host import engine_host
 from app.chat.reply import Clock, Reply
 from app.cli.output import ProgressLine
@@ -70,12 +71,14 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     """
     engine, progress = engine_host(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
+    if settings.adapters:
+        engine.run(lambda: engine_access.use_adapters(model, settings.adapters))
     path = starter_file()
     starter = engine.run(lambda: engine_access.open_model(settings, path, progress.show_opening) if path else None)
     progress.clear()
     gates, starter_gate = [], "passed" if starter else "not installed"
     if not options.as_json:
-        _print_head(model, options)
+        _print_head(model, options, settings)
     for threads in options.thread_counts or (model.threads,):
         engine.run(partial(_require_answer, starter, threads, clock))
         report = engine.run(partial(_measure, model, threads, options, settings, clock))
@@ -175,11 +178,13 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
     prefill_tps, decode_tps = (statistics.median(rates) for rates in measured.values())
     identity = bench_identity(model.name, model.quantization, model.weights_bytes)
     past = PastReply(time.time(), options.n_gen, decode_tps, prefill_tps, 0.0, is_quiet)
-    ReplyHistory(paths.speeds_file()).add(history_key(identity, threads), past)  # for ``jalopy report``
+    if not settings.adapters:  # for ``jalopy report``
+        ReplyHistory(paths.speeds_file()).add(history_key(identity, threads), past)
     return {
         "engine": "jalopy",
         "model": model.name,
         "quantization": model.quantization,
+        "adapters": list(settings.adapters),
         "weights": model.weights_mode,
         "huge_page_bytes": model.huge_bytes,
         "kv_type": kv_type,
@@ -254,8 +259,9 @@ _MEMORY_BOUND = 0.85
 """Share of the memory's limit from which on it is the limit: the probe itself varies by a tenth."""
 
 
-def _print_head(model: Any, options: BenchOptions) -> None:
+def _print_head(model: Any, options: BenchOptions, settings: Settings) -> None:
     name, quantization = clean_line(model.name, 60), clean_line(model.quantization, 12)
+    name += " · " + described(settings.adapters) if settings.adapters else ""
     rounds = f"median of {options.rounds} (lowest-highest)"
     print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
     columns = f"read {options.n_prompt} tokens", f"write {options.n_gen} tokens", "weights read of memory's limit"

@@ -266,6 +266,15 @@ class LineCommands:
         if generation is not None:
             say(generation.obey(wanted))
 
+    def lora(self, wanted: str = "") -> None:
+        """Show the adapters that change the model, or use others."""
+        chosen = commands.wanted_adapters(self._talk.turns, wanted)
+        if isinstance(chosen, str):
+            say(chosen)
+            return
+        for event in self._talk.use_adapters(chosen):
+            self._dialogue.tell(event)
+
     def threads(self, wanted: str = "") -> None:
         """Show or set the threads."""
         chosen = commands.wanted_threads(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from app.chat import events
+from app.chat.commands import told_adapters
 from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.generation import describe_thinking
 from app.chat.talk import NothingToDoError, Talk
@@ -149,6 +150,8 @@ class Dialogue:
             say(f"jalopy: {event.reason} (jalopy tune MODEL measures again)")
         elif isinstance(event, events.ThreadsChanged):
             say(event.trouble or f"from now on {describe(event.in_use.now)}")
+        elif isinstance(event, events.AdaptersChanged):
+            say(told_adapters(event))
         elif isinstance(event, events.ToolsTold):
             say(event.line)
         elif isinstance(event, events.ToolsAnswered):

@@ -145,6 +145,8 @@ class Conversation:
     """Messages at the beginning that the context no longer contains; whole turns."""
     is_cut_off: bool = False
     """Whether the program ended before the message at the end was answered: the next one goes with it."""
+    adapters: tuple[str, ...] = ()
+    """Adapters that change the model, as ``app.chat.adapters`` names them."""
 
     @property
     def is_empty(self) -> bool:

@@ -54,7 +54,8 @@ _SYSTEM_CAUSES = {
 _DAMAGE = ("malformed", "not a database", "invalid rootpage")
 _TABLES = (
     "CREATE TABLE conversation(id INTEGER PRIMARY KEY, title TEXT, system TEXT, began TEXT, changed TEXT, model TEXT, "
-    "model_path TEXT, used INTEGER, n_dropped INTEGER, forked_from INTEGER, unsent TEXT, waiting TEXT)",
+    "model_path TEXT, used INTEGER, n_dropped INTEGER, forked_from INTEGER, unsent TEXT, waiting TEXT, "
+    "adapters TEXT)",
     "CREATE TABLE message(id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL REFERENCES conversation "
     "ON DELETE CASCADE, place INTEGER NOT NULL, role TEXT, tokens INTEGER, n_bytes INTEGER, text TEXT, more TEXT, "
     "UNIQUE(conversation, place))",

@@ -185,6 +185,11 @@ class Journal:
             self._n_dropped = conversation.n_dropped
             self._add(note(n_dropped=self._n_dropped))
 
+    def note_adapters(self, conversation: Conversation) -> None:
+        """Other adapters change the model."""
+        if self._keeper is not None:
+            self._add(note(adapters=json.dumps(conversation.adapters)))
+
     def wants_title(self, conversation: Conversation) -> bool:
         """Whether its title is still the beginning of the first message."""
         return self._keeper is not None and self.title == _first_words(conversation)
@@ -275,6 +280,8 @@ class Journal:
         now, origin = self.clock_text(), int(self._forked_from or 0)
         head = note(title=self.title, system=conversation.system, began=now, changed=now, forked_from=origin)
         self._add(head, is_durable=False)
+        if conversation.adapters:
+            self.note_adapters(conversation)
 
     def _add(self, change: Change, is_durable: bool = True) -> None:
         assert self._keeper is not None

@@ -460,13 +460,14 @@ def _number(conversation_id: str) -> int:
 
 
 def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
-    columns = "title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped"
+    columns = "title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped, adapters"
     row = db.execute(f"SELECT {columns} FROM conversation WHERE id=?", (number,)).fetchone()
     if row is None:
         return None
-    title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped = row
-    queued = _waiting(waiting)
+    title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped, adapters = row
+    queued = _texts(waiting)
     conversation = Conversation(clean_text(system) if isinstance(system, str) else None)
+    conversation.adapters = tuple(one[:_MOST_PATH_CHARS] for one in _texts(adapters))
     messages = conversation.messages = _messages(db, number)
     interrupted = _interrupted(db, number) if conversation.awaits_reply else None
     if interrupted is not None:
@@ -556,7 +557,7 @@ def _entry(row: Sequence[Any]) -> Entry:
         _line(model),
         _text(model_path)[:_MOST_PATH_CHARS],
         _count(used),
-        n_messages + len(_waiting(waiting)),
+        n_messages + len(_texts(waiting)),
         int(max(0, min(tokens or 0, _LARGEST))),
         int(max(0, min(n_bytes or 0, _LARGEST))),
     )
@@ -611,7 +612,7 @@ def _count(value: object) -> int:
     return value if type(value) is int and 0 <= value <= _LARGEST else 0
 
 
-def _waiting(value: object) -> list[str]:
+def _texts(value: object) -> list[str]:
     try:
         found = json.loads(_text(value) or "[]")
     except (ValueError, RecursionError):

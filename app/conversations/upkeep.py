@@ -42,7 +42,9 @@ _MOST_ASIDE = 100
 _MOST_UNREADABLE, _SINGLE_STEPS = 5000, 200
 """Row numbers that are tried in vain before a damaged table is given up: all of a page, then ever fewer."""
 _PAGE_BYTES = 4096
-_CONVERSATION = "id, title, system, began, changed, model, model_path, used, n_dropped, forked_from, unsent, waiting"
+_CONVERSATION = (
+    "id, title, system, began, changed, model, model_path, used, n_dropped, forked_from, unsent, waiting, adapters"
+)
 _MESSAGE = "conversation, place, role, tokens, n_bytes, text, more"
 _PIECE = "conversation, more"
 

@@ -203,6 +203,8 @@ class Settings:
     """Tools that a model may ask for in the chat."""
     serve: ServeSettings = field(kw_only=True)
     """What ``jalopy serve`` allows."""
+    adapters: tuple[str, ...] = field(default=(), kw_only=True)
+    """What ``--lora`` names (``app.chat.adapters``); no setting, since an adapter is for one model."""
     sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
     """Where values come from, by dotted key, that are not the defaults."""
 

@@ -166,6 +166,12 @@ class RemoteBackend:
         if opening.keeps and opening.request.n_turns:
             self._wire.emit(events.ConversationReread(0, 0, 0.0) if opening.rereads else events.ConversationTakenUp(0))
 
+    def use_adapters(self, adapters: tuple[str, ...]) -> None:
+        """Use none. Raises Refusal: others are wanted."""
+        if adapters:
+            raise Refusal("adapters change models of this machine, and a server computes (/lora off)")
+        self._wire.emit(events.AdaptersChanged(()))
+
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
         """Run calls on this machine."""
         meter, n_ctx = self._wire.status.meter, self._open.n_ctx if self._open is not None else 0
@@ -176,6 +182,8 @@ class RemoteBackend:
 
     def reply(self, request: Request) -> None:
         """Send a request and tell its reply."""
+        if request.adapters:
+            self.use_adapters(request.adapters)
         opened = self._open
         if opened is None:
             raise Refusal("no model is loaded")

@@ -239,6 +239,8 @@ class ServedEngine:
         model = None
         try:
             model = opening.open_model(settings, self._path)
+            if settings.adapters:
+                opening.use_adapters(model, settings.adapters)
             if model.config.is_encoder:
                 model.embedder  # noqa: B018 - so that kernels are compiled now, and memory that is short is told
                 self.model = model

@@ -123,6 +123,8 @@ ACTIONS = action_table(
     Action("thinking", "Show or fold a thought; think more or less", "chat", slash="think",
            argument="[on|off|low|500]"),
     Action("schema", "Have answers follow a JSON schema", "chat", slash="schema", argument="[file|off]"),
+    Action("lora", "Change the model by adapters (LoRA)", "chat", slash="lora", argument="[file|off]",
+           also="adapter finetune"),
     Action("tools", "List servers of tools, turn them on or off", "chat", slash="tools", argument="[on|off [server]]"),
     Action("focus_older", "Go up to a message", "chat", "ctrl+up,shift+tab"),
     Action("focus_newer", "Go down to a message or the prompt", "chat", "ctrl+down"),

@@ -17,7 +17,7 @@ from app.tui.actions import commands_starting, find_command, split_command
 MOST_NAMES = 200
 """Limit on the files and folders of a directory that are offered."""
 _THINKING = ("on", "off", "auto", "low", "medium", "high")
-_FILES = {"model": ".gguf", "schema": ".json"}
+_FILES = {"model": ".gguf", "lora": ".gguf", "schema": ".json"}
 """Commands that take one path, and how the name of the file ends."""
 _LONGEST_PATH = 4096
 _READ_WORD = re.compile(r"""("[^"]*|'[^']*|\S*)$""")

@@ -88,7 +88,7 @@ NOT_YET: dict[str, tuple[str, str]] = {
 }
 """``general.architecture`` -> what people call it, and what to use instead."""
 KINDS: dict[str, str] = {
-    "adapter": "an adapter (LoRA), which changes a model (open a model that has it merged in)",
+    "adapter": "an adapter, which changes a model (open the model it was made for, with --lora and this file)",
     "imatrix": "an importance matrix, with which models are made smaller (open the model itself)",
     "mmproj": "the part of a model that sees or hears (open the model's main file)",
     "projector": "the part of a model that sees or hears (open the model's main file)",

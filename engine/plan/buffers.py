@@ -161,14 +161,17 @@ class Activations:
 
     Args:
         few: the most columns that are read in rows.
+
+    Attributes:
+        columns: it has room for.
     """
 
     def __init__(self, name: str, n: int, columns: int, few: int = FEW_COLUMNS) -> None:
         self.name = name
         self.n = n
         self._few = few
-        self._columns = -(-columns // MOST_COLUMNS_AT_ONCE) * MOST_COLUMNS_AT_ONCE
-        self._memory = Memory(4 * n * self._columns)
+        self.columns = -(-columns // MOST_COLUMNS_AT_ONCE) * MOST_COLUMNS_AT_ONCE
+        self._memory = Memory(4 * n * self.columns)
         self.address = self._memory.address
         self._forms: dict[str, tuple[Quantized, list[Memory]]] = {}
 
@@ -179,7 +182,7 @@ class Activations:
         if name not in self._forms:
             form = FORMS[name]
             room, _ = row_places(self.n)
-            n = min(self._few, self._columns) * room if form.in_rows else self._columns * self.n
+            n = min(self._few, self.columns) * room if form.in_rows else self.columns * self.n
             n_groups = n // form.group if form.group else 0
             parts = [Memory(form.item_bytes * n), Memory(4 * n_groups), Memory(form.sums_bytes * n_groups)]
             self._forms[name] = Quantized(*(part.address for part in parts)), parts
@@ -196,7 +199,7 @@ class Activations:
 
     def array(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """View as (columns, n) float32."""
-        return self._memory.array(np.float32, (self._columns, self.n))
+        return self._memory.array(np.float32, (self.columns, self.n))
 
     def values(
         self, name: str, n_tokens: int, at_once: int, columns_together: int

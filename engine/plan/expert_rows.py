@@ -115,22 +115,36 @@ class ExpertRows:
             bias: of all experts, in the same way.
         """
         plan, n = self._plan, self._experts.n_experts
-        before = len(plan.operations)
+        before, n_added, read = len(plan.operations), len(plan.added), self._has_columns(x)
         plan.matmul(weights.part(first, n_rows), x, out, bias, plan.columns * self._experts.n_used)
-        form = plan.form(weights)
-        claims = plan.claim_bytes
         for operation in plan.operations[before:]:
-            patches = {
-                "weights": (weights.size_bytes // n, 0, 0),
-                "out": (0, 4 * out.n, 0),
-                "claims": (0, 0, claims),
-                **(self._form_patches(x, form) if self._has_columns(x) else {}),
-                **({"add": (bias.row_bytes, 0, 0)} if bias else {}),
-            }
-            operation.arguments["claims"] = 0
-            operation.n_parts = self._most
-            self._run_for_each(operation, patches)
-            self._products.append(operation)
+            weight = operation.weight
+            assert weight is not None
+            if weight.name == weights.name:
+                patches = self._form_patches(x, plan.form(weights)) if read else {}
+                patches |= {"add": (bias.row_bytes, 0, 0)} if bias else {}
+                self._multiply_each(operation, weights.size_bytes // n, out.n, patches)
+            else:  # an adapter's
+                self._multiply_each(operation, weight.size_bytes, weight.n_rows, {"q": (0, 4 * x.n * read, 0)})
+        for operation in plan.added[n_added:]:
+            weight = operation.weight
+            assert weight is not None
+            step, n_bytes = (0, 4 * out.n, 0), weights.n_rows // n * weight.row_bytes
+            self._multiply_each(operation, n_bytes, out.n, {"q": (0, 4 * weight.n_cols, 0), "add": step})
+
+    def _multiply_each(
+        self, operation: Operation, matrix_bytes: int, n_out: int, patches: dict[str, tuple[int, int, int]]
+    ) -> None:
+        """Let a product's row run for each expert, whose matrix is so many bytes, and whose result so many elements."""
+        patches |= {
+            "weights": (matrix_bytes, 0, 0),
+            "out": (0, 4 * n_out, 0),
+            "claims": (0, 0, self._plan.claim_bytes),
+        }
+        operation.arguments["claims"] = 0
+        operation.n_parts = self._most
+        self._run_for_each(operation, patches)
+        self._products.append(operation)
 
     def scale_gate(self, scales: Tensor) -> None:
         """gate *= each expert's number, between two barriers."""

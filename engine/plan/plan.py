@@ -7,7 +7,7 @@ named here and found later, so a plan can be printed before anything compiles.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from engine.cache.rotation import Rotation
     from engine.cache.states import RecurrentStates
     from engine.config import Attention, ModelConfig, Xielu
-    from engine.plan.buffers import Activations
-    from engine.weights.weights import Tensor
+    from engine.plan.buffers import Activations, Buffers, Quantized
+    from engine.weights.weights import LowRank, Tensor
 
 ROW_WORDS = 3
 RECORD_BYTES = 192
@@ -143,6 +143,7 @@ class Plan:
     Attributes:
         phase: what the next operations belong to, for the profile.
         products: kernels of the next matrix products; at first those for as many columns.
+        added: rows that follow the next barrier: what adapters add to the products before it.
     """
 
     def __init__(
@@ -162,6 +163,9 @@ class Plan:
         self._parts: Memory | None = None
         self._records: Memory | None = None
         self._product: tuple[Activations, Activations, list[Operation]] | None = None
+        self.added: list[Operation] = []
+        self._low_ranks: Mapping[str, LowRank] = {}
+        self._buffers: Buffers | None = None
         self._add("reset claims", records.CLAIMS)
 
     @property
@@ -178,6 +182,10 @@ class Plan:
     def claim_bytes(self) -> int:
         """Of the counters that one product needs."""
         return self._claim_bytes
+
+    def adapt(self, low_ranks: Mapping[str, LowRank], buffers: Buffers) -> None:
+        """Let adapters change the products that are written from now on; ``buffers`` hold what is between."""
+        self._low_ranks, self._buffers = low_ranks, buffers
 
     def _add(self, kernel: str, record: NamedTuple, matrix: Tensor | None = None, **arguments: int) -> None:
         arguments["step"] = self._step
@@ -218,6 +226,10 @@ class Plan:
     def barrier(self) -> None:
         """Let all threads finish the operations before this point before any begins one after it."""
         self.operations[-1].barrier = True
+        if self.added:
+            self.operations += self.added
+            self.added = []
+            self.operations[-1].barrier = True
 
     def _each_lane(self) -> Iterator[Lane]:
         """Yield every sequence; the rows written meanwhile are of its tokens alone.
@@ -251,6 +263,13 @@ class Plan:
             weights=table.address + first // quant.block_size * quant.type_size, row_bytes=table.row_bytes,
             n_blocks=out.n // quant.block_size, out=out.address, dim=out.n,
         )  # fmt: skip
+        low = self._low_ranks.get(table.name)
+        if low is not None and low.back is not None and self._buffers is not None:
+            inner = self._buffers.vector("low rank of tokens", low.rank, out.columns)
+            self.embed(low.up, inner)
+            self.barrier()
+            self._multiply(low.back.part(first, out.n), inner.form("f32"), out, out.address, (out.address, out.n))
+            self.barrier()
 
     def add_positions(self, table: int, n_rows: int, x: Activations) -> None:
         """x += rows of a table of float32 by position; tokens are dealt as ``embed`` deals them."""
@@ -326,8 +345,23 @@ class Plan:
             first: element of ``out`` that the product begins with.
             columns: the most that a walk has of them, where they are not its tokens.
         """
-        form = x.form(self.form(weight))
         n_before, begin = len(self.operations), out.address + 4 * first
+        added = self._low_rank(weight, x, out, begin, columns)
+        n_first = len(self.operations)
+        self._multiply(weight, x.form(self.form(weight)), out, begin, (0 if bias is None else bias.address, 0), columns)
+        self.added += added
+        if bias is None and self.operations[n_before - 1].barrier:  # nothing next to it may read what it adds to
+            self._product = x, out, self.operations[n_first:] + added
+
+    def _multiply(
+        self, weight: Tensor, form: Quantized, out: Activations, begin: int, add: tuple[int, int], columns: int = 0
+    ) -> None:
+        """Write a product's rows.
+
+        Args:
+            begin: address in ``out``.
+            add: address of what is added to the first column, and elements from there to the next one's.
+        """
         part = self._rows_at_once(weight, columns or self._columns)
         for first in range(0, weight.n_rows, part):
             self._add(
@@ -335,13 +369,26 @@ class Plan:
                 weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
                 n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
                 out=begin + 4 * first, out_stride=out.n,
-                add=0 if bias is None else bias.address + 4 * first, add_stride=0,
+                add=add[0] and add[0] + 4 * first, add_stride=add[1],
                 scratch=self.scratch[0], scratch_bytes=self.scratch[1], ahead=0,
             )  # fmt: skip
             if part < weight.n_rows:
                 self.barrier()
-        if bias is None and self.operations[n_before - 1].barrier:  # nothing next to it may read what it adds to
-            self._product = x, out, self.operations[n_before:]
+
+    def _low_rank(self, weight: Tensor, x: Activations, out: Activations, begin: int, columns: int) -> list[Operation]:
+        """Write the first rows of what adapters add to a product, and return those that come after it."""
+        low = self._low_ranks.get(weight.name)
+        if low is None or self._buffers is None:
+            return []
+        inner = self._buffers.vector(
+            f"low rank of {weight.name.split('.', 2)[-1]} {weight.first_row}", low.rank, out.columns
+        )
+        self._multiply(low.down.part(0, low.rank), x.form("f32"), inner, inner.address, (0, 0), columns)
+        up, at = low.up.part(weight.first_row, weight.n_rows), len(self.operations)
+        self._multiply(up, inner.form("f32"), out, begin, (begin, out.n), columns)
+        added = self.operations[at:]
+        del self.operations[at:]
+        return added
 
     def add(self, x: Activations, branch: Activations, norm: Tensor | None = None, eps: float = 0.0) -> None:
         """x += branch, normed if there is a norm; the branch means nothing afterwards.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from engine.machine import host
 from engine.machine.memory import shown_bytes
 
 if TYPE_CHECKING:
-    from engine.weights.weights import Weights
+    from engine.weights.weights import LowRank, Weights
 
 MMAP, HUGE = "mmap", "huge"
 WEIGHT_MODES = (MMAP, HUGE)
@@ -64,6 +64,11 @@ class WeightModes:
             self._check_room()
             self._copied = self._mapped.copied_to_huge_pages(progress)
         return self._copied
+
+    def adapt(self, low_ranks: Mapping[str, LowRank]) -> None:
+        """Let adapters change the weights in both modes, for plans that are written from now on."""
+        for weights in filter(None, (self._mapped, self._copied)):
+            weights.low_ranks = low_ranks
 
     def let_copy_go(self) -> None:
         """Drop the copy; its memory is freed once no session uses it."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _COPY_ALIGNMENT = 128
 _COPY_STEP_BYTES = 8 << 20
 _GLANCE_PAGES = 16 << 10
+FACTORS = ".lora_a", ".lora_b"
+"""What the names of an adapter's two matrices for a tensor end with, after the tensor's own."""
 STREAMED_AT_ONCE = 3
 """Streamed matrices in memory at a time: the one in use, the next, and the one before, about to be dropped."""
 
@@ -84,6 +86,7 @@ class Tensor:
         row_bytes: from one row to the next; rows follow each other without gaps.
         address: where row 0 begins, valid as long as the ``Weights`` it came from. Aligned as the file aligns it
             (8 bytes or more), not to cache lines.
+        first_row: of a part, its place in the whole tensor.
     """
 
     name: str
@@ -93,13 +96,33 @@ class Tensor:
     row_bytes: int
     size_bytes: int
     address: int
+    first_row: int = 0
 
     def part(self, first: int, n: int) -> Tensor:
         """Some rows of a matrix, or elements of an F32 vector, where they are."""
         if self.n_rows == 1:
             return replace(self, n_cols=n, row_bytes=4 * n, size_bytes=4 * n, address=self.address + 4 * first)
         n_bytes, address = n * self.row_bytes, self.address + first * self.row_bytes
-        return replace(self, n_rows=n, size_bytes=n_bytes, address=address)
+        return replace(self, n_rows=n, size_bytes=n_bytes, address=address, first_row=self.first_row + first)
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """What adapters add to one matrix: up @ down, of each expert by itself.
+
+    Attributes:
+        rank: columns of ``up``, rows of ``down`` of one expert.
+        down: (n_experts * rank, n_cols of the matrix).
+        up: (n_rows of the matrix, rank), with the scale in it.
+        back: ``down`` turned over, (n_cols, rank), for a table whose rows are looked up.
+        memory: what they, and perhaps those of other matrices, are in.
+    """
+
+    rank: int
+    down: Tensor
+    up: Tensor
+    back: Tensor | None
+    memory: Memory
 
 
 class Weights:
@@ -112,6 +135,7 @@ class Weights:
         places: file, first byte and end of what is brought into memory, in whole pages.
         exceeds_memory: they are read from disk again and again, as they are needed.
         streamed: names of the dense layers' matrices that every token reads from disk, so that the others stay.
+        low_ranks: what adapters add to a tensor, by its name.
     """
 
     exceeds_memory = False
@@ -124,6 +148,7 @@ class Weights:
             staying: names of those that stay in the file.
         """
         self._memory: Memory | None = None
+        self.low_ranks: Mapping[str, LowRank] = {}
         self._staying = frozenset(staying)
         self._views = [np.frombuffer(file.map, np.uint8) for file in gguf.files]
         self._paths = [file.path for file in gguf.files]
@@ -213,7 +238,7 @@ class Weights:
         """
         copy = object.__new__(Weights)
         copy._file_type, copy.total_bytes, copy.memory_bytes = self._file_type, self.total_bytes, self.memory_bytes
-        copy._staying, copy.places = self._staying, self.places
+        copy._staying, copy.places, copy.low_ranks = self._staying, self.places, self.low_ranks
         starts, size_bytes = {}, 0
         copied = [tensor for name, tensor in self.tensors.items() if name not in self._staying]
         in_file_order = sorted(copied, key=lambda tensor: tensor.address)

@@ -186,7 +186,7 @@ class Script:
     )
     open_error: Exception | None = None
     open_errors: dict[str, Exception] = field(default_factory=dict)
-    """The same for files of some names."""
+    """The same for files of some names, models or adapters."""
     missing: Collection[str] = ()
     """Names of files that are not there."""
     prefill_error: Exception | None = None
@@ -430,6 +430,7 @@ class FakeModel:
         self.weights_bytes, self.bytes_per_token = 1_000_000, 900_000
         self.metadata: dict[str, Any] = {}
         self.sessions: list[FakeSession] = []
+        self.adapter_calls: list[list[tuple[str, float]]] = []
         self.chats: list[FakeChat] = []
         self.is_closed = False
 
@@ -463,6 +464,15 @@ class FakeModel:
         """Remember the counts."""
         self.threads, self.prefill_threads = decode, prefill or decode
         self.thread_calls.append((self.threads, self.prefill_threads))
+
+    def use_adapters(self, chosen: Sequence[tuple[str, float]]) -> None:
+        """Remember the adapters, by their files' names, and forget what was read; or raise the scripted error."""
+        names = [(Path(path).name, scale) for path, scale in chosen]
+        for error in [self.script.open_errors[name] for name, _ in names if name in self.script.open_errors]:
+            raise error
+        self.adapter_calls.append(names)
+        for session in self.sessions:
+            session.truncate(0)
 
     def set_pinned(self, pinned: bool) -> None:
         """Remember whether threads are bound."""

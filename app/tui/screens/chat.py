@@ -70,7 +70,9 @@ UNSEEN_PERIOD_S = 0.5
 MEMORY_PERIOD_S = 1.0
 LONG_REPLY_S = 20.0
 """A user who waits for longer may look at something else meanwhile."""
-_FREEING = events.ModelLoaded | events.ModelKept | events.ConversationReread | events.TuningEnded
+_FREEING = (
+    events.ModelLoaded | events.ModelKept | events.ConversationReread | events.TuningEnded | events.AdaptersChanged
+)
 """Events after which the engine may be free, other than the end of a turn."""
 
 
@@ -623,6 +625,10 @@ class ChatScreen(Screen[None]):
     def action_schema(self, wanted: str = "") -> None:
         """Show or choose the form of answers."""
         self.models.choose(self._bridge.form, wanted)
+
+    def action_lora(self, wanted: str = "") -> None:
+        """Show or choose the adapters that change the model."""
+        self.models.wish_adapters(wanted)
 
     def action_threads(self, wanted: str = "") -> None:
         """Show or choose the threads."""

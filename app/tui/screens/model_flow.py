@@ -11,6 +11,7 @@ from pathlib import Path
 from textual.widgets import Static
 
 from app.chat import commands, events
+from app.chat.adapters import described
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice, describe_thinking
 from app.conversations.conversation import Conversation
@@ -136,6 +137,9 @@ class ModelFlow:
             self._end_rereading(event)
         elif isinstance(event, events.ThreadsChanged):
             self._show_threads(event)
+        elif isinstance(event, events.AdaptersChanged):
+            self._parts.notes.note(commands.told_adapters(event), is_error=bool(event.trouble))
+            self._show_name()
         elif isinstance(event, events.MemoryMeasured):
             self.tell_machine(event)
         elif isinstance(event, events.TuningDoubted):
@@ -218,7 +222,8 @@ class ModelFlow:
             chosen = (
                 one.described() for one in (self._parts.bridge.generation, self._parts.bridge.form) if one is not None
             )
-            parts = model.name, model.quantization, model.server, thinking, *chosen
+            adapters = described(self._parts.turns.conversation.adapters)
+            parts = model.name, model.quantization, model.server, adapters, thinking, *chosen
             self._name.update(" · ".join(filter(None, parts)))
 
     def _doubt_tuning(self, message: events.TuningDoubted) -> None:
@@ -248,6 +253,15 @@ class ModelFlow:
             return
         if not self._parts.around.open_model(path, clean_line(path.name)):
             self._parts.notes.note_busy()
+
+    def wish_adapters(self, wanted: str) -> None:
+        """Show the adapters that change the model, or use others from the next message on."""
+        with self._parts.notes.telling_refusals():
+            chosen = commands.wanted_adapters(self._parts.turns, wanted)
+            if isinstance(chosen, str):
+                self._parts.notes.note(chosen)
+            elif not self._parts.turns.use_adapters(chosen):
+                self._parts.notes.note_busy()
 
     def wish_threads(self, wanted: str = "") -> None:
         """Show the threads, or use others from the next token on; remembered only by the tuning screen."""

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,15 @@ def test_what_a_session_warns_about_is_said(script: Script, capsys: pytest.Captu
     captured = capsys.readouterr()
     assert captured.err.count("jalopy bench: the context is longer than the trained one\n") == 1
     assert json.loads(captured.out)["kv_type"] == "f16"
+
+
+def test_a_model_is_measured_with_its_adapters(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    settings, given = replace(built_in_settings(), adapters=("/x/a.gguf:0.5",)), {"thread_counts": (1,), "rounds": 1}
+    assert bench(BenchOptions("m.gguf", as_json=True, **given), settings, script.clock) == exit_codes.OK
+    assert json.loads(capsys.readouterr().out)["adapters"] == ["/x/a.gguf:0.5"]
+    assert bench(BenchOptions("m.gguf", **given), settings, script.clock) == exit_codes.OK
+    assert "m · adapter a.gguf:0.5 · Q4_K_M" in capsys.readouterr().out
+    assert [model.adapter_calls for model in script.opened] == [[[("a.gguf", 0.5)]]] * 2
 
 
 def test_both_thread_counts_of_the_model_are_set(script: Script, capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,6 +100,9 @@ def test_commands_import_no_textual_and_no_numba(module: str) -> None:
         (["tune", "m.gguf", "--seconds", "a"], exit_codes.USAGE, "a: must be from 1 to 3600 seconds"),
         (["doctor", "--type", "Q4_0"], exit_codes.USAGE, "--type is the type of a --size"),
         (["bench", "m.gguf", "-p", "0"], exit_codes.USAGE, "must be a whole number from 1"),
+        (["serve", "--lora", "a.gguf"], exit_codes.USAGE, "--lora needs the model that it changes"),
+        (["run", "--server", "http://here:1", "x", "--lora", "a"], exit_codes.USAGE, "--lora changes a model of this"),
+        (["run", "m.gguf", "x", "--lora", "a:inf"], exit_codes.USAGE, "the scale of a is inf: must be a number"),
         (["a\x1b[31mb", "c\n"], exit_codes.USAGE, "unrecognized arguments: c\\n"),
         (["chat", "--plain", "/no/such.gguf"], exit_codes.UNREADABLE, "such.gguf"),
         (["/no/such.gguf"], exit_codes.UNREADABLE, "such.gguf"),
@@ -284,7 +287,7 @@ def test_a_command_takes_every_option_that_is_no_setting(command: str) -> None:
     kind = getattr(module, f"{command.capitalize()}Options", None)
     taken = {*signature(getattr(module, command)).parameters, *(one.name for one in (fields(kind) if kind else ()))}
     given = {action.dest for action in arguments._parser(command)._actions}
-    laid_over_settings = {"help", *arguments._SETTING_OPTIONS, *arguments._SYSTEM_WAYS.values(), "served_name"}
+    laid_over_settings = {"help", "lora", *arguments._SETTING_OPTIONS, *arguments._SYSTEM_WAYS.values(), "served_name"}
     assert given - laid_over_settings <= taken
 
 

@@ -287,6 +287,37 @@ def test_conversations_are_listed(talk: Talk) -> None:
     assert "conversations are not saved" in talk("/conversations", save_conversations="off")
 
 
+def test_adapters_are_shown_changed_and_taken_back(talk: Talk, script: Script) -> None:
+    script.open_errors["bad.gguf"] = GGUFError("bad.gguf: is for models of 'qwen2', not of 'llama'")
+    err = talk(
+        "hi", "/lora", "/lora a.gguf 'b c.gguf:0.5'", "/lora", "/lora bad.gguf", "more", "/lora off", "/lora a:nan"
+    )
+    assert "no adapter. /lora FILE[:SCALE] ..." in err
+    assert err.count("adapters a.gguf, b c.gguf:0.5") == 2
+    assert "> bad.gguf: is for models of 'qwen2', not of 'llama'" in err
+    assert "no adapter from the next message on" in err
+    assert "the scale of a is nan: must be a number" in err
+    assert script.opened[0].adapter_calls == [[("a.gguf", 1.0), ("b c.gguf", 0.5)], []]
+
+
+def test_adapters_are_kept_with_the_conversation(talk: Talk, script: Script, tmp_path: Path) -> None:
+    adapter = str(tmp_path / "a.gguf")
+    talk("hi", adapters=(f"{adapter}:2",))
+    assert Store().read("000001").conversation.adapters == (f"{adapter}:2",)
+    talk("more", "/lora other.gguf", "/new", "/lora", resume="last")
+    assert script.opened[-1].adapter_calls == [[("a.gguf", 2.0)], [("other.gguf", 1.0)]]
+    assert Store().read("000001").conversation.adapters == (str(Path.cwd() / "other.gguf"),)
+    assert "adapter a.gguf." in talk("/lora", "now", resume="last", adapters=(adapter,))
+    assert Store().read("000001").conversation.adapters == (adapter,)
+
+
+def test_a_model_whose_adapter_is_gone_is_not_opened(talk: Talk, script: Script) -> None:
+    script.open_errors["a.gguf"] = GGUFError("a.gguf: no such file (check the path)")
+    with pytest.raises(GGUFError, match="no such file"):
+        talk("hi", adapters=("/none/a.gguf",))
+    assert script.opened[-1].is_closed
+
+
 def test_answers_follow_a_schema_until_it_is_taken_back(talk: Talk, tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text('{"type":"array"}')
     said = talk(f"/schema {tmp_path}/list.json", "/schema", "/schema off", "hi", f"/schema {tmp_path}/none.json")

@@ -11,6 +11,7 @@ import pytest
 from app.chat.answer_form import AnswerForm
 from app.chat.commands import choose_thinking
 from app.chat.events import (
+    AdaptersChanged,
     Event,
     GenerationFailed,
     GenerationFinished,
@@ -286,3 +287,16 @@ def test_a_server_stays_where_another_one_does_not_answer() -> None:
         assert isinstance(kept, ModelKept)
         assert "cannot be reached" in kept.reason
         assert text_of(list(talk.ask("hi"))) == "a"
+
+
+def test_a_server_is_not_changed_by_adapters(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+    with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:
+        refused = list(talk.use_adapters(("/x/a.gguf",)))[-1]
+        assert isinstance(refused, AdaptersChanged)
+        assert "a server computes" in refused.trouble
+        talk.turns.conversation.adapters = ("/x/a.gguf",)  # as a saved conversation may have them
+        failed = list(talk.ask("capital of France?"))[-1]
+        assert isinstance(failed, GenerationFailed)
+        assert failed.reason == refused.trouble
+        assert list(talk.use_adapters(()))[-1] == AdaptersChanged(())
+        assert text_of(list(talk.regenerate())) == "Paris."

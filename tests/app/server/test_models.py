@@ -165,3 +165,9 @@ def test_it_ends_while_a_model_opens(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         until(script.open_gate.waiting.is_set)
         server.end()
         assert waiting.result() == "shutting_down"
+
+
+def test_adapters_of_the_command_line_change_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(built_in_settings(), adapters=("/x/a.gguf:2",))
+    with serving(monkeypatch, settings=settings) as server:
+        assert server.script.opened[0].adapter_calls == [[("a.gguf", 2.0)]]

@@ -334,6 +334,24 @@ async def test_a_form_is_chosen_and_taken_back(tmp_path):
         await driver.note("answers in any form")
 
 
+async def test_adapters_are_chosen_shown_and_taken_back():
+    script = Script()
+    script.open_errors["bad.gguf"] = GGUFError("bad.gguf: is no adapter")
+    async with chatting(script) as driver:
+        await driver.say("/lora /x/a.gguf:0.5")
+        await driver.note("adapter a.gguf:0.5 from the next message on")
+        assert driver.chat.turns.conversation.adapters == ("/x/a.gguf:0.5",)
+        await driver.say("/lora /x/bad.gguf")
+        await driver.note("bad.gguf: is no adapter")
+        await driver.say("/lora")
+        await driver.note("adapter a.gguf:0.5. /lora FILE[:SCALE] ...")
+        await driver.say("/lora off")
+        await driver.say("a message that waits for it")
+        await driver.note("no adapter from the next message on")
+        await driver.until(lambda: driver.chat.turns.conversation.last_reply is not None)
+        assert script.opened[0].adapter_calls == [[("a.gguf", 0.5)], []]
+
+
 async def test_a_refused_command_is_never_part_of_what_is_typed_next():
     refused = {
         "/hlep me": "Unknown command /hlep",

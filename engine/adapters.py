@@ -1,0 +1,262 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685): files that change what a model's matrices compute.
+
+A matrix W becomes W + scale * alpha / rank * up @ down. Keys, names and the order of a table's two factors are those of
+llama.cpp's ``convert_lora_to_gguf.py`` and ``src/llama-adapter.cpp``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import BrokenModelError, EngineError, GGUFError, MemoryPlanError, UnsupportedQuantError, shown
+from engine.gguf.hyperparameters import Hyperparameters
+from engine.gguf.read import read_gguf
+from engine.machine import host
+from engine.machine.memory import Memory, shown_bytes
+from engine.models import expected_tensors
+from engine.plan.dequantise import dequantised
+from engine.quants import QUANTS
+from engine.saved_state.fingerprint import fingerprint_of
+from engine.weights.modes import RESERVE_BYTES
+from engine.weights.weights import FACTORS, LowRank, Tensor, TensorSpec, Weights
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.contents import GGUFFile
+
+    Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+MOST_RANK = 4096
+MOST_SCALE = 1000.0
+_ALIGNMENT = 64
+_FIRST, _SECOND = FACTORS
+_PER_HEAD = ("attn_kv_b.weight", "attn_k_b.weight", "attn_v_b.weight")
+"""Matrices that latent attention takes apart."""
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """Adapters of one model, ready to be used.
+
+    Attributes:
+        low_ranks: what all of them together add to a tensor, by its name.
+        key: identifies files and scales.
+        notices: one line each.
+        bytes_per_token: that a decode step reads of them.
+    """
+
+    low_ranks: Mapping[str, LowRank]
+    key: str
+    notices: tuple[str, ...]
+    bytes_per_token: int
+
+
+@dataclass
+class _Factors:
+    """Both factors of each expert in float32: (n_experts, rank, n_cols) and (n_experts, n_rows, rank)."""
+
+    down: Floats
+    up: Floats
+
+
+def load_adapters(
+    chosen: Sequence[tuple[str | os.PathLike[str], float]], config: ModelConfig, weights: Weights
+) -> Adapters:
+    """Read adapters with their scales; each adds to those before it.
+
+    Raises:
+        FileUnreadableError, GGUFError, UnsupportedQuantError, BrokenModelError: it is no sound adapter of the model.
+        MemoryPlanError: they do not fit into memory.
+        EngineError: a scale is out of range.
+    """
+    found: dict[str, list[_Factors]] = {}
+    digest, notices, specs = hashlib.sha256(), [], expected_tensors(config)
+    for path, scale in chosen:
+        gguf = read_gguf(path, keeps_strings=False)
+        try:
+            reader = _Reader(gguf, config, weights, specs, scale)
+            for name, factors in reader.read().items():
+                found.setdefault(name, []).append(factors)
+            digest.update(f"{fingerprint_of(gguf)} {scale!r} ".encode())
+            notices += reader.notices
+        finally:
+            gguf.close()
+    low_ranks = _joined(found, specs)
+    matrices = [(low, specs[name]) for name, low in low_ranks.items() if low.back is None]
+    n_bytes = sum(spec.bytes_read(low.down.size_bytes + low.up.size_bytes) for low, spec in matrices)
+    return Adapters(low_ranks, digest.hexdigest(), tuple(notices), n_bytes)
+
+
+class _Reader:
+    """Checks one file from end to end before it reads any numbers."""
+
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        config: ModelConfig,
+        weights: Weights,
+        specs: Mapping[str, TensorSpec],
+        scale: float,
+    ) -> None:
+        self._gguf, self._config, self._weights, self._specs = gguf, config, weights, specs
+        self._keys = Hyperparameters(gguf.metadata, "adapter", gguf.shown_name)
+        self._scale = scale
+        self.notices: list[str] = []
+
+    def _fail(self, problem: str, error: type[EngineError] = GGUFError) -> EngineError:
+        return error(f"{self._gguf.shown_name}: {problem}")
+
+    def read(self) -> dict[str, _Factors]:
+        """Return the factors for each tensor, by its name, with the scale in the second."""
+        alpha = self._check_header()
+        names = self._names()
+        for name in names:
+            self._check(name)
+        n_bytes = 4 * sum(int(np.prod(one.shape)) for one in self._gguf.tensors.values())
+        available = host.available_memory_bytes() - RESERVE_BYTES
+        if 2 * n_bytes > available:
+            raise self._fail(
+                f"needs {shown_bytes(2 * n_bytes)} of memory; {shown_bytes(max(0, available))} are free for it",
+                MemoryPlanError,
+            )
+        infos = {half: self._gguf.tensors[half] for name in names for half in (name + _FIRST, name + _SECOND)}
+        tensors = Weights(self._gguf, infos).tensors
+        return {name: self._factors(name, tensors, alpha) for name in names}
+
+    def _check_header(self) -> float:
+        keys, metadata = self._keys, self._gguf.metadata
+        kind, architecture = (metadata.get(f"general.{name}") for name in ("type", "architecture"))
+        if kind != "adapter":
+            raise self._fail(f"general.type is '{shown(str(kind))}', not 'adapter': this changes no other model")
+        if (form := keys.word("type", "")) != "lora":
+            raise self._fail(f"adapter.type is '{shown(form)}': only 'lora' is supported")
+        if architecture != self._config.architecture:
+            raise self._fail(f"is for models of '{shown(str(architecture))}', not of '{self._config.architecture}'")
+        if keys.raw("alora.invocation_tokens") is not None:
+            raise self._fail("begins in the midst of a text (activated LoRA), which is not supported")
+        if not (np.isfinite(self._scale) and abs(self._scale) <= MOST_SCALE):
+            raise EngineError(f"the scale of {self._gguf.shown_name} is {self._scale}: must be at most {MOST_SCALE:g}")
+        return keys.number("lora.alpha", 0.0)
+
+    def _names(self) -> list[str]:
+        """Names of the tensors that are changed; each has both factors."""
+        names: dict[str, None] = {}
+        left_out = []
+        for name in self._gguf.tensors:
+            base, dot, half = name.rpartition(".")
+            if dot + half in FACTORS:
+                names[base] = None
+            elif name.endswith("_norm.weight"):
+                left_out.append(name)
+            else:
+                raise self._fail(
+                    f"tensor {shown(name)} is no factor of an adapter (names end with {_FIRST}, {_SECOND})"
+                )
+        if not names:
+            raise self._fail("has no tensors: it changes nothing")
+        if left_out:
+            self.notices.append(f"{self._gguf.shown_name}: no use is made of its {len(left_out)} norms")
+        return list(names)
+
+    def _check(self, name: str) -> None:
+        """Compare both factors with the tensor that they change."""
+        spec, model = self._specs.get(name), self._weights.get(name)
+        if spec is None or model is None:
+            raise self._fail(f"changes {shown(name)}, which the model lacks (it is for another one)")
+        is_experts = "_exps." in name
+        if spec.is_plain or name.endswith(_PER_HEAD) or len(spec.shape) != 2 + is_experts:
+            raise self._fail(f"changes {name}, which adapters cannot change here")
+        for half in FACTORS:
+            info = self._gguf.tensors.get(name + half)
+            if info is None:
+                raise self._fail(f"tensor {name}{half} is missing")
+            if info.type_name not in QUANTS:
+                raise self._fail(
+                    f"tensor {info.name} is {info.type_name}, which is not supported", UnsupportedQuantError
+                )
+        first, second = (self._shape(name + half, len(spec.shape)) for half in (_FIRST, _SECOND))
+        rank = second[-1]
+        *experts, n_rows, n_cols = spec.shape
+        wanted = (*experts, rank, n_cols), (*experts, n_rows, rank)
+        if spec.is_table:
+            wanted = (n_rows, rank), (n_cols, rank)
+        if (first, second) != wanted:
+            shapes = " and ".join(" x ".join(map(str, shape)) for shape in (first, second))
+            size = " x ".join(map(str, spec.shape))
+            raise self._fail(f"factors of {shapes} do not fit {name} of {size} (it is for another model)")
+        if rank > MOST_RANK:
+            raise self._fail(f"changes {name} with a rank of {rank}: must be at most {MOST_RANK}")
+
+    def _shape(self, name: str, n_dims: int) -> tuple[int, ...]:
+        """A shape with as many leading ones as it takes, for writers that leave them out or add them."""
+        shape = self._gguf.tensors[name].shape
+        while len(shape) > n_dims and shape[0] == 1:
+            shape = shape[1:]
+        return (1,) * (n_dims - len(shape)) + shape
+
+    def _factors(self, name: str, tensors: Mapping[str, Tensor], alpha: float) -> _Factors:
+        spec, halves = self._specs[name], (name + _FIRST, name + _SECOND)
+        shapes = [self._shape(half, len(spec.shape)) for half in halves]
+        first, second = (self._values(tensors[half]).reshape(shape) for half, shape in zip(halves, shapes, strict=True))
+        if spec.is_table:  # its rows are the first factor's
+            first, second = second.T, first
+        rank = shapes[1][-1]
+        scale: Any = self._scale * alpha / rank if alpha else self._scale
+        own = name.removesuffix("weight") + "scale"
+        if self._weights.get(own) is not None:  # which products are multiplied by at last
+            scale = scale / self._weights.float32(own).reshape(-1, *(1,) * (len(spec.shape) - 1))
+        with np.errstate(all="ignore"):
+            up = (second * scale).astype(np.float32)
+        if not np.isfinite(up).all():
+            raise self._fail(f"tensor {name}{_SECOND} holds too large numbers", BrokenModelError)
+        n_experts = spec.shape[0] if len(spec.shape) == 3 else 1
+        return _Factors(first.reshape(n_experts, rank, -1), up.reshape(n_experts, -1, rank))
+
+    def _values(self, tensor: Tensor) -> Any:
+        values = dequantised(tensor, np.arange(tensor.n_rows))
+        if not np.isfinite(values).all():
+            raise self._fail(f"tensor {tensor.name} holds NaN or infinity: it is damaged", BrokenModelError)
+        return values
+
+
+def _joined(found: Mapping[str, Sequence[_Factors]], specs: Mapping[str, TensorSpec]) -> dict[str, LowRank]:
+    """All adapters' factors for each matrix as one pair, whose rank is the sum of theirs, in memory of their own."""
+    arrays: dict[str, list[tuple[str, np.ndarray[Any, Any]]]] = {}
+    for name, factors in found.items():
+        down = np.concatenate([one.down for one in factors], axis=1)
+        up = np.concatenate([one.up for one in factors], axis=2)
+        if (rank := up.shape[-1]) > MOST_RANK:
+            raise EngineError(f"the adapters change {name} with a rank of {rank} together: must be at most {MOST_RANK}")
+        arrays[name] = [_kept(down.reshape(-1, down.shape[-1])), _kept(up.reshape(-1, rank))]
+        arrays[name] += [_kept(down[0].T)] if specs[name].is_table else []
+    sizes = [-(-kept.nbytes // _ALIGNMENT) * _ALIGNMENT for several in arrays.values() for _, kept in several]
+    memory, starts = Memory(sum(sizes)), accumulate(sizes, initial=0)
+    low_ranks = {}
+    for name, several in arrays.items():
+        tensors = []
+        for half, (quant, kept) in zip((_FIRST, _SECOND, _FIRST), several, strict=False):
+            start, (n_rows, n_cols) = next(starts), kept.shape
+            memory.bytes[start : start + kept.nbytes] = kept.view(np.uint8).ravel()
+            row_bytes = kept.nbytes // n_rows
+            tensors.append(Tensor(name + half, quant, n_rows, n_cols, row_bytes, kept.nbytes, memory.address + start))
+        rank = tensors[1].n_cols
+        low_ranks[name] = LowRank(rank, tensors[0], tensors[1], tensors[2] if len(tensors) > 2 else None, memory)
+    return low_ranks
+
+
+def _kept(values: Floats) -> tuple[str, np.ndarray[Any, Any]]:
+    """A matrix and its type: in 16 bits each where those hold the very numbers, else as it is."""
+    values = np.ascontiguousarray(values)
+    with np.errstate(over="ignore"):
+        halves = values.astype(np.float16)
+    if (halves == values).all():
+        return "F16", halves
+    words = values.view(np.uint32)
+    return ("F32", values) if (words & 0xFFFF).any() else ("BF16", (words >> 16).astype(np.uint16))

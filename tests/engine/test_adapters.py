@@ -1,0 +1,258 @@
+"""Adapters: the same logits as the model that has them merged in, and refusals of files that are none for it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Model, Session
+from engine.adapters import _PER_HEAD
+from engine.errors import EngineError
+from engine.models import ARCHITECTURES, expected_tensors
+from engine.saved_state import StateWriter, restore_state
+from tests.engine import tiny_gguf
+from tests.engine.architectures import test_qwen3moe
+from tests.engine.test_batch import N_CTX, PROMPTS, fed_alone, fed_together, peers
+from tests.engine.test_models import IDS, nmse
+from tests.engine.test_scales import add_scales
+from tests.engine.tiny_adapters import adapter, merged
+from tests.engine.tiny_gguf import TinyGGUF
+
+Change = Callable[[TinyGGUF], Any]
+QUERY = "blk.0.attn_q.weight"
+
+
+def matrices(tiny: TinyGGUF, model: Model) -> list[str]:
+    """Names of what an adapter may change."""
+    names, specs = {str(one.name) for one in tiny.tensors}, expected_tensors(model.config)
+    found = [name for name in specs if name in names and not name.endswith(_PER_HEAD)]
+    return [name for name in found if not specs[name].is_plain]
+
+
+def logits_of(session: Session) -> np.ndarray:
+    """What a session computes of tokens in a block, one by one, and a few together."""
+    session.truncate(0)
+    rows = [session.feed(IDS, every=True)]
+    session.truncate(0)
+    rows += [session.feed([token])[None] for token in IDS]
+    session.prefill(IDS)
+    return np.concatenate([*rows, session.verify(IDS[:3])])
+
+
+def adapted(path: Path, found: TinyGGUF, scale: float = 1.0, **how: Any) -> Model:
+    model = Model.open(path, **{"threads": 2, **how})
+    model.use_adapters([(found.write(path.with_suffix(".lora")), scale)])
+    return model
+
+
+def both(tiny: TinyGGUF, names: list[str], tmp_path: Path, **how: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Logits with an adapter, and of the merged model."""
+    found = adapter(tiny, names, **how)
+    model = adapted(tiny.write(tmp_path / "m.gguf"), found, 0.7)
+    other = Model.open(merged(tiny, found, 0.7).write(tmp_path / "merged.gguf"), threads=2)
+    rows = [logits_of(one.session(n_ctx=64, kv="f32")) for one in (model, other)]
+    for one in (model, other):
+        one.close()
+    return rows[0], rows[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_adapter_on_all_matrices_equals_the_merged_model(architecture: str, tmp_path: Path) -> None:
+    tiny = tiny_gguf.model(architecture)
+    path = tiny.write(tmp_path / "plain.gguf")
+    with_nothing = Model.open(path, threads=2)
+    session = with_nothing.session(n_ctx=64, kv="f32")
+    before = logits_of(session)
+    names = matrices(tiny, with_nothing)
+    found, wanted = both(tiny, names, tmp_path)
+    assert nmse(before, wanted) > 0.01
+    assert nmse(found, wanted) < 1e-9
+    with_nothing.use_adapters([(tmp_path / "m.lora", 0.7)])
+    assert session.tokens == []
+    assert logits_of(session).tobytes() == found.tobytes()
+    with_nothing.use_adapters([])
+    assert logits_of(session).tobytes() == before.tobytes()
+    with_nothing.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("quant", "rank"), [("F32", 5), ("F16", 4), ("BF16", 16), ("Q8_0", 32), ("F32", 40)])
+def test_adapters_of_all_types_and_ranks_equal_the_merged(quant: str, rank: int, tmp_path: Path) -> None:
+    tiny = tiny_gguf.model("llama", tied=True)
+    names = [str(one.name) for one in tiny.tensors if "norm" not in str(one.name)]
+    found, wanted = both(tiny, names, tmp_path, quant=quant, rank=rank)
+    assert nmse(found, wanted) < 1e-9
+
+
+@pytest.mark.slow
+def test_scales_of_matrices_leave_adapters_as_they_are(tmp_path: Path) -> None:
+    tiny = add_scales(test_qwen3moe.tiny(), are_applied=False)
+    names = [str(one.name) for one in tiny.tensors if str(one.name).endswith(("_exps.weight", "attn_output.weight"))]
+    found, wanted = both(tiny, names, tmp_path)
+    assert nmse(found, wanted) < 1e-9
+
+
+@pytest.mark.slow
+def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
+    tiny = tiny_gguf.model("llama")
+    path, names = tiny.write(tmp_path / "m.gguf"), [QUERY, "blk.1.ffn_down.weight", "output.weight"]
+    first, second = adapter(tiny, names), adapter(tiny, names[1:], rank=7, seed=2)
+    chosen = [(first.write(tmp_path / "1.gguf"), 1.0), (second.write(tmp_path / "2.gguf"), -0.5)]
+    model = Model.open(path, threads=2)
+    session = model.session(n_ctx=64, kv="f32")
+    before = session.matrices()
+    session.start_profile()
+    model.use_adapters(chosen)
+    assert session.matrices() == before
+    whole = merged(merged(tiny, first), second, -0.5)
+    other = Model.open(whole.write(tmp_path / "merged.gguf"), threads=2)
+    wanted, found = logits_of(other.session(n_ctx=64, kv="f32")), logits_of(session)
+    assert nmse(found, wanted) < 1e-9
+    assert sum(phase.seconds for phase in session.end_profile()["decode"]) > 0
+    model.use_weights("huge")
+    assert logits_of(session).tobytes() == found.tobytes()
+    model.use_adapters(chosen[:1])
+    model.use_weights("mmap")
+    model.use_adapters(chosen)
+    assert logits_of(session).tobytes() == found.tobytes()
+    for one in (model, other):
+        one.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["llama", "phi3", "qwen3moe", "lfm2"])
+def test_with_adapters_threads_blocks_and_peers_change_no_bit(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.batch.PATIENCE", 1e6)  # so that all are in every step, however busy the machine is
+    tiny = tiny_gguf.model(architecture, "Q8_0")
+    path, blocks, rows = tiny.write(tmp_path / "m.gguf"), [], []
+    for threads in (1, 3):
+        model = Model.open(path, threads=threads)
+        found = adapter(tiny, matrices(tiny, model), quant="F16")
+        session = model.session(n_ctx=N_CTX)
+        model.use_adapters([(found.write(tmp_path / "a.gguf"), 1.0)])
+        blocks.append(session.feed(IDS, every=True)[-1])
+        single = np.stack([session.feed([token]) for token in IDS[:4]])
+        session.truncate(0)
+        blocks.append(session.feed(IDS))
+        rows += [single, session.verify(IDS[:4])]
+        session.close()
+        alone = [fed_alone(model.session(n_ctx=N_CTX), prompt) for prompt in PROMPTS]
+        assert fed_together(peers(model, 4), PROMPTS) == alone
+        model.close()
+    assert all(one.tobytes() == blocks[0].tobytes() for one in blocks)
+    assert all(one.tobytes() == rows[0].tobytes() for one in rows)
+
+
+@pytest.mark.slow
+def test_states_of_other_adapters_or_scales_are_not_used(tmp_path: Path) -> None:
+    tiny, place = tiny_gguf.model(), tmp_path / "states"
+    found = adapter(tiny, [QUERY])
+    model = adapted(tiny.write(tmp_path / "m.gguf"), found)
+    session = model.session(n_ctx=128)
+    ids = (IDS * 6)[:90]
+    session.prefill(ids)
+    saving = StateWriter(session, place)
+    assert saving.flush(60), saving.problem
+    saving.close()
+    prints = [model.fingerprint]
+    for chosen in ([], [(tmp_path / "m.lora", 0.5)], [(tmp_path / "m.lora", 1.0)] * 2):
+        model.use_adapters(chosen)
+        prints.append(model.fingerprint)
+        assert restore_state(session, place, ids).tokens == 0
+    assert len(set(prints)) == len(prints)
+    model.use_adapters([(tmp_path / "m.lora", 1.0)])
+    assert restore_state(session, place, ids).tokens == 90
+    model.close()
+
+
+def _lied(name: str, dims: list[int]) -> Change:
+    def change(found: TinyGGUF) -> None:
+        tensor = found.tensor(name)
+        tensor.dims, tensor.data = dims, bytes(4 * int(np.prod(dims)))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda one: one.set("general.type", "model"), "general.type is 'model', not 'adapter'"),
+        (lambda one: one.drop("general.type"), "general.type is 'None', not 'adapter'"),
+        (lambda one: one.set("general.architecture", "qwen2"), "is for models of 'qwen2', not of 'llama'"),
+        (lambda one: one.set("adapter.type", "lo\x1bha"), r"adapter.type is 'lo\x1bha': only 'lora'"),
+        (lambda one: one.set("adapter.lora.alpha", float("nan")), "adapter.lora.alpha is nan: must be finite"),
+        (lambda one: one.set("adapter.lora.alpha", "8"), "adapter.lora.alpha is a string: must be a number"),
+        (lambda one: one.fill(QUERY + ".lora_b", 3e38), "lora_b holds too large numbers"),
+        (lambda one: one.set("adapter.alora.invocation_tokens", np.array([1], "<u4")), "activated LoRA"),
+        (lambda one: one.tensors.clear(), "has no tensors: it changes nothing"),
+        (lambda one: one.drop_tensor(QUERY + ".lora_b"), f"tensor {QUERY}.lora_b is missing"),
+        (lambda one: one.rename("attn_q", "attn_z"), "changes blk.0.attn_z.weight, which the model lacks"),
+        (lambda one: one.rename(".lora_a", ".lora_c"), f"tensor {QUERY}.lora_c is no factor of an adapter"),
+        (lambda one: one.rename("blk.0.attn_q", "output_norm"), "output_norm.weight, which adapters cannot change"),
+        (_lied(QUERY + ".lora_a", [32, 4]), f"factors of 4 x 32 and 64 x 4 do not fit {QUERY} of 64 x 64"),
+        (_lied(QUERY + ".lora_b", [5, 64]), f"factors of 4 x 64 and 64 x 5 do not fit {QUERY} of 64 x 64"),
+        (_lied(QUERY + ".lora_a", [64, 4, 2]), "do not fit"),
+        (_lied(QUERY + ".lora_b", [0, 64]), "dimension 0 of 0"),
+        (lambda one: one.fill(QUERY + ".lora_a", float("nan")), f"tensor {QUERY}.lora_a holds NaN"),
+        (lambda one: one.fill(QUERY + ".lora_b", float("-inf")), f"tensor {QUERY}.lora_b holds NaN"),
+    ],
+)
+def test_what_is_no_adapter_of_the_model_is_refused(change: Change, told: str, tmp_path: Path) -> None:
+    tiny = tiny_gguf.model()
+    found = adapter(tiny, [QUERY])
+    change(found)
+    model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
+    before = model.fingerprint
+    with pytest.raises(EngineError) as error:
+        model.use_adapters([(found.write(tmp_path / "a.gguf"), 1.0)])
+    line = str(error.value)
+    assert told in line
+    assert line.isprintable()
+    assert line.count("a.gguf") == 1
+    assert model.fingerprint == before
+    model.close()
+
+
+def test_what_latent_attention_takes_apart_is_not_changed(tmp_path: Path) -> None:
+    tiny = tiny_gguf.model("deepseek2")
+    model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
+    names = [str(one.name) for one in tiny.tensors if str(one.name).endswith(_PER_HEAD)]
+    assert names
+    for name in names:
+        with pytest.raises(EngineError, match=f"changes {name}, which adapters cannot change here"):
+            model.use_adapters([(adapter(tiny, [name]).write(tmp_path / "a.gguf"), 1.0)])
+    model.close()
+
+
+@pytest.mark.parametrize(("rank", "n_times", "told"), [(5000, 1, "a rank of 5000"), (2100, 2, "a rank of 4200")])
+def test_ranks_are_bounded(rank: int, n_times: int, told: str, tmp_path: Path) -> None:
+    tiny = tiny_gguf.model(n_layers=1)
+    found = adapter(tiny, [QUERY], rank=rank).write(tmp_path / "a.gguf")
+    model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
+    with pytest.raises(EngineError, match=f"{told}.*: must be at most 4096"):
+        model.use_adapters([(found, 1.0)] * n_times)
+    model.close()
+
+
+def test_norms_in_an_adapter_are_told_and_left_out(tmp_path: Path) -> None:
+    tiny = tiny_gguf.model(n_layers=1)
+    found = adapter(tiny, [QUERY])
+    found.add_vector("blk.0.attn_norm.weight", np.ones(64))
+    model = adapted(tiny.write(tmp_path / "m.gguf"), found)
+    assert "m.lora: no use is made of its 1 norms" in model.notices
+    model.close()
+
+
+def test_a_token_reads_an_adapter_too(tmp_path: Path) -> None:
+    tiny = tiny_gguf.model()
+    model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
+    before = model.bytes_per_token
+    found = adapter(tiny, [QUERY, "token_embd.weight"], quant="F16")
+    model.use_adapters([(found.write(tmp_path / "a.gguf"), 1.0)])
+    assert model.bytes_per_token - before == 2 * 4 * (64 + 64)
+    model.close()
