@@ -18,7 +18,7 @@ from engine.cache.hadamard import block_of
 from engine.kernels import attention_sizes, records
 from engine.kernels.records import ATTENTION_CHUNK, BARRIER, COUNTER_BYTES, MATMUL_SCRATCH_BYTES, PARTIAL_HEADER
 from engine.machine.memory import Memory
-from engine.plan.buffers import FEW_COLUMNS
+from engine.plan.buffers import FEW_COLUMNS, WIDEST_BLOCK
 from engine.quants.base import QUANT_TYPES
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ class Plan:
         scratch: (address, bytes per thread) of memory that no operation leaves anything in.
         n_threads: the most that will walk it.
         lanes: whose tokens a walk holds: all those of one sequence, or of each of several its next one, in their order.
+        parts: addresses of the step records of each ``WIDEST_BLOCK`` of its tokens, where there are more than that.
 
     Attributes:
         phase: what the next operations belong to, for the profile.
@@ -146,13 +147,19 @@ class Plan:
     """
 
     def __init__(
-        self, step: int, columns: int, scratch: tuple[int, int], n_threads: int = 1, lanes: Sequence[Lane] = ()
+        self,
+        step: int,
+        columns: int,
+        scratch: tuple[int, int],
+        n_threads: int = 1,
+        lanes: Sequence[Lane] = (),
+        parts: Sequence[int] = (),
     ) -> None:
         self.products = DECODE if columns == 1 else FEW if columns <= FEW_COLUMNS else BLOCK
         self.operations: list[Operation] = []
         self.phase = "embedding"
         self._step = step
-        self._lanes = lanes
+        self._lanes, self._steps_of_parts = lanes, parts
         self._column = 0
         """That the next rows begin with."""
         self._columns = columns
@@ -199,6 +206,15 @@ class Plan:
             yield
         finally:
             self._step = before
+
+    def _each_part(self) -> Iterator[int]:
+        """Yield the first token of each part of which a product is computed at once; the rows written meanwhile are of
+        its tokens alone."""
+        if not self._steps_of_parts:
+            yield 0
+        for n, step in enumerate(self._steps_of_parts):
+            with self.counted_by(step):
+                yield n * WIDEST_BLOCK
 
     def row(self, kernel: str, record: NamedTuple, **arguments: int) -> Operation:
         """Append a row that another file describes (``plan/expert_rows.py``)."""
@@ -304,8 +320,10 @@ class Plan:
         """Make every form of x that the given weights want; each form once."""
         for form in dict.fromkeys(self.form(reader) for reader in readers):
             if form != "f32":
-                made = x.form(form)
-                self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
+                for column in self._each_part():
+                    made, address = x.form(form).after(column, x.column_bytes(form)), x.address + 4 * column * x.n
+                    words = {"q": made.q, "d": made.d, "sums": made.sums}
+                    self._add(f"quantize {form}", records.QUANTIZE, x=address, n=x.n, **words)
 
     def form(self, reader: Tensor) -> str:
         """Form of activations that a matrix is multiplied with."""
@@ -326,20 +344,22 @@ class Plan:
             first: element of ``out`` that the product begins with.
             columns: the most that a walk has of them, where they are not its tokens.
         """
-        form = x.form(self.form(weight))
+        name = self.form(weight)
         n_before, begin = len(self.operations), out.address + 4 * first
-        part = self._rows_at_once(weight, columns or self._columns)
-        for first in range(0, weight.n_rows, part):
-            self._add(
-                f"{self.products} {weight.quant}", records.MATMUL, weight,
-                weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
-                n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
-                out=begin + 4 * first, out_stride=out.n,
-                add=0 if bias is None else bias.address + 4 * first, add_stride=0,
-                scratch=self.scratch[0], scratch_bytes=self.scratch[1], ahead=0,
-            )  # fmt: skip
-            if part < weight.n_rows:
-                self.barrier()
+        part = self._rows_at_once(weight, min(columns or self._columns, WIDEST_BLOCK))
+        for column in self._each_part():
+            form = x.form(name).after(column, x.column_bytes(name))
+            for first in range(0, weight.n_rows, part):
+                self._add(
+                    f"{self.products} {weight.quant}", records.MATMUL, weight,
+                    weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
+                    n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
+                    out=begin + 4 * (column * out.n + first), out_stride=out.n,
+                    add=0 if bias is None else bias.address + 4 * first, add_stride=0,
+                    scratch=self.scratch[0], scratch_bytes=self.scratch[1], ahead=0,
+                )  # fmt: skip
+                if part < weight.n_rows:
+                    self.barrier()
         if bias is None and self.operations[n_before - 1].barrier:  # nothing next to it may read what it adds to
             self._product = x, out, self.operations[n_before:]
 
