@@ -322,8 +322,9 @@ class Plan:
             if form != "f32":
                 for column in self._each_part():
                     made, address = x.form(form).after(column, x.column_bytes(form)), x.address + 4 * column * x.n
-                    words = {"q": made.q, "d": made.d, "sums": made.sums}
-                    self._add(f"quantize {form}", records.QUANTIZE, x=address, n=x.n, **words)
+                    self._add(
+                        f"quantize {form}", records.QUANTIZE, x=address, n=x.n, q=made.q, d=made.d, sums=made.sums,
+                    )  # fmt: skip
 
     def form(self, reader: Tensor) -> str:
         """Form of activations that a matrix is multiplied with."""
