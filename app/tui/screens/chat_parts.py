@@ -169,6 +169,7 @@ class MessageFocus:
 
 
 GOES_ON = "/continue goes on"
+OTHERS = "/answers shows others"
 
 
 class TurnViews:
