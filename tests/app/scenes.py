@@ -336,6 +336,11 @@ SCENES: dict[str, Scene] = {
     ),
     "conversations-none": Scene(press("f8", sees="No conversation is saved"), "ConversationsScreen"),
     "shelf": Scene(after(shelved, press("f6", sees="0 %"), press("delete", sees="Delete fans.txt")), "ShelfScreen"),
+    "answers": Scene(
+        after(say("Why do old laptops get slow?", sees="tok/s"), say("/regen 2", sees="keeps the first")),
+        "AnswersScreen",
+        sizes=((80, 24), (120, 40)),
+    ),
     "place": Scene(after(cited, say("/place", sees="1 of 2")), "PlaceScreen"),
     "shelf-none": Scene(press("f6", sees="No document was read yet"), "ShelfScreen"),
     "resumed": Scene(resumed, settings=SPOKEN),

@@ -23,12 +23,8 @@ async def choosing(
     monkeypatch: pytest.MonkeyPatch, script: Script, size: tuple[int, int] = (120, 24), temperature: float = 0.7
 ) -> AsyncIterator[Driver]:
     """Run the chat, where one message is answered; the answers to it differ."""
-    sampling = Sampling(temperature=temperature, seed=5)
-    monkeypatch.setattr(
-        chat_driver,
-        "options_for",
-        lambda script: dataclasses.replace(OPTIONS_FOR(script), sampling=lambda model, mode: sampling),
-    )
+    how = {"sampling": lambda model, mode: Sampling(temperature=temperature, seed=5)}
+    monkeypatch.setattr(chat_driver, "options_for", lambda script: dataclasses.replace(OPTIONS_FOR(script), **how))
     async with chatting(script, size=size) as driver:
         await driver.ask("hello")
         yield driver
@@ -44,11 +40,10 @@ def said(driver: Driver) -> list[str]:
 
 async def shown(driver: Driver, n: int) -> list[AnswerColumn]:
     """The answers, when all have ended."""
-    columns = driver.app.screen.query(AnswerColumn)
     await driver.until(lambda: isinstance(driver.app.screen, AnswersScreen), "the answers are shown")
     await driver.until(lambda: sum(one.has_ended for one in driver.app.screen.query(AnswerColumn)) == n, "they ended")
     await driver.until(lambda: not driver.chat.turns.is_busy)
-    return list(driver.app.screen.query(AnswerColumn)) or list(columns)
+    return list(driver.app.screen.query(AnswerColumn))
 
 
 async def test_answers_are_next_to_each_other_and_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +109,11 @@ async def test_stopped_before_a_word_the_earlier_answer_stays(monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("wanted", "why"),
-    [("2", "at temperature 0 all answers are the same"), ("5", "/regen takes how many"), ("x", "/regen takes how many")],
+    [
+        ("2", "at temperature 0 all answers are the same"),
+        ("5", "/regen takes how many"),
+        ("x", "/regen takes how many"),
+    ],
 )
 async def test_what_would_make_no_choice_is_refused(monkeypatch: pytest.MonkeyPatch, wanted: str, why: str) -> None:
     async with choosing(monkeypatch, answers("One."), temperature=0.0) as driver:
