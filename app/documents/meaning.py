@@ -25,6 +25,7 @@ MOST_AT_ONCE = 5_000
 _PATIENCE_S = 2.0
 _SCHEMA = """
 PRAGMA secure_delete=ON;
+PRAGMA synchronous=OFF;
 CREATE TABLE IF NOT EXISTS vector (
     number INTEGER PRIMARY KEY, passage BLOB, model TEXT, document TEXT, value BLOB, UNIQUE (passage, model, document)
 );
@@ -76,8 +77,10 @@ class Meaning:
                         if not goes_on():
                             return False
                         _put(db, (key, file.stamp, document, _vector(model, wanted[key]).astype("<f2").tobytes()))
-        except (EngineError, sqlite3.Error, OSError):
-            return True
+        except sqlite3.DatabaseError:  # damaged: it is made again
+            self._path.unlink(missing_ok=True)
+        except (EngineError, OSError):
+            pass
         return True
 
     def likeness(self, question: str, texts: Sequence[str]) -> list[float | None]:
@@ -123,7 +126,7 @@ def _put(db: sqlite3.Connection, row: tuple[bytes, str, str, bytes]) -> None:
 def _opened(file: EmbeddingFile) -> Iterator[Model]:
     from engine import Model
 
-    model = Model.open(file.path)
+    model = Model.open(file.path, threads=1)  # the other cores are for who works at the machine
     try:
         yield model
     finally:
