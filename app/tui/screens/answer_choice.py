@@ -63,6 +63,7 @@ class AnswerChoice:
     def leave(self) -> None:
         """No answer came: there is nothing to choose."""
         if self._screen is not None:
+            self._screen.finish()  # what is above it may be left first
             dismiss_once(self._screen)
 
     async def _show(self, n: int, messages: Sequence[ChatMessage] = ()) -> None:
