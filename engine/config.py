@@ -517,6 +517,15 @@ class ModelConfig:
         return max((i for i, layer in enumerate(self.layers) if layer.stores), default=0)
 
     @property
+    def activation_floats(self) -> int:
+        """Numbers that a token of a block takes between the steps of the layers, about."""
+        attended = max((one.q_dim for one in self.attentions.values()), default=0)
+        forms = [layer.feed_forward for layer in self.layers if layer.feed_forward is not None]
+        hidden = max((_feed_forward_floats(form, self.dim) for form in forms), default=0)
+        mixed = max((one.buffer_floats for one in self.recurrents.values()), default=0)
+        return 4 * self.dim + 2 * attended + hidden + mixed + 2 * self.n_layers * self.per_layer_width
+
+    @property
     def ropes(self) -> tuple[Rope, ...]:
         """The ways in which layers tell positions apart, each once, in order of first use."""
         return tuple(dict.fromkeys(one.rope for one in self.attentions.values() if one.rope is not None))
@@ -538,6 +547,14 @@ class ModelConfig:
         found = {**own, "n_layers": self.n_layers, **same}
         found.pop("ignored_blocks")
         return {name: value for name, value in found.items() if value not in (None, "", False, ())}
+
+
+def _feed_forward_floats(form: FeedForward, dim: int) -> int:
+    """Numbers that a token takes in a feed-forward; of experts a token passes several."""
+    if not isinstance(form, Experts):
+        return 3 * form.hidden_dim
+    shared = form.shared.hidden_dim if form.shared else 0
+    return 3 * shared + form.n_used * (dim + 3 * form.hidden_dim)
 
 
 def _flat(fields: dict[str, Any]) -> dict[str, Any]:

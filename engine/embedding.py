@@ -15,10 +15,20 @@ from engine.models.reading import MEAN, RANK
 from engine.tokenizer.pauses import pause
 
 if TYPE_CHECKING:
+    from engine.cache.layer_memory import MemoryNeeds
     from engine.pipeline import Pipeline
     from engine.tokenizer import Tokenizer
 
 Vector = np.ndarray[Any, np.dtype[np.float32]]
+
+JUDGING_TEMPLATE = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+    "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n"
+    "<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+"""What Qwen3-Reranker reads, of its model card; newer files have it themselves."""
+JUDGING_ANSWERS = "yes", "no"
 
 
 class Embedder:
@@ -26,12 +36,15 @@ class Embedder:
 
     Args:
         pipeline: made to leave vectors.
+        n_ctx: limit on a text in tokens; an encoder's text is one block.
+        needs: memory by the tokens of a text.
         shown_name: of the file, for messages.
+        answers: as of ``answers_of``.
         n_threads: called for the threads of a walk.
         turn: called for what has the model's threads meanwhile.
 
     Attributes:
-        n_ctx: limit on a text in tokens; an encoder's text is one block.
+        n_ctx: the same.
         dim: of a vector.
         pooling: what the file asks for, a name of ``POOLINGS``.
     """
@@ -40,15 +53,24 @@ class Embedder:
         self,
         pipeline: Pipeline,
         n_ctx: int,
+        needs: MemoryNeeds,
         shown_name: str,
+        answers: tuple[int, int] | None,
         n_threads: Callable[[], int],
         turn: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._pipeline, self._shown_name, self._n_threads, self._turn = pipeline, shown_name, n_threads, turn
-        config = pipeline.config
-        self.n_ctx = min(n_ctx, pipeline.columns) if config.is_encoder else n_ctx
-        self.pooling = config.pooling or MEAN
+        config, self._needs, self._answers = pipeline.config, needs, answers
+        self.n_ctx = n_ctx
+        self._n_written = 0
+        """Tokens of the longest text so far."""
+        self.pooling = (config.pooling or MEAN) if answers is None else RANK
         self.dim = (config.dim, *config.dense_widths)[-1]
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Memory that no text was long enough for by now; the system counts it as available."""
+        return self._needs.bytes_for(self.n_ctx) - self._needs.bytes_for(self._n_written)
 
     def embed(self, ids: Sequence[int], pooling: str = "") -> Vector:
         """Return a text's vector, (dim,) float32 of unit length.
@@ -77,15 +99,22 @@ class Embedder:
             EngineError: as ``embed``; or the model does not judge documents.
         """
         config, tensors = self._pipeline.config, self._pipeline.tensors
-        if self.pooling != RANK or "cls.output.weight" not in tensors:
+        if self.pooling != RANK:
             raise EngineError(f"{self._shown_name}: does not judge documents (use a reranker)")
+        if "cls.output.weight" not in tensors and self._answers is None:
+            raise EngineError(
+                f"{self._shown_name}: lacks cls.output.weight, which judges documents (get a newer file of this model)"
+            )
         found = self._pooled(ids, "cls" if config.is_encoder else "last")
+        if "cls.output.weight" not in tensors:
+            assert self._answers is not None
+            found = self._product("output.weight" if "output.weight" in tensors else "token_embd.weight", found)
+            return float(_shares(found[list(self._answers)])[0])
         if "cls.weight" in tensors:
             found = np.tanh(self._product("cls.weight", found))
         found = self._product("cls.output.weight", found)
         if not config.is_encoder and len(found) > 1:  # yes and no, of which the first counts (llama.cpp)
-            found = np.exp(found - found.max())
-            found /= found.sum()
+            found = _shares(found)
         return float(found[0])
 
     def _pooled(self, ids: Sequence[int], pooling: str) -> Vector:
@@ -98,6 +127,7 @@ class Embedder:
             raise ContextFullError(
                 f"a text of {len(checked):,} tokens is too long: at most {self.n_ctx:,} (shorten it)"
             )
+        self._n_written = max(self._n_written, len(checked))
         columns = self.n_ctx if config.is_encoder else min(pipeline.columns, SHORT_BLOCK)
         total, last = np.zeros(config.dim, np.float64), np.zeros(0)
         pipeline.memory.rewind(0)
@@ -130,13 +160,36 @@ class Embedder:
         return found.astype(np.float32)
 
 
-def pair_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str) -> list[int]:
+def _shares(found: Vector) -> Vector:
+    """Return the softmax."""
+    raised = np.exp(found - found.max())
+    return raised / raised.sum()  # type: ignore[no-any-return]
+
+
+def answers_of(tokenizer: Tokenizer, metadata: Mapping[str, Any], pooling: str) -> tuple[int, int] | None:
+    """Return the tokens of a yes and a no, of which Qwen3-Reranker says how likely each is; None for another model.
+
+    Files from before llama.cpp's converter knew it have the whole head, and only their name says what they are for.
+    """
+    names = [metadata.get(key) for key in ("general.name", "general.basename")]
+    judges = pooling == RANK or any(isinstance(one, str) and "rerank" in one.lower() for one in names)
+    answers = [tokenizer.encode(one, bos=False, special=False) for one in JUDGING_ANSWERS if judges]
+    spelled = [one.text for one in tokenizer.split(JUDGING_TEMPLATE, special=True) if one.token_id is None]
+    knows_form = not any("<|" in text or "<think>" in text for text in spelled)
+    if not judges or not knows_form or any(len(ids) != 1 for ids in answers):
+        return None
+    return answers[0][0], answers[1][0]
+
+
+def pair_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str, pooling: str) -> list[int]:
     """Return the tokens of a query and a document, as a model that judges documents reads them.
 
     In the form of the file's template for it, if it has one; else both as texts that follow each other. Control tokens
     that are spelled in either stay text.
     """
     template = metadata.get("tokenizer.chat_template.rerank")
+    if template is None and answers_of(tokenizer, metadata, pooling) is not None:
+        template = JUDGING_TEMPLATE
     if not isinstance(template, str):
         ids = tokenizer.encode(query, special=False)
         parts = metadata.get("tokenizer.ggml.add_sep_token") is True and metadata.get("tokenizer.ggml.model") != "bert"

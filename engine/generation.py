@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -169,12 +170,30 @@ class Steps:
             guessing.spent(guesses, rows, time.perf_counter() - started_s)
 
 
-@contextmanager
-def short_switch_interval() -> Iterator[None]:
-    """Let other threads of Python have their turn sooner."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
+class SwitchInterval:
+    """Python's thread switch interval, short while any reply is written, then what it was before the first of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_users = 0
+        self._before_s = 0.0
+
+    @contextmanager
+    def short(self) -> Iterator[None]:
+        """Let other threads of Python have their turn sooner meanwhile."""
+        with self._lock:
+            if not self._n_users:
+                self._before_s = sys.getswitchinterval()
+                sys.setswitchinterval(SWITCH_INTERVAL_S)
+            self._n_users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_users -= 1
+                if not self._n_users:
+                    sys.setswitchinterval(self._before_s)
+
+
+SWITCH_INTERVAL = SwitchInterval()
+"""Of this process: replies of several sessions overlap."""

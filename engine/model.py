@@ -227,20 +227,23 @@ class Model:
         Raises:
             EngineError: as ``session``.
         """
-        from engine.embedding import Embedder
+        from engine.embedding import Embedder, answers_of
 
         kv_type = kv_type_of("f16", self.config)
         n_ctx = self._context(None, kv_type)
         self.bring_weights_in()
         pipeline = self._pipeline(kv_type, n_ctx, embeds=True)
         pipeline.compile(self._progress)
-        return Embedder(pipeline, n_ctx, self.shown_name, lambda: self.prefill_threads, lambda: self._turn(pipeline))
+        needs = self._needs(kv_type, host.available_memory_bytes())
+        answers = answers_of(self.tokenizer, self.metadata, self.config.pooling)
+        threads, turn = lambda: self.prefill_threads, lambda: self._turn(pipeline)
+        return Embedder(pipeline, n_ctx, needs, self.shown_name, answers, threads, turn)
 
     def pair_ids(self, query: str, document: str) -> list[int]:
         """Return the tokens of a query and a document for ``embedder.rank``."""
         from engine.embedding import pair_ids
 
-        return pair_ids(self.tokenizer, self.metadata, query, document)
+        return pair_ids(self.tokenizer, self.metadata, query, document, self.config.pooling)
 
     @contextmanager
     def _turn(self, pipeline: Pipeline) -> Iterator[None]:
@@ -439,6 +442,12 @@ class Model:
         """
         if self._checked.gguf.changed():
             raise ModelChangedError(f"{self.shown_name}: the file was changed since it was opened (open it again)")
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Memory of sessions and embedder that is not in use yet; the system counts it as available."""
+        embedder: Embedder | None = self.__dict__.get("embedder")
+        return sum(one.unwritten_bytes for one in list(self._sessions)) + (embedder.unwritten_bytes if embedder else 0)
 
     def forget(self, session: Session) -> None:
         """Drop a closed session."""

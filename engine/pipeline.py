@@ -18,14 +18,13 @@ from engine.cache.kv_types import KVType
 from engine.cache.ring import RING_BLOCK, ring_slots
 from engine.cache.rotation import key_weights_of, rotations_of
 from engine.cache.states import CHECKPOINT_BYTES, RecurrentStates
-from engine.config import Experts
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.machine.topology import last_cache_bytes
 from engine.models import load_architecture
 from engine.models.decoder import Decoder, Part
 from engine.models.steps import product
-from engine.plan.buffers import FEW_COLUMNS, Buffers
+from engine.plan.buffers import FEW_COLUMNS, WIDEST_BLOCK, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.dequantise import fill
 from engine.plan.lookahead import FROM_MEMORY, Reading, ahead_of
@@ -35,15 +34,12 @@ from engine.plan.streaming import stream
 
 if TYPE_CHECKING:
     from engine.cache.layer_memory import LayerMemory
-    from engine.config import FeedForward, ModelConfig
+    from engine.config import ModelConfig
     from engine.plan.crew import Crew
     from engine.weights.weights import Weights
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 
-WIDEST_BLOCK = 512
-WIDEST_TEXT = 2048
-"""Limit on the block of an encoder, which must hold a whole text."""
 BLOCK_BYTES = 96 << 20
 """Limit in bytes on the activations of a prefill block; wide models get narrower blocks."""
 NARROWEST_BLOCK = 32
@@ -81,8 +77,10 @@ PLANS = {
     "block last": _Kind(1, BLOCK, Part.LAST, 1),
 }
 """The plans of every session."""
-EMBEDDING_PLANS = {"vectors": _Kind(0, BLOCK, Part.ALL, embeds=True)}
-"""The plans of what embeds texts."""
+VECTORS = "vectors"
+EMBEDDING_PLANS = {VECTORS: _Kind(0, BLOCK, Part.ALL, embeds=True)}
+"""The plan of what embeds texts. Of an encoder, which may have a long text at once, it is for ``WIDEST_BLOCK`` tokens;
+others, ``vectors 2`` and so on, are for as many times more, and written when they are first asked for."""
 MORE_PLANS = {
     "verify": _Kind(FEW_COLUMNS, FEW, Part.ALL, FEW_COLUMNS),
     "whole block": _Kind(0, BLOCK, Part.ALL),
@@ -149,6 +147,9 @@ class Pipeline:
         self._buffers: Buffers = Buffers(self.columns) if peer is None else peer._buffers
         self._step, self._last, self._all = Memory(STEP_BYTES), Memory(STEP_BYTES), Memory(STEP_BYTES)
         self._next_ids = Memory(4 * FEW_COLUMNS)
+        n_parts = -(-self.columns // WIDEST_BLOCK)
+        self._parts = Memory(STEP_BYTES * n_parts)
+        self._part_words = self._parts.array(np.int64, (n_parts, STEP_BYTES // 8))
         self._tokens = Memory(4 * self.columns)
         self._words, self._last_words = (one.array(np.int64, (STEP_BYTES // 8,)) for one in (self._step, self._last))
         self._token_ids = self._tokens.array(np.int32, (self.columns,))
@@ -172,13 +173,20 @@ class Pipeline:
 
     def _plan(self, name: str, weights: Weights) -> Plan:
         """Write one plan."""
-        kind = self._kinds.get(name) or MORE_PLANS.get(name) or MORE_PLANS["verify"]
+        kind = self._kinds.get(name) or MORE_PLANS.get(name)
+        if kind is None:
+            kind = EMBEDDING_PLANS[VECTORS] if name.startswith(VECTORS) else MORE_PLANS["verify"]
         if name in weights.tensors:
             return self._product_plan(weights, name)
         step = self._all if name in self._lanes else self._last if kind.part is Part.LAST else self._step
         scratch = self._scratch.address, self._scratch_each
         lanes = self._lanes.get(name, [Lane(step.address, self._cache, self._states)])
-        plan = Plan(step.address, kind.columns or self.columns, scratch, self._room, lanes)
+        columns, parts = kind.columns or self.columns, range(0)
+        if columns > WIDEST_BLOCK:  # a text of an encoder
+            n_parts = int(name.removeprefix(VECTORS) or 1)
+            columns = min(columns, n_parts * WIDEST_BLOCK)
+            parts = range(self._parts.address, self._parts.address + n_parts * STEP_BYTES, STEP_BYTES)
+        plan = Plan(step.address, columns, scratch, self._room, lanes, parts)
         plan.products = kind.products
         plan.adapt(weights.low_ranks, self._buffers)
         d = Decoder(plan, self.config, weights, self._buffers, self.rotations, kind.n_logits, kind.part or Part.ALL)
@@ -238,7 +246,7 @@ class Pipeline:
             keep_others: hold on to those used before, so that going back to them costs nothing.
         """
         if weights is not self._weights:
-            for name in (*MORE_PLANS, *self._lanes):  # written again when they are asked for
+            for name in self.plans.keys() - self._kinds.keys():  # written again when they are asked for
                 self.plans.pop(name, None)
                 self._tables.pop(name, None)
             self._kept.append(_Walkable(self._weights, self.plans, self._tables))
@@ -323,7 +331,10 @@ class Pipeline:
             Their vectors after the last norm, (n, dim) float32, overwritten by the next call; None if cancelled.
         """
         self._set_step(tokens, pos)
-        if not self._walk("vectors", n_threads):
+        n_parts = -(-len(tokens) // WIDEST_BLOCK)
+        for n in range(n_parts):
+            self._part_words[n, STEP.n_tokens // 8] = min(WIDEST_BLOCK, len(tokens) - n * WIDEST_BLOCK)
+        if not self._walk(VECTORS if n_parts == 1 else f"{VECTORS} {n_parts}", n_threads):
             return None
         return self._buffers.vector("vectors", self.config.dim).array()[: len(tokens)]
 
@@ -408,21 +419,11 @@ class Pipeline:
 
 
 def block_columns(config: ModelConfig, max_seq_len: int) -> int:
-    """Tokens of a prefill block: as many as keep the activations small and rings hold, a multiple of 32."""
-    attended = max((one.q_dim for one in config.attentions.values()), default=0)
-    forms = [layer.feed_forward for layer in config.layers if layer.feed_forward is not None]
-    hidden = max((_feed_forward_floats(form, config.dim) for form in forms), default=0)
-    mixed = max((one.buffer_floats for one in config.recurrents.values()), default=0)
-    floats = 4 * config.dim + 2 * attended + hidden + mixed + 2 * config.n_layers * config.per_layer_width
+    """Tokens of a prefill block, a multiple of 32: as many as keep the activations small and rings hold; of an encoder
+    a whole text."""
+    if config.is_encoder:
+        return -(-max_seq_len // 32) * 32
     windows = {one.kept_window for one in config.attentions.values() if one.kept_window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
-    widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_TEXT if config.is_encoder else WIDEST_BLOCK
-    return max(NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * floats)) // 32 * 32)
-
-
-def _feed_forward_floats(form: FeedForward, dim: int) -> int:
-    """Activations that a token takes in a feed-forward; of experts a token passes several."""
-    if not isinstance(form, Experts):
-        return 3 * form.hidden_dim
-    shared = form.shared.hidden_dim if form.shared else 0
-    return 3 * shared + form.n_used * (dim + 3 * form.hidden_dim)
+    widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK
+    return max(NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * config.activation_floats)) // 32 * 32)

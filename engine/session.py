@@ -15,7 +15,7 @@ from engine.batch import SHORT_BLOCK, Batch
 from engine.cache import context_shift
 from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
-from engine.generation import Generated, Generation, Steps, short_switch_interval
+from engine.generation import SWITCH_INTERVAL, Generated, Generation, Steps
 from engine.kernels.entries import run
 from engine.kernels.records import LOGITS
 from engine.pipeline import HEAD_COLUMNS, Logits
@@ -383,7 +383,7 @@ class Session:
         choosing = Choosing(sampler, constraint, tokenizer.end_ids, FEW_UP_TO if n_logprobs is None else 1)
         reply = Generation(self, tokenizer, choosing, stop, after, spelled, guess, n_logprobs)
         writing = nullcontext() if self.batch is None else self.batch.writing(self._pipeline)
-        with short_switch_interval(), writing:
+        with SWITCH_INTERVAL.short(), writing:
             for generated in reply.tokens(self.n_ctx + 1 if max_tokens is None else max_tokens):
                 if self._pipeline.profile and self._profile is not None:
                     self._profile.leave()

@@ -26,6 +26,8 @@ from app.text.record import record
 from app.tuning.threads_in_use import USAGE, ThreadsInUse, describe_in_use, parse_threads
 from engine.prompt.thinking_mode import ThinkingMode
 
+MOST_ANSWERS = 4
+"""Limit on answers that are written together: each more costs the others less than it gains (engine/PERFORMANCE.md)."""
 GONE = "the model no longer sees this message"
 _REPLY = "reply"
 
@@ -44,6 +46,15 @@ def message_to_edit(conversation: Conversation, argument: str) -> int:
         return questions[int(argument) - 1]
     numbers = f"a number from 1 to {len(questions)}"
     raise Refusal(f"/edit takes {numbers}, `{_REPLY}` for the last reply, or nothing for your last message")
+
+
+def n_answers(argument: str) -> int:
+    """Return how many answers ``/regen`` asks for."""
+    if not argument:
+        return 1
+    if argument.isdecimal() and 1 <= int(argument) <= MOST_ANSWERS:
+        return int(argument)
+    raise Refusal(f"/regen takes how many answers are written next to each other, 2 to {MOST_ANSWERS}, or nothing")
 
 
 def check_editable(conversation: Conversation, at: int) -> None:

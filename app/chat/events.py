@@ -194,6 +194,30 @@ class GenerationFailed(Event):
 
 
 @record
+class AnswersBegun(Event):
+    """Several replies to one message will be told, each by ``AnswerTold``, until ``AnswersFinished``."""
+
+    n: int
+    """1 where there is memory for no more: then the reply is told as any other."""
+    trouble: str = ""
+    """Why they are fewer than were asked for."""
+
+
+@record
+class AnswerTold(Event):
+    """What would be told of one of several replies if it were the only one."""
+
+    at: int
+    """From 0 on."""
+    event: Event
+
+
+@record
+class AnswersFinished(Event):
+    """All of them have ended; those that were begun have told so."""
+
+
+@record
 class PromptStopped(Event):
     """The user stopped the turn before the first token; the question is unanswered."""
 

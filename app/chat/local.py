@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat import events
 from app.chat import opening as access
+from app.chat.answers import Answers, Lane, lanes_of
 from app.chat.backend import Opening, WantedDocument
 from app.chat.context_room import NoRoomError
 from app.chat.earlier_texts import EarlierTexts
@@ -329,8 +330,14 @@ class LocalBackend:
         is_kept, turn = False, None
         self._adapt(opened, request.adapters)
         try:
-            turn = self._prepare(opened, request)
-            is_kept = turn is not None and self._answer(opened, turn, request.asked_s)
+            with lanes_of(opened.local.model, opened.local.session, request.n_answers) as (lanes, trouble):
+                turn = self._prepare(opened, request, lanes[0] if len(lanes) > 1 else None)
+                if turn is not None and request.n_answers > 1:
+                    self._wire.emit(events.AnswersBegun(len(lanes), trouble))
+                if turn is not None and len(lanes) > 1:
+                    is_kept = self._answer_together(opened, turn, lanes[1:])
+                elif turn is not None:
+                    is_kept = self._answer(opened, turn, request.asked_s)
         finally:
             if is_kept:
                 opened.local.note_size(opened.local.session.length)
@@ -341,7 +348,7 @@ class LocalBackend:
             opened.earlier.give()
             opened.tuning.tune_kernels()
 
-    def _prepare(self, opened: OpenedModel, request: Request) -> LocalTurn | None:
+    def _prepare(self, opened: OpenedModel, request: Request, lane: Lane | None) -> LocalTurn | None:
         """Return what writes the reply; None where the events say why there is none."""
         local = opened.local
         keeps_tools = request.is_round and bool(local.chat.tools)  # what its prompt tells of
@@ -358,9 +365,11 @@ class LocalBackend:
         if prompt.dropped_turns:
             self._tell_dropped(opened, prompt)
         opened.states.bring_back(prompt.all_ids)
-        calls = self._tools.splitter(local) if prompt.chat is not None else None
+        # Calls in one of several replies are text: who chooses among them has run none.
+        calls = self._tools.splitter(local) if prompt.chat is not None and lane is None else None
+        note_progress = opened.states.note_progress if lane is not None else partial(self._note_progress, opened)
         try:
-            return LocalTurn(self._wire, local, prompt, self._options, partial(self._note_progress, opened), calls)
+            return LocalTurn(self._wire, local, prompt, self._options, note_progress, calls, lane)
         except Cancelled:  # while the form of the answer was compiled
             self._wire.emit(events.PromptStopped())
             return None
@@ -392,6 +401,16 @@ class LocalBackend:
             is_kept = turn.run()
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
             self._prefill_tps = turn.meter.prefill_tps
+        return is_kept
+
+    def _answer_together(self, opened: OpenedModel, first: LocalTurn, lanes: Sequence[Lane]) -> bool:
+        """Write several replies; False means that there is none."""
+        how = self._wire, opened.local, first.prompt, self._options, lambda: None, None
+        answers = Answers([first, *(LocalTurn(*how, lane) for lane in lanes)], self._wire.emit, self._wire.step)
+        first.on_begun = answers.begin_others
+        with self._wire.running(answers):
+            is_kept = answers.run()
+        self._wire.emit(events.AnswersFinished() if is_kept else events.PromptStopped())
         return is_kept
 
     def weigh(self, request: Request, draft: str) -> None:
@@ -451,12 +470,23 @@ def _less_repetitive(sampling: Sampling) -> Sampling:
     return replace(sampling, **{name: max(least[name], getattr(sampling, name)) for name in least})
 
 
+def _unlike_others(sampling: Sampling, at: int) -> Sampling:
+    """Return the sampling of one of several replies, with a seed of its own. Raises Refusal: they would be alike."""
+    if sampling.temperature <= 0:
+        raise Refusal("at temperature 0 all answers are the same (/set temperature 0.7 makes them differ)")
+    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + at)
+
+
 class LocalTurn:
     """One prompt and its reply.
 
     Args:
         on_progress: called after every token and every block of the prompt.
         calls: takes calls of tools out of the answer; None where the model knows no tools.
+        lane: of one of several replies that are written together; None for the only one.
+
+    Attributes:
+        on_begun: called when the prompt is read and the first token is there.
     """
 
     def __init__(
@@ -467,9 +497,12 @@ class LocalTurn:
         options: ChatOptions,
         on_progress: Callable[[], object],
         calls: CallSplitter | None = None,
+        lane: Lane | None = None,
     ) -> None:
-        self._calls = calls
-        self._wire, self._local, self._prompt = wire, local, prompt
+        self._calls, self._lane = calls, lane
+        self.at = lane.at if lane is not None else 0
+        self.on_begun: Callable[[], object] = lambda: None
+        self._wire, self._local, self.prompt = wire, local, prompt
         self._earlier = prompt.earlier or EarlierPart((), "", None)
         self._on_progress = on_progress
         ids, model, form = prompt.all_ids, local.model, options.form
@@ -479,6 +512,8 @@ class LocalTurn:
         else:
             self._constraint = local.fence(prompt)
         sampling = options.sampling(model, prompt.chat.thinking if prompt.chat is not None else ThinkingMode())
+        if lane is not None:
+            sampling = _unlike_others(sampling, lane.at)
         self.reply = local.reply(
             prompt,
             _less_repetitive(sampling) if prompt.leaves_loop else sampling,
@@ -486,11 +521,12 @@ class LocalTurn:
             self._constraint,
             on_prompt_progress=self._show_progress,
             clock=wire.now_s,
+            session=lane.session if lane is not None else None,
         )
         self.meter = self.reply.meter
         begun = self._earlier.text if prompt.earlier is not None else None
         thinking = self._earlier.thinking
-        self._text = ReplyText(wire.emit, self.meter, prompt.opening, begun, thinking, calls, options.tells_pieces)
+        self._text = ReplyText(self._emit, self.meter, prompt.opening, begun, thinking, calls, options.tells_pieces)
 
     def written(self) -> Written:
         """Tokens and text of the whole reply so far; any thread may ask."""
@@ -505,8 +541,8 @@ class LocalTurn:
                 self._constraint.close()
 
     def _run(self) -> bool:
-        chat = self._prompt.chat
-        self._wire.step(
+        chat = self.prompt.chat
+        self._step(
             activity=Activity.READING,
             since_s=self.meter.started_s,
             meter=self.meter,
@@ -515,26 +551,34 @@ class LocalTurn:
         )
         try:
             for piece in self.reply:
+                self.on_begun()
                 self._text.push(piece)
-                self._wire.step(activity=Activity.WRITING, context_used=self._local.session.length)
+                self._step(activity=Activity.WRITING, context_used=self._local.session.length)
                 self._on_progress()
         except BaseException as error:
             if not self.reply.ids:
                 raise
             self._keep_reply()
             broken_off = events.GenerationFinished(Ending.FAILED, self.meter.figures(), *self.written())
-            self._wire.emit(events.GenerationFailed(reason_of(error), broken_off, error))
+            self._emit(events.GenerationFailed(reason_of(error), broken_off, error))
             return True
         ending = self.meter.ending
         if ending is Ending.REPEATED:
             self._text.begin_again(self.written()[1])
         if ending is Ending.STOPPED and not self.reply.ids:
-            self._wire.emit(events.PromptStopped())
+            self._emit(events.PromptStopped())
             return False
         self._keep_reply()
         calls, calls_at = self._found_calls() if ending is Ending.COMPLETE else ((), 0)
-        self._wire.emit(events.GenerationFinished(ending, self.meter.figures(), *self.written(), calls, calls_at))
+        self._emit(events.GenerationFinished(ending, self.meter.figures(), *self.written(), calls, calls_at))
         return True
+
+    def _emit(self, event: events.Event) -> None:
+        self._wire.emit(event if self._lane is None else events.AnswerTold(self.at, event))
+
+    def _step(self, **changes: Any) -> None:
+        if not self.at:  # the first tells how far they are
+            self._wire.step(**changes)
 
     def _found_calls(self) -> tuple[tuple[ToolCall, ...], int]:
         """Return the calls of a whole reply, each with an id, and where in its text they begin."""
@@ -548,11 +592,11 @@ class LocalTurn:
             raise Cancelled("stopped while the form of the answer was compiled")
 
     def _show_progress(self, done: int, total: int) -> None:
-        self._wire.step(done=done, total=total, context_used=self._local.session.length)
+        self._step(done=done, total=total, context_used=self._local.session.length)
         self._on_progress()
 
     def _keep_reply(self) -> None:
         self._text.finish()
-        if self._prompt.chat is not None:
+        if self.prompt.chat is not None and not self.at:
             ids, text = self.written()
             self._local.note_reply(Said(ASSISTANT, text, ids=ids, raw=text))

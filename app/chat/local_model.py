@@ -248,6 +248,7 @@ class LocalModel:
         constraint: Any = None,
         stops: Sequence[str] = (),
         guards: bool = True,
+        session: Session | None = None,
         **more: Any,
     ) -> Reply:
         """Return the reply to a prompt, to be iterated over.
@@ -255,13 +256,14 @@ class LocalModel:
         Args:
             stops: texts that end it, other than those of the template.
             guards: whether one that repeats itself may be ended.
+            session: that computes it in place of the model's own.
             more: fields of ``Reply``.
         """
         chat, tokenizer = prompt.chat, self.model.tokenizer
         begun = prompt.earlier.ids if prompt.earlier is not None else ()
         more.setdefault("spelled", self.tags(bool(self.chat.tools)))
         return Reply(
-            self.session,
+            session if session is not None else self.session,
             prompt.all_ids,
             sampling,
             max_tokens=max_tokens,

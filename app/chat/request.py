@@ -33,6 +33,8 @@ class Request:
     """The reply that goes on; None for a new one."""
     plain: str | None = None
     """A text to continue in place of a conversation; no template is applied."""
+    n_answers: int = 1
+    """Replies that are written together, for the user to choose one."""
     asked_s: float | None = None
     """When the user sent it, on the clock of the bridge, if it had to wait."""
     adapters: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ Keeps the conversation true to what the engine holds. Knows the bridge, no widge
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from enum import Enum
 
 from app.chat import events
@@ -15,7 +16,16 @@ from app.chat.events import Event
 from app.chat.reply_text import GrowingReply, TextEvent
 from app.chat.request import Begun, Request
 from app.chat.tools import folded
-from app.conversations.conversation import USER, ChatMessage, Conversation, Ending, Role, Said, said_of
+from app.conversations.conversation import (
+    MOST_OTHERS,
+    USER,
+    ChatMessage,
+    Conversation,
+    Ending,
+    Role,
+    Said,
+    said_of,
+)
 from app.conversations.journal import Journal, Partial
 from app.conversations.store import OpenedConversation, model_key
 from app.program.remote_model import ModelPlace
@@ -79,6 +89,9 @@ class Turns:
         self.left_waiting: list[str] = []
         """Queued messages of the saved conversation from before the program ended, until the user has them back."""
         self.growing = GrowingReply()
+        self._answers: list[GrowingReply] = []
+        self._ended: dict[int, events.GenerationFinished] = {}
+        """Of several replies that are written together: their texts, and those that have ended."""
         self._replaced: list[ChatMessage] = []
         """Messages that the running turn replaces; they come back if it has no reply."""
         self.joined: ChatMessage | None = None
@@ -245,19 +258,33 @@ class Turns:
         self._left_out = left_out
         return True
 
-    def regenerate(self) -> bool:
-        """Answer the last message again; False when there is none or the engine is not free."""
+    def regenerate(self, n_answers: int = 1) -> bool:
+        """Answer the last message again; False when there is none or the engine is not free.
+
+        Args:
+            n_answers: that are written together; the conversation goes on with the first, or with what ``choose`` says.
+        """
         if self.is_busy or self.model is None or self.conversation.is_empty:
             return False
         if self.conversation.awaits_reply and self.conversation.messages[-1].results:
-            self._send()
+            self._send(n_answers=n_answers)
         elif self.conversation.awaits_reply:
             folded = self.conversation.messages[-1].folded
             self._is_asked_again = True
-            self._begin(self.conversation.take_back_user(), folded)
+            self._begin(self.conversation.take_back_user(), folded, n_answers=n_answers)
         else:
             self._replaced = [self.conversation.drop_reply()]
-            self._send()
+            self._send(n_answers=n_answers)
+        return True
+
+    def choose(self, at: int) -> bool:
+        """Go on with another answer to the last message: ``at`` in its ``others``; False while the engine is busy."""
+        last = self.last_message
+        if self.is_busy or last is None or at >= len(last.others):
+            return False
+        others = (replace(last, others=()), *last.others[:at], *last.others[at + 1 :])
+        self.conversation.messages[-1] = replace(last.others[at], others=others, sources=last.sources)
+        self.journal.note_settled(self.conversation)
         return True
 
     def continue_reply(self) -> bool:
@@ -317,9 +344,15 @@ class Turns:
         if isinstance(event, TextEvent):
             self.growing.take(event)
         elif isinstance(event, events.GenerationFinished):
-            self._end_reply(event)
+            self._end_reply(event, self.growing)
+        elif isinstance(event, events.AnswersBegun):
+            self._answers, self._ended = [GrowingReply() for _ in range(event.n)], {}
+        elif isinstance(event, events.AnswerTold):
+            self._note_told(event.at, event.event)
+        elif isinstance(event, events.AnswersFinished):
+            self._end_answers()
         elif isinstance(event, events.GenerationFailed) and event.broken_off is not None:
-            self._end_reply(event.broken_off)
+            self._end_reply(event.broken_off, self.growing)
         elif isinstance(event, (events.GenerationFailed, events.PromptStopped)):
             return Taken(is_as_before=self.leave_unanswered())
         elif isinstance(event, events.PromptRefused):
@@ -388,19 +421,55 @@ class Turns:
         """Whether the running reply goes on from what the user made of it."""
         return self._begun is not None and self._begun.edited is not None
 
-    def _end_reply(self, done: events.GenerationFinished) -> None:
+    def _note_told(self, at: int, event: Event) -> None:
+        """One of several replies has grown, or ended."""
+        if isinstance(event, TextEvent):
+            self._answers[at].take(event)
+        elif isinstance(event, events.GenerationFinished):
+            self._ended[at] = event
+        elif isinstance(event, events.GenerationFailed) and event.broken_off is not None:
+            self._ended[at] = event.broken_off
+
+    def _end_answers(self) -> None:
+        """The first of several replies counts as a turn; the others may take its place."""
+        (first, done), *rest = sorted(self._ended.items())
+        others = tuple(
+            ChatMessage(
+                Role.ASSISTANT,
+                self._answers[at].text,
+                one.ending,
+                one.figures,
+                self._answers[at].thinking,
+                ids=one.ids,
+                raw=one.raw,
+            )
+            for at, one in rest
+        )
+        self._end_reply(done, self._answers[first], others)
+
+    def _end_reply(
+        self, done: events.GenerationFinished, growing: GrowingReply, others: tuple[ChatMessage, ...] = ()
+    ) -> None:
         """The running reply counts as a turn."""
         self.is_answering, self.is_calling = False, bool(done.calls)
         figures = done.figures
         begun = self._replaced[0] if self._begun is not None and not self._is_edited else None
         if begun is not None and begun.figures is not None:
             figures = begun.figures.continued_by(figures)
-        message = self.conversation.add_reply(self.growing.text, done.ending, figures, self.growing.thinking)
+        message = self.conversation.add_reply(growing.text, done.ending, figures, growing.thinking)
+        message.others = (*others, *self._answered_before())[:MOST_OTHERS]
         message.is_edited = self._is_edited or (begun is not None and begun.is_edited)
         message.ids, message.raw, message.calls, message.calls_at = done.ids, done.raw, done.calls, done.calls_at
         self._replaced = []
         self._end_turn()
         self._wait_for_disk()
+
+    def _answered_before(self) -> tuple[ChatMessage, ...]:
+        """Return the answers that the running reply takes the place of, where it goes on from none of them."""
+        before = self._replaced[0] if self._replaced else None
+        if before is None or before.role is Role.USER:
+            return ()
+        return before.others if self._begun is not None else (replace(before, others=()), *before.others)
 
     def _end_turn(self) -> None:
         self.joined = self._left_out = None
@@ -470,23 +539,25 @@ class Turns:
         self.conversation.messages += replaced
         return bool(replaced)
 
-    def _begin(self, text: str, folded: str = "", asked_s: float | None = None) -> None:
+    def _begin(self, text: str, folded: str = "", asked_s: float | None = None, n_answers: int = 1) -> None:
         self.joined, self._own_text = self.conversation.unanswered, text
         if text in self.left_waiting[:1]:  # it is said at last
             del self.left_waiting[0]
         text, folded = self.conversation.with_unanswered(text, folded)
         self.conversation.add_user(clean_text(text), folded)
-        self._send(asked_s=asked_s)
+        self._send(asked_s=asked_s, n_answers=n_answers)
         self._save_queue()
 
-    def _send(self, begun: Begun | None = None, asked_s: float | None = None) -> None:
+    def _send(self, begun: Begun | None = None, asked_s: float | None = None, n_answers: int = 1) -> None:
         self._begun = begun
         self.growing.begin_again()
         self.journal.note_asked(self.conversation, bool(self._replaced))
         self._wait_for_disk()
         self._bridge.state_path = self.journal.state_path
         # The queue cannot be full: the engine was free.
-        request = Request(self.conversation.said(), begun, asked_s=asked_s, adapters=self.conversation.adapters)
+        request = Request(
+            self.conversation.said(), begun, n_answers=n_answers, asked_s=asked_s, adapters=self.conversation.adapters
+        )
         self.is_answering = self._bridge.reply(request)
 
     def _save_queue(self) -> None:

@@ -94,7 +94,7 @@ def _no_advice(mode: ThinkingMode) -> Advice:
 
 
 class Wire:
-    """State shared by both threads. Only the engine's thread emits, only the screen's thread drains."""
+    """State shared by both threads. The engine's thread, and those it waits for, emit; the screen's thread drains."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.now_s = clock

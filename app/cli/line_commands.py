@@ -168,8 +168,10 @@ class LineCommands:
 
     # ---- turns
 
-    def regenerate(self) -> None:
+    def regenerate(self, wanted: str = "") -> None:
         """Answer the last message again."""
+        if commands.n_answers(wanted) > 1:
+            raise Refusal("answers next to each other need the chat on the screen; here /regen writes one")
         self._dialogue.turn(self._talk.regenerate, "the earlier answer stays")
 
     def continue_reply(self) -> None:

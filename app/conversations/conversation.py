@@ -100,6 +100,8 @@ class ChatMessage:
     """Of the calls before, where tools speak in place of the user; ``text`` has them as they may be read."""
     sources: tuple[str, ...] = ()
     """Of a reply: the passages that its question brought along; known from the question, and not saved."""
+    others: tuple[ChatMessage, ...] = ()
+    """Of a reply: other answers to the same question, that the user may choose in its place."""
     is_missing: bool = False
     """Whether all that is known is that there was one: its file is damaged."""
 
@@ -111,6 +113,8 @@ class ChatMessage:
         return self.text
 
 
+MOST_OTHERS = 8
+"""Limit on the answers that are kept next to a reply."""
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 """Roles of what is said in a request."""
 

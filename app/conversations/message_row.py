@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from app.conversations.conversation import ChatMessage, Ending, ReplyFigures, Role
+from app.conversations.conversation import MOST_OTHERS, ChatMessage, Ending, ReplyFigures, Role
 from app.conversations.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
 from engine.prompt.tools.calls import MOST_CALLS, NAME, CallResult, ToolCall, call
@@ -72,6 +72,7 @@ def _more(message: ChatMessage) -> dict[str, Any]:
         "ids": list(message.ids),
         "raw": message.raw if message.raw != message.text else None,
         **({"calls": calls, "calls_at": message.calls_at} if calls else {}),
+        **({"others": [{"text": one.text, **_more(one)} for one in message.others]} if message.others else {}),
     }
 
 
@@ -96,6 +97,8 @@ def reply_of(values: Values) -> ChatMessage:
     message.ids = _ids(values)
     message.raw = raw if isinstance(raw, str) else text
     message.calls, message.calls_at = _calls(values), min(_count(values, "calls_at"), len(message.raw))
+    others = _objects(values, "others")[:MOST_OTHERS]
+    message.others = tuple(reply_of({**one, "others": []}) for one in others)
     return message
 
 

@@ -1,6 +1,8 @@
 """What of the documents goes with a message: all, or where the context is too small, the passages that answer best.
 
-BM25 with k1 = 1.2 and b = 0.75, and the logarithm of Lucene for the rarity of a word, which is never negative.
+BM25 with k1 = 1.2 and b = 0.75, and the logarithm of Lucene for the rarity of a word, which is never negative. Where an
+embedding model says how alike passages are to the question, both orders are joined by reciprocal ranks (Cormack et al.
+2009): each passage counts 1 / (60 + its place) in both.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean, pstdev
 
 from app.documents.read import Document
 from app.documents.text_file import PAGE_LINE, attached
@@ -16,6 +19,11 @@ from app.text import figures
 from app.text.record import record
 
 K1, B = 1.2, 0.75
+RANK_CONSTANT = 60
+OUTSTANDING = 3.0
+"""From how many standard deviations above the mean on the likeness of a passage says that it answers."""
+Likeness = Callable[[str, Sequence[str]], Sequence[float | None]]
+"""Returns how alike texts are to a question; None where that is not known."""
 PASSAGE_CHARS = 1200
 """About 300 tokens: long enough to be understood alone, short enough that several fit."""
 _LEAST_CHARS = 120
@@ -66,28 +74,60 @@ def bm25(question: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]
     return scores
 
 
+def joined_ranks(scores: Sequence[float], likeness: Sequence[float | None]) -> list[float]:
+    """Return the sum of the reciprocal ranks of each by its score, where it has one, and by its likeness."""
+    by_words = sorted((i for i, one in enumerate(scores) if one > 0), key=lambda i: -scores[i])
+    known = {i: one for i, one in enumerate(likeness) if one is not None}
+    ranks = [0.0] * len(scores)
+    for order in (by_words, sorted(known, key=lambda i: -known[i])):
+        for place, i in enumerate(order, 1):
+            ranks[i] += 1 / (RANK_CONSTANT + place)
+    return ranks
+
+
+def _outstanding(likeness: Sequence[float | None]) -> set[int]:
+    """Return those that are far more alike than the others."""
+    known = {i: one for i, one in enumerate(likeness) if one is not None}
+    if len(known) < 2 or not (spread := pstdev(known.values())):
+        return set()
+    least = fmean(known.values()) + OUTSTANDING * spread
+    return {i for i, one in known.items() if one >= least}
+
+
+def _unknown(question: str, texts: Sequence[str]) -> Sequence[float | None]:
+    return [None] * len(texts)
+
+
 def fitting(
-    documents: Sequence[Document], question: str, rooms_chars: tuple[int, int], in_context: str = ""
+    documents: Sequence[Document],
+    question: str,
+    rooms_chars: tuple[int, int],
+    in_context: str = "",
+    likeness: Likeness = _unknown,
 ) -> list[Passage]:
     """Return the passages that answer best to a question and fit, in the order in which they are in the documents.
 
     Where the context holds some already, only those come that are new and answer at least half as well as the best
-    of all: nothing is read for a word of thanks, and what was read stays in its place. The second of ``rooms_chars`` is
-    for such a later question.
+    of all, or whose meaning stands out: nothing is read for a word of thanks, and what was read stays in its place. The
+    second of ``rooms_chars`` is for such a later question.
     """
     most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, rooms_chars[0] // 6))
     passages = [passage for document in documents for passage in cut(document, most_chars)]
     scores = bm25(words_of(question), [words_of(passage.text) for passage in passages])
     known = {index for index, passage in enumerate(passages) if in_context and passage.text in in_context}
-    best = max(scores, default=0.0)
-    if known and not best:
-        return []
-    least, room_chars = (best / 2, rooms_chars[1]) if known else (0.0, rooms_chars[0])
+    alike = likeness(question, [passage.text for passage in passages])
+    ranks, best = joined_ranks(scores, alike), max(scores, default=0.0)
+    candidates = set(range(len(passages))) - known
+    if known:
+        outstanding = _outstanding(alike)
+        candidates = {i for i in candidates if i in outstanding or (best and scores[i] >= best / 2)}
+    elif any(ranks):  # where nothing has a word of the question, the beginning is the best there is
+        candidates = {i for i in candidates if ranks[i]}
+    room_chars = rooms_chars[1] if known else rooms_chars[0]
     chosen = []
-    for index in sorted(set(range(len(passages))) - known, key=lambda i: (-scores[i], i)):
+    for index in sorted(candidates, key=lambda i: (-ranks[i], i)):
         room_chars -= len(passages[index].in_message)
-        # Where nothing has a word of the question, the beginning is the best there is.
-        if room_chars < 0 or scores[index] < least or (best and not scores[index]):
+        if room_chars < 0:
             break
         chosen.append(index)
     return _joined([passages[index] for index in sorted(chosen)])
@@ -158,14 +198,16 @@ def whole(documents: Sequence[Document]) -> list[FileText]:
     return [FileText(one.name, one.in_message, one.text) for one in documents]
 
 
-def for_message(documents: Sequence[Document], question: str, n_ctx: int, in_context: str = "") -> list[FileText]:
+def for_message(
+    documents: Sequence[Document], question: str, n_ctx: int, in_context: str = "", likeness: Likeness = _unknown
+) -> list[FileText]:
     """Return what goes with a question of what the context does not hold yet: the documents, or passages of them."""
     if fit(documents, n_ctx):
         return whole([one for one in documents if one.in_message.strip() not in in_context])
     chars_per_token = sum(len(one.text) for one in documents) / n_tokens(documents)
     first, later = _passages_tokens(n_ctx)
     rooms_chars = int(chars_per_token * first), int(chars_per_token * later)
-    passages = fitting(documents, question, rooms_chars, in_context)
+    passages = fitting(documents, question, rooms_chars, in_context, likeness)
     if not passages:
         return []
     name = f"passages of {figures.counted(len(documents), 'file')}"

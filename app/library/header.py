@@ -52,6 +52,8 @@ class ModelHeader:
     """What it asks of a machine; None where the engine cannot run it."""
     memory: Mapping[str, MemoryNeeds] = field(default_factory=dict)
     """Size of the layers' memory, by type of the cache."""
+    embeds: bool = False
+    """Whether it is made for vectors of texts."""
 
 
 def read_header(path: Path) -> ModelHeader:
@@ -79,6 +81,7 @@ def _described(gguf: GGUFFile) -> ModelHeader:
     from engine import KV_TYPES, memory_needs
     from engine.measure.fit import needs_of
     from engine.models import read_config
+    from engine.models.reading import RANK
 
     metadata = gguf.metadata
     architecture = _text(metadata.get("general.architecture"))
@@ -107,6 +110,7 @@ def _described(gguf: GGUFFile) -> ModelHeader:
         context_length=needs.context_length,
         needs=needs,
         memory=memory,
+        embeds=(config.is_encoder or bool(config.pooling)) and config.pooling != RANK,
     )
 
 

@@ -181,6 +181,8 @@ class Settings:
     this one alone; the answer is the same."""
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
     """Read what is in the prompt while the user pauses in typing; "auto" = not on battery."""
+    search_by_meaning: str = _setting(choices=("on", "off"))
+    """Find passages of documents whose words differ from the question's, where an embedding model is there."""
     theme: str = _setting()
     """Colours of the interface: the name of a theme; "" = the one chosen last."""
     low_power: str = _setting(choices=("auto", "on", "off"))

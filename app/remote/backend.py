@@ -187,6 +187,8 @@ class RemoteBackend:
         opened = self._open
         if opened is None:
             raise Refusal("no model is loaded")
+        if request.n_answers > 1:
+            raise Refusal(f"{opened.model.host} writes one answer at a time (/regen without a number asks for one)")
         tools: Sequence[Mapping[str, Any]] = ()
         body: dict[str, Any]
         begun = _beginning(request.begun) if request.begun is not None else None

@@ -123,10 +123,10 @@ class ServedEngine:
     @property
     def claimed_bytes(self) -> int:
         """Memory that the system calls available and the open model needs: mapped weights, and unwritten cache."""
-        if self.served is None:
+        model = self.model
+        if model is None:
             return 0
-        model, sessions = self.served.local.model, [slot.answering.local.session for slot in self._slots]
-        unwritten = sum(one.unwritten_bytes for one in sessions)
+        unwritten: int = model.unwritten_bytes
         return unwritten + (model.weights_bytes if model.weights_mode == "mmap" else 0)
 
     @property

@@ -27,7 +27,8 @@ from textual.worker import WorkerFailed
 from app.chat.bridge import EngineBridge
 from app.chat.options import ChatOptions
 from app.chat.turns import Turns
-from app.conversations.journal import conversations_at_hand
+from app.conversations.journal import AtHand, conversations_at_hand
+from app.documents.meaning import EmbeddingFile, Meaning
 from app.downloads.background import BackgroundDownload
 from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state
@@ -117,7 +118,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.downloads,
             self.open_model,
             lambda conversation_id: self.chat.call_later(self.chat.talks.open_conversation, conversation_id),
-            ShelfReading(self.bridge, turns, at_hand, lambda: may_read_ahead(self.live.now)),
+            ShelfReading(self.bridge, turns, at_hand, lambda: may_read_ahead(self.live.now), self._meaning(at_hand)),
             lambda document: self.chat.call_later(self.chat.ask_about, document),
             lambda: self.chat.talks.delete_live(),
         )
@@ -304,6 +305,16 @@ class JalopyApp(App[None], inherit_bindings=False):
     def tell_of_paste(self, message: PasteRefused | PasteUnended) -> None:
         """Say why a paste is nowhere, or why keys did nothing."""
         self.chat.note(message.line)
+
+    def _meaning(self, at_hand: AtHand) -> Meaning:
+        """Return the search in documents by meaning; its vectors are kept with the conversations."""
+        root = at_hand.store.root if at_hand.store is not None else None
+        return Meaning(root / "passage-vectors.db" if root is not None else None, self._embedding_file)
+
+    def _embedding_file(self) -> EmbeddingFile | None:
+        from app.library.embedders import embedding_file  # no first frame waits for it
+
+        return embedding_file(self.live.now)
 
     # ---- themes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import chain
@@ -18,8 +18,9 @@ from app.conversations.conversation import SYSTEM, USER, Said
 from app.conversations.journal import AtHand
 from app.conversations.shelf import Shelved, document_of, shelved_in, take_off
 from app.conversations.store import Store
-from app.documents.passages import fit
-from app.documents.read import Document
+from app.documents.meaning import Meaning
+from app.documents.passages import PASSAGE_CHARS, cut, fit
+from app.documents.read import Document, read_documents
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 
@@ -36,10 +37,16 @@ class ShelfReading:
 
     Args:
         may_read: whether the engine may work before anything is asked.
+        meaning: has vectors made of those that go in passages, once nothing is to be read.
     """
 
-    def __init__(self, bridge: EngineBridge, turns: Turns, at_hand: AtHand, may_read: Callable[[], bool]) -> None:
-        self._bridge, self._turns, self._may_read = bridge, turns, may_read
+    def __init__(
+        self, bridge: EngineBridge, turns: Turns, at_hand: AtHand, may_read: Callable[[], bool], meaning: Meaning
+    ) -> None:
+        self._bridge, self._turns, self._may_read, self.meaning = bridge, turns, may_read, meaning
+        self._learning: Future[bool] | None = None
+        self._learned: set[str] = set()
+        """Documents whose vectors are there, as far as they can be made."""
         self._store, self._quota_bytes = at_hand.store, at_hand.quota_bytes
         self.listing: Future[tuple[Shelved, ...]] | None = None
         """What is on the shelf; None where that is to be found out."""
@@ -72,8 +79,9 @@ class ShelfReading:
         assert self._store is not None
         self.note_change()
         others = [one.files for key, one in self._known.items() if deleted is not None and key != deleted.key]
-        self.listing = in_background(partial(_listed, self._store, deleted, frozenset(chain(*others))), "shelf")
-        self._known, self._tried = {}, {}
+        look = partial(_listed, self._store, self.meaning, deleted, frozenset(chain(*others)))
+        self.listing = in_background(look, "shelf")
+        self._known, self._tried, self._learned = {}, {}, set()
         self._quiet_since_s = self._bridge.now_s() - QUIET_S
 
     def note_change(self) -> None:
@@ -113,7 +121,7 @@ class ShelfReading:
         if self._holds_for != self._wants_for:
             self._holds_for, self._known, self._tried = self._wants_for, {}, {}
         if self.listing is None:
-            self.listing = in_background(partial(_listed, store), "shelf")
+            self.listing = in_background(partial(_listed, store, self.meaning), "shelf")
         if not self.listing.done() or self.listing.exception() is not None or store.root is None:
             return
         documents = [one for one in self.listing.result()[:MOST_READ] if self.fits(one) and not one.path]
@@ -125,6 +133,26 @@ class ShelfReading:
             is_read = uncounted is None
             if self._bridge.read_document(WantedDocument(wanted.key, request, state, is_read)):
                 self._is_at_work, self._tried[wanted.key] = True, is_read
+        else:
+            self._learn_next(self.listing.result())
+
+    def _learn_next(self, listed: Sequence[Shelved]) -> None:
+        """Have vectors made of the next document that goes in passages."""
+        if not self._may_read() or (self._learning is not None and not self._learning.done()):
+            return
+        wanted = next((one for one in listed[:MOST_READ] if one.path and one.key not in self._learned), None)
+        if wanted is not None:
+            self._learning = in_background(partial(self._learn, wanted), "vectors")
+
+    def _learn(self, document: Shelved) -> bool:
+        texts = [one.text for read in read_documents([document.path]).documents for one in cut(read, PASSAGE_CHARS)]
+        is_done = self.meaning.learn(document.key, texts, self._stays_quiet)
+        if is_done:
+            self._learned.add(document.key)
+        return is_done
+
+    def _stays_quiet(self) -> bool:
+        return self._quiet_since_s is not None and not self._turns.is_busy
 
     def _next_to_read(self, documents: list[Shelved]) -> Shelved | None:
         room_bytes = self._quota_bytes * QUOTA_SHARE
@@ -142,10 +170,14 @@ class ShelfReading:
         return model.path if model is not None else None, self._turns.conversation.system
 
 
-def _listed(store: Store, deleted: Shelved | None = None, kept: Iterable[Path] = ()) -> tuple[Shelved, ...]:
+def _listed(
+    store: Store, meaning: Meaning, deleted: Shelved | None = None, kept: Iterable[Path] = ()
+) -> tuple[Shelved, ...]:
     if deleted is not None:
         take_off(store, deleted, kept)
-    return shelved_in(store)
+    listed = shelved_in(store)
+    meaning.keep_only([one.key for one in listed])
+    return listed
 
 
 def _beginning(store: Store, document: Shelved, system: str | None) -> Request:

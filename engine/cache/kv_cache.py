@@ -62,6 +62,8 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
 def memory_needs(config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = CHECKPOINT_BYTES) -> MemoryNeeds:
     """Return the memory that all layers of a model need for what they remember, and what they make of their weights.
 
+    An encoder's text is one block, whose tokens need memory at once.
+
     Args:
         config: the model's hyperparameters.
         kv_type: a value of ``KV_TYPES``.
@@ -69,7 +71,8 @@ def memory_needs(config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = C
     """
     made_bytes = sum(one.latent.made_bytes(one) for one in config.attentions.values() if one.latent)
     states = MemoryNeeds(0, states_bytes(config, checkpoint_bytes) + made_bytes, state_bytes=state_bytes(config))
-    return kv_needs(config, kv_type) + states
+    block = MemoryNeeds(4 * config.activation_floats if config.is_encoder else 0)
+    return kv_needs(config, kv_type) + states + block
 
 
 def kv_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:

@@ -13,6 +13,8 @@ from engine.weights.weights import Tensor
 
 FEW_COLUMNS = 8
 """Most tokens that pass decode's kernels at once; more are a prefill block."""
+WIDEST_BLOCK = 512
+"""Most tokens of one matrix product: it keeps the sums of all of them in a thread's scratch."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,10 @@ class Quantized:
     q: int
     d: int
     sums: int
+
+    def after(self, columns: int, each: Quantized) -> Quantized:
+        """Return the addresses after so many columns, of which ``each`` has the bytes of one."""
+        return Quantized(self.q + columns * each.q, self.d + columns * each.d, self.sums + columns * each.sums)
 
 
 def row_places(n: int) -> tuple[int, np.ndarray[Any, np.dtype[np.intp]]]:

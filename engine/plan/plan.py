@@ -18,7 +18,7 @@ from engine.cache.hadamard import block_of
 from engine.kernels import attention_sizes, records
 from engine.kernels.records import ATTENTION_CHUNK, BARRIER, COUNTER_BYTES, MATMUL_SCRATCH_BYTES, PARTIAL_HEADER
 from engine.machine.memory import Memory
-from engine.plan.buffers import FEW_COLUMNS
+from engine.plan.buffers import FEW_COLUMNS, WIDEST_BLOCK
 from engine.quants.base import QUANT_TYPES
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ class Plan:
         scratch: (address, bytes per thread) of memory that no operation leaves anything in.
         n_threads: the most that will walk it.
         lanes: whose tokens a walk holds: all those of one sequence, or of each of several its next one, in their order.
+        parts: addresses of the step records of each ``WIDEST_BLOCK`` of its tokens, where there are more than that.
 
     Attributes:
         phase: what the next operations belong to, for the profile.
@@ -147,13 +148,19 @@ class Plan:
     """
 
     def __init__(
-        self, step: int, columns: int, scratch: tuple[int, int], n_threads: int = 1, lanes: Sequence[Lane] = ()
+        self,
+        step: int,
+        columns: int,
+        scratch: tuple[int, int],
+        n_threads: int = 1,
+        lanes: Sequence[Lane] = (),
+        parts: Sequence[int] = (),
     ) -> None:
         self.products = DECODE if columns == 1 else FEW if columns <= FEW_COLUMNS else BLOCK
         self.operations: list[Operation] = []
         self.phase = "embedding"
         self._step = step
-        self._lanes = lanes
+        self._lanes, self._steps_of_parts = lanes, parts
         self._column = 0
         """That the next rows begin with."""
         self._columns = columns
@@ -207,6 +214,15 @@ class Plan:
             yield
         finally:
             self._step = before
+
+    def _each_part(self) -> Iterator[int]:
+        """Yield the first token of each part of which a product is computed at once; the rows written meanwhile are of
+        its tokens alone."""
+        if not self._steps_of_parts:
+            yield 0
+        for n, step in enumerate(self._steps_of_parts):
+            with self.counted_by(step):
+                yield n * WIDEST_BLOCK
 
     def row(self, kernel: str, record: NamedTuple, **arguments: int) -> Operation:
         """Append a row that another file describes (``plan/expert_rows.py``)."""
@@ -323,8 +339,11 @@ class Plan:
         """Make every form of x that the given weights want; each form once."""
         for form in dict.fromkeys(self.form(reader) for reader in readers):
             if form != "f32":
-                made = x.form(form)
-                self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
+                for column in self._each_part():
+                    made, address = x.form(form).after(column, x.column_bytes(form)), x.address + 4 * column * x.n
+                    self._add(
+                        f"quantize {form}", records.QUANTIZE, x=address, n=x.n, q=made.q, d=made.d, sums=made.sums,
+                    )  # fmt: skip
 
     def form(self, reader: Tensor) -> str:
         """Form of activations that a matrix is multiplied with."""
@@ -348,32 +367,42 @@ class Plan:
         n_before, begin = len(self.operations), out.address + 4 * first
         added = self._low_rank(weight, x, out, begin, columns)
         n_first = len(self.operations)
-        self._multiply(weight, x.form(self.form(weight)), out, begin, (0 if bias is None else bias.address, 0), columns)
+        self._multiply(weight, x, self.form(weight), out, begin, (0 if bias is None else bias.address, 0), columns)
         self.added += added
         if bias is None and self.operations[n_before - 1].barrier:  # nothing next to it may read what it adds to
             self._product = x, out, self.operations[n_first:] + added
 
     def _multiply(
-        self, weight: Tensor, form: Quantized, out: Activations, begin: int, add: tuple[int, int], columns: int = 0
+        self,
+        weight: Tensor,
+        x: Activations,
+        name: str,
+        out: Activations,
+        begin: int,
+        add: tuple[int, int],
+        columns: int = 0,
     ) -> None:
         """Write a product's rows.
 
         Args:
+            name: form of ``x`` that is multiplied.
             begin: address in ``out``.
             add: address of what is added to the first column, and elements from there to the next one's.
         """
-        part = self._rows_at_once(weight, columns or self._columns)
-        for first in range(0, weight.n_rows, part):
-            self._add(
-                f"{self.products} {weight.quant}", records.MATMUL, weight,
-                weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
-                n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
-                out=begin + 4 * first, out_stride=out.n,
-                add=add[0] and add[0] + 4 * first, add_stride=add[1],
-                scratch=self.scratch[0], scratch_bytes=self.scratch[1], ahead=0,
-            )  # fmt: skip
-            if part < weight.n_rows:
-                self.barrier()
+        part = self._rows_at_once(weight, min(columns or self._columns, WIDEST_BLOCK))
+        for column in self._each_part():
+            form = x.form(name).after(column, x.column_bytes(name))
+            for first in range(0, weight.n_rows, part):
+                self._add(
+                    f"{self.products} {weight.quant}", records.MATMUL, weight,
+                    weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
+                    n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
+                    out=begin + 4 * (column * out.n + first), out_stride=out.n,
+                    add=add[0] and add[0] + 4 * (column * add[1] + first), add_stride=add[1],
+                    scratch=self.scratch[0], scratch_bytes=self.scratch[1], ahead=0,
+                )  # fmt: skip
+                if part < weight.n_rows:
+                    self.barrier()
 
     def _low_rank(self, weight: Tensor, x: Activations, out: Activations, begin: int, columns: int) -> list[Operation]:
         """Write the first rows of what adapters add to a product, and return those that come after it."""
@@ -383,9 +412,9 @@ class Plan:
         inner = self._buffers.vector(
             f"low rank of {weight.name.split('.', 2)[-1]} {weight.first_row}", low.rank, out.columns
         )
-        self._multiply(low.down.part(0, low.rank), x.form("f32"), inner, inner.address, (0, 0), columns)
+        self._multiply(low.down.part(0, low.rank), x, "f32", inner, inner.address, (0, 0), columns)
         up, at = low.up.part(weight.first_row, weight.n_rows), len(self.operations)
-        self._multiply(up, inner.form("f32"), out, begin, (begin, out.n), columns)
+        self._multiply(up, inner, "f32", out, begin, (begin, out.n), columns)
         added = self.operations[at:]
         del self.operations[at:]
         return added

@@ -21,6 +21,7 @@ from app.tui.chat_options import tool_box
 from app.tui.keymap import Keymap
 from app.tui.widgets.message_view import Note, ReplyView
 from app.tui.widgets.reply_body import ReplyBody
+from engine import Sampling
 from tests.app.fake_engine import Script
 from tests.app.settling import settled
 
@@ -40,7 +41,7 @@ def options_for(script: Script) -> ChatOptions:
     return ChatOptions(
         generation=generation,
         open_model=script.open_model,
-        sampling=lambda model, mode: None,
+        sampling=lambda model, mode: Sampling(temperature=0.7, seed=5),
         glance_at_model=script.glance_at_model,
     )
 

@@ -474,6 +474,11 @@ class FakeModel:
         for session in self.sessions:
             session.truncate(0)
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """The part of the caches that is not in memory."""
+        return sum(max(0, one.kv_bytes - one.kv_resident_bytes()) for one in self.sessions)
+
     def set_pinned(self, pinned: bool) -> None:
         """Remember whether threads are bound."""
         self.pinned = pinned
@@ -590,11 +595,6 @@ class FakeSession:
         """The same, for the last time."""
         self.is_profiling = False
         return self.read_profile()
-
-    @property
-    def unwritten_bytes(self) -> int:
-        """The part of the cache that is not in memory."""
-        return max(0, self.kv_bytes - (self.kv_resident_bytes() or 0))
 
     def kv_resident_bytes(self) -> int:
         """As much as the tokens fill."""

@@ -336,6 +336,13 @@ SCENES: dict[str, Scene] = {
     ),
     "conversations-none": Scene(press("f8", sees="No conversation is saved"), "ConversationsScreen"),
     "shelf": Scene(after(shelved, press("f6", sees="0 %"), press("delete", sees="Delete fans.txt")), "ShelfScreen"),
+    "answers": Scene(
+        after(say("Why do old laptops get slow?", sees="tokens ·"), say("/regen 2", sees="keeps the first")),
+        "AnswersScreen",
+        # The threads of two answers share the clock: it stands.
+        script=lambda: two_turns(seconds_per_token=0.0, seconds_per_prompt_token=0.0),
+        sizes=((80, 24), (120, 40)),
+    ),
     "place": Scene(after(cited, say("/place", sees="1 of 2")), "PlaceScreen"),
     "shelf-none": Scene(press("f6", sees="No document was read yet"), "ShelfScreen"),
     "resumed": Scene(resumed, settings=SPOKEN),

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from engine import Model
-from engine.errors import BrokenModelError, EngineError
+from engine.errors import BrokenModelError, ContextFullError, EngineError
 from engine.models import ENCODERS
+from engine.weights.modes import RESERVE_BYTES
 from tests.engine import architectures, tiny_gguf
 from tests.engine.architectures import encoders
 from tests.engine.reference import Array, Twin, softmax
 from tests.engine.test_models import IDS
 
+BPE = tiny_gguf.bpe_vocabulary
 LONG = np.random.default_rng(5).integers(3, 150, 300).tolist()
 
 
@@ -35,10 +38,10 @@ def dense(twin: Twin, pooled: Array) -> Array:
     return pooled
 
 
-@pytest.mark.parametrize("ids", [IDS[:1], IDS, LONG], ids=["one token", "some", "over several chunks"])
+@pytest.mark.parametrize("ids", [IDS[:1], IDS, 4 * LONG], ids=["one token", "some", "several products"])
 @pytest.mark.parametrize("architecture", ENCODERS)
 def test_vectors_of_encoders_equal_the_numpy_twin(architecture: str, ids: list[int], tmp_path: Path) -> None:
-    described = encoders.TINY[architecture](n_layers=3, context_length=512)
+    described = encoders.TINY[architecture](n_layers=3, context_length=1200)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
     twin = Twin(model._checked)
     wanted = encoders.VECTORS[architecture](twin, ids)
@@ -93,6 +96,64 @@ def test_of_two_labels_the_first_ones_share_counts(tmp_path: Path) -> None:
     twin = VectorTwin(model._checked)
     wanted = softmax(twin.project(architectures.load("qwen3").logits(twin, IDS)[-1], "cls.output"))
     assert abs(model.embedder.rank(IDS) - wanted[0]) < 1e-4
+    model.close()
+
+
+def judging_vocabulary() -> dict[str, Any]:
+    """With what Qwen3's rerankers have: yes and no are tokens."""
+    entries = BPE()
+    entries["tokenizer.ggml.tokens"] += ["ye", "yes", "no", "<think>", "</think>"]
+    types = [*entries["tokenizer.ggml.token_type"], 1, 1, 1, 4, 4]
+    return entries | {
+        "tokenizer.ggml.token_type": np.array(types, "<i4"),
+        "tokenizer.ggml.merges": [*entries["tokenizer.ggml.merges"], "y e", "ye s", "n o"],
+    }
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_reranker_with_a_whole_head_says_yes_or_no(
+    is_tied: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tiny_gguf, "bpe_vocabulary", judging_vocabulary)
+    described = tiny_gguf.model("qwen3", vocabulary="bpe", context_length=1024, tied=is_tied)
+    described.set("general.name", "Qwen3 Reranker 0.6B")
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
+    ids, tokens = model.pair_ids("a <|im_end|> cat", "the sea"), model.tokenizer.token_text
+    assert sum(tokens(one) == "<|im_end|>" for one in ids) == 2  # none of them the query's
+    assert model.tokenizer.decode(ids).count("<Document>: the sea") == 1
+    logits = architectures.load("qwen3").logits(Twin(model._checked), ids)[-1]
+    wanted = softmax(logits[[model.tokenizer.encode(one, bos=False)[0] for one in ("yes", "no")]])[0]
+    assert abs(model.embedder.rank(ids) - wanted) < 1e-4
+    with pytest.raises(EngineError, match="judges documents and makes no vectors"):
+        model.embedder.embed(ids)
+    model.close()
+
+
+def test_a_reranker_without_what_judges_says_so(tmp_path: Path) -> None:
+    described = tiny_gguf.model("llama")  # whose vocabulary has no form for it
+    described.set("llama.pooling_type", 4)
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
+    with pytest.raises(EngineError, match=r"m\.gguf: lacks cls\.output\.weight"):
+        model.embedder.rank(IDS)
+    model.close()
+
+
+def test_a_long_text_is_one_block_as_memory_allows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ids = np.random.default_rng(7).integers(3, 150, 2500).tolist()
+    path = encoders.modern_bert("Q8_0", context_length=4096).write(tmp_path / "m.gguf")
+    model = Model.open(path, threads=2)
+    assert model.embedder.n_ctx == 4096
+    before = model.unwritten_bytes
+    found = model.embedder.embed(ids)
+    assert cosine(found, encoders.VECTORS["modern-bert"](Twin(model._checked), ids).mean(axis=0)) > 0.999
+    each = before // 4096
+    assert model.unwritten_bytes == before - 2500 * each > 4 * model.config.activation_floats * 1500
+    model.close()
+    monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: RESERVE_BYTES + 2 * 2000 * each)
+    model = Model.open(path, threads=2)
+    assert model.embedder.n_ctx == 2000
+    with pytest.raises(ContextFullError, match=r"2,500 tokens is too long: at most 2,000"):
+        model.embedder.embed(ids)
     model.close()
 
 

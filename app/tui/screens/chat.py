@@ -37,7 +37,8 @@ from app.tui.messages import (
     TakeBackRequested,
     TranscriptScrolled,
 )
-from app.tui.screens.chat_parts import GOES_ON, ChatParts
+from app.tui.screens.answer_choice import AnswerChoice
+from app.tui.screens.chat_parts import GOES_ON, OTHERS, ChatParts
 from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.screens.message_actions import MessageActions, MessageEditing
 from app.tui.screens.model_flow import ModelFlow, how_to_load
@@ -239,6 +240,7 @@ class ChatScreen(Screen[None]):
         self.talks = ConversationFlow(parts, self.editing)
         self.models = ModelFlow(parts, self.talks)
         self.acting = MessageActions(parts, self.editing, self.talks.fork_at)
+        self.choosing = AnswerChoice(parts, self._ask_next)
         self.sending = Sending(parts, self.editing, self._carry_out, self.engine.show_edge)
 
     def _start_engine(self) -> None:
@@ -285,6 +287,15 @@ class ChatScreen(Screen[None]):
             self.talks.want_title()
             if any(message.folded for message in self.turns.conversation.messages[-2:]):  # maybe by files
                 self._around.shelf.note_change()
+        elif isinstance(event, (events.AnswersBegun, events.AnswerTold)):
+            await self.choosing.note(event)
+        elif isinstance(event, events.AnswersFinished):
+            self.talks.tidy()
+            self.talks.announce_full_context()
+            self.choosing.show_first()
+            self._finish()
+            self.choosing.finish()
+            self.talks.want_title()
         elif isinstance(event, events.ToolsAnswered):
             self._show_results()
         elif isinstance(event, events.ToolsTold):
@@ -443,7 +454,7 @@ class ChatScreen(Screen[None]):
         view, message = self.views.growing_reply(), self.turns.last_message
         assert message is not None
         view.finish(message)
-        view.offer(GOES_ON if self.turns.can_continue else "")
+        view.offer(GOES_ON if self.turns.can_continue else OTHERS if message.others else "")
         # When the last pass of its Markdown is done, and with it the number of widgets known.
         self.call_after_refresh(self.transcript.slim)
         self.views.end()
@@ -451,6 +462,7 @@ class ChatScreen(Screen[None]):
 
     def _end_unanswered(self, is_restored: bool) -> None:
         """A turn has ended without a reply; ``is_restored``: what the reply would have replaced is back."""
+        self.choosing.leave()
         edited = self.views.edited_question
         self.views.keep_replaced()
         if edited is not None:
@@ -638,9 +650,13 @@ class ChatScreen(Screen[None]):
         """Edit a message."""
         self.editing.edit(argument)
 
-    def action_regenerate(self) -> None:
-        """Answer the last message again."""
-        self.acting.regenerate()
+    def action_regenerate(self, wanted: str = "") -> None:
+        """Answer the last message again, as many times at once as is wanted."""
+        self.acting.regenerate(wanted)
+
+    async def action_answers(self) -> None:
+        """Choose among the answers to the last message."""
+        await self.choosing.show_again()
 
     def action_continue_reply(self) -> None:
         """Go on with the last reply."""

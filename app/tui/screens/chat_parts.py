@@ -171,6 +171,7 @@ class MessageFocus:
 
 
 GOES_ON = "/continue goes on"
+OTHERS = "/answers shows others"
 
 
 class TurnViews:

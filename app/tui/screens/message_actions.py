@@ -268,9 +268,11 @@ class MessageActions:
         """Go on with the last reply where it was stopped."""
         self._reply_again(self._parts.turns.continue_reply, "there is no unfinished reply at the end")
 
-    def regenerate(self) -> None:
-        """Answer the last message again."""
-        self._reply_again(self._parts.turns.regenerate, "there is nothing to answer again")
+    def regenerate(self, wanted: str = "") -> None:
+        """Answer the last message again, as many times at once as is wanted."""
+        with self._parts.notes.telling_refusals(is_error=False):
+            begin = partial(self._parts.turns.regenerate, commands.n_answers(wanted))
+            self._reply_again(begin, "there is nothing to answer again")
 
     def _reply_again(self, begin: Callable[[], bool], why_not: str) -> None:
         if self._parts.notes.refuses_while_busy():

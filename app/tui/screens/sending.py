@@ -287,7 +287,8 @@ class Sending:
             return
         shown, conversation = message.draft.shown, self._parts.turns.conversation
         question = shown[files_end(shown, message.draft.folds) :]
-        choose = partial(for_message, documents, question, self._n_ctx, conversation.asked)
+        likeness = self._parts.around.shelf.meaning.likeness
+        choose = partial(for_message, documents, question, self._n_ctx, conversation.asked, likeness)
         files = await wrap_future(in_background(choose, "documents"))
         store = self._parts.around.at_hand.store
         if files and store is not None and not fit(documents, self._n_ctx):

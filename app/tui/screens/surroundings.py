@@ -21,7 +21,7 @@ from app.tui.keymap import Keymap
 from app.tui.shelf_reading import ShelfReading
 from app.tui.speed.watch import PerformanceWatch
 
-AT_ONCE = ("model_directories", "theme", "prefill_while_typing", "write_titles", "notify")
+AT_ONCE = ("model_directories", "theme", "prefill_while_typing", "search_by_meaning", "write_titles", "notify")
 """Settings that are looked at each time they matter, other than those of ``[sampling]``."""
 _THREADS = {"threads": "decode", "prefill_threads": "prefill"}
 

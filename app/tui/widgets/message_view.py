@@ -257,6 +257,20 @@ class ReplyView(MessageView):
         self.next_block = 0
         """Index of the code block that the copying key takes next."""
 
+    @classmethod
+    def of(cls, message: ChatMessage) -> ReplyView:
+        """Return the widget of a whole reply."""
+        view = cls(message.text)
+        view.message = message
+        if message.thinking is not None:
+            view.think(message.thinking.text)
+            view.finish_thinking(message.thinking)
+        if message.is_missing:
+            view.show_footer(_MISSING)
+        else:
+            view.finish(message)
+        return view
+
     @property
     def text(self) -> str:
         """The answer so far."""
@@ -342,16 +356,7 @@ def saved_view(message: ChatMessage) -> MessageView:
         if message.is_missing:
             user.mark(_MISSING)
         return user
-    view = ReplyView(message.text)
-    view.message = message
-    if message.thinking is not None:
-        view.think(message.thinking.text)
-        view.finish_thinking(message.thinking)
-    if message.is_missing:
-        view.show_footer(_MISSING)
-    else:
-        view.finish(message)
-    return view
+    return ReplyView.of(message)
 
 
 class Note(Static):

@@ -68,6 +68,14 @@ class Transcript(VerticalScroll, can_focus=False):
         self._messages.mount(entry, before=self.waiting[0] if self.waiting else None)
         return entry
 
+    def put_in_place(self, before: MessageView | None, view: MessageView) -> None:
+        """Show a message in place of another."""
+        if before is None:
+            self.add(view)
+        else:
+            self._messages.mount(view, after=before)
+            self.drop([before])
+
     async def fill(self, messages: Sequence[ChatMessage]) -> None:
         """Show an earlier conversation where nothing is shown yet: its end, and the rest on demand."""
         self._earlier += messages[:-KEPT_MOUNTED]

@@ -12,10 +12,11 @@ from contextlib import closing
 import pytest
 
 from app.conversations import database, locks, message_row, store
-from app.conversations.conversation import Conversation, Ending
+from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations.database import BACKUPS, NAME, connect
 from app.conversations.journal import Partial
 from app.conversations.locks import LOCK_NAME, StoreError
+from app.conversations.message_row import UnsoundError, message_of, row_of
 from app.conversations.store import Store, title_of
 from app.conversations.thinking import Thinking
 from app.tui import draft as drafts
@@ -465,3 +466,17 @@ def test_a_title_is_what_was_typed_after_the_chips() -> None:
     assert title_of(f"Is {file} sound?").startswith("Is [file 1: notes.md")
     assert title_of(file).startswith("[file 1: notes.md")
     assert title_of("[file 1: no chip] x") == "[file 1: no chip] x"
+
+
+def test_other_answers_are_kept_with_their_reply():
+    others = tuple(ChatMessage(Role.ASSISTANT, text, ids=(1, 2), raw=text) for text in ("Two.", "Three."))
+    reply = ChatMessage(Role.ASSISTANT, "One.", ids=(3,), raw="One.", others=others)
+    role, _, _, text, more = row_of(reply)
+    assert message_of(role, text, more) == reply
+    deep = json.loads(more)
+    deep["others"] = [{**deep["others"][0], "others": deep["others"]}] * 20
+    found = message_of(role, text, json.dumps(deep)).others
+    assert [one.others for one in found] == [()] * 8
+    for damaged in ("Two.", [7], [{"ending": "never"}]):
+        with pytest.raises(UnsoundError):
+            message_of(role, text, json.dumps({**deep, "others": damaged}))

@@ -44,6 +44,15 @@ def said_to(server: Serving) -> str:
     return model.tokenizer.decode(model.sessions[0].tokens)
 
 
+def test_several_answers_at_once_are_refused_by_one_line(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+    with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:
+        list(talk.ask("capital of France?"))
+        failed = list(talk._answer(talk.turns.regenerate(2), ""))[-1]
+        assert isinstance(failed, GenerationFailed)
+        assert failed.reason.endswith("writes one answer at a time (/regen without a number asks for one)")
+        assert texts(talk) == ["capital of France?", "Paris."]
+
+
 def texts(talk: Talk) -> list[str]:
     return [message.text for message in talk.turns.conversation.messages]
 

@@ -61,6 +61,11 @@ def test_an_encoder_serves_vectors_and_nothing_else(monkeypatch: pytest.MonkeyPa
         assert (refused.status_code, "writes no text" in refused.text) == (400, True)
         assert server.post("/tokenize", {"content": "the sea"}).status_code == 200
         assert server.get("/v1/models").json()["data"][0]["id"] == "m"
+        engine = server.running._models.opened["m"].engine
+        before = engine.claimed_bytes
+        assert before > engine.model.weights_bytes + 100 * 4 * engine.model.config.activation_floats
+        vectors(server, "a " * 50)
+        assert engine.model.weights_bytes < engine.claimed_bytes < before
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

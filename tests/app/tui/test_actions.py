@@ -14,6 +14,7 @@ from app.tui.actions import (
 )
 from app.tui.app import JalopyApp
 from app.tui.bindings import bindings, scope_of
+from app.tui.screens.answers import AnswersScreen
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.doctor import DoctorScreen
@@ -43,6 +44,7 @@ CARRIERS = {
     "settings": SettingsScreen,
     "shelf": ShelfScreen,
     "place": PlaceScreen,
+    "answers": AnswersScreen,
     "download": DownloadScreen,
     "question": QuestionScreen,
     "files": SendFilesScreen,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -133,6 +134,50 @@ async def test_a_document_too_long_for_the_context_is_asked_again(tmp_path: Path
     for damaged in ("[]", '{"version": 1, "documents": [["a", "b", -1, 2, 3], 7, ["a"]]}'):
         (Store().root / "long-documents.json").write_text(damaged)  # type: ignore[operator]
         assert shelved_in(Store()) == ()
+
+
+class Recording:
+    """Stands in for the search by meaning: what it was asked for."""
+
+    def __init__(self) -> None:
+        self.learned: list[tuple[str, list[str]]] = []
+        self.asked: list[str] = []
+        self.kept: list[list[str]] = []
+
+    def learn(self, document: str, texts: list[str], goes_on: Callable[[], bool]) -> bool:
+        """Take note of the passages."""
+        assert goes_on()
+        self.learned.append((document, texts))
+        return True
+
+    def likeness(self, question: str, texts: list[str]) -> list[float | None]:
+        """Take note of the question."""
+        self.asked.append(question)
+        return [None] * len(texts)
+
+    def keep_only(self, documents: list[str]) -> None:
+        """Take note of what is left."""
+        self.kept.append(documents)
+
+
+@pytest.mark.usefixtures("_documents")
+async def test_vectors_of_a_long_document_are_made_while_quiet() -> None:
+    async with chatting(Script(n_ctx=256), size=(100, 30)) as driver:
+        shelf = driver.chat._around.shelf
+        shelf.meaning = seen = Recording()  # type: ignore[assignment]
+        await driver.say("/read book.txt")
+        await driver.note("book.txt: about")
+        await ask(driver, "what of line 7?")
+        assert seen.asked == ["what of line 7?"]
+        assert not seen.learned
+        await is_quiet(driver)
+        await driver.until(lambda: seen.learned, "they are made")
+        (book,) = shelved_in(Store())
+        assert seen.learned == [(book.key, [BOOK])]
+        await is_quiet(driver)
+        assert len(seen.learned) == 1
+        shelf.look_again(book)
+        await driver.until(lambda: seen.kept[-1:] == [[]], "they are deleted with it")
 
 
 async def test_a_list_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,131 @@
+"""Passages found by what they mean: orders joined, vectors made, kept, bounded and deleted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.documents import meaning
+from app.documents.meaning import EmbeddingFile, Meaning
+from app.documents.passages import fitting, joined_ranks
+from app.documents.read import Document, about_tokens
+from app.library.embedders import embedding_file
+from app.program.settings import built_in_settings
+from engine import Model
+from tests.engine import tiny_gguf
+from tests.engine.architectures import encoders
+
+pytestmark = pytest.mark.slow
+
+WORDS = ("fan", "screw", "blade", "hinge", "lid", "key", "foot", "port", "lamp", "cell", "disk", "wire")
+BOOK = "\n\n".join(f"{word} " * (1100 // (len(word) + 1)) for word in WORDS)
+
+
+def found(question: str, likeness: dict[str, float] | None, in_context: str = "") -> set[str]:
+    """Words of the passages that go with a question."""
+
+    def alike(question: str, texts: Sequence[str]) -> list[float | None]:
+        words = [text.split()[0] for text in texts]
+        return [None if likeness is None else likeness.get(one, 0.02 * WORDS.index(one)) for one in words]
+
+    document = Document("a", Path("/a"), BOOK, about_tokens(BOOK))
+    chosen = fitting([document], question, (8000, 1300), in_context, alike)
+    return {word for one in chosen for word in one.text.split()}
+
+
+def test_reciprocal_ranks_of_both_orders_are_added() -> None:
+    ranks = joined_ranks([0.0, 2.0, 1.0], [0.9, None, 0.1])
+    assert ranks == pytest.approx([1 / 61, 1 / 61, 1 / 62 + 1 / 62])
+
+
+def test_a_passage_in_other_words_is_found_by_its_meaning() -> None:
+    assert found("a screw gives light?", None) == {"screw"}
+    assert "lamp" in found("a screw gives light?", {"lamp": 0.8, "screw": 0.2})
+
+
+def test_later_only_what_stands_out_comes_by_its_meaning() -> None:
+    in_context = BOOK.split("\n\n")[0]
+    assert found("thanks", {"lamp": 0.3}, in_context) == set()
+    assert found("what gives light?", {"lamp": 0.95}, in_context) == {"lamp"}
+    assert found("thanks", None, in_context) == set()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> EmbeddingFile:
+    return EmbeddingFile(encoders.bert().write(tmp_path / "bert.gguf"), "1")
+
+
+def test_vectors_are_made_once_and_deleted_with_their_document(
+    file: EmbeddingFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "vectors.db"
+    search = Meaning(path, lambda: file)
+    texts = ["the sea", "a cat on the mat", "a " * 400]  # the last is longer than the model takes
+    assert search.likeness("a sea", texts) == [None] * 3
+    left = [True, False]
+    assert not search.learn("book", texts, lambda: left.pop(0))
+    assert search.learn("book", texts, lambda: True)
+    assert search.learn("plan", ["he ran"], lambda: True)
+    monkeypatch.setattr(meaning, "_vector", lambda model, text: pytest.fail("it was there"))
+    assert search.learn("book", texts, lambda: True)
+    monkeypatch.undo()
+    model = Model.open(file.path, threads=1)
+    vectors = [model.embedder.embed(model.tokenizer.encode(one, special=False)[:128]) for one in ("a sea", *texts)]
+    model.close()
+    assert search.likeness("a sea", [*texts, "other"])[3] is None
+    likeness = search.likeness("a sea", texts)
+    assert np.allclose(np.array(likeness, float), [vectors[0] @ one for one in vectors[1:]], atol=2e-3)
+    assert Meaning(path, lambda: replace(file, stamp="2")).likeness("a sea", texts) == [None] * 3
+    search.keep_only(["plan"])
+    assert search.likeness("a sea", texts) == [None] * 3
+    assert search.likeness("a sea", ["he ran"])[0] is not None
+
+
+def test_the_oldest_vectors_make_room(file: EmbeddingFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(meaning, "MOST_VECTORS", 2)
+    search = Meaning(tmp_path / "vectors.db", lambda: file)
+    search.learn("book", ["one", "two", "three"], lambda: True)
+    assert [one is None for one in search.likeness("a", ["one", "two", "three"])] == [True, False, False]
+
+
+def test_what_fails_is_as_if_there_were_no_model(file: EmbeddingFile, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.db"
+    for without in (Meaning(path, lambda: None), Meaning(None, lambda: file)):
+        assert without.learn("book", ["one"], lambda: True)
+        assert without.likeness("a", ["one"]) == [None]
+    search = Meaning(path, lambda: file)
+    search.learn("book", ["one", "two"], lambda: True)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE vector SET value=? WHERE number=1", (b"\x00\x7c" * 64,))  # infinite
+        db.execute("UPDATE vector SET value=? WHERE number=2", (b"abc",))
+    assert search.likeness("a", ["one", "two"]) == [None, None]
+    path.write_bytes(b"no database at all" * 100)
+    assert search.likeness("a", ["one"]) == [None]
+    assert search.learn("book", ["one"], lambda: True)
+    assert not path.exists()  # it is made again
+    assert search.learn("book", ["one"], lambda: True)
+    assert search.likeness("a", ["one"]) != [None]
+    search.keep_only([])
+    path.unlink()
+    broken = Meaning(path, lambda: EmbeddingFile(path.with_name("gone.gguf"), "1"))
+    assert broken.learn("book", ["one"], lambda: True)
+
+
+def test_the_smallest_embedding_model_of_this_machine_is_taken(tmp_path: Path) -> None:
+    tiny_gguf.write(tmp_path / "chat.gguf", "qwen3")
+    encoders.judging(encoders.bert("Q8_0"), 1, has_dense=False).write(tmp_path / "judge.gguf")
+    encoders.bert("F32", n_layers=3).write(tmp_path / "large.gguf")
+    settings = replace(built_in_settings(), model_directories=(str(tmp_path),))
+    found = embedding_file(settings)
+    assert found is not None
+    assert found.path.name == "large.gguf"
+    encoders.bert("Q8_0").write(tmp_path / "small.gguf")
+    found = embedding_file(settings)
+    assert found is not None
+    assert found.path.name == "small.gguf"
+    assert embedding_file(replace(settings, search_by_meaning="off")) is None

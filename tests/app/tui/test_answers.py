@@ -1,0 +1,135 @@
+"""Several answers to one message, written together: shown next to each other, and one is chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.tui.screens.answers import AnswerColumn, AnswersScreen
+from engine import Sampling
+from tests.app import chat_driver
+from tests.app.chat_driver import Driver, chatting
+from tests.app.fake_engine import Gate, Script
+from tests.app.scenes import tokens
+
+OPTIONS_FOR = chat_driver.options_for
+
+
+@asynccontextmanager
+async def choosing(
+    monkeypatch: pytest.MonkeyPatch, script: Script, size: tuple[int, int] = (120, 24), temperature: float = 0.7
+) -> AsyncIterator[Driver]:
+    """Run the chat, where one message is answered; the answers to it differ."""
+    how = {"sampling": lambda model, mode: Sampling(temperature=temperature, seed=5)}
+    monkeypatch.setattr(chat_driver, "options_for", lambda script: dataclasses.replace(OPTIONS_FOR(script), **how))
+    async with chatting(script, size=size) as driver:
+        await driver.ask("hello")
+        yield driver
+
+
+def answers(*texts: str, **more: object) -> Script:
+    return Script(replies=[tokens("Before."), *map(tokens, texts)], **more)  # type: ignore[arg-type]
+
+
+def said(driver: Driver) -> list[str]:
+    return [one.text for one in driver.chat.turns.conversation.messages]
+
+
+async def shown(driver: Driver, n: int) -> list[AnswerColumn]:
+    """The answers, when all have ended."""
+    await driver.until(lambda: isinstance(driver.app.screen, AnswersScreen), "the answers are shown")
+    await driver.until(lambda: sum(one.has_ended for one in driver.app.screen.query(AnswerColumn)) == n, "they ended")
+    await driver.until(lambda: not driver.chat.turns.is_busy)
+    return list(driver.app.screen.query(AnswerColumn))
+
+
+async def test_answers_are_next_to_each_other_and_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with choosing(monkeypatch, answers("One [here](x).", "Two.", "Three.")) as driver:
+        await driver.say("/regen 2")
+        await shown(driver, 2)
+        await driver.shows("Two.")
+        rows = driver.screen_text().splitlines()
+        assert any("One" in row and "Two." in row for row in rows)
+        await driver.pilot.press("2")
+        await driver.until(lambda: said(driver) == ["hello", "Two."])
+        await driver.shows("/answers shows others")
+        assert [view.text for view in driver.transcript.replies()] == ["Two."]
+        seeds = [one.samplings[-1].seed for one in driver.script.opened[-1].sessions]
+        assert seeds == [5, 6]
+        assert [one.is_closed for one in driver.script.opened[-1].sessions] == [False, True]
+        reply = driver.chat.turns.last_message
+        assert reply is not None
+        assert [one.text for one in reply.others] == ["One [here](x).", "Before."]
+        await driver.say("/answers")
+        await shown(driver, 3)
+        await driver.pilot.press("tab", "tab", "enter")
+        await driver.until(lambda: said(driver) == ["hello", "Before."])
+        await driver.ask("and then?")
+        context = driver.script.opened[-1].tokenizer.decode(driver.script.opened[-1].sessions[0].tokens)
+        assert "Before." in context
+        assert "Two." not in context
+
+
+async def test_esc_stops_all_and_what_is_there_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = answers("a b c d", "e f g h")
+    async with choosing(monkeypatch, script, (60, 24)) as driver:
+        script.token_gate = gate = Gate()
+        await driver.say("/regen 2")
+        await driver.until(gate.waiting.is_set)
+        gate.allow(1)
+        await driver.until(lambda: len(script.opened[-1].sessions) == 2 and script.opened[-1].sessions[1].samplings)
+        await driver.until(gate.waiting.is_set)
+        gate.allow(2)
+        await driver.shows("e")
+        rows = driver.screen_text().splitlines()
+        assert not any("a" in row.split() and "e" in row.split() for row in rows)  # one below the other
+        await driver.pilot.press("escape")
+        columns = await shown(driver, 2)
+        assert len(columns) == 2
+        assert "stopped" in driver.screen_text()
+        await driver.pilot.press("2")
+        await driver.until(lambda: said(driver)[1].startswith("e"))
+        await driver.shows("/continue goes on")
+
+
+async def test_stopped_before_a_word_the_earlier_answer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = answers("One.", "Two.")
+    async with choosing(monkeypatch, script) as driver:
+        script.token_gate = gate = Gate()
+        await driver.say("/regen 2")
+        await driver.until(gate.waiting.is_set)
+        await driver.pilot.press("escape")
+        await driver.note("stopped before anything new came")
+        assert said(driver) == ["hello", "Before."]
+        assert driver.app.screen is driver.chat
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        ("2", "at temperature 0 all answers are the same"),
+        ("5", "/regen takes how many"),
+        ("x", "/regen takes how many"),
+    ],
+)
+async def test_what_would_make_no_choice_is_refused(monkeypatch: pytest.MonkeyPatch, wanted: str, why: str) -> None:
+    async with choosing(monkeypatch, answers("One."), temperature=0.0) as driver:
+        await driver.say(f"/regen {wanted}")
+        await driver.note(why)
+        assert said(driver) == ["hello", "Before."]
+
+
+async def test_with_room_for_fewer_there_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with choosing(monkeypatch, answers("One.", "Two.", "Three.", most_sessions=2)) as driver:
+        await driver.say("/regen 4")
+        await shown(driver, 2)
+        await driver.pilot.press("escape")
+        await driver.note("answers written together: 2, for more")
+        driver.script.most_sessions = 1
+        await driver.say("/regen 2")
+        await driver.until(lambda: said(driver) == ["hello", "Three."])
+        await driver.note("answers written together: 1, for more")
+        assert driver.app.screen is driver.chat
