@@ -9,6 +9,7 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
 from app.tui.textual_hacks import ThriftyStylesheet
+from tests.app.frames import note_frames
 from tests.app.settling import settled
 
 
@@ -39,3 +40,14 @@ def _parsed_once(sheet: ThriftyStylesheet, *source: Any, **place: Any) -> list[R
 def style_sheets_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests' applications, of which there are many, share what is parsed of the same sources."""
     monkeypatch.setattr(ThriftyStylesheet, "_parse_rules", _parsed_once)
+
+
+@pytest.fixture
+def every_frame() -> None:
+    """For tests of what is drawn when, and of what drawing lays out: replies come to their height so."""
+
+
+@pytest.fixture(autouse=True)
+def frames_noted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a frame are drawn where a test looks at them, or needs every frame."""
+    note_frames(monkeypatch, draws_rows="every_frame" in request.fixturenames)
