@@ -13,6 +13,7 @@ from textual.strip import Strip
 
 _shown: WeakKeyDictionary[Compositor, list[Strip]] | None = None
 """What is drawn of screens whose frames are noted."""
+_has_rows = False
 
 
 def rows(app: App[Any]) -> list[Strip]:
@@ -25,22 +26,29 @@ def rows(app: App[Any]) -> list[Strip]:
     return _shown[compositor]
 
 
-def note_frames(monkeypatch: pytest.MonkeyPatch, draws_rows: bool) -> None:
-    """Forget rows with every frame; without a terminal a frame needs no rows, a quarter of what a screen costs."""
+def note_frames(patch: pytest.MonkeyPatch) -> None:
+    """Forget rows with every frame, which has none itself: they are a quarter of what a screen costs."""
     shown: WeakKeyDictionary[Compositor, list[Strip]] = WeakKeyDictionary()
-    monkeypatch.setattr("tests.app.frames._shown", shown)
+    patch.setattr("tests.app.frames._shown", shown)
 
     def noted(draw: Callable[..., Any]) -> Callable[..., Any]:
-        def frame(compositor: Compositor, simplify: bool = False) -> Any:
-            if not compositor._dirty_regions and not simplify:
+        def frame(compositor: Compositor, **options: Any) -> Any:
+            if options.get("simplify"):
+                return draw(compositor, **options)
+            if not compositor._dirty_regions:
                 return None
             shown.pop(compositor, None)
-            if draws_rows or simplify:
-                return draw(compositor, **({"simplify": True} if simplify else {}))
+            if _has_rows:
+                return draw(compositor, **options)
             compositor._dirty_regions.clear()
             return ChopsUpdate([], [], [])
 
         return frame
 
     for name in ("render_partial_update", "render_full_update"):
-        monkeypatch.setattr(Compositor, name, noted(getattr(Compositor, name)))
+        patch.setattr(Compositor, name, noted(getattr(Compositor, name)))
+
+
+def give_rows(patch: pytest.MonkeyPatch) -> None:
+    """Draw every frame as for a terminal."""
+    patch.setattr("tests.app.frames._has_rows", True)
