@@ -23,6 +23,7 @@ from app.tui.widgets.message_view import Note, ReplyView
 from app.tui.widgets.reply_body import ReplyBody
 from engine import Sampling
 from tests.app.fake_engine import Script
+from tests.app.frames import rows
 from tests.app.settling import settled
 
 _PATIENCE_S = 60.0
@@ -109,8 +110,7 @@ class Driver:
 
     def screen_text(self) -> str:
         """The terminal's text, line by line."""
-        lines = self.app.screen._compositor.render_strips()
-        return "\n".join("".join(segment.text for segment in strip) for strip in lines)
+        return "\n".join(strip.text for strip in rows(self.app))
 
 
 @asynccontextmanager
@@ -135,6 +135,8 @@ async def chatting(
             if model and wait:
                 await driver.ready()
             yield driver
+            if app.is_running:
+                driver.screen_text()  # the end of every test can be drawn
             for gate in (script.open_gate, script.prefill_gate, script.token_gate, script.bandwidth_gate):
                 if gate:
                     gate.open()

@@ -1,7 +1,8 @@
-"""Fixtures for the tests of the application: how they wait for the interface."""
+"""Fixtures for the tests of the application: how they wait for the interface, and what it draws."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,21 +10,8 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
 from app.tui.textual_hacks import ThriftyStylesheet
+from tests.app.frames import give_rows, note_frames
 from tests.app.settling import settled
-
-
-@pytest.fixture(autouse=True)
-def all_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever terminal the tests run in, it has more than sixteen colours unless a test says otherwise."""
-    monkeypatch.setenv("COLORTERM", "truecolor")
-
-
-@pytest.fixture(autouse=True)
-def no_guessing_whether_the_program_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Textual takes a process for idle that used little CPU for 20 ms, which on a busy machine it always did."""
-    for module in ("textual.app", "textual.pilot"):
-        monkeypatch.setattr(f"{module}.wait_for_idle", settled)
-
 
 _parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
 
@@ -35,7 +23,22 @@ def _parsed_once(sheet: ThriftyStylesheet, *source: Any, **place: Any) -> list[R
     return _parsed[key]
 
 
-@pytest.fixture(autouse=True)
-def style_sheets_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests' applications, of which there are many, share what is parsed of the same sources."""
-    monkeypatch.setattr(ThriftyStylesheet, "_parse_rules", _parsed_once)
+@pytest.fixture(autouse=True, scope="package")
+def screens_for_tests() -> Iterator[None]:
+    """Screens in any terminal and on a busy machine, and at less cost."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Whatever terminal the tests run in, it has more than sixteen colours unless a test says otherwise.
+        patch.setenv("COLORTERM", "truecolor")
+        # Textual takes a process for idle that used little CPU for 20 ms, which on a busy machine it always did.
+        for module in ("textual.app", "textual.pilot"):
+            patch.setattr(f"{module}.wait_for_idle", settled)
+        # The tests' applications, of which there are many, share what is parsed of the same sources.
+        patch.setattr(ThriftyStylesheet, "_parse_rules", _parsed_once)
+        note_frames(patch)
+        yield
+
+
+@pytest.fixture
+def every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what is drawn when, and of what drawing lays out: replies come to their height so."""
+    give_rows(monkeypatch)

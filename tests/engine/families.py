@@ -117,8 +117,8 @@ OTHERS: dict[str, Callable[..., Described]] = {
 }
 
 
-NARROW = {"ernie4_5-moe", "bailingmoe2", "dots1", "deepseek2"}
-"""Their experts are no whole blocks of 256."""
+NARROW = {"deepseek2"}
+"""Its experts are no whole blocks of 256."""
 
 
 def family(name: str, quant: str = "F32", **arguments: Any) -> Described:

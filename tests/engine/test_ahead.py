@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,7 @@ def test_every_pack_is_a_form_of_its_own() -> None:
     assert len({*forms}) == len(forms)
 
 
+@cache
 def imported(file: Path) -> set[Path]:
     """Files of the engine that a file imports anywhere, by Python's own reading of it."""
     names: list[str] = []

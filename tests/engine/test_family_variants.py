@@ -11,20 +11,14 @@ from engine.cache.kv_types import KV_TYPES
 from engine.errors import EngineError
 from tests.engine import tiny_gguf
 from tests.engine.architectures.rows import VARIANTS
-from tests.engine.reference import Twin
-from tests.engine.test_models import IDS, nmse, twin_logits
+from tests.engine.test_models import IDS, assert_equals_twin, nmse, twin_logits
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_some_files_of_a_family_have_equals_the_numpy_twin(variant: str, tmp_path: Path) -> None:
-    model = Model.open(VARIANTS[variant].tiny().write(tmp_path / "m.gguf"), threads=2)
-    session, wanted = model.session(n_ctx=64, kv="f32"), VARIANTS[variant].logits(Twin(model._checked), IDS)
-    assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
-    session.truncate(0)
-    assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < 1e-9
-    model.close()
+    assert_equals_twin(VARIANTS[variant].tiny(), VARIANTS[variant].logits, tmp_path)
 
 
 def test_distances_count_across_chunks_and_in_narrow_caches(tmp_path: Path) -> None:

@@ -321,13 +321,15 @@ def test_no_damaged_scale_is_answered_from(quant: str, kv: str, bad: str, tmp_pa
     shape = {"head_dim": 128} if quant.endswith("K") else {"dim": 64, "head_dim": 32}
     names = ["output.weight", *(f"blk.0.attn_{part}.weight" for part in ("q", "k", "v", "output"))]
     runs = []
+    tiny = tiny_gguf.model("llama", quant, n_heads=2, n_kv_heads=1, **shape)
     for name in (*names, *(f"blk.0.ffn_{part}.weight" for part in ("gate", "up", "down"))):
-        tiny = tiny_gguf.model("llama", quant, n_heads=2, n_kv_heads=1, **shape)
-        data = bytearray(tiny.tensor(name).data)
+        sound = tiny.tensor(name).data
+        data = bytearray(sound)
         block = 5 * len(data) // n_bytes // tiny.tensor(name).dims[1]  # the first of the sixth row
         data[block * n_bytes + at : block * n_bytes + at + len(value)] = value
         tiny.tensor(name).data = bytes(data)
         model = Model.open(tiny.write(tmp_path / "broken.gguf"), threads=1)
+        tiny.tensor(name).data = sound
         for prompt in ([5], list(range(5, 17))):
             session = model.session(n_ctx=64, kv=kv)
             with contextlib.suppress(BrokenModelError):

@@ -98,20 +98,18 @@ def let_go(processes):
 
 @pytest.mark.slow
 def test_of_six_that_start_at_once_one_begins_the_conversation():
-    for n in range(3):
-        name = f"notes {n}"
-        with starters(6, name) as processes:
-            said = let_go(processes)
-            assert sum(line.startswith("open: ") for line in said) == 1, said
-            assert sum("in use by another jalopy" in line for line in said) == 5, said
-            first = processes[[line.startswith("open: ") for line in said].index(True)]
-            first.stdin.write("\n")
-            first.stdin.flush()
-            assert first.wait(60) == 0
-        assert len(Store().ids()) == n + 1
-        assert Store().find(name) == f"{n + 1:06d}"
-        say_in(name, "it goes on")
-        assert len(Store().read(f"{n + 1:06d}").conversation.messages) == 1
+    with starters(6, "notes") as processes:
+        said = let_go(processes)
+        assert sum(line.startswith("open: ") for line in said) == 1, said
+        assert sum("in use by another jalopy" in line for line in said) == 5, said
+        first = processes[[line.startswith("open: ") for line in said].index(True)]
+        first.stdin.write("\n")
+        first.stdin.flush()
+        assert first.wait(60) == 0
+    assert Store().ids() == ["000001"]
+    assert Store().find("notes") == "000001"
+    say_in("notes", "it goes on")
+    assert len(Store().read("000001").conversation.messages) == 1
 
 
 def test_one_killed_before_any_message_leaves_its_name_free():

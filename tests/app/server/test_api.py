@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from app.conversations.quota import kinds
@@ -19,14 +19,10 @@ from engine.errors import EngineError
 from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.fake_engine import Gate, Script
 from tests.app.scripted_access import use_script
-from tests.app.server.serving import PATIENCE_S, Serving, serving, until
+from tests.app.server.serving import Serving, client_of, serving, until
 
 KEY = "a-key-of-twenty-chars"
 QUESTION: list[Any] = [{"role": "user", "content": "capital of France?"}]
-
-
-def client_of(server: Serving, api_key: str = "none", retries: int = 0) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=api_key, timeout=PATIENCE_S, max_retries=retries)
 
 
 def events_of(text: str) -> list[Any]:
@@ -295,8 +291,9 @@ def test_the_key_opens_all_but_health(monkeypatch: pytest.MonkeyPatch) -> None:
             {"Authorization": f"Basic {KEY}"},
         ):
             assert server.get("/metrics", headers=headers).json()["error"]["code"] == "invalid_api_key"
-        with pytest.raises(openai.AuthenticationError):
-            client_of(server, "wrong").models.list()
+        stranger = client_of(server, "wrong")
+        with pytest.raises(sys.modules["openai"].AuthenticationError):
+            stranger.models.list()
         assert [model.id for model in client_of(server, KEY).models.list()] == ["m"]
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from app.program.settings import built_in_settings
@@ -18,7 +17,7 @@ from app.server import models
 from engine.errors import BrokenModelError, MemoryPlanError
 from engine.measure import fit as fitting
 from tests.app.fake_engine import Gate, Script
-from tests.app.server.serving import PATIENCE_S, Serving, serving, until
+from tests.app.server.serving import PATIENCE_S, Serving, client_of, serving, until
 from tests.engine import tiny_gguf
 
 NAMES = ["Big-1B", "Small-0.5B-Q4_0", "Small-0.5B-Q8_0"]
@@ -51,7 +50,7 @@ def opened(server: Serving) -> list[str]:
 
 def test_names_are_those_of_lists_and_open_their_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with by_name(monkeypatch, tmp_path) as server:
-        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=PATIENCE_S, max_retries=0)
+        client = client_of(server)
         assert sorted(one.id for one in client.models.list() if one.id != "starter") == NAMES
         assert opened(server) == []
         assert [asked(server, one) for one in ("", "big-1b", "Big-1B:latest", "Big-1B-F16.gguf", "b")] == ["Big-1B"] * 5

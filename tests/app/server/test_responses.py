@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
-import openai
 import pytest
 
 from app.conversations.conversation import Said
 from app.server.api_error import ApiError
 from app.server.fields import Fields
 from app.server.responses import response_order
-from tests.app.server.serving import PATIENCE_S, Serving
+from tests.app.server.serving import Serving, client_of
 
 FIRST = {"role": "user", "content": "capital of France?"}
-
-
-def client_of(server: Serving) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=PATIENCE_S, max_retries=0)
 
 
 def test_a_text_is_answered_whole(server: Serving) -> None:
@@ -69,8 +65,9 @@ def test_a_limit_makes_it_incomplete(server: Serving) -> None:
 
 def test_an_engine_that_fails_ends_the_stream_with_an_error(server: Serving) -> None:
     server.script.fail_after_tokens = 1
-    with pytest.raises(openai.InternalServerError, match="NaN"):
-        client_of(server).responses.create(model="m", input="hi")
+    client = client_of(server)
+    with pytest.raises(sys.modules["openai"].InternalServerError, match="NaN"):
+        client.responses.create(model="m", input="hi")
     text = server.post("/v1/responses", {"input": "hi", "stream": True}).text
     assert text.rstrip().rpartition("event: ")[2].startswith('error\ndata: {"type":"error"')
     assert "NaN" in text

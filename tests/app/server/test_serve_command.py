@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import openai
 import pytest
 
 from app.program import exit_codes
@@ -64,6 +63,8 @@ def started(*argv: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 
 
 def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
+    import openai
+
     with started() as (process, url):
         client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=PATIENCE_S)
         question = [{"role": "user", "content": "What is the capital of France?"}]

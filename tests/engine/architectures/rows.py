@@ -11,7 +11,7 @@ import numpy as np
 from engine.gguf.ggml_types import GGML_TYPES
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_nemotron_h
-from tests.engine.reference import Array, Twin, causal_attention, gelu, rmsnorm, silu, squared_relu
+from tests.engine.reference import Array, Turn, Twin, causal_attention, gelu, rmsnorm, silu, squared_relu
 
 Change = Callable[[tiny_gguf.TinyGGUF], None]
 Computed = Callable[[Twin, list[int]], Array]
@@ -74,7 +74,12 @@ def decoder(
     """
 
     def logits(twin: Twin, ids: list[int]) -> Array:
-        turn = np.copy if neighbours is None else twin.turner(len(ids), neighbours=neighbours, factors=factors)
+        if neighbours is None:
+            turn: Turn = np.copy
+        elif twin.key("rope.scaling.type") == "yarn":
+            turn = twin.yarn_turner(len(ids), neighbours=neighbours)
+        else:
+            turn = twin.turner(len(ids), neighbours=neighbours, factors=factors)
         x = begin(twin, twin.embed(ids))
         for number, block in enumerate(twin.blocks):
             attended = twin.attention(
@@ -192,8 +197,10 @@ def gates(described: tiny_gguf.TinyGGUF) -> None:
         described.tensors.append(tiny_gguf.quantised(name, quant, tensor.dims[1], tensor.dims[0], 0.1, rng))
 
 
-def experts(*, first: int = 0, n_shared: int = 0, choice_biases: bool = False, is_wide: bool = False) -> Change:
-    """Experts from a layer on, and a shared one as wide as ``n_shared`` of them.
+def experts(
+    *, n: int = 6, first: int = 0, n_shared: int = 0, choice_biases: bool = False, is_wide: bool = False
+) -> Change:
+    """Experts from a layer on, ``n`` in each, and a shared one as wide as ``n_shared`` of them.
 
     Args:
         is_wide: they are as wide as the keys say that a layer's feed-forward is.
@@ -205,6 +212,7 @@ def experts(*, first: int = 0, n_shared: int = 0, choice_biases: bool = False, i
         hidden = described.value(f"{name}.feed_forward_length") if is_wide else 256 if wide else 64
         n_layers = described.value(f"{name}.block_count")
         described.with_experts(
+            n,
             first=min(first, n_layers - 1),
             hidden_dim=hidden,
             shared_dim=n_shared * hidden,
@@ -302,22 +310,66 @@ def _fused_shared(twin: Twin, block: str, h: Array) -> Array:
 
 
 def _fuse_shared(described: tiny_gguf.TinyGGUF) -> None:
-    """One tensor for gate and up of the shared expert, which is as wide as the others."""
+    """One tensor for gate and up of the shared expert."""
     described.fuse("ffn_up_shexp.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight")
-    width = described.value("granite_swa.expert_feed_forward_length")
-    described.set("granite_swa.expert_shared_feed_forward_length", width)
 
 
-def _granite_swa(twin: Twin, ids: list[int]) -> Array:
+def _stated_shared(described: tiny_gguf.TinyGGUF) -> None:
+    """A key says that the shared expert is as wide as the others."""
+    name = described.value("general.architecture")
+    width = described.value(f"{name}.expert_feed_forward_length")
+    described.set(f"{name}.expert_shared_feed_forward_length", width)
+
+
+def _granite(attention: Callable[[Twin, int], Mapping[str, Any]], feed_forward: Branch) -> Computed:
     """Four multipliers, of which the last is of the logits."""
     layers = decoder(
         neighbours=True,
-        attention=_by_patterns,
-        feed_forward=_fused_shared,
+        attention=attention,
+        feed_forward=feed_forward,
         norm_after=lambda twin, name, x: x * twin.key("residual_scale"),
         begin=lambda twin, x: x * twin.key("embedding_scale"),
     )
-    return layers(twin, ids) / twin.key("logit_scale")
+    return lambda twin, ids: layers(twin, ids) / twin.key("logit_scale")
+
+
+def _granitemoe(has_shared: bool) -> Computed:
+    return _granite(
+        lambda twin, number: {"scale": twin.key("attention.scale")},
+        routed(is_renormalised=True, has_shared=has_shared),
+    )
+
+
+def _shared(width: int) -> Change:
+    """Wide experts, and a shared one of another width."""
+
+    def change(described: tiny_gguf.TinyGGUF) -> None:
+        name = described.value("general.architecture")
+        described.with_experts(hidden_dim=described.value(f"{name}.feed_forward_length"), shared_dim=width)
+        described.set(f"{name}.expert_shared_feed_forward_length", width)
+
+    return change
+
+
+def _minicpm(twin: Twin, ids: list[int]) -> Array:
+    """Multipliers that older files leave to who reads them."""
+    scale = twin.key("residual_scale", 1.4 / len(twin.blocks) ** 0.5)
+    layers = decoder(
+        neighbours=True,
+        norm_after=lambda twin, name, x: x * scale,
+        begin=lambda twin, x: x * twin.key("embedding_scale", 12.0),
+    )
+    return layers(twin, ids) / twin.key("logit_scale", 256 / twin.key("embedding_length"))
+
+
+def output_bias(described: tiny_gguf.TinyGGUF) -> None:
+    described.add_vector("output.bias", np.linspace(-1, 1, described.tensor("output.weight").dims[1]))
+
+
+def _far_mean(described: tiny_gguf.TinyGGUF) -> None:
+    """The residual stream's mean is far from zero."""
+    bias = described.tensor("blk.0.ffn_down.bias")
+    bias.data = np.linspace(50, 51, bias.dims[0], dtype="<f4").tobytes()
 
 
 def _latent(described: tiny_gguf.TinyGGUF) -> None:
@@ -421,14 +473,97 @@ def _baichuan(twin: Twin, ids: list[int]) -> Array:
 
 
 _SECTIONS = {"rope.dimension_sections": np.array([3, 3, 2, 0], "<i4")}
+_NEMOTRON = decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(squared_relu))
+_STARCODER2 = decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu))
+_GLM4 = decoder(
+    neighbours=True,
+    feed_forward=Twin.fused_feed_forward,
+    norm_after=lambda twin, name, x: twin.norm(x, name),
+)
+_SEED_OSS = decoder(neighbours=False, norms=("attn_norm", "post_attention_norm"))
+_QWEN3 = decoder(neighbours=False, attention=lambda twin, number: HEADS)
+_ARCEE = decoder(neighbours=True, feed_forward=ungated(squared_relu))
+_CHOSEN = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 2.5}
+_GATE_AND_UP = ("ffn_up.weight", "ffn_gate.weight", "ffn_up.weight")
+OUTPUT_BIASES = biases("attn_output", "ffn_up", "ffn_down")
+GATED_BIASES = biases("attn_output", "ffn_gate", "ffn_up", "ffn_down")
 _ROWS = [
-    Row("qwen2vl", decoder(neighbours=False), {"biases": True}, _SECTIONS),
+    Row("qwen2", decoder(neighbours=False), {"biases": True}),
+    Row("qwen3", _QWEN3, {"head_norms": True}),
+    Row("seed_oss", _SEED_OSS, changes=(renamed("ffn_norm", "post_attention_norm"),)),
+    Row("ernie4_5", LLAMA, {"vocabulary": "spm"}),
+    Row("internlm2", LLAMA, {"vocabulary": "spm"}),
+    Row("minicpm", _minicpm, {"vocabulary": "spm"}),
+    Row("arcee", _ARCEE, changes=(UNGATED,)),
+    Row("nemotron", _NEMOTRON, keys={"rope.dimension_count": 8}, changes=(UNGATED, layer_norms)),
+    Row("starcoder2", _STARCODER2, changes=(UNGATED, layer_norms, OUTPUT_BIASES)),
     Row(
-        "qwen3vl",
-        decoder(neighbours=False, attention=lambda twin, number: HEADS),
-        {"head_norms": True},
-        {**_SECTIONS, "n_deepstack_layers": 0},
+        "phi2",
+        decoder(
+            neighbours=False,
+            norm=layer_norm,
+            norms=("attn_norm", "attn_norm"),
+            is_parallel=True,
+            feed_forward=ungated(gelu),
+        ),
+        {"biases": True},
+        {"rope.dimension_count": 8},
+        (without("ffn_gate.weight", "ffn_norm.weight"), layer_norms, biases("output", "ffn_up", "ffn_down")),
     ),
+    Row(
+        "smollm3",
+        decoder(neighbours=True, attention=lambda twin, number: {} if (number + 1) % PERIOD else {"turn": np.copy}),
+        {"n_layers": 5},
+    ),
+    Row(
+        "glm4",
+        _GLM4,
+        {"norms_after": True},
+        {"rope.dimension_count": 8},
+        (lambda described: described.fuse(*_GATE_AND_UP),),
+    ),
+    Row(
+        "olmoe",
+        decoder(
+            neighbours=False,
+            attention=lambda twin, number: {"has_whole_norms": True},
+            feed_forward=routed(has_shared=False),
+        ),
+        {"head_norms": "whole"},
+        changes=(experts(is_wide=True),),
+    ),
+    Row(
+        "ernie4_5-moe",
+        decoder(neighbours=True, feed_forward=routed(is_renormalised=True)),
+        {"vocabulary": "spm"},
+        {"interleave_moe_layer_step": 1},
+        (experts(first=1, n_shared=1, choice_biases=True), _stated_shared),
+    ),
+    Row(
+        "dots1",
+        decoder(
+            neighbours=False,
+            attention=lambda twin, number: HEADS,
+            feed_forward=routed("sigmoid", is_renormalised=True),
+        ),
+        {"head_norms": True, "n_kv_heads": 4},
+        _CHOSEN,
+        (experts(first=1, n_shared=2, choice_biases=True),),
+    ),
+    Row(
+        "bailingmoe2",
+        decoder(
+            neighbours=False,
+            attention=lambda twin, number: HEADS,
+            feed_forward=routed("sigmoid", is_renormalised=True),
+        ),
+        {"head_norms": True},
+        {**_CHOSEN, "expert_group_count": 4, "expert_group_used_count": 2, "rope.dimension_count": 8},
+        (experts(n=8, first=1, n_shared=2, choice_biases=True), fused),
+    ),
+    Row("granitemoe", _granitemoe(True), {"vocabulary": "spm"}, GRANITE, (_shared(64),)),
+    Row("qwen2vl", decoder(neighbours=False), {"biases": True}, _SECTIONS),
+    Row("qwen3vl", _QWEN3, {"head_norms": True}, {**_SECTIONS, "n_deepstack_layers": 0}),
     Row(
         "qwen3vlmoe",
         decoder(
@@ -567,14 +702,14 @@ _ROWS = [
         decoder(neighbours=True, feed_forward=Twin.fused_feed_forward),
         {"biases": True},
         {"rope.dimension_count": 8},
-        (lambda described: described.fuse("ffn_up.weight", "ffn_gate.weight", "ffn_up.weight"),),
+        (lambda described: described.fuse(*_GATE_AND_UP),),
     ),
     Row("baichuan", _baichuan, {"vocabulary": "spm"}),
     Row("xverse", LLAMA, {"vocabulary": "spm"}),
     Row("orion", decoder(neighbours=False, norm=layer_norm), {"vocabulary": "spm"}, changes=(layer_norms,)),
     Row(
         "codeshell",
-        decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu)),
+        _STARCODER2,
         changes=(layer_norms, fused, UNGATED, BIASES),
     ),
     Row("refact", decoder(neighbours=None, attention=lambda twin, number: {"alibi": ALIBI}), {"n_kv_heads": 1}),
@@ -604,9 +739,9 @@ _ROWS = [
     ),
     Row(
         "jais2",
-        decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(squared_relu)),
+        _NEMOTRON,
         {"biases": True},
-        changes=(layer_norms, UNGATED, biases("attn_output", "ffn_up", "ffn_down")),
+        changes=(layer_norms, UNGATED, OUTPUT_BIASES),
     ),
     Row(
         "dbrx",
@@ -622,7 +757,7 @@ _ROWS = [
     ),
     Row(
         "granite_swa",
-        _granite_swa,
+        _granite(_by_patterns, _fused_shared),
         {"n_layers": 3},
         {**GRANITE, "attention.sliding_window": WINDOW},
         (sinks, _patterns),
@@ -647,6 +782,61 @@ def _second_norm(described: tiny_gguf.TinyGGUF) -> None:
 
 
 VARIANTS = {
+    "qwen2 with a bias of the output": Row(
+        "qwen2", decoder(neighbours=False), {"biases": True}, changes=(output_bias,)
+    ),
+    "qwen3 with another head width and odd groups": Row(
+        "qwen3",
+        _QWEN3,
+        {"head_norms": True, "n_heads": 6, "n_kv_heads": 1, "dim": 48, "head_dim": 40, "hidden_dim": 52},
+    ),
+    "seed_oss with biases": Row(
+        "seed_oss", _SEED_OSS, {"biases": True}, changes=(renamed("ffn_norm", "post_attention_norm"),)
+    ),
+    "ernie4_5 with biases": Row("ernie4_5", LLAMA, {"vocabulary": "spm", "biases": True}, changes=(GATED_BIASES,)),
+    "internlm2 with one projection and its bias": Row(
+        "internlm2",
+        LLAMA,
+        {"vocabulary": "spm", "n_heads": 6, "n_kv_heads": 2, "dim": 96},
+        changes=(fused, biases("attn_qkv")),
+    ),
+    **{
+        f"minicpm that states its {key}": Row("minicpm", _minicpm, {"vocabulary": "spm", "dim": 128}, {key: 0.3})
+        for key in ("embedding_scale", "residual_scale", "logit_scale")
+    },
+    "arcee with yarn and a width of 100": Row(
+        "arcee",
+        _ARCEE,
+        {"hidden_dim": 100},
+        {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 32},
+        (UNGATED,),
+    ),
+    "nemotron with biases": Row(
+        "nemotron",
+        _NEMOTRON,
+        {"biases": True},
+        {"rope.dimension_count": 8},
+        (UNGATED, layer_norms, OUTPUT_BIASES),
+    ),
+    "starcoder2 with a width of 100 and a mean far from zero": Row(
+        "starcoder2",
+        _STARCODER2,
+        {"biases": True, "hidden_dim": 100, "dim": 40, "head_dim": 16},
+        changes=(UNGATED, layer_norms, OUTPUT_BIASES, _far_mean),
+    ),
+    "glm4 with biases": Row(
+        "glm4",
+        _GLM4,
+        {"norms_after": True, "biases": True},
+        {"rope.dimension_count": 8},
+        (lambda described: described.fuse(*_GATE_AND_UP),),
+    ),
+    "granitemoe without a shared expert": Row(
+        "granitemoe", _granitemoe(False), {"vocabulary": "spm"}, GRANITE, (experts(is_wide=True),)
+    ),
+    "granitemoe with a narrow shared expert": Row(
+        "granitemoe", _granitemoe(True), {"vocabulary": "spm"}, GRANITE, (_shared(24),)
+    ),
     "falcon 40B": Row(
         "falcon",
         decoder(
@@ -683,9 +873,9 @@ VARIANTS = {
     ),
     "granite_swa with experts": Row(
         "granite_swa",
-        _granite_swa,
+        _granite(_by_patterns, _fused_shared),
         keys={**GRANITE, "attention.sliding_window": WINDOW},
-        changes=(sinks, _patterns, experts(n_shared=1, is_wide=True), _fuse_shared),
+        changes=(sinks, _patterns, experts(n_shared=1, is_wide=True), _stated_shared, _fuse_shared),
     ),
 }
 """What files of an architecture may have in place of what its row says."""

@@ -13,7 +13,7 @@ from engine.config import Xielu
 from tests.engine import tiny_gguf
 from tests.engine.reference import Array, Twin, xielu
 from tests.engine.refusals import refusal
-from tests.engine.test_models import IDS, nmse
+from tests.engine.test_models import assert_equals_twin
 
 PARAMETERS = {"alpha_p": [0.8, -0.3], "alpha_n": [1.2, 0.1], "beta": [0.5, 0.3], "eps": [-1e-6, -0.5]}
 
@@ -44,12 +44,7 @@ def test_one_value_for_all_layers_and_width_300_equal_the_twin(tmp_path: Path) -
     described = tiny(hidden_dim=300)
     for name, values in PARAMETERS.items():
         described.set(f"xielu.{name}", values[1])
-    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    session, wanted = model.session(n_ctx=64, kv="f32"), logits(Twin(model._checked), IDS)
-    assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
-    session.truncate(0)
-    assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < 1e-9
-    model.close()
+    assert_equals_twin(described, logits, tmp_path)
 
 
 def test_parameters_of_any_size_keep_their_values(tmp_path: Path) -> None:

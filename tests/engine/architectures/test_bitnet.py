@@ -12,7 +12,7 @@ from engine import Model
 from tests.engine import tiny_gguf
 from tests.engine.reference import Array, Twin, causal_attention, silu
 from tests.engine.refusals import refusal
-from tests.engine.test_models import IDS, nmse
+from tests.engine.test_models import IDS, assert_equals_twin, nmse
 
 MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 
@@ -52,10 +52,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
 def test_a_file_without_scales_equals_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny()
     described.drop_tensors(".scale")
-    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
-    model.close()
+    assert_equals_twin(described, logits, tmp_path)
 
 
 @pytest.mark.parametrize("name", MATRICES)
@@ -83,7 +80,4 @@ def test_types_of_three_values_equal_the_numpy_twin(tmp_path: Path) -> None:
     tensor = described.tensor("blk.0.ffn_up.weight")
     other = tiny_gguf.quantised(tensor.name, "TQ1_0", 512, 256, 1 / 16, np.random.default_rng(3))
     tensor.ggml_type, tensor.data = other.ggml_type, other.data
-    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-3
-    model.close()
+    assert_equals_twin(described, logits, tmp_path, 1e-3)

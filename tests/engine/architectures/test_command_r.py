@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import Model
 from tests.engine import tiny_gguf
 from tests.engine.reference import Array, Twin
 from tests.engine.refusals import refusal
-from tests.engine.test_models import IDS, nmse
+from tests.engine.test_models import assert_equals_twin
 
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
@@ -38,10 +37,7 @@ def test_sixty_four_layers_with_head_norms_equal_the_numpy_twin(tmp_path: Path) 
     described = tiny(n_layers=64, dim=32, hidden_dim=16)
     assert "blk.0.attn_q_norm.weight is missing" in refusal(described.write(tmp_path / "model.gguf"))
     described.with_head_layer_norms()
-    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
-    model.close()
+    assert_equals_twin(described, logits, tmp_path)
 
 
 def test_norms_of_queries_in_fewer_layers_are_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from engine import Model
 from tests.engine import tiny_gguf
 from tests.engine.reference import Array, Twin
-from tests.engine.test_models import IDS, nmse
+from tests.engine.test_models import IDS, assert_equals_twin, nmse
 
 LAYERS_OF_32B = 64
 
@@ -46,7 +46,4 @@ def test_the_largest_has_windows_and_rope_only_there(tmp_path: Path) -> None:
 
 
 def test_divided_frequencies_equal_the_numpy_twin(tmp_path: Path) -> None:
-    model = Model.open(tiny(rope_factors=True).write(tmp_path / "m.gguf"))
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
-    model.close()
+    assert_equals_twin(tiny(rope_factors=True), logits, tmp_path)

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine import Model
 from tests.engine import tiny_gguf
 from tests.engine.architectures.test_granitehybrid import add_mamba2, mamba2
 from tests.engine.reference import Array, Twin
-from tests.engine.test_models import IDS, nmse
+from tests.engine.test_models import assert_equals_twin
 
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
@@ -43,7 +42,4 @@ def test_variants_equal_the_numpy_twin(variant: str, tmp_path: Path) -> None:
         described.drop_tensors("ssm_conv1d.bias")
     else:
         described.rename("ffn_norm", "ffn_norm.weight")
-    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
-    model.close()
+    assert_equals_twin(described, logits, tmp_path)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import Model
 from tests.engine import tiny_gguf
 from tests.engine.architectures.rows import sinks
 from tests.engine.reference import Array, Twin
-from tests.engine.test_models import IDS, nmse
+from tests.engine.test_models import assert_equals_twin
 
 WINDOW = 6
 KEYS = {
@@ -58,7 +57,4 @@ def test_values_beyond_what_the_gate_clamps_equal_the_numpy_twin(tmp_path: Path)
         described.fill(f"blk.0.ffn_{name}_exps.bias", 0.0)
         tensor = described.tensor(f"blk.0.ffn_{name}_exps.weight")
         tensor.data = (8 * np.frombuffer(tensor.data, "<f4")).tobytes()
-    model = Model.open(described.write(tmp_path / "m.gguf"))
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
-    model.close()
+    assert_equals_twin(described, logits, tmp_path)

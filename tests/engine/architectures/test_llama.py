@@ -12,7 +12,7 @@ import pytest
 from engine import Model
 from tests.engine import tiny_gguf
 from tests.engine.reference import Array, Twin
-from tests.engine.test_models import IDS, nmse
+from tests.engine.test_models import IDS, assert_equals_twin, nmse
 
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
@@ -35,36 +35,24 @@ def test_mixtral_and_a_single_expert_equal_the_numpy_twin(n_experts: int, tmp_pa
     if n_experts > 1:
         described.with_experts(n_experts, hidden_dim=described.value("llama.feed_forward_length"))
     described.set("llama.expert_count", n_experts)
-    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
-    model.close()
+    assert_equals_twin(described, logits, tmp_path)
 
 
 @pytest.mark.parametrize("arguments", [{"rope_factors": True}, {"tied": True}, {"n_kv_heads": 4}, {"biases": True}])
 def test_variants_equal_the_numpy_twin(arguments: dict[str, Any], tmp_path: Path) -> None:
-    model = Model.open(tiny(**arguments).write(tmp_path / "m.gguf"), threads=1)
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
-    model.close()
+    assert_equals_twin(tiny(**arguments), logits, tmp_path)
 
 
 def test_biases_of_every_projection_equal_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny(biases=True)
     described.add_biases("attn_output", "ffn_gate", "ffn_up", "ffn_down")
-    model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
-    model.close()
+    assert_equals_twin(described, logits, tmp_path)
 
 
 def test_stretched_positions_equal_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny(n_layers=1)
     described.set("llama.rope.scaling.factor", 4.0)
-    model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
-    model.close()
+    assert_equals_twin(described, logits, tmp_path)
 
 
 def test_layers_of_different_heads_and_widths_equal_the_twin(tmp_path: Path) -> None:

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from engine import Model
 from engine.config import Attention, Dense, Mamba2
 from tests.engine import tiny_gguf
 from tests.engine.architectures.test_granitehybrid import OF_ATTENTION, add_mamba2, mamba2
 from tests.engine.reference import Array, Twin, squared_relu
 from tests.engine.test_config import config_of
-from tests.engine.test_models import IDS, nmse
+from tests.engine.test_models import assert_equals_twin
 
 ORDER = "amf"
 
@@ -70,9 +69,4 @@ def test_biases_and_the_other_name_of_eps_equal_the_numpy_twin(tmp_path: Path) -
     described.add_biases("attn_output", "ffn_up", "ffn_down")
     described.drop("nemotron_h.attention.layer_norm_rms_epsilon")
     described.set("nemotron_h.attention.layer_norm_epsilon", 1e-3)
-    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    session, wanted = model.session(n_ctx=64, kv="f32"), logits(Twin(model._checked), IDS)
-    assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
-    session.truncate(0)
-    assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < 1e-9
-    model.close()
+    assert_equals_twin(described, logits, tmp_path)

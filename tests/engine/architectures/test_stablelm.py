@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import Model
 from tests.engine import tiny_gguf
 from tests.engine.reference import Array, Twin
 from tests.engine.refusals import Break, refusal
-from tests.engine.test_models import IDS, nmse
+from tests.engine.test_models import assert_equals_twin
 
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
@@ -36,10 +35,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
 
 
 def test_biases_equal_the_numpy_twin(tmp_path: Path) -> None:
-    model = Model.open(tiny(biases=True).write(tmp_path / "m.gguf"))
-    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
-    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
-    model.close()
+    assert_equals_twin(tiny(biases=True), logits, tmp_path)
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2])
@@ -49,12 +45,7 @@ def test_norms_of_heads_equal_the_numpy_twin(side_by_side: bool, n_kv_heads: int
     described.with_head_layer_norms()
     if side_by_side:
         described.drop_tensors("ffn_norm.weight", "ffn_norm.bias")
-    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    session, wanted = model.session(n_ctx=64, kv="f32"), logits(Twin(model._checked), IDS)
-    assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
-    session.truncate(0)
-    assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < 1e-9
-    model.close()
+    assert_equals_twin(described, logits, tmp_path)
 
 
 def _lacks_a_norm(described: tiny_gguf.TinyGGUF) -> None:
