@@ -1,19 +1,13 @@
 """Parts of an architecture, and the lists of tensors that decoder-only architectures put together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Experts
+from engine.config import Attention, Dense, Experts, FeedForward, Mixer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import latent, recurrent, steps
+from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import FeedForward, Mixer, ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,13 @@
 """The bert architecture (BERT, and XLM-RoBERTa in its form): learned positions, norms after branches, biases."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, fused_first, other_biases, qkv_biases
+from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.models.decoder import Decoder
 
 MAX_TYPES = 1 << 10
 

@@ -1,19 +1,12 @@
 """The bloom architecture (BLOOM, BLOOMZ): a normed embedding, scores that fall with distance, biases everywhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases, other_biases, qkv_biases
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-
 
 ALIBI = 8.0
 EMBEDDING_NORM = "token_embd_norm"

@@ -1,20 +1,13 @@
 """The dbrx architecture (DBRX): LayerNorm without biases, queries, keys and values that are cut, and experts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Router
+from engine.config import Attention, Dense, Layer, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, fused_first
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
-
+from engine.weights.weights import TensorSpec
 
 NORM = "attn_output_norm"
 """Not after attention, as its name has it, but before the feed-forward."""

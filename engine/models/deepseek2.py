@@ -1,20 +1,14 @@
 """The deepseek2 architecture (DeepSeek V2 Lite, GLM 4.7 Flash): latent attention, and experts next to shared ones."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Latent, Layer, Rope, Router, sharpness
+from engine.config import Attention, Dense, Latent, Layer, ModelConfig, Rope, Router, sharpness
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, choice_biases, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 GLM_VOCABULARY = 154880
 LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"

@@ -1,18 +1,12 @@
 """The ernie4_5-moe architecture (ERNIE 4.5 21B-A3B): ernie4_5's layers, most with experts and a shared one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Router
+from engine.config import Attention, Dense, Layer, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, choice_biases, decoder_tensors, output_biases, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -1,16 +1,10 @@
 """The exaone and pangu-embedded architectures (EXAONE 3, 3.5; openPangu Embedded): llama's layers, halves turned."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from engine.config import ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, other_biases, qkv_biases, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -1,20 +1,13 @@
 """The falcon architecture (Falcon 7B, 40B, 180B): branches side by side from one LayerNorm, or from one each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.models.decoder import Decoder
-    from engine.weights.weights import TensorSpec
-
+from engine.models.decoder import Decoder
+from engine.weights.weights import TensorSpec
 
 SECOND = "attn_norm_2"
 """What attention reads through where the file has it; the feed-forward then has the other norm."""

@@ -1,21 +1,14 @@
 """The glm4moe architecture (GLM 4.5 Air, 4.6): experts next to a shared one, and norms of heads in some."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.kernels.records import SCORES
 from engine.models import reading, steps
 from engine.models.base import Architecture, choice_biases, decoder_tensors, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
-
+from engine.weights.weights import TensorSpec
 
 NORM = "post_attention_norm"
 """Not after attention, as its name has it, but before the feed-forward."""

@@ -1,18 +1,12 @@
 """The gptneox architecture (GPT-NeoX, Pythia, Dolly): branches side by side, each through a LayerNorm of its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases, other_biases, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

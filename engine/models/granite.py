@@ -1,19 +1,13 @@
 """The granite architecture (Granite 3 and 4, dense): llama's layers with four multipliers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, FeedForward, Layer, Recurrent
+from engine.config import Attention, Dense, FeedForward, Layer, ModelConfig, Recurrent
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, other_biases, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 
 def granite_config(

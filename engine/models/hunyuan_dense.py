@@ -1,19 +1,12 @@
 """The hunyuan-dense architecture (Hunyuan 0.5B to 7B): queries and keys are normed after they are turned."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, other_biases, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
-
+from engine.weights.weights import TensorSpec
 
 MAX_ALPHA = 1e6
 

@@ -1,18 +1,12 @@
 """The hunyuan-moe architecture (Hunyuan A13B): norms of heads after they are turned, experts, and a shared one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Router
+from engine.config import Attention, Dense, Layer, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, qkv_biases, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -1,17 +1,10 @@
 """The llama architecture: Llama 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM2 and what else is converted so."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from engine.config import Attention, Dense, Layer, Router
+from engine.config import Attention, Dense, Layer, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, other_biases, qkv_biases, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -1,16 +1,10 @@
 """The minicpm architecture (MiniCPM 1 to 4, dense): granite's multipliers, which older files do not state."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from engine.config import ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, other_biases, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 EMBEDDING_SCALE, DEPTH_SCALE, BASE_WIDTH = 12.0, 1.4, 256
 """Of the published models: branches are multiplied by DEPTH_SCALE / sqrt(layers), logits by BASE_WIDTH / width."""

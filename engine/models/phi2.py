@@ -1,18 +1,12 @@
 """The phi2 architecture (Phi 1.5 and 2): both branches from one LayerNorm, biases everywhere, the head's included."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, norm_biases, other_biases, qkv_biases
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:

@@ -1,18 +1,12 @@
 """The phi3 architecture (Phi 3, 3.5 and 4): fused projections, heads turned in part, and longrope."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, fused_first, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

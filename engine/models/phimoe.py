@@ -1,11 +1,9 @@
 """The phimoe architecture (Phi 3.5 MoE): longrope, experts, and biases of norms and projections."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Router
+from engine.config import Attention, Dense, Layer, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import (
     Architecture,
@@ -16,10 +14,6 @@ from engine.models.base import (
     rope_factors,
 )
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -1,16 +1,10 @@
 """The qwen2 architecture (Qwen 2 and 2.5): llama's layers with biases on query, key and value."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from engine.config import ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, qkv_biases
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

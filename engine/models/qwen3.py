@@ -1,17 +1,11 @@
 """The qwen3, qwen3vl and openelm architectures: llama's layers with every head's query and key normed before rope."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:

@@ -1,22 +1,17 @@
 """Hyperparameters that decoder-only architectures share: their keys, and the bounds that the kernels set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from engine.config import Attention, Dense, Experts, Layer, ModelConfig, Rope, Router, Yarn, sharpness
 from engine.errors import shown
-from engine.gguf.hyperparameters import kind_of
+from engine.gguf.hyperparameters import Hyperparameters, kind_of
 from engine.gguf.strings import StringArray, StringCount
 from engine.kernels.records import SCORES
 from engine.models.not_yet import KINDS
-
-if TYPE_CHECKING:
-    from engine.gguf.hyperparameters import Hyperparameters
 
 MAX_LAYERS = 512
 MAX_DIM = 1 << 20

@@ -1,19 +1,12 @@
 """The refact architecture (Refact 1.6B): llama's layers without rope, whose scores fall with distance."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
-
+from engine.weights.weights import TensorSpec
 
 ALIBI = 8.0
 

@@ -1,17 +1,12 @@
 """The seed_oss architecture (Seed-OSS): qwen2's layers under another name of the norm before the feed-forward."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING
 
+from engine.config import ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 NORM = "post_attention_norm"
 """Not after attention, as its name has it, but before the feed-forward."""

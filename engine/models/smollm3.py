@@ -1,18 +1,12 @@
 """The smollm3 architecture (SmolLM 3): llama's layers, every fourth of which does not tell positions apart."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, other_biases, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 PERIOD = 4
 
