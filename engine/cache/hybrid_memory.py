@@ -1,20 +1,14 @@
 """The memory of models that attend in some layers and are recurrent in others: keys and values, and states."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.cache.states import STATE_VERSION
+from engine.cache.kv_cache import KVCache
+from engine.cache.layer_cache import Bytes
+from engine.cache.layer_memory import Copied
+from engine.cache.states import STATE_VERSION, RecurrentStates
 from engine.errors import EngineError
-
-if TYPE_CHECKING:
-    from engine.cache.kv_cache import KVCache
-    from engine.cache.layer_cache import Bytes
-    from engine.cache.layer_memory import Copied
-    from engine.cache.states import RecurrentStates
 
 STATE_MARK = np.frombuffer(b"stat", np.uint8)
 """Follows a state in a copy. Sizes of keys and values are multiples of eight: four bytes more tell them apart."""

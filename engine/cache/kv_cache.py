@@ -5,27 +5,21 @@ dropping tokens only changes the length. Layers that see a window keep a ring (`
 reaches means starting again, unless the position was kept.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from engine.cache import context_shift
 from engine.cache.kv_types import KV_TYPES, KVType
 from engine.cache.layer_cache import POSITIONS, Bytes, CachePart, Floats, LayerCache, parts_of
-from engine.cache.layer_memory import MemoryNeeds
+from engine.cache.layer_memory import Copied, MemoryNeeds
 from engine.cache.ring import RingReach, ring_slots
+from engine.cache.rotation import Rotation
 from engine.cache.states import CHECKPOINT_BYTES, state_bytes, states_bytes
+from engine.config import Attention, ModelConfig, Rope
 from engine.errors import MemoryPlanError
 from engine.machine import residency
 from engine.machine.memory import Memory
-
-if TYPE_CHECKING:
-    from engine.cache.layer_memory import Copied
-    from engine.cache.rotation import Rotation
-    from engine.config import Attention, ModelConfig, Rope
 
 _GLANCE_PAGES = 16 << 10
 LAYOUT_VERSION = 2

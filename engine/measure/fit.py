@@ -4,18 +4,16 @@ Reads only a file's header and never imports numba, since the list of models doe
 ``engine.measure.speed_probe`` measures the rates.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from engine.cache.kv_cache import kv_type_of, memory_needs
 from engine.cache.layer_memory import MemoryNeeds
 from engine.errors import GGUFError, UnsupportedQuantError
+from engine.gguf.contents import GGUFFile, TensorInfo
 from engine.gguf.read import read_gguf
 from engine.gguf.title import model_title
 from engine.machine import host
@@ -25,9 +23,6 @@ from engine.quants import QUANTS
 from engine.tokenizer.vocabulary import kind_of_vocabulary
 from engine.weights.modes import RESERVE_BYTES
 from engine.weights.weights import TensorSpec, Weights, checked_tensors, multiplied
-
-if TYPE_CHECKING:
-    from engine.gguf.contents import GGUFFile, TensorInfo
 
 SMALLEST_CONTEXT = 256
 """Least context worth offering, in tokens."""

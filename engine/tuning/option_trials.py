@@ -4,27 +4,22 @@ Weights change place under the conversation's session without affecting it: the 
 types need caches of their own: each gets a session, filled alike and closed afterwards.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from engine.cache.kv_cache import memory_needs
 from engine.cache.kv_types import KV_TYPES
 from engine.errors import MemoryPlanError
 from engine.machine import host
 from engine.machine.memory import gives_huge_pages, shown_bytes
+from engine.model import Model
 from engine.pipeline import BLOCK_BYTES
 from engine.plan.compilation import Progress
+from engine.session import Session
 from engine.tuning.options import Tell
 from engine.tuning.report import DECODE, KV, PREFILL, WEIGHTS
 from engine.tuning.samples import SessionSamples
 from engine.weights.modes import HUGE, MMAP, RESERVE_BYTES, WEIGHT_MODES
-
-if TYPE_CHECKING:
-    from engine.model import Model
-    from engine.session import Session
 
 MOST_FILLED = 4096
 """Limit on the tokens in compared caches; more would show larger differences, and take more memory."""

@@ -4,18 +4,12 @@ Tokens fed here are dropped by setting the length back. Decode is measured token
 prefill as one block, as a prompt is read.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from engine.session import FEW_UP_TO
+from engine.model import Model
+from engine.session import FEW_UP_TO, Session
 from engine.tuning.report import DECODE, PREFILL
-
-if TYPE_CHECKING:
-    from engine.model import Model
-    from engine.session import Session
 
 DECODE_SAMPLE_S, PREFILL_SAMPLE_S = 0.4, 0.8
 """Target duration of a sample in seconds: long compared with a time slice, short for a waiting user."""
