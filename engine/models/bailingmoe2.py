@@ -5,8 +5,7 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, choice_biases, decoder_tensors, fused_first
-from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, choice_biases, fused_tensors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -25,8 +24,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, layer, neighbours=False, has_experts=True)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**fused_first(decoder_tensors(config)), **choice_biases(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(fused_tensors, choice_biases))

@@ -9,7 +9,6 @@ from engine.models.base import Architecture, decoder_tensors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         hidden = feed_forward.hidden_dim

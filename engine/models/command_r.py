@@ -12,7 +12,6 @@ LAYERS_OF_PLUS = 64
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements."""
     has_norms = read.integer("block_count", 1, reading.MAX_LAYERS) >= LAYERS_OF_PLUS
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:

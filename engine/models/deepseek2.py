@@ -7,8 +7,7 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Latent, Layer, ModelConfig, Rope, Router, sharpness
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, choice_biases, decoder_tensors
-from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, choice_biases, decoder_tensors
 
 GLM_VOCABULARY = 154880
 LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
@@ -102,8 +101,4 @@ def _rope(read: Hyperparameters, turned: int) -> tuple[Rope, float]:
     return replace(rope, magnitude=magnitude), magnitude * (1 + log_multiplier * stretch)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **choice_biases(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, choice_biases))

@@ -5,8 +5,7 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig, Router
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, choice_biases, decoder_tensors, output_biases, qkv_biases
-from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, choice_biases, decoder_tensors, optional_qkv_biases, output_biases
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -23,9 +22,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, layer, neighbours=True, has_experts=True)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    biases = {**qkv_biases(config, required=False), **output_biases(config), **choice_biases(config)}
-    return {**decoder_tensors(config), **biases}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, optional_qkv_biases, output_biases, choice_biases))

@@ -13,7 +13,6 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
     return reading.decoder_config(read, _layer, neighbours=False, embedding_scale=reading.width(read) ** 0.5)
 
 

@@ -7,7 +7,7 @@ from engine.config import Attention, Dense, Layer, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.kernels.records import SCORES
 from engine.models import reading, steps
-from engine.models.base import Architecture, choice_biases, decoder_tensors, qkv_biases
+from engine.models.base import Architecture, choice_biases, decoder_tensors, optional_qkv_biases
 from engine.weights.weights import TensorSpec
 
 NORM = "post_attention_norm"
@@ -33,7 +33,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    tensors = {**decoder_tensors(config), **qkv_biases(config, required=False), **choice_biases(config)}
+    tensors = {**decoder_tensors(config), **optional_qkv_biases(config), **choice_biases(config)}
     return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
 
 

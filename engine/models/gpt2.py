@@ -5,8 +5,7 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases, other_biases, qkv_biases
-from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, fused_tensors, norm_biases, other_biases, qkv_biases
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
@@ -19,13 +18,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, _layer, neighbours=False, layer_norm=True, learned_positions=n_positions)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {
-        **fused_first(decoder_tensors(config)),
-        **norm_biases(config),
-        **qkv_biases(config, required=True),
-        **other_biases(config, required=True),
-    }
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(fused_tensors, norm_biases, qkv_biases, other_biases))

@@ -34,7 +34,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     outputs = {name: replace(spec, required=True) for name, spec in output_biases(config).items()}
-    biases = {**qkv_biases(config, required=True), **outputs, **expert_biases(config)}
+    biases = {**qkv_biases(config), **outputs, **expert_biases(config)}
     return {name.replace("ffn_norm", NORM): spec for name, spec in {**decoder_tensors(config), **biases}.items()}
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from engine.config import Attention, Dense, FeedForward, Layer, ModelConfig, Recurrent
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, other_biases, rope_factors
-from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, decoder_tensors, optional_other_biases, rope_factors
 
 
 def granite_config(
@@ -44,9 +43,5 @@ def granite_config(
     )
 
 
-def granite_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """The layers' tensors, biases that files may have, and divisors of frequencies."""
-    return {**decoder_tensors(config), **other_biases(config), **rope_factors(config)}
-
-
+granite_tensors = all_of(decoder_tensors, optional_other_biases, rope_factors)
 ARCHITECTURE = Architecture(granite_config, granite_tensors)

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from engine.config import Attention, Dense, Layer, ModelConfig
-from engine.gguf.hyperparameters import Hyperparameters
+from engine.config import Attention, Dense, Layer
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
@@ -12,9 +11,4 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(replace(attention, head_norms=True, norms_turned=True), feed_forward)
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements."""
-    return reading.decoder_config(read, _layer, neighbours=True)
-
-
-ARCHITECTURE = Architecture(_read, decoder_tensors)
+ARCHITECTURE = Architecture(reading.decoder(_layer, neighbours=True), decoder_tensors)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
-from engine.models.base import Architecture, decoder_tensors, fused_first
+from engine.models.base import Architecture, fused_tensors
 from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
 
@@ -32,7 +32,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    tensors = fused_first(decoder_tensors(config)) | {"token_embd_norm.weight": TensorSpec((config.dim,))}
+    tensors = fused_tensors(config) | {"token_embd_norm.weight": TensorSpec((config.dim,))}
     return {name: one for name, one in tensors.items() if name not in (NO_NORM, "output.weight")}
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from engine.config import Attention, Dense, Experts, Layer, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, recurrent, steps
-from engine.models.base import Architecture, choice_biases, decoder_tensors, other_biases
+from engine.models.base import Architecture, choice_biases, decoder_tensors, optional_other_biases
 from engine.weights.weights import TensorSpec
 
 NORM = "attn_norm"
@@ -49,7 +49,7 @@ def _experts(read: Hyperparameters, dense: Dense) -> Experts:
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    tensors = {**decoder_tensors(config), **other_biases(config), **choice_biases(config)}
+    tensors = {**decoder_tensors(config), **optional_other_biases(config), **choice_biases(config)}
     return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
 
 

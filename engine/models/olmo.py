@@ -9,7 +9,6 @@ from engine.models.base import Architecture, decoder_tensors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements."""
     bound = reading.number_or_none(read, "attention.clamp_kqv")
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:

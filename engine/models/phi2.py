@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from engine.config import Attention, Dense, Layer, ModelConfig
-from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, norm_biases, other_biases, qkv_biases
 from engine.weights.weights import TensorSpec
@@ -13,19 +12,14 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(attention, replace(feed_forward, gate="gelu", has_no_gate=True), side_by_side=True)
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the halves of what it turns, a part of each head."""
-    return reading.decoder_config(read, _layer, neighbours=False, layer_norm=True)
-
-
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return {
         **decoder_tensors(config),
         **norm_biases(config),
-        **qkv_biases(config, required=True),
-        **other_biases(config, required=True),
+        **qkv_biases(config),
+        **other_biases(config),
         "output.bias": TensorSpec((config.vocab_size,)),
     }
 
 
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(reading.decoder(_layer, neighbours=False, layer_norm=True), _tensors)

@@ -5,8 +5,7 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, fused_first, rope_factors
-from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, fused_tensors, rope_factors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -20,8 +19,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, layer, neighbours=False)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**fused_first(decoder_tensors(config)), **rope_factors(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(fused_tensors, rope_factors))

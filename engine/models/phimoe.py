@@ -9,8 +9,8 @@ from engine.models.base import (
     Architecture,
     decoder_tensors,
     norm_biases,
+    optional_qkv_biases,
     output_biases,
-    qkv_biases,
     rope_factors,
 )
 from engine.weights.weights import TensorSpec
@@ -30,7 +30,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     outputs = {name: replace(spec, required=True) for name, spec in output_biases(config).items()}
-    biases = {**qkv_biases(config, required=False), **outputs, **norm_biases(config)}
+    biases = {**optional_qkv_biases(config), **outputs, **norm_biases(config)}
     head = {"output.bias": TensorSpec((config.vocab_size,))}
     return {**decoder_tensors(config), **biases, **head, **rope_factors(config)}
 

@@ -1,7 +1,6 @@
 """The plamo architecture (PLaMo 13B): attention and feed-forward side by side from one norm."""
 
-from engine.config import Attention, Dense, Layer, ModelConfig
-from engine.gguf.hyperparameters import Hyperparameters
+from engine.config import Attention, Dense, Layer
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
@@ -10,9 +9,4 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(attention, feed_forward, side_by_side=True)
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
-    return reading.decoder_config(read, _layer, neighbours=False)
-
-
-ARCHITECTURE = Architecture(_read, decoder_tensors)
+ARCHITECTURE = Architecture(reading.decoder(_layer, neighbours=False), decoder_tensors)

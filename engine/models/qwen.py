@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-from engine.config import Attention, Dense, Layer, ModelConfig
-from engine.gguf.hyperparameters import Hyperparameters
+from engine.config import Attention, Dense, Layer
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, fused_first, qkv_biases
-from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, fused_tensors, qkv_biases
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
@@ -14,13 +12,4 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(attention, replace(feed_forward, hidden_dim=max(1, feed_forward.hidden_dim // 2)))
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
-    return reading.decoder_config(read, _layer, neighbours=False)
-
-
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**fused_first(decoder_tensors(config)), **qkv_biases(config, required=True)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(reading.decoder(_layer, neighbours=False), all_of(fused_tensors, qkv_biases))

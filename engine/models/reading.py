@@ -31,6 +31,11 @@ DIM_MULTIPLE = 8
 """Of the width and of a head: kernels take eight floats at a time and have no rest."""
 
 
+def decoder(layer: LayerMaker | None = None, **options: Any) -> Callable[[Hyperparameters], ModelConfig]:
+    """Return what reads ``decoder_config`` with these options; layers are plain ones unless ``layer`` makes them."""
+    return lambda read: decoder_config(read, layer or plain_layer, **options)
+
+
 def decoder_config(
     read: Hyperparameters,
     layer: LayerMaker,

@@ -12,7 +12,6 @@ PERIOD = 4
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
     window, slides = reading.window_or_none(read), reading.sliding_layers(read, PERIOD, dense=0)
     theta = read.positive_or_none("rope.freq_base_swa")
 

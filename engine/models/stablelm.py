@@ -5,8 +5,7 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, norm_biases, qkv_biases
-from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, decoder_tensors, norm_biases, optional_qkv_biases
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -24,8 +23,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, layer, neighbours=False, layer_norm=True)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **norm_biases(config), **qkv_biases(config, required=False)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, norm_biases, optional_qkv_biases))

@@ -2,29 +2,16 @@
 
 from dataclasses import replace
 
-from engine.config import Attention, Dense, Layer, ModelConfig
-from engine.gguf.hyperparameters import Hyperparameters
+from engine.config import Attention, Dense, Layer
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, norm_biases, other_biases, qkv_biases
-from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, decoder_tensors, norm_biases, optional_qkv_biases, other_biases
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(attention, replace(feed_forward, gate="gelu", has_no_gate=True))
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head. Windows count for nothing: llama.cpp has none here, too."""
-    return reading.decoder_config(read, _layer, neighbours=False, layer_norm=True)
-
-
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    biases = {
-        **norm_biases(config),
-        **qkv_biases(config, required=False),
-        **other_biases(config, required=True),
-    }
-    return {**decoder_tensors(config), **biases}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(
+    reading.decoder(_layer, neighbours=False, layer_norm=True),
+    all_of(decoder_tensors, norm_biases, optional_qkv_biases, other_biases),
+)
