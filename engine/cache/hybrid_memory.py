@@ -78,11 +78,7 @@ class HybridMemory:
         return False
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
-        """Not possible.
-
-        Raises:
-            EngineError: always.
-        """
+        """Not possible. Raises EngineError: always."""
         raise EngineError("this model's layers cannot forget tokens from the midst of a conversation")
 
     def repeat(self, n: int, upto: int) -> None:

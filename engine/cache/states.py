@@ -47,11 +47,7 @@ def states_bytes(config: ModelConfig, budget_bytes: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state after the first n tokens.
-
-    Attributes:
-        is_turn: whether the conversation turns there.
-    """
+    """The state after the first n tokens; ``is_turn``: whether the conversation turns there."""
 
     n: int
     data: Bytes

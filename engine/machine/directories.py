@@ -13,11 +13,7 @@ _NOT_OFFERED = (errno.EINVAL, errno.ENOTSUP)
 
 
 def sync_directory(path: Path) -> None:
-    """Flush the names in a directory to the device, if the system supports that.
-
-    Raises:
-        OSError: the flush failed.
-    """
+    """Flush the names in a directory to the device, if the system supports that. Raises OSError: the flush failed."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -163,11 +163,7 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
 
 
 def fit(needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: int | None = None) -> Fit:
-    """Compare a model's needs with a machine.
-
-    Args:
-        n_ctx: context in tokens; None takes ``default_context``.
-    """
+    """Compare a model's needs with a machine; ``n_ctx``: context in tokens; None takes ``default_context``."""
     n_ctx = n_ctx or default_context(needs)
     kv_bytes = needs.memory.bytes_for(n_ctx)
     needed = needs.weights_bytes + kv_bytes + RESERVE_BYTES

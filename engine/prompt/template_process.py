@@ -58,11 +58,7 @@ class TemplateProcess:
         self._ready = False
 
     def start(self) -> None:
-        """Start the process unless it is running.
-
-        Raises:
-            TemplateError: the system refused to start it.
-        """
+        """Start the process unless it is running. Raises TemplateError: the system refused to start it."""
         if self._child is not None and self._child.poll() is None:
             return
         self._discard()

@@ -182,11 +182,7 @@ class KVTrials:
         return self._needs[option].bytes_for(self._n_ctx)
 
     def open(self, tell: Tell) -> None:
-        """Open a session for each type, and fill it.
-
-        Raises:
-            MemoryPlanError: a cache does not fit into memory.
-        """
+        """Open a session for each type, and fill it. Raises MemoryPlanError: a cache does not fit into memory."""
         for name in self.options:
 
             def compiling(progress: Progress, name: str = name) -> None:

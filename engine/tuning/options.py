@@ -84,12 +84,7 @@ class Setup:
 
 
 class OptionSearch:
-    """One comparison.
-
-    Args:
-        trials: what measures.
-        clock: monotonic seconds.
-    """
+    """One comparison; ``trials``: what measures; ``clock``: monotonic seconds."""
 
     def __init__(self, trials: OptionTrials, clock: Callable[[], float]) -> None:
         self._trials, self._clock = trials, clock

@@ -72,11 +72,7 @@ class SessionSamples:
         return self.sizes[phase]
 
     def measure(self, phase: str, n_threads: int, pinned: bool) -> float:
-        """Take one sample; returns tokens per second.
-
-        Raises:
-            Cancelled: ``cancel`` was called.
-        """
+        """Take one sample; returns tokens per second. Raises Cancelled: ``cancel`` was called."""
         counts = {**self.threads, phase: n_threads}
         self._model.set_pinned(pinned)
         self._model.set_threads(counts[DECODE], counts[PREFILL])

@@ -118,11 +118,7 @@ class Weights:
     streamed: frozenset[str] = frozenset()
 
     def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo], staying: Collection[str] = ()) -> None:
-        """Look at tensors of a file.
-
-        Args:
-            staying: names of those that stay in the file.
-        """
+        """Look at tensors of a file; ``staying``: names of those that stay in the file."""
         self._memory: Memory | None = None
         self._staying = frozenset(staying)
         self._views = [np.frombuffer(file.map, np.uint8) for file in gguf.files]
