@@ -28,7 +28,7 @@ from engine.sampling.sampler import Sampler
 from engine.sampling.settings import Sampling
 
 if TYPE_CHECKING:
-    from engine.cache.layer_memory import LayerMemory
+    from engine.cache.hybrid_memory import LayerMemory
     from engine.cache.rotation import Rotation
     from engine.config import ModelConfig, Rope
     from engine.pipeline import Pipeline

@@ -1,12 +1,16 @@
-"""The memory of models that attend in some layers and are recurrent in others: keys and values, and states."""
+"""The memory of models that attend in some layers and are recurrent in others: keys and values, and states.
+
+Going back in keys and values costs nothing as far as a sliding layer's ring reaches; a recurrent state cannot be cut.
+What cannot go back to a position goes to a kept one or to the start, says where it is, and the session computes the
+rest again.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from engine.cache.kv_cache import KVCache
+from engine.cache.kv_cache import Copied, KVCache
 from engine.cache.layer_cache import Bytes
-from engine.cache.layer_memory import Copied
 from engine.cache.states import STATE_VERSION, RecurrentStates
 from engine.errors import EngineError
 
@@ -15,7 +19,7 @@ STATE_MARK = np.frombuffer(b"stat", np.uint8)
 
 
 class HybridMemory:
-    """Keys and values next to states, which go back and are saved together; a ``LayerMemory``.
+    """Keys and values next to states, which go back and are saved together.
 
     Attributes:
         n_bytes: of both.
@@ -112,7 +116,10 @@ class HybridMemory:
         return self.cache.is_copy(first, last, n_bytes - self._saved_bytes)
 
     def copy_out(self, first: int, last: int, out: Bytes, is_end: bool = False) -> int:
-        """Copy keys and values, and after them the state at ``last`` where it is kept, or at the end."""
+        """Copy keys and values, and after them the state at ``last`` where it is kept, or the present one at the end.
+
+        ``is_end``: nothing was computed after ``last`` yet, and the copy should be one that can be gone on from.
+        """
         n = self.cache.copy_out(first, last, out)
         if len(out) < n + self._saved_bytes or not (is_end or self.states.is_saved(last)):
             return n
@@ -137,3 +144,7 @@ class HybridMemory:
         self.cache.copy_in(first, last, data[:n])
         if last <= self.cache.max_seq_len:
             self.states.take_in(last, data[n : n + self.states.size_bytes])
+
+
+LayerMemory = KVCache | HybridMemory
+"""Memory of all layers of one session."""

@@ -29,7 +29,7 @@ from engine.saved_state.record import Record, head_bytes, parse_record, record_h
 from engine.saved_state.state_file import NO_FOLLOW, SavedMatch, SavedPiece, is_sound, opened, read_at
 
 if TYPE_CHECKING:
-    from engine.cache.layer_memory import LayerMemory
+    from engine.cache.hybrid_memory import LayerMemory
 
 MOST_SIBLINGS = 64
 """Limit on the segments that are opened to see how far one that continues otherwise agrees."""

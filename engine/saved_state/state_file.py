@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.saved_state.record import Record
 
 if TYPE_CHECKING:
-    from engine.cache.layer_memory import Copied
+    from engine.cache.kv_cache import Copied
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
