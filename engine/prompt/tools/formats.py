@@ -6,8 +6,7 @@ from typing import Any
 
 from engine.prompt.json_schema import lifted, moved, resolved
 from engine.prompt.tools.calls import Schemas, ToolCall
-from engine.prompt.tools.harmony import read_messages
-from engine.prompt.tools.json_calls import PYTHON_TAG, TOOL_CALLS, read_llama, read_mistral, read_tagged
+from engine.prompt.tools.json_calls import PYTHON_TAG, TOOL_CALLS, read_llama, read_messages, read_mistral, read_tagged
 from engine.prompt.tools.pythonic import END, START, read_list, write_list
 from engine.prompt.tools.xml_calls import read_functions, read_pairs
 from engine.tokenizer import Tokenizer
