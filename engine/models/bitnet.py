@@ -9,7 +9,6 @@ from engine.models.base import Architecture, decoder_tensors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         hidden = feed_forward.hidden_dim
         if hidden % reading.DIM_MULTIPLE:

@@ -9,7 +9,6 @@ from engine.models.base import Architecture, all_of, decoder_tensors, optional_q
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))
         found = reading.experts(read, dense.hidden_dim, router)

@@ -9,7 +9,6 @@ from engine.models.base import Architecture, decoder_tensors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         experts = reading.experts(read, reading.expert_width(read, dense), Router(renormalised=True))
         return Layer(replace(attention, head_norms=True), experts)
