@@ -59,12 +59,7 @@ def stale(pack: dict[str, Built]) -> list[str]:
 
 
 class Pack:
-    """One level's pack while it is built.
-
-    Args:
-        name: of the level.
-        folder: of the packs.
-    """
+    """One level's pack while it is built; ``name``: of the level; ``folder``: of the packs."""
 
     def __init__(self, name: str, folder: Path) -> None:
         from engine.ahead import TARGETS, read_pack

@@ -33,8 +33,8 @@ from engine.plan.profile import ProfileTable
 from engine.plan.streaming import stream
 
 if TYPE_CHECKING:
-    from engine.cache.layer_memory import LayerMemory
-    from engine.config import ModelConfig
+    from engine.cache.hybrid_memory import LayerMemory
+    from engine.config import FeedForward, ModelConfig
     from engine.plan.crew import Crew
     from engine.weights.weights import Weights
 

@@ -29,7 +29,7 @@ from engine.sampling.settings import Sampling
 from engine.weights.weights import FACTORS
 
 if TYPE_CHECKING:
-    from engine.cache.layer_memory import LayerMemory
+    from engine.cache.hybrid_memory import LayerMemory
     from engine.cache.rotation import Rotation
     from engine.config import ModelConfig, Rope
     from engine.pipeline import Pipeline

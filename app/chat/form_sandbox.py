@@ -172,11 +172,7 @@ def _next_channel(control: socket.socket) -> socket.socket | None:
 
 
 class _Children:
-    """The children, by the file number of their channel.
-
-    Attributes:
-        waiting: notices what ends.
-    """
+    """The children, by the file number of their channel; ``waiting``: notices what ends."""
 
     def __init__(self) -> None:
         self.waiting = select.poll()

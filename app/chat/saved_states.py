@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.wire import FLUSH_S, IdleWork
-from app.conversations.segment_notes import SegmentNotes, note_model_name
+from app.conversations.quota import SegmentNotes, note_model_name
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line

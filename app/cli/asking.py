@@ -43,11 +43,7 @@ def agrees(question: str) -> bool:
 
 
 class CallQuestions:
-    """Asks about calls; attach it to the ``talk`` whose calls they are.
-
-    Attributes:
-        talk: None until there is one.
-    """
+    """Asks about calls; attach it to the ``talk`` whose calls they are; ``talk``: None until there is one."""
 
     def __init__(self) -> None:
         self.talk: Talk | None = None

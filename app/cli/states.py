@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from app.conversations.quota import SavedFile, drop, kinds, saved_files
-from app.conversations.segment_notes import model_name
+from app.conversations.quota import SavedFile, drop, kinds, model_name, saved_files
 from app.conversations.store import Store
 from app.program import exit_codes
 from app.program.refusals import Refusal

@@ -3,19 +3,13 @@
 Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine cannot run.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from app.library import advice
 from app.library.advice import Suggestion
 from app.library.measure import COMMON_TYPE, EngineReadings, Report, measure, memory_for_models
+from app.program.settings import Settings
 from app.text.record import record
+from engine import Crew, Model, Session
 from engine.measure import fit as fitting
-
-if TYPE_CHECKING:
-    from app.program.settings import Settings
-    from engine import Crew, Model, Session
 
 
 @record

@@ -257,7 +257,7 @@ def _turbo(cpu: Path) -> bool | None:
 def _on_battery() -> bool | None:
     import psutil
 
-    battery = or_none(psutil.sensors_battery) if hasattr(psutil, "sensors_battery") else None
+    battery = or_none(psutil.sensors_battery)
     return None if battery is None or battery.power_plugged is None else not battery.power_plugged
 
 
@@ -283,12 +283,7 @@ def read_terminal(
     size: tuple[int, int],
     find_program: Callable[[str], str | None] = shutil.which,
 ) -> TerminalReadings:
-    """Return what is known of the terminal.
-
-    Args:
-        encoding: of standard output.
-        size: columns and rows.
-    """
+    """Return what is known of the terminal; ``encoding``: of standard output; ``size``: columns and rows."""
     name = environ.get("TERM", "")
     desktop = "wayland" if environ.get("WAYLAND_DISPLAY") else "x11" if environ.get("DISPLAY") else ""
     program = next((program for program in _PROGRAMS[desktop] if find_program(program)), "")

@@ -3,22 +3,18 @@
 Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine cannot run.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.library.rates import TYPICAL_READ_GBPS, remember_rates
 from app.machine.tuning_conditions import Conditions, watch_machine
 from app.text.clean_text import clean_line
 from app.text.record import record
+from engine import Crew
 from engine.measure import fit as fitting
-
-if TYPE_CHECKING:
-    from engine import Crew
 
 COMMON_TYPE = "Q4_K"
 """The type that most models for small machines are made of."""

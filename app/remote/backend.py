@@ -24,10 +24,10 @@ from app.chat.wire import Wire
 from app.downloads.refusal import DownloadError, StatusError
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace, RemoteModel
+from app.remote.calls import messages_of
 from app.remote.exchange import Exchange
 from app.remote.keys import find_key
 from app.remote.listing import Listed, models_of
-from app.remote.messages import messages_of
 from app.remote.turn import RemoteTurn, ReplyBeginning
 from app.text.clean_text import clean_line
 from app.text.record import record

@@ -1,13 +1,14 @@
-"""Calls of tools in a reply, put together from the parts that servers send, and written for the reply's text."""
+"""What was said as the API takes it, and calls of tools in a reply: put together from the parts that servers send."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from app.conversations.conversation import TOOL, Said
 from app.downloads.hub import table_in
 from app.remote.pieces import text_of
 from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, ToolCall, call, load_json
@@ -96,3 +97,22 @@ def written_calls(calls: Iterable[ToolCall]) -> str:
     return "\n".join(
         f'<tool_call>\n{{"name": {json.dumps(one.name)}, "arguments": {one.arguments}}}\n</tool_call>' for one in calls
     )
+
+
+def messages_of(said: Sequence[Said]) -> list[dict[str, Any]]:
+    """Return the messages of a request."""
+    messages: list[dict[str, Any]] = []
+    called = False
+    for one in said:
+        if one.role == TOOL and called:
+            messages += [{"role": "tool", "tool_call_id": it.call_id, "content": it.text} for it in one.results]
+        else:  # servers refuse results without calls: these are text
+            messages.append({"role": "user" if one.role == TOOL else one.role, "content": one.text})
+        called = bool(one.calls)
+        if called:
+            messages[-1]["tool_calls"] = [_call(it) for it in one.calls]
+    return messages
+
+
+def _call(one: ToolCall) -> dict[str, Any]:
+    return {"id": one.call_id, "type": "function", "function": {"name": one.name, "arguments": one.arguments}}

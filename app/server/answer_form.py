@@ -1,10 +1,8 @@
 """The form of a reply as a request asks for it: OpenAI's ``response_format``, llama-server's ``grammar``, or a call."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.chat.answer_form import ANY_OBJECT, GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
 from app.chat.form_sandbox import AS_USUAL, usable_schema
@@ -12,9 +10,7 @@ from app.server.api_error import ApiError
 from app.server.fields import Fields
 from app.server.messages import Tools
 from engine.prompt.tools.formats import CallFormat, Part, Pattern
-
-if TYPE_CHECKING:
-    from engine.tokenizer import Tokenizer
+from engine.tokenizer import Tokenizer
 
 PLACE, GRAMMAR_PLACE = "response_format", "grammar"
 

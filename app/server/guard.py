@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
@@ -16,12 +17,10 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.machine.heap import give_back_memory
 from app.program.background import in_background
+from app.program.garbage import give_back_memory
 from app.program.refusals import bug_line
 from app.server.api_error import ApiError, unavailable
-from app.server.origins import Origins
-from app.server.request_path import host_and_path, meant_path
 from app.server.transfer import GoneError, JsonBody, cut
 
 MOST_REQUESTS = 64
@@ -158,3 +157,69 @@ async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send, s
         return
     with suppress(GoneError):
         await refusal(error, scope)(scope, receive, send)
+
+
+API = ("/chat/completions", "/completions", "/responses", "/embeddings", "/rerank", "/models")
+"""Paths that begin with /v1, which a base address may lack, or have twice."""
+_WHOLE_ADDRESS = re.compile(r"https?://([^/]*)(/.*|)", re.IGNORECASE | re.DOTALL)
+_SLASHES = re.compile(r"/+")
+_VERSIONS = re.compile(r"(/v1)+(?=/|$)")
+
+
+def host_and_path(target: str) -> tuple[str | None, str]:
+    """Return the host of a request that names its whole address, as proxies' clients do, else None; and the path."""
+    found = _WHOLE_ADDRESS.fullmatch(target)
+    return (found[1], found[2] or "/") if found else (None, target)
+
+
+def meant_path(path: str) -> str:
+    """Return a path of the server for the ways in which clients write it; others as they are."""
+    plain = _SLASHES.sub("/", path)
+    plain = plain[:-1] if len(plain) > 1 and plain.endswith("/") else plain
+    rest = _VERSIONS.sub("", plain, count=1) if plain.startswith("/v1") else plain
+    if any(rest == one or rest.startswith(f"{one}/") for one in API):
+        return f"/v1{rest}"
+    return rest or plain
+
+
+_METHODS = "GET, POST"
+_REQUEST_HEADERS = "authorization, content-type"
+MOST_HEADER_CHARS = 2000
+"""Limit on the names of headers that a page asks for."""
+_KEPT_S = "600"
+"""How long a browser remembers what it may do."""
+
+
+class Origins:
+    """The origins that are allowed, each as a browser sends it: ``https://notes.example``."""
+
+    def __init__(self, allowed: Collection[str]) -> None:
+        self._allowed = {origin.lower() for origin in allowed}
+
+    def allow(self, headers: Headers) -> bool:
+        """Whether a request comes from a page that may ask."""
+        origins = headers.getlist("origin")
+        return bool(origins) and all(origin.lower() in self._allowed for origin in origins)
+
+    @staticmethod
+    def answer(headers: Headers) -> dict[str, str]:
+        """Return the headers that let an allowed page read an answer."""
+        return {"Access-Control-Allow-Origin": headers["origin"], "Vary": "Origin"}
+
+    @staticmethod
+    def permission(headers: Headers) -> dict[str, str] | None:
+        """Return what answers a browser that asks before a page's request; None where it does not ask.
+
+        It asks without the key, and whether a page of the network may reach this machine at all.
+        """
+        if "access-control-request-method" not in headers:
+            return None
+        wanted = headers.get("access-control-request-headers", _REQUEST_HEADERS)[:MOST_HEADER_CHARS]
+        permission = {
+            "Access-Control-Allow-Methods": _METHODS,
+            "Access-Control-Allow-Headers": wanted,
+            "Access-Control-Max-Age": _KEPT_S,
+        }
+        if headers.get("access-control-request-private-network") == "true":
+            permission["Access-Control-Allow-Private-Network"] = "true"
+        return permission

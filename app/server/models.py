@@ -15,9 +15,9 @@ from pathlib import Path
 from app.library.header import HeaderCache, ModelHeader
 from app.library.named import called, models_by_name
 from app.library.places import FoundFile, file_at, find_files, places
-from app.machine.heap import give_back_memory
 from app.program import garbage
 from app.program.background import in_background
+from app.program.garbage import give_back_memory
 from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.server.answer import Answering

@@ -1,14 +1,9 @@
 """Dropping tokens from the middle of a cache: later positions move down, their keys rotated to the new positions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from engine.cache.cached_tokens import common_prefix
-
-if TYPE_CHECKING:
-    from engine.cache.layer_cache import LayerCache
+from engine.cache.layer_cache import LayerCache
 
 
 def drop_positions(layer: LayerCache, n_keep: int, n_drop: int, length: int) -> None:

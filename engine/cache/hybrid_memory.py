@@ -1,27 +1,25 @@
-"""The memory of models that attend in some layers and are recurrent in others: keys and values, and states."""
+"""The memory of models that attend in some layers and are recurrent in others: keys and values, and states.
 
-from __future__ import annotations
+Going back in keys and values costs nothing as far as a sliding layer's ring reaches; a recurrent state cannot be cut.
+What cannot go back to a position goes to a kept one or to the start, says where it is, and the session computes the
+rest again.
+"""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.cache.states import STATE_VERSION
+from engine.cache.kv_cache import Copied, KVCache
+from engine.cache.layer_cache import Bytes
+from engine.cache.states import STATE_VERSION, RecurrentStates
 from engine.errors import EngineError
-
-if TYPE_CHECKING:
-    from engine.cache.kv_cache import KVCache
-    from engine.cache.layer_cache import Bytes
-    from engine.cache.layer_memory import Copied
-    from engine.cache.states import RecurrentStates
 
 STATE_MARK = np.frombuffer(b"stat", np.uint8)
 """Follows a state in a copy. Sizes of keys and values are multiples of eight: four bytes more tell them apart."""
 
 
 class HybridMemory:
-    """Keys and values next to states, which go back and are saved together; a ``LayerMemory``.
+    """Keys and values next to states, which go back and are saved together.
 
     Attributes:
         n_bytes: of both.
@@ -84,11 +82,7 @@ class HybridMemory:
         return False
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
-        """Not possible.
-
-        Raises:
-            EngineError: always.
-        """
+        """Not possible. Raises EngineError: always."""
         raise EngineError("this model's layers cannot forget tokens from the midst of a conversation")
 
     def repeat(self, n: int, upto: int) -> None:
@@ -122,7 +116,10 @@ class HybridMemory:
         return self.cache.is_copy(first, last, n_bytes - self._saved_bytes)
 
     def copy_out(self, first: int, last: int, out: Bytes, is_end: bool = False) -> int:
-        """Copy keys and values, and after them the state at ``last`` where it is kept, or at the end."""
+        """Copy keys and values, and after them the state at ``last`` where it is kept, or the present one at the end.
+
+        ``is_end``: nothing was computed after ``last`` yet, and the copy should be one that can be gone on from.
+        """
         n = self.cache.copy_out(first, last, out)
         if len(out) < n + self._saved_bytes or not (is_end or self.states.is_saved(last)):
             return n
@@ -147,3 +144,7 @@ class HybridMemory:
         self.cache.copy_in(first, last, data[:n])
         if last <= self.cache.max_seq_len:
             self.states.take_in(last, data[n : n + self.states.size_bytes])
+
+
+LayerMemory = KVCache | HybridMemory
+"""Memory of all layers of one session."""

@@ -5,32 +5,28 @@ dropping tokens only changes the length. Layers that see a window keep a ring (`
 reaches means starting again, unless the position was kept.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from engine.cache import context_shift
 from engine.cache.kv_types import KV_TYPES, KVType
 from engine.cache.layer_cache import POSITIONS, Bytes, CachePart, Floats, LayerCache, parts_of
 from engine.cache.layer_memory import MemoryNeeds
 from engine.cache.ring import RingReach, ring_slots
+from engine.cache.rotation import Rotation
 from engine.cache.states import CHECKPOINT_BYTES, state_bytes, states_bytes
+from engine.config import Attention, ModelConfig, Rope
 from engine.errors import MemoryPlanError
 from engine.machine import residency
 from engine.machine.memory import Memory
-
-if TYPE_CHECKING:
-    from engine.cache.layer_memory import Copied
-    from engine.cache.rotation import Rotation
-    from engine.config import Attention, ModelConfig, Rope
 
 _GLANCE_PAGES = 16 << 10
 LAYOUT_VERSION = 2
 """Version of the memory layout and its meaning; incremented with every change, checked when a state is restored."""
 
+Copied = tuple[int, int, int]
+"""Positions first to last, and the number of bytes that ``copy_out`` wrote for them."""
 
 AUTO = "auto"
 AUTO_TYPES = "f16", "q8_0", "q8_0/q4_0"
@@ -90,7 +86,7 @@ def _position_bytes(attention: Attention, kv_type: KVType) -> int:
 
 
 class KVCache:
-    """Keys and values of all layers that attend; a ``LayerMemory``.
+    """Keys and values of all layers that attend: the memory of a session, or of a ``HybridMemory``.
 
     Args:
         max_seq_len: positions to hold, rounded up to a multiple of eight.
@@ -162,7 +158,10 @@ class KVCache:
         return n
 
     def keep(self, n: int) -> None:
-        """Make the present end n reachable; what the rings hold is copied once that is necessary."""
+        """Make the present end n reachable by ``rewind`` until ``release``; a position before it, once gone back to.
+
+        What the rings hold is copied once that is necessary.
+        """
         self._kept = _Kept(n) if self._ring_parts else None
 
     def release(self) -> None:
@@ -272,7 +271,10 @@ class KVCache:
         return n if RingReach(self._reach.rings, lost=lost).reaches(n) else 0
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
-        """Restore the result of ``copy_out`` for the same positions; positions beyond the cache are skipped."""
+        """Restore the result of ``copy_out`` for the same positions, in order from the first; beyond the cache none.
+
+        Go back to the end by ``rewind`` then: it says whether enough was restored.
+        """
         is_all = len(data) == self.copied_bytes(first, last)
         n, upto, at = _whole(last) - first, min(_whole(last), self.max_seq_len), 0
         for part in self._parts if is_all else self._whole_parts:

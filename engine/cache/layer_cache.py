@@ -4,21 +4,17 @@ A layer holds all positions of the context or, where it sees only a window, a ri
 ``p % slots``. Knows no architecture; the layouts are explained in ``kernels/kv_*.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from engine.cache import hadamard
-
-if TYPE_CHECKING:
-    from engine.cache.kv_types import ElementType, KVType
-    from engine.cache.rotation import Rotation
-    from engine.config import Attention
-    from engine.machine.memory import Memory
+from engine.cache.kv_types import ElementType, KVType
+from engine.cache.rotation import Rotation
+from engine.config import Attention
+from engine.machine.memory import Memory
 
 POSITIONS = 8
 """Positions in a tile of K; contexts and rings are multiples of it."""

@@ -1,18 +1,13 @@
 """Rope as numbers: how far each pair of a head is turned for each position."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from engine.config import Attention, Yarn, sharpness
-
-if TYPE_CHECKING:
-    from engine.config import Layer, ModelConfig, Rope
-    from engine.weights.weights import Weights
+from engine.config import Attention, Layer, ModelConfig, Rope, Yarn, sharpness
+from engine.weights.weights import Weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,18 +7,14 @@ every ``SPACING`` tokens, within a budget. When it is used up, those go first th
 and of these the ones whose loss lengthens the way least, for their age: what is old is kept sparsely.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from engine.config import ModelConfig
 from engine.machine.memory import Memory
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -51,11 +47,7 @@ def states_bytes(config: ModelConfig, budget_bytes: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state after the first n tokens.
-
-    Attributes:
-        is_turn: whether the conversation turns there.
-    """
+    """The state after the first n tokens; ``is_turn``: whether the conversation turns there."""
 
     n: int
     data: Bytes

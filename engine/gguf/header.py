@@ -94,11 +94,7 @@ class Header:
         return found
 
     def read_start(self) -> tuple[int, int, int]:
-        """Read magic, version and counts.
-
-        Returns:
-            version, number of tensors, number of metadata keys.
-        """
+        """Read magic, version and counts. Returns version, number of tensors, number of metadata keys."""
         refuse_other_formats(self.map[:START_BYTES], self._name)
         self.at = 4
         version = self.number(U32, "version")

@@ -42,11 +42,7 @@ class PartName:
 
 
 def part_name(file_name: str) -> PartName | None:
-    """Parse a file name; None if it is not the name of a part.
-
-    Args:
-        file_name: without directory.
-    """
+    """Parse a file name; None if it is not the name of a part; ``file_name``: without directory."""
     match = _PART_NAME.fullmatch(file_name)
     if match is None:
         return None

@@ -106,11 +106,7 @@ def end_of_strings(data: mmap.mmap, at: int, end: int, count: int) -> int:
 
 
 def read_strings(data: mmap.mmap, at: int, end: int, count: int) -> StringArray:
-    """Find ``count`` strings that begin at ``at``.
-
-    Raises:
-        StringsCutError: they do not end before ``end``.
-    """
+    """Find ``count`` strings that begin at ``at``. Raises StringsCutError: they do not end before ``end``."""
     found = [(ends - at).astype(np.uint32) for ends in _ends(data, at, end, count)]
     ends = np.concatenate(found) if found else np.zeros(0, np.uint32)
     return StringArray(data[at : at + int(ends[-1]) if count else at], ends)

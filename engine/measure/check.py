@@ -4,24 +4,18 @@ Runs before a benchmark. The reference is NumPy in float64 over rows that the ``
 compare that kernel bit for bit with the ``gguf`` package.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from engine.errors import BrokenModelError
 from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
 from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 from engine.machine.memory import Memory
+from engine.model import Model
 from engine.plan.buffers import FEW_COLUMNS, Activations
 from engine.plan.dequantise import dequantised, run
 from engine.plan.plan import Plan
 from engine.quants.base import QUANT_TYPES
 from engine.weights.weights import Tensor
-
-if TYPE_CHECKING:
-    from engine.model import Model
 
 N_ROWS = 24
 N_COLUMNS = 1, 3, 11

@@ -4,18 +4,16 @@ Reads only a file's header and never imports numba, since the list of models doe
 ``engine.measure.speed_probe`` measures the rates.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from engine.cache.kv_cache import kv_type_of, memory_needs
 from engine.cache.layer_memory import MemoryNeeds
 from engine.errors import GGUFError, UnsupportedQuantError
+from engine.gguf.contents import GGUFFile, TensorInfo
 from engine.gguf.read import read_gguf
 from engine.gguf.title import model_title
 from engine.machine import host
@@ -25,9 +23,6 @@ from engine.quants import QUANTS
 from engine.tokenizer.vocabulary import kind_of_vocabulary
 from engine.weights.modes import RESERVE_BYTES
 from engine.weights.weights import TensorSpec, Weights, checked_tensors, multiplied
-
-if TYPE_CHECKING:
-    from engine.gguf.contents import GGUFFile, TensorInfo
 
 SMALLEST_CONTEXT = 256
 """Least context worth offering, in tokens."""
@@ -168,11 +163,7 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
 
 
 def fit(needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: int | None = None) -> Fit:
-    """Compare a model's needs with a machine.
-
-    Args:
-        n_ctx: context in tokens; None takes ``default_context``.
-    """
+    """Compare a model's needs with a machine; ``n_ctx``: context in tokens; None takes ``default_context``."""
     n_ctx = n_ctx or default_context(needs)
     kv_bytes = needs.memory.bytes_for(n_ctx)
     needed = needs.weights_bytes + kv_bytes + RESERVE_BYTES

@@ -5,18 +5,15 @@ read into an empty cache, with the begin-of-text token in place of its first whe
 chunk's second half count, each with at least half a chunk before it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from engine.session import Session
-    from engine.tokenizer import Tokenizer
+from engine.session import Session
+from engine.tokenizer import Tokenizer
 
 Row = np.ndarray[Any, np.dtype[np.float32]]
 

@@ -4,11 +4,8 @@ Runs the same kernels as a model over a matrix larger than the caches. Their tim
 weights, so no model is needed.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +14,12 @@ from engine.machine.memory import Memory
 from engine.measure.fit import MachineRates
 from engine.plan.buffers import Activations
 from engine.plan.compilation import ProgressCallback, compile_kernels
+from engine.plan.crew import Crew
 from engine.plan.lookahead import ahead_of
 from engine.plan.plan import Plan
 from engine.plan.profile import read_bandwidth_gbps
 from engine.quants.base import QUANT_TYPES
 from engine.weights.weights import Tensor
-
-if TYPE_CHECKING:
-    from engine.plan.crew import Crew
 
 MATRIX_BYTES = 96 << 20
 """Size of the decode probe's matrix, far larger than the caches of the target machines."""

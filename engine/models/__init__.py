@@ -3,23 +3,19 @@
 Knows which architectures exist and where they live. Importing this package imports none of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from engine.config import ModelConfig
 from engine.errors import GGUFError, UnsupportedArchitectureError, shown
+from engine.gguf.contents import GGUFFile
 from engine.gguf.hyperparameters import Hyperparameters, kind_of
+from engine.models.base import Architecture
 from engine.models.not_yet import KINDS, NOT_YET
 from engine.models.reading import pooling
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.contents import GGUFFile
-    from engine.models.base import Architecture
 
 ARCHITECTURES: dict[str, str] = {
     "llama": "engine.models.llama",

@@ -1,19 +1,12 @@
 """The apertus architecture (Apertus): llama's layers with norms of heads, and a trained function in place of a gate."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Xielu
+from engine.config import Attention, Dense, Layer, ModelConfig, Xielu
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, output_biases, qkv_biases, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases, output_biases, rope_factors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -39,9 +32,4 @@ def _softplus(x: float) -> float:
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    biases = {**qkv_biases(config, required=False), **output_biases(config)}
-    return {**decoder_tensors(config), **biases, **rope_factors(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, optional_qkv_biases, output_biases, rope_factors))

@@ -1,18 +1,11 @@
 """The bailingmoe2 architecture (Ling and Ring 2.0): norms of heads, groups of experts, and a shared one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, choice_biases, decoder_tensors, fused_first
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, choice_biases, fused_tensors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -31,8 +24,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, layer, neighbours=False, has_experts=True)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**fused_first(decoder_tensors(config)), **choice_biases(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(fused_tensors, choice_biases))

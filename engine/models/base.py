@@ -1,19 +1,17 @@
 """Parts of an architecture, and the lists of tensors that decoder-only architectures put together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
 
-from engine.config import Attention, Dense, Experts
+from engine.config import Attention, Dense, Experts, FeedForward, Mixer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import latent, recurrent, steps
+from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
 
-if TYPE_CHECKING:
-    from engine.config import FeedForward, Mixer, ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.models.decoder import Decoder
+TensorList = Callable[[ModelConfig], dict[str, TensorSpec]]
+"""The tensors that a file with a configuration may hold, or some of them, by GGUF name."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +20,20 @@ class Architecture:
 
     Attributes:
         read: hyperparameters -> configuration; raises what is wrong with them.
-        tensors: configuration -> every tensor that a file may hold, by GGUF name.
+        tensors: every tensor that a file may hold.
         compose: writes the layers, from token ids to the residual stream.
         head: writes what makes logits of the residual stream.
     """
 
     read: Callable[[Hyperparameters], ModelConfig]
-    tensors: Callable[[ModelConfig], dict[str, TensorSpec]]
+    tensors: TensorList
     compose: Callable[[Decoder], None] = steps.all_layers
     head: Callable[[Decoder], None] = steps.output_head
+
+
+def all_of(*lists: TensorList) -> TensorList:
+    """Return the list that has what all of these have."""
+    return lambda config: {name: spec for one in lists for name, spec in one(config).items()}
 
 
 def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
@@ -180,7 +183,7 @@ def dense_tensors(block: str, feed_forward: Dense, dim: int) -> dict[str, Tensor
     }
 
 
-def qkv_biases(config: ModelConfig, required: bool) -> dict[str, TensorSpec]:
+def qkv_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorSpec]:
     """Biases of every layer's query, key and value projections."""
     tensors: dict[str, TensorSpec] = {}
     for number, attention in config.attentions.items():
@@ -188,9 +191,9 @@ def qkv_biases(config: ModelConfig, required: bool) -> dict[str, TensorSpec]:
     return {name: replace(spec, required=required) for name, spec in tensors.items()}
 
 
-def fused_first(tensors: dict[str, TensorSpec]) -> dict[str, TensorSpec]:
+def fused_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     """The same, in an order that lets a file with neither form of the projections lack the fused one."""
-    return dict(sorted(tensors.items(), key=lambda one: ".attn_qkv." not in one[0]))
+    return dict(sorted(decoder_tensors(config).items(), key=lambda one: ".attn_qkv." not in one[0]))
 
 
 def output_biases(config: ModelConfig) -> dict[str, TensorSpec]:
@@ -198,7 +201,7 @@ def output_biases(config: ModelConfig) -> dict[str, TensorSpec]:
     return {f"blk.{number}.attn_output.bias": TensorSpec((config.dim,), False) for number in config.attentions}
 
 
-def other_biases(config: ModelConfig, required: bool = False) -> dict[str, TensorSpec]:
+def other_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorSpec]:
     """Biases of the other projections of every layer."""
     tensors: dict[str, TensorSpec] = {}
     for number, layer in enumerate(config.layers):
@@ -234,3 +237,9 @@ def norm_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorS
 def rope_factors(config: ModelConfig) -> dict[str, TensorSpec]:
     """The divisors of frequencies that the layers' ropes name, one for each rotated pair."""
     return {name: TensorSpec((rope.dim // 2,), required=False) for rope in config.ropes for name in rope.factor_names}
+
+
+optional_qkv_biases = partial(qkv_biases, required=False)
+optional_other_biases = partial(other_biases, required=False)
+optional_norm_biases = partial(norm_biases, required=False)
+"""The same for architectures whose files may lack them."""

@@ -1,19 +1,13 @@
 """The bert architecture (BERT, and XLM-RoBERTa in its form): learned positions, norms after branches, biases."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
-from engine.models.base import Architecture, decoder_tensors, fused_first, other_biases, qkv_biases
+from engine.models.base import Architecture, fused_tensors, other_biases, qkv_biases
+from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.models.decoder import Decoder
 
 MAX_TYPES = 1 << 10
 
@@ -51,11 +45,11 @@ def post_norm_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
         for kind in ("weight", "bias")
     }
     without = {"output_norm.weight", "output.weight"}
-    return {name: one for name, one in fused_first(decoder_tensors(config)).items() if name not in without} | tensors
+    return {name: one for name, one in fused_tensors(config).items() if name not in without} | tensors
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return post_norm_tensors(config) | qkv_biases(config, required=True) | other_biases(config, required=True)
+    return post_norm_tensors(config) | qkv_biases(config) | other_biases(config)
 
 
 def post_norm_layers(d: Decoder) -> None:

@@ -1,19 +1,11 @@
 """The bloom architecture (BLOOM, BLOOMZ): a normed embedding, scores that fall with distance, biases everywhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases, other_biases, qkv_biases
+from engine.models.base import Architecture, fused_tensors, norm_biases, other_biases, qkv_biases
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-
 
 ALIBI = 8.0
 EMBEDDING_NORM = "token_embd_norm"
@@ -24,18 +16,14 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(mixer, replace(feed_forward, gate="gelu", has_no_gate=True))
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    return reading.decoder_config(read, _layer, neighbours=False, layer_norm=True, embedding_norm=True)
-
-
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return {
-        **fused_first(decoder_tensors(config)),
+        **fused_tensors(config),
         **{f"{EMBEDDING_NORM}.{kind}": TensorSpec((config.dim,)) for kind in ("weight", "bias")},
         **norm_biases(config),
-        **qkv_biases(config, required=True),
-        **other_biases(config, required=True),
+        **qkv_biases(config),
+        **other_biases(config),
     }
 
 
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(reading.decoder(_layer, neighbours=False, layer_norm=True, embedding_norm=True), _tensors)

@@ -1,25 +1,17 @@
 """The cohere2 architecture (Command R7B): both branches from one LayerNorm; windows, and rope only there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, decoder_tensors, rope_factors
 
 PERIOD = 4
 """Where the file does not say."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements."""
     window, slides = reading.window(read), reading.sliding_layers(read, PERIOD)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
@@ -32,8 +24,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     )
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **rope_factors(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, rope_factors))

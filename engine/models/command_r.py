@@ -1,25 +1,17 @@
 """The command-r architecture (Command R and R+, Aya): attention and feed-forward side by side from one LayerNorm."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-
 
 LAYERS_OF_PLUS = 64
 """Models of this number of layers or more have a LayerNorm for every head."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements."""
     has_norms = read.integer("block_count", 1, reading.MAX_LAYERS) >= LAYERS_OF_PLUS
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:

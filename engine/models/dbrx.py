@@ -1,27 +1,19 @@
 """The dbrx architecture (DBRX): LayerNorm without biases, queries, keys and values that are cut, and experts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Router
+from engine.config import Attention, Dense, Layer, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
-from engine.models.base import Architecture, decoder_tensors, fused_first
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
-
+from engine.models.base import Architecture, fused_tensors
+from engine.weights.weights import TensorSpec
 
 NORM = "attn_output_norm"
 """Not after attention, as its name has it, but before the feed-forward."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
     bound = read.positive("attention.clamp_kqv")
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
@@ -32,7 +24,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {name.replace("ffn_norm", NORM): spec for name, spec in fused_first(decoder_tensors(config)).items()}
+    return {name.replace("ffn_norm", NORM): spec for name, spec in fused_tensors(config).items()}
 
 
 ARCHITECTURE = Architecture(_read, _tensors, partial(steps.all_layers, ffn_norm=NORM))

@@ -1,20 +1,15 @@
 """The model under composition: its shape, weights, memory, and the plan that its layers' steps are written into."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
+from engine.cache.rotation import Rotation
+from engine.config import Attention, Layer, ModelConfig, Rope
 from engine.plan.buffers import Activations, Buffers
-
-if TYPE_CHECKING:
-    from engine.cache.rotation import Rotation
-    from engine.config import Attention, Layer, ModelConfig, Rope
-    from engine.plan.plan import Plan
-    from engine.weights.weights import Tensor, Weights
+from engine.plan.plan import Plan
+from engine.weights.weights import Tensor, Weights
 
 
 class Part(Enum):

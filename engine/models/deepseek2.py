@@ -1,20 +1,13 @@
 """The deepseek2 architecture (DeepSeek V2 Lite, GLM 4.7 Flash): latent attention, and experts next to shared ones."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Latent, Layer, Rope, Router, sharpness
+from engine.config import Attention, Dense, Latent, Layer, ModelConfig, Rope, Router, sharpness
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, choice_biases, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, choice_biases, decoder_tensors
 
 GLM_VOCABULARY = 154880
 LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
@@ -108,8 +101,4 @@ def _rope(read: Hyperparameters, turned: int) -> tuple[Rope, float]:
     return replace(rope, magnitude=magnitude), magnitude * (1 + log_multiplier * stretch)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **choice_biases(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, choice_biases))

@@ -1,26 +1,16 @@
 """The exaone and pangu-embedded architectures (EXAONE 3, 3.5; openPangu Embedded): llama's layers, halves turned."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, other_biases, qkv_biases, rope_factors
+from engine.models.base import (
+    Architecture,
+    all_of,
+    decoder_tensors,
+    optional_other_biases,
+    optional_qkv_biases,
+    rope_factors,
+)
 
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
-
-
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; files may divide its frequencies."""
-    return reading.decoder_config(read, reading.plain_layer, neighbours=False, factors="rope_freqs.weight")
-
-
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    biases = {**qkv_biases(config, required=False), **other_biases(config)}
-    return {**decoder_tensors(config), **biases, **rope_factors(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(
+    reading.decoder(neighbours=False, factors="rope_freqs.weight"),
+    all_of(decoder_tensors, optional_qkv_biases, optional_other_biases, rope_factors),
+)

@@ -1,18 +1,12 @@
 """The step of a feed-forward whose tokens pass a few of many experts (Shazeer et al. 2017, arXiv:1701.06538)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from engine.config import Experts
+from engine.models.decoder import Decoder
+from engine.plan.buffers import Activations
 from engine.plan.expert_rows import ExpertRows
-
-if TYPE_CHECKING:
-    from engine.config import Experts
-    from engine.models.decoder import Decoder
-    from engine.plan.buffers import Activations
-    from engine.weights.weights import Tensor
+from engine.weights.weights import Tensor
 
 
 def routed_feed_forward(

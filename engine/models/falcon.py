@@ -1,27 +1,19 @@
 """The falcon architecture (Falcon 7B, 40B, 180B): branches side by side from one LayerNorm, or from one each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
-from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.models.decoder import Decoder
-    from engine.weights.weights import TensorSpec
-
+from engine.models.base import Architecture, fused_tensors, norm_biases
+from engine.models.decoder import Decoder
+from engine.weights.weights import TensorSpec
 
 SECOND = "attn_norm_2"
 """What attention reads through where the file has it; the feed-forward then has the other norm."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
     has_two = any(f"blk.0.{SECOND}.{kind}" in read.tensors for kind in ("weight", "bias"))
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
@@ -32,7 +24,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    tensors = {**fused_first(decoder_tensors(config)), **norm_biases(config)}
+    tensors = {**fused_tensors(config), **norm_biases(config)}
     if not config.layers[0].own_norms:
         return tensors
     return {name.replace("attn_norm", SECOND).replace("ffn_norm", "attn_norm"): one for name, one in tensors.items()}

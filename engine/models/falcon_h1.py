@@ -1,18 +1,12 @@
 """The falcon-h1 architecture (Falcon H1): attention and Mamba-2 side by side in every layer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, recurrent
-from engine.models.base import Architecture, decoder_tensors, other_biases, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, decoder_tensors, optional_other_biases, rope_factors
+from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -27,7 +21,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     """Files name the norm before the feed-forward without ``.weight``, or with it."""
-    tensors = {**decoder_tensors(config), **other_biases(config), **rope_factors(config)}
+    tensors = {**decoder_tensors(config), **optional_other_biases(config), **rope_factors(config)}
     for number in range(config.n_layers):
         bare = f"blk.{number}.ffn_norm"
         whole = tensors[bare + ".weight"]

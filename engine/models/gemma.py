@@ -1,17 +1,11 @@
 """The gemma architecture (Gemma 1, CodeGemma): llama's layers with a scaled embedding and another gate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
@@ -19,7 +13,6 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
     return reading.decoder_config(read, _layer, neighbours=False, embedding_scale=reading.width(read) ** 0.5)
 
 

@@ -1,17 +1,11 @@
 """The gemma2 architecture (Gemma 2): every other layer sees a window, and scores and logits are capped."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 WINDOW, PERIOD = 4096, 2
 SCORE_CAP, LOGIT_CAP = 50.0, 30.0

@@ -1,17 +1,11 @@
 """The gemma3 architecture (Gemma 3, text): windows that alternate with full attention, each with a rope of its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Rope
+from engine.config import Attention, Dense, Layer, ModelConfig, Rope
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 PERIOD = 6
 """Every sixth layer attends to everything, unless the file says otherwise."""

@@ -6,24 +6,18 @@ is half of their file; a token reads one row of it, so it stays there. Layers of
 feed-forward.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.config import Attention, Dense, Experts, Layer, Rope, Router
+from engine.config import Attention, Dense, Experts, Layer, ModelConfig, Rope, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, rope_factors
 from engine.models.decoder import Decoder, Part
+from engine.plan.buffers import Activations
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.plan.buffers import Activations
 
 PATTERN, SHARED, WIDTH = "sliding_window_pattern", "shared_kv_layers", "embedding_length_per_layer_input"
 FACTORS = "rope_freqs.weight"

@@ -1,18 +1,12 @@
 """The gemma-embedding architecture (EmbeddingGemma): Gemma 3's layers, where tokens see those after them, too."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Layer
+from engine.config import Attention, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import gemma3, reading
 from engine.models.base import Architecture, decoder_tensors
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _both_ways(layer: Layer) -> Layer:

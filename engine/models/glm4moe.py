@@ -1,21 +1,14 @@
 """The glm4moe architecture (GLM 4.5 Air, 4.6): experts next to a shared one, and norms of heads in some."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.kernels.records import SCORES
 from engine.models import reading, steps
-from engine.models.base import Architecture, choice_biases, decoder_tensors, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
-
+from engine.models.base import Architecture, choice_biases, decoder_tensors, optional_qkv_biases
+from engine.weights.weights import TensorSpec
 
 NORM = "post_attention_norm"
 """Not after attention, as its name has it, but before the feed-forward."""
@@ -40,7 +33,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    tensors = {**decoder_tensors(config), **qkv_biases(config, required=False), **choice_biases(config)}
+    tensors = {**decoder_tensors(config), **optional_qkv_biases(config), **choice_biases(config)}
     return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
 
 

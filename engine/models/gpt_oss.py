@@ -1,19 +1,13 @@
 """The gpt-oss architecture (GPT-OSS 20B and 120B): windows in every other layer, sinks, and experts with biases."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Router
+from engine.config import Attention, Dense, Layer, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, expert_biases, output_biases, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 PERIOD = 2
 """Every second layer attends to everything, unless the file says otherwise."""
@@ -40,7 +34,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     outputs = {name: replace(spec, required=True) for name, spec in output_biases(config).items()}
-    biases = {**qkv_biases(config, required=True), **outputs, **expert_biases(config)}
+    biases = {**qkv_biases(config), **outputs, **expert_biases(config)}
     return {name.replace("ffn_norm", NORM): spec for name, spec in {**decoder_tensors(config), **biases}.items()}
 
 

@@ -1,18 +1,11 @@
 """The gptneox architecture (GPT-NeoX, Pythia, Dolly): branches side by side, each through a LayerNorm of its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases, other_biases, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, fused_tensors, norm_biases, other_biases, qkv_biases
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -28,13 +21,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, layer, neighbours=False, layer_norm=True)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {
-        **fused_first(decoder_tensors(config)),
-        **norm_biases(config),
-        **qkv_biases(config, required=True),
-        **other_biases(config, required=True),
-    }
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(fused_tensors, norm_biases, qkv_biases, other_biases))

@@ -1,19 +1,12 @@
 """The granite architecture (Granite 3 and 4, dense): llama's layers with four multipliers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, FeedForward, Layer, Recurrent
+from engine.config import Attention, Dense, FeedForward, Layer, ModelConfig, Recurrent
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, other_biases, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, decoder_tensors, optional_other_biases, rope_factors
 
 
 def granite_config(
@@ -50,9 +43,5 @@ def granite_config(
     )
 
 
-def granite_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """The layers' tensors, biases that files may have, and divisors of frequencies."""
-    return {**decoder_tensors(config), **other_biases(config), **rope_factors(config)}
-
-
+granite_tensors = all_of(decoder_tensors, optional_other_biases, rope_factors)
 ARCHITECTURE = Architecture(granite_config, granite_tensors)

@@ -1,19 +1,13 @@
 """The granite_swa architecture (Granite with windows): granite's layers, dense or with experts, each with sinks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Layer
+from engine.config import Attention, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture
 from engine.models.granite import granite_config, granite_tensors
 from engine.models.granitemoe import granite_experts
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 ROPE_PATTERN = "attention.rope_pattern"
 

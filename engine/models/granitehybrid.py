@@ -1,17 +1,11 @@
 """The granitehybrid architecture (Granite 4 H): granite's layers with Mamba-2 in most, dense or with experts."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from engine.config import ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, recurrent
 from engine.models.base import Architecture
 from engine.models.granite import granite_config, granite_tensors
 from engine.models.granitemoe import granite_experts
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -1,19 +1,13 @@
 """The granitemoe architecture (Granite 3 1B-A400M, 3B-A800M): granite's layers with experts, some shared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Dense, Experts, Router
+from engine.config import Dense, Experts, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture
 from engine.models.granite import granite_config, granite_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def granite_experts(read: Hyperparameters, is_fused: bool = False) -> Callable[[Dense], Experts]:

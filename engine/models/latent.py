@@ -6,17 +6,10 @@ is made of it (``Buffers.turn_over``). So attention has one head of keys, which 
 is turned, after it the latent vector.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import Attention, Latent
-    from engine.models.decoder import Decoder
-    from engine.plan.buffers import Activations
-    from engine.weights.weights import Tensor
+from engine.config import Attention, Latent
+from engine.models.decoder import Decoder
+from engine.plan.buffers import Activations
+from engine.weights.weights import Tensor, TensorSpec
 
 
 def tensors(block: str, attention: Attention, latent: Latent, dim: int) -> dict[str, TensorSpec]:

@@ -1,19 +1,13 @@
 """The lfm2 architecture (LFM 2): short convolutions in most layers, attention with normed heads in the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, FeedForward, Layer, ShortConvolution
+from engine.config import Attention, Dense, FeedForward, Layer, ModelConfig, ShortConvolution
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, recurrent, steps
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 LAST_NORM = "token_embd_norm"
 """Name of the norm before the output head."""

@@ -1,20 +1,14 @@
 """The lfm2moe architecture (LFM 2 8B-A1B, 24B-A2B): lfm2's layers, all but the first ones with experts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from engine.config import Dense, FeedForward
+from engine.config import Dense, FeedForward, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
 from engine.models.base import Architecture, choice_biases, decoder_tensors
 from engine.models.lfm2 import LAST_NORM, lfm2_config
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

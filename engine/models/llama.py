@@ -1,17 +1,16 @@
 """The llama architecture: Llama 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM2 and what else is converted so."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from engine.config import Attention, Dense, Layer, Router
+from engine.config import Attention, Dense, Layer, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, other_biases, qkv_biases, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import (
+    Architecture,
+    all_of,
+    decoder_tensors,
+    optional_other_biases,
+    optional_qkv_biases,
+    rope_factors,
+)
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -30,9 +29,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     )
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    biases = {**qkv_biases(config, required=False), **other_biases(config)}
-    return {**decoder_tensors(config), **biases, **rope_factors(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, optional_qkv_biases, optional_other_biases, rope_factors))

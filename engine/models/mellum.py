@@ -1,18 +1,11 @@
 """The mellum architecture (Mellum 2): qwen3moe's layers, some of them with a window."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Rope, Router
+from engine.config import Attention, Dense, Layer, ModelConfig, Rope, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-
 
 PERIOD = 4
 """Every fourth layer attends to everything, unless the file says otherwise."""

@@ -1,23 +1,15 @@
 """The minicpm architecture (MiniCPM 1 to 4, dense): granite's multipliers, which older files do not state."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from engine.config import ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, other_biases, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, decoder_tensors, optional_other_biases, rope_factors
 
 EMBEDDING_SCALE, DEPTH_SCALE, BASE_WIDTH = 12.0, 1.4, 256
 """Of the published models: branches are multiplied by DEPTH_SCALE / sqrt(layers), logits by BASE_WIDTH / width."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements."""
     n_layers, dim = read.integer("block_count", 1, reading.MAX_LAYERS), reading.width(read)
     return reading.decoder_config(
         read,
@@ -30,8 +22,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     )
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **other_biases(config), **rope_factors(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, optional_other_biases, rope_factors))

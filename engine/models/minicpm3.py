@@ -1,19 +1,11 @@
 """The minicpm3 architecture (MiniCPM 3 4B): minicpm's multipliers, and latent attention."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from engine.config import Rope
+from engine.config import ModelConfig, Rope
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, rope_factors
+from engine.models.base import Architecture, all_of, decoder_tensors, rope_factors
 from engine.models.deepseek2 import QUERY_RANK, head_width, joint_attention
 from engine.models.minicpm import BASE_WIDTH, DEPTH_SCALE, EMBEDDING_SCALE
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
 
 
 def _rope(read: Hyperparameters, turned: int) -> Rope:
@@ -35,8 +27,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     )
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **rope_factors(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, rope_factors))

@@ -1,19 +1,13 @@
 """The modern-bert architecture (ModernBERT, arXiv:2412.13663): norms before branches, windows both ways, GeGLU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Rope
+from engine.config import Attention, Dense, Layer, ModelConfig, Rope
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
-from engine.models.base import Architecture, decoder_tensors, fused_first
+from engine.models.base import Architecture, fused_tensors
+from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.models.decoder import Decoder
 
 PERIOD = 3
 """Every third layer, the first one included, attends to everything, unless the file says otherwise."""
@@ -38,7 +32,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    tensors = fused_first(decoder_tensors(config)) | {"token_embd_norm.weight": TensorSpec((config.dim,))}
+    tensors = fused_tensors(config) | {"token_embd_norm.weight": TensorSpec((config.dim,))}
     return {name: one for name, one in tensors.items() if name not in (NO_NORM, "output.weight")}
 
 

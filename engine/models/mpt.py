@@ -1,18 +1,18 @@
 """The mpt architecture (MPT 7B, 30B): scores fall with distance, or learned positions; no gate, seldom a bias."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, fused_first, norm_biases, other_biases, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import (
+    Architecture,
+    all_of,
+    fused_tensors,
+    optional_norm_biases,
+    optional_other_biases,
+    optional_qkv_biases,
+)
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -28,13 +28,6 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, layer, neighbours=False, layer_norm=True, learned_positions=n_positions)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {
-        **fused_first(decoder_tensors(config)),
-        **norm_biases(config, required=False),
-        **qkv_biases(config, required=False),
-        **other_biases(config),
-    }
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(
+    _read, all_of(fused_tensors, optional_norm_biases, optional_qkv_biases, optional_other_biases)
+)

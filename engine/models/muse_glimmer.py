@@ -1,18 +1,11 @@
 """The muse-glimmer architecture (Muse Glimmer 30B): windows that turn, whole layers that do not, gates and norms."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-
 
 PERIOD, EPS_AFTER = 4, 1e-8
 """Every fourth layer attends to everything, unless the file says otherwise; what norms after branches add."""

@@ -1,19 +1,13 @@
 """The nemotron_h and nemotron_h_moe architectures (Nemotron H, Nano 2, 3): a layer is a mixer or a feed-forward."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Experts, Layer
+from engine.config import Attention, Dense, Experts, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, recurrent, steps
-from engine.models.base import Architecture, choice_biases, decoder_tensors, other_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, choice_biases, decoder_tensors, optional_other_biases
+from engine.weights.weights import TensorSpec
 
 NORM = "attn_norm"
 """The only norm of a layer, whatever the layer is."""
@@ -55,7 +49,7 @@ def _experts(read: Hyperparameters, dense: Dense) -> Experts:
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    tensors = {**decoder_tensors(config), **other_biases(config), **choice_biases(config)}
+    tensors = {**decoder_tensors(config), **optional_other_biases(config), **choice_biases(config)}
     return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
 
 

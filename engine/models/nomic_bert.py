@@ -1,18 +1,12 @@
 """The nomic-bert architecture (Nomic Embed 1 and 1.5): BERT with rope and gates, without biases of products."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture
 from engine.models.bert import no_head, post_norm_config, post_norm_layers, post_norm_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:

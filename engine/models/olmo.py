@@ -1,21 +1,14 @@
 """The olmo architecture (OLMo 1): LayerNorm without weights; some models' queries, keys and values are cut."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements."""
     bound = reading.number_or_none(read, "attention.clamp_kqv")
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:

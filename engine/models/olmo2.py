@@ -1,17 +1,11 @@
 """The olmo2 architecture (OLMo 2 and 3): norms after the branches, and over all heads of queries and of keys."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Rope
+from engine.config import Attention, Dense, Layer, ModelConfig, Rope
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 PERIOD = 4
 """Every fourth layer attends to everything, unless the file says otherwise; OLMo 2 has no windows."""

@@ -1,18 +1,11 @@
 """The phi3 architecture (Phi 3, 3.5 and 4): fused projections, heads turned in part, and longrope."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, fused_first, rope_factors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, fused_tensors, rope_factors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -26,8 +19,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, layer, neighbours=False)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**fused_first(decoder_tensors(config)), **rope_factors(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, all_of(fused_tensors, rope_factors))

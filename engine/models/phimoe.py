@@ -1,25 +1,19 @@
 """The phimoe architecture (Phi 3.5 MoE): longrope, experts, and biases of norms and projections."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Router
+from engine.config import Attention, Dense, Layer, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import (
     Architecture,
     decoder_tensors,
     norm_biases,
+    optional_qkv_biases,
     output_biases,
-    qkv_biases,
     rope_factors,
 )
 from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -36,7 +30,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     outputs = {name: replace(spec, required=True) for name, spec in output_biases(config).items()}
-    biases = {**qkv_biases(config, required=False), **outputs, **norm_biases(config)}
+    biases = {**optional_qkv_biases(config), **outputs, **norm_biases(config)}
     head = {"output.bias": TensorSpec((config.vocab_size,))}
     return {**decoder_tensors(config), **biases, **head, **rope_factors(config)}
 

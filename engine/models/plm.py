@@ -1,18 +1,12 @@
 """The plm architecture (PLM 1.8B): latent attention, and a feed-forward that squares what is above zero."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, Rope
+from engine.config import Attention, Dense, Layer, ModelConfig, Rope
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 from engine.models.deepseek2 import joint_attention
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _rope(read: Hyperparameters, turned: int) -> Rope:

@@ -1,18 +1,10 @@
 """The qwen architecture (Qwen 1): fused projections with biases."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Layer
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, fused_first, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, fused_tensors, qkv_biases
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
@@ -20,13 +12,4 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(attention, replace(feed_forward, hidden_dim=max(1, feed_forward.hidden_dim // 2)))
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
-    return reading.decoder_config(read, _layer, neighbours=False)
-
-
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**fused_first(decoder_tensors(config)), **qkv_biases(config, required=True)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(reading.decoder(_layer, neighbours=False), all_of(fused_tensors, qkv_biases))

@@ -1,26 +1,14 @@
 """The qwen2 architecture (Qwen 2 and 2.5): llama's layers with biases on query, key and value."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from engine.config import ModelConfig
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, qkv_biases
 from engine.weights.weights import TensorSpec
 
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-
-
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
-    return reading.decoder_config(read, reading.plain_layer, neighbours=False)
-
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    biases = {**qkv_biases(config, required=True), "output.bias": TensorSpec((config.vocab_size,), required=False)}
+    biases = {**qkv_biases(config), "output.bias": TensorSpec((config.vocab_size,), required=False)}
     return {**decoder_tensors(config), **biases}
 
 
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(reading.decoder(neighbours=False), _tensors)

@@ -1,26 +1,14 @@
 """The qwen3, qwen3vl and openelm architectures: llama's layers with every head's query and key normed before rope."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Layer
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(replace(attention, head_norms=True), feed_forward)
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
-    return reading.decoder_config(read, _layer, neighbours=False)
-
-
-ARCHITECTURE = Architecture(_read, decoder_tensors)
+ARCHITECTURE = Architecture(reading.decoder(_layer, neighbours=False), decoder_tensors)

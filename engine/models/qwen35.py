@@ -1,22 +1,16 @@
 """The qwen35 architecture (Qwen 3.5, 3.6): gated delta nets, and attention with gates in every fourth layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.config import Attention, DeltaNet, Dense, Experts, FeedForward, Layer, Router
+from engine.config import Attention, DeltaNet, Dense, Experts, FeedForward, Layer, ModelConfig, Router
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, recurrent, steps
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 NORM = "post_attention_norm"
 """Not after attention, as its name has it, but before the feed-forward."""

@@ -1,15 +1,9 @@
 """The qwen35moe architecture (Qwen 3.5 and 3.6 35B-A3B): qwen35's layers with experts, and a gated shared expert."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from engine.config import ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models.base import Architecture
 from engine.models.qwen35 import compose, qwen35_config, qwen35_experts, qwen35_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

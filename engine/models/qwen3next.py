@@ -1,16 +1,10 @@
 """The qwen3next architecture (Qwen 3 Next): qwen35moe's layers with key heads for neighbours and fused rates."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from engine.config import ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import recurrent
 from engine.models.base import Architecture
 from engine.models.qwen35 import compose, qwen35_config, qwen35_experts, qwen35_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -1,22 +1,17 @@
 """Hyperparameters that decoder-only architectures share: their keys, and the bounds that the kernels set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from engine.config import Attention, Dense, Experts, Layer, ModelConfig, Rope, Router, Yarn, sharpness
 from engine.errors import shown
-from engine.gguf.hyperparameters import kind_of
+from engine.gguf.hyperparameters import Hyperparameters, kind_of
 from engine.gguf.strings import StringArray, StringCount
 from engine.kernels.records import SCORES
 from engine.models.not_yet import KINDS
-
-if TYPE_CHECKING:
-    from engine.gguf.hyperparameters import Hyperparameters
 
 MAX_LAYERS = 512
 MAX_DIM = 1 << 20
@@ -34,6 +29,11 @@ POOLINGS = "", MEAN, "cls", "last", RANK
 MAX_LABELS = 1 << 10
 DIM_MULTIPLE = 8
 """Of the width and of a head: kernels take eight floats at a time and have no rest."""
+
+
+def decoder(layer: LayerMaker | None = None, **options: Any) -> Callable[[Hyperparameters], ModelConfig]:
+    """Return what reads ``decoder_config`` with these options; layers are plain ones unless ``layer`` makes them."""
+    return lambda read: decoder_config(read, layer or plain_layer, **options)
 
 
 def decoder_config(

@@ -1,21 +1,13 @@
 """Recurrent mixers: their keys and tensors, and the steps that write them into a plan."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from engine.config import DeltaNet, Mamba2, ShortConvolution
+from engine.config import DeltaNet, Mamba2, Recurrent, ShortConvolution
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.kernels.records import STRIP
 from engine.models import reading
+from engine.models.decoder import Decoder
+from engine.plan.buffers import Activations
 from engine.plan.plan import ConvolutionPlace, HeadLengths, ScanPlace
-from engine.weights.weights import TensorSpec
-
-if TYPE_CHECKING:
-    from engine.config import Recurrent
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.models.decoder import Decoder
-    from engine.plan.buffers import Activations
-    from engine.weights.weights import Tensor
+from engine.weights.weights import Tensor, TensorSpec
 
 MAX_TAPS = 64
 

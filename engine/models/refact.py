@@ -1,19 +1,10 @@
 """The refact architecture (Refact 1.6B): llama's layers without rope, whose scores fall with distance."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Layer
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
-
+from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases
 
 ALIBI = 8.0
 
@@ -22,12 +13,4 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(replace(attention, rope=None, alibi=ALIBI), feed_forward)
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    return reading.decoder_config(read, _layer, neighbours=False)
-
-
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **qkv_biases(config, required=False)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(reading.decoder(_layer, neighbours=False), all_of(decoder_tensors, optional_qkv_biases))

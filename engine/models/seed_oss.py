@@ -1,30 +1,19 @@
 """The seed_oss architecture (Seed-OSS): qwen2's layers under another name of the norm before the feed-forward."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING
 
+from engine.config import ModelConfig
 from engine.models import reading, steps
-from engine.models.base import Architecture, decoder_tensors, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, decoder_tensors, optional_qkv_biases
+from engine.weights.weights import TensorSpec
 
 NORM = "post_attention_norm"
 """Not after attention, as its name has it, but before the feed-forward."""
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
-    return reading.decoder_config(read, reading.plain_layer, neighbours=False)
-
-
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    tensors = {**decoder_tensors(config), **qkv_biases(config, required=False)}
+    tensors = {**decoder_tensors(config), **optional_qkv_biases(config)}
     return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
 
 
-ARCHITECTURE = Architecture(_read, _tensors, partial(steps.all_layers, ffn_norm=NORM))
+ARCHITECTURE = Architecture(reading.decoder(neighbours=False), _tensors, partial(steps.all_layers, ffn_norm=NORM))

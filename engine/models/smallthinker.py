@@ -1,24 +1,17 @@
 """The smallthinker architecture (SmallThinker 4B-A0.6B, 21B-A3B): experts that are chosen before attention."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
 
 PERIOD = 4
 """The first of four layers attends to everything and is not turned, in a model with windows."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
     window, slides = reading.window_or_none(read), reading.sliding_layers(read, PERIOD, dense=0)
     theta = read.positive_or_none("rope.freq_base_swa")
 

@@ -1,18 +1,10 @@
 """The smollm3 architecture (SmolLM 3): llama's layers, every fourth of which does not tell positions apart."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Layer
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, other_biases, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, decoder_tensors, optional_other_biases, optional_qkv_biases
 
 PERIOD = 4
 
@@ -22,13 +14,6 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(replace(attention, rope=None) if number % PERIOD == PERIOD - 1 else attention, feed_forward)
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements."""
-    return reading.decoder_config(read, _layer, neighbours=True)
-
-
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **qkv_biases(config, required=False), **other_biases(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(
+    reading.decoder(_layer, neighbours=True), all_of(decoder_tensors, optional_qkv_biases, optional_other_biases)
+)

@@ -1,36 +1,17 @@
 """The starcoder2 architecture (StarCoder 2): LayerNorm and biases everywhere, and a feed-forward without a gate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Layer
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, norm_biases, other_biases, qkv_biases
-
-if TYPE_CHECKING:
-    from engine.config import ModelConfig
-    from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
+from engine.models.base import Architecture, all_of, decoder_tensors, norm_biases, optional_qkv_biases, other_biases
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(attention, replace(feed_forward, gate="gelu", has_no_gate=True))
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head. Windows count for nothing: llama.cpp has none here, too."""
-    return reading.decoder_config(read, _layer, neighbours=False, layer_norm=True)
-
-
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    biases = {
-        **norm_biases(config),
-        **qkv_biases(config, required=False),
-        **other_biases(config, required=True),
-    }
-    return {**decoder_tensors(config), **biases}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(
+    reading.decoder(_layer, neighbours=False, layer_norm=True),
+    all_of(decoder_tensors, norm_biases, optional_qkv_biases, other_biases),
+)

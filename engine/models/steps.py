@@ -21,22 +21,15 @@ step of its own, so that norms after a branch and branches side by side compose.
 plan, which lets a matrix product add by itself, never here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.config import Attention, Experts
+from engine.config import Attention, Dense, Experts, FeedForward, Mixer
 from engine.models import experts, latent, recurrent
-from engine.models.decoder import Part
+from engine.models.decoder import Decoder, Part
 from engine.plan.buffers import Activations
-
-if TYPE_CHECKING:
-    from engine.config import Dense, FeedForward, Mixer
-    from engine.models.decoder import Decoder
-    from engine.weights.weights import Tensor
+from engine.weights.weights import Tensor
 
 NORMS_AFTER = ("post_attention_norm.weight", "post_ffw_norm.weight")
 """Norms after the two branches of a layer."""

@@ -130,11 +130,7 @@ class ChatPrompt:
         self.start(None)
 
     def start(self, system: str | None) -> None:
-        """Begin a new conversation.
-
-        Args:
-            system: the system prompt; None or empty for none.
-        """
+        """Begin a new conversation; ``system``: the system prompt; None or empty for none."""
         self.messages = [Message("system", system)] if system else []
         self._now = time.time()
         self._text = ""

@@ -58,11 +58,7 @@ class TemplateProcess:
         self._ready = False
 
     def start(self) -> None:
-        """Start the process unless it is running.
-
-        Raises:
-            TemplateError: the system refused to start it.
-        """
+        """Start the process unless it is running. Raises TemplateError: the system refused to start it."""
         if self._child is not None and self._child.poll() is None:
             return
         self._discard()
@@ -154,7 +150,7 @@ class TemplateProcess:
             code = self._child.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             return "breaks the process that renders it"
-        if hasattr(signal, "SIGPROF") and code == -signal.SIGPROF:
+        if code == -signal.SIGPROF:
             return f"takes longer than {self.limits.cpu_s:g} s of processor time"
         return f"ends the process that renders it (exit status {code})"
 

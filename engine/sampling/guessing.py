@@ -6,17 +6,12 @@ token, each to the bit as alone, and samples as it would without: a guess that w
 else. That time is kept within a share of the whole by a balance of seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from engine.sampling.earlier_text import EarlierText
 from engine.sampling.loops import LoopWatch
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from engine.sampling.earlier_text import EarlierText
 
 Match = tuple[bool, int]
 """Whether it is in an earlier conversation, and how many of the last tokens were written there."""

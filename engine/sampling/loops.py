@@ -116,11 +116,7 @@ class CountedList:
 
 
 class LoopGuard:
-    """Says when a reply is to end since it repeats itself.
-
-    Args:
-        piece: the bytes of a token's text.
-    """
+    """Says when a reply is to end since it repeats itself; ``piece``: the bytes of a token's text."""
 
     def __init__(self, piece: Callable[[int], bytes]) -> None:
         self._watch, self._list = LoopWatch(), CountedList()

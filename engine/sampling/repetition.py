@@ -1,17 +1,13 @@
 """What makes repetition less likely: penalties for tokens that came up, and DRY, for going on with a repetition."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from engine.kernels.entries import run
 from engine.kernels.records import PENALISE, REPEATS
-
-if TYPE_CHECKING:
-    from engine.sampling.settings import Sampling
+from engine.sampling.settings import Sampling
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 LOWEST = -1e30

@@ -12,7 +12,7 @@ import numpy as np
 from engine.saved_state.layout import HEADER_BYTES, RECORD_POSITIONS
 
 if TYPE_CHECKING:
-    from engine.cache.layer_memory import LayerMemory
+    from engine.cache.hybrid_memory import LayerMemory
 
 RECORD_MAGIC = b"KVrc"
 RECORD_BYTES, DIGEST_BYTES, ALIGNMENT = 64, 16, 64

@@ -22,11 +22,7 @@ def lowered(char: str) -> str:
 
 
 class WordCache:
-    """Encodes words, each once.
-
-    Args:
-        encode_word: ids of one word.
-    """
+    """Encodes words, each once; ``encode_word``: ids of one word."""
 
     def __init__(self, encode_word: Callable[[str], list[int]]) -> None:
         self._encode_word = encode_word

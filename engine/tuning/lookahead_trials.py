@@ -5,12 +5,9 @@ best time of each counts. A choice other than the default must be clearly faster
 a matrix is what a token reads, or twice what caches hold: 64 MB read again and again come from the cache of a server.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,18 +15,16 @@ from engine.errors import Cancelled
 from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
 from engine.machine.memory import Memory
 from engine.machine.topology import last_cache_bytes
+from engine.model import Model
 from engine.plan import lookahead
 from engine.plan.buffers import Activations
 from engine.plan.compilation import compile_kernels
+from engine.plan.crew import Crew
 from engine.plan.lookahead import CHOICES, usual
 from engine.plan.lookahead import Lookahead as Lookahead
 from engine.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from engine.model import Model
-    from engine.plan.crew import Crew
-    from engine.session import Session
-    from engine.weights.weights import Tensor
+from engine.session import Session
+from engine.weights.weights import Tensor
 
 SAMPLE_BYTES = 64 << 20
 """Weights of one type that a walk reads, about, where twice the last level of the cache is not more."""

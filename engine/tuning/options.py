@@ -6,97 +6,34 @@ unless another is certainly faster, since a change costs memory or accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from engine.errors import MemoryPlanError
 from engine.tuning.option_reasons import explain_comparison
-from engine.tuning.report import DECODE, PREFILL, Comparison, Option
+from engine.tuning.report import DECODE, PREFILL, Comparison, Option, Tell
 from engine.tuning.statistics import GAIN, Contest, Interval
 
-Tell = Callable[[str], None]
-"""Takes a line about the present preparation; raises ``Cancelled`` or ``TimeUp`` to end it."""
+if TYPE_CHECKING:
+    from engine.tuning.trials import OptionTrials
+
+MOST_ROUNDS = 6
+"""Of two passes each."""
 
 
 class TimeUp(Exception):
     """A preparation has used up the time of its part."""
 
 
-class OptionTrials(Protocol):
-    """Measures the options of one part; implemented in ``engine.tuning.option_trials``."""
-
-    part: str
-    present: str
-
-    @property
-    def options(self) -> Sequence[str]:
-        """Names of the options, the present one included, by rising memory."""
-
-    @property
-    def n_context(self) -> int:
-        """Tokens in the context that is measured."""
-
-    @property
-    def estimate(self) -> str:
-        """Memory needed to try the options, and memory available, one line."""
-
-    @property
-    def left_out(self) -> str:
-        """Why some or all options cannot be tried; "" if all can."""
-
-    def own_bytes(self, option: str) -> int:
-        """Bytes of memory that an option needs for itself."""
-
-    def open(self, tell: Tell) -> None:
-        """Make all options ready. Raises ``MemoryPlanError``, and whatever ``tell`` does."""
-
-    def n_tokens(self, phase: str) -> int:
-        """Tokens of one sample; 0 where the phase cannot be measured."""
-
-    def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
-        """Take one sample; returns tokens per second. Raises ``Cancelled``."""
-
-    def remark(self) -> str:
-        """Sentence needed to judge the result, or ""; called after the last sample."""
-
-    def close(self) -> None:
-        """Restore the present option and free the memory of all others."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Conditions of all samples of a search.
-
-    Attributes:
-        threads: returns the thread count of a phase.
-        pinned: whether threads are bound to CPUs.
-        until_s: time, on the search's clock, after which no sample begins.
-        most_rounds: limit on rounds of two passes each.
-        check: raises ``Cancelled`` after a stop.
-    """
-
-    threads: Callable[[str], int]
-    pinned: bool
-    until_s: float
-    most_rounds: int
-    check: Callable[[], None]
-
-
 class OptionSearch:
-    """One comparison.
-
-    Args:
-        trials: what measures.
-        clock: monotonic seconds.
-    """
+    """One comparison; ``trials``: what measures; ``clock``: monotonic seconds."""
 
     def __init__(self, trials: OptionTrials, clock: Callable[[], float]) -> None:
         self._trials, self._clock = trials, clock
         self._names = list(trials.options)
         self._contests: dict[str, Contest] = {}
         self._estimate, self._left_out, self._remark = trials.estimate, trials.left_out, ""
-        self._is_over = False
         self.round_number = 0
         self.measuring = ""
 
@@ -105,11 +42,21 @@ class OptionSearch:
         """The part that is compared."""
         return self._trials.part
 
-    def run(self, setup: Setup, tell: Tell) -> Generator[None]:
+    def run(
+        self,
+        threads: Callable[[str], int],
+        pinned: bool,
+        until_s: float,
+        check: Callable[[], None],
+        tell: Tell,
+    ) -> Generator[None]:
         """Measure, and yield after each sample.
 
         Args:
-            setup: conditions of all samples.
+            threads: returns the thread count of a phase.
+            pinned: whether threads are bound to CPUs.
+            until_s: time, on the search's clock, after which no sample begins.
+            check: raises ``Cancelled`` after a stop.
             tell: called with a line about each preparation.
 
         Raises:
@@ -121,7 +68,14 @@ class OptionSearch:
             self._trials.open(tell)
             phases = [phase for phase in (DECODE, PREFILL) if self._trials.n_tokens(phase)]
             self._contests = {phase: Contest(range(len(self._names))) for phase in phases}
-            yield from self._play(setup)
+            for number, phase, at in self._samples():
+                check()
+                if self._clock() >= until_s:
+                    break
+                self.measuring = f"{phase}, {self._names[at]}"
+                rate = self._trials.measure(phase, self._names[at], threads(phase), pinned)
+                self._contests[phase].add(number, at, rate)
+                yield
             self._remark = self._trials.remark()
         except MemoryPlanError as error:
             self._left_out = f"not tried: {error}"
@@ -131,19 +85,14 @@ class OptionSearch:
             self._trials.close()
             self.measuring = ""
 
-    def _play(self, setup: Setup) -> Iterator[None]:
-        for number in range(2 * setup.most_rounds):
+    def _samples(self) -> Iterator[tuple[int, str, int]]:
+        """Yield pass, phase and option of each sample to take, until all is settled."""
+        for number in range(2 * MOST_ROUNDS):
             self.round_number = number // 2 + 1
             order = range(len(self._names))
-            for phase, contest in self._contests.items():
+            for phase in self._contests:
                 for at in order if number % 2 == 0 else reversed(order):
-                    setup.check()
-                    if self._clock() >= setup.until_s:
-                        return
-                    self.measuring = f"{phase}, {self._names[at]}"
-                    rate = self._trials.measure(phase, self._names[at], setup.threads(phase), setup.pinned)
-                    contest.add(number, at, rate)
-                    yield
+                    yield number, phase, at
             if self._is_settled:
                 return
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from engine.machine.topology import Cores
@@ -15,6 +15,9 @@ COUNTS, PINNING, WEIGHTS, KV = "counts", "pinning", "weights", "kv"
 
 MEASURING, DONE, STOPPED, UNSURE = "measuring", "done", "stopped", "unsure"
 """States of a sweep. ``UNSURE``: time or rounds ran out before the best was certain."""
+
+Tell = Callable[[str], None]
+"""Takes a line about the present preparation; raises ``Cancelled`` or ``TimeUp`` to end it."""
 
 
 @dataclass(frozen=True)

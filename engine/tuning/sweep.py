@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from engine.errors import Cancelled
 from engine.machine.topology import Cores
-from engine.tuning.options import OptionSearch, OptionTrials, Setup, TimeUp
+from engine.tuning.options import MOST_ROUNDS, OptionSearch, TimeUp
 from engine.tuning.reasons import explain
 from engine.tuning.report import (
     COUNTS,
@@ -35,47 +35,16 @@ from engine.tuning.report import (
 )
 from engine.tuning.statistics import Contest
 
+if TYPE_CHECKING:
+    from engine.tuning.trials import SessionTrials
+
 BUDGETS_S = {COUNTS: 48.0, PINNING: 12.0, WEIGHTS: 45.0, KV: 60.0}
 """Seconds for each part, in the order of running; unused time goes to the next part."""
 THREADS = (COUNTS, PINNING)
-MOST_ROUNDS = 6
 ALL_COUNTS_UP_TO = 12
 """Limit on the logical CPUs up to which every count is tried; above it only ``TELLING_COUNTS``."""
 TELLING_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 UNPINNED, PINNED = 0, 1
-
-
-class Trials(Protocol):
-    """Measures samples for a sweep; implemented in ``engine.tuning.trials``."""
-
-    n_context: int
-    bytes_per_token: int
-    can_pin: bool
-    threads: dict[str, int]
-    """Thread counts in use, by phase."""
-    pinned: bool
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """One line for each measurement left out, with the reason."""
-
-    def prepare(self) -> None:
-        """Warm up and choose how many tokens a sample takes. Raises ``Cancelled``."""
-
-    def n_tokens(self, phase: str) -> int:
-        """Tokens of one sample; 0 where the phase cannot be measured. Known after ``prepare``."""
-
-    def measure(self, phase: str, n_threads: int, pinned: bool) -> float:
-        """Take one sample; returns tokens per second. Raises ``Cancelled``."""
-
-    def options(self, part: str) -> OptionTrials:
-        """Return the trials of the memory options of one part."""
-
-    def cancel(self) -> None:
-        """Make the running sample raise ``Cancelled``. Any thread may call it."""
-
-    def restore(self) -> None:
-        """Restore thread counts and pinning."""
 
 
 def counts_to_try(cores: Cores) -> list[int]:
@@ -111,7 +80,7 @@ class Sweep:
 
     def __init__(
         self,
-        trials: Trials,
+        trials: SessionTrials,
         cores: Cores,
         budget_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -183,7 +152,7 @@ class Sweep:
             self._preparing, self._measuring = text, ""
             self.on_preparing(self._report(MEASURING))
 
-        with closing(search.run(Setup(self._threads, pinned, until_s, MOST_ROUNDS, self._check), tell)) as samples:
+        with closing(search.run(self._threads, pinned, until_s, self._check, tell)) as samples:
             for _ in samples:
                 self._preparing, self._round, self._measuring = "", search.round_number, search.measuring
                 yield

@@ -1,18 +1,334 @@
-"""All measurements of a sweep: thread counts on the conversation's own session, and memory options."""
+"""Measurements of a sweep, taken on an open session after its conversation, which is not changed.
+
+Tokens fed here are dropped by setting the length back. Decode is measured token by token, as a reply is written;
+prefill as one block, as a prompt is read. Weights change place under the conversation's session without affecting it:
+the same numbers at another address. KV types need caches of their own: each gets a session, filled alike and closed
+afterwards.
+"""
 
 from __future__ import annotations
 
-from engine.tuning.option_trials import KVTrials, WeightTrials
-from engine.tuning.options import OptionTrials
-from engine.tuning.report import WEIGHTS
-from engine.tuning.samples import SessionSamples
+import time
+from collections.abc import Callable, Sequence
+
+from engine.cache.kv_cache import memory_needs
+from engine.cache.kv_types import KV_TYPES
+from engine.errors import MemoryPlanError
+from engine.machine import host
+from engine.machine.memory import gives_huge_pages, shown_bytes
+from engine.model import Model
+from engine.pipeline import BLOCK_BYTES
+from engine.plan.compilation import Progress
+from engine.session import FEW_UP_TO, Session
+from engine.tuning.report import DECODE, KV, PREFILL, WEIGHTS, Tell
+from engine.weights.modes import HUGE, MMAP, RESERVE_BYTES, WEIGHT_MODES
+
+DECODE_SAMPLE_S, PREFILL_SAMPLE_S = 0.4, 0.8
+"""Target duration of a sample in seconds: long compared with a time slice, short for a waiting user."""
+LEAST_DECODE, MOST_DECODE = 2, 64
+LEAST_PREFILL, MOST_PREFILL = 16, 256
+FIRST_PREFILL = 16
+"""Tokens of the first prefill, whose time determines the size of samples."""
+MOST_FILLED = 4096
+"""Limit on the tokens in compared caches; more would show larger differences, and take more memory."""
+LEAST_FILLED = 256
+"""Least tokens in compared caches: in shorter contexts the KV type hardly matters."""
+COMPUTED_TOKENS = 64
+"""Tokens computed to fill a cache; the rest are copies, since computing thousands may take minutes."""
+SAMPLE_ROOM = 128
+HUGE_ENOUGH = 0.9
+"""Share of a copy in huge pages from which the report does not mention missing ones."""
 
 
-class SessionTrials(SessionSamples):
-    """Measures on a session; see ``engine.tuning.sweep.Trials``."""
+class SessionTrials:
+    """Takes samples on a session.
+
+    Args:
+        model: its thread counts and pinning change during measurements; ``restore`` resets them.
+        session: of that model; its tokens are the context of the measurements.
+        clock: monotonic seconds of the finest resolution.
+    """
+
+    def __init__(self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._model, self._session, self._clock = model, session, clock
+        self.threads = {DECODE: model.threads, PREFILL: model.prefill_threads}
+        self.pinned = model.pinned
+        self.n_context = session.length
+        self.bytes_per_token = model.bytes_per_token
+        self.can_pin = model.can_pin
+        self._ids = session.tokens or [0]
+        self.sizes = {DECODE: 0, PREFILL: 0}
+
+    @property
+    def _room(self) -> int:
+        return self._session.n_ctx - self.n_context
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """One line for each measurement that has no room in the context."""
+        left = f"the conversation leaves {self._room} of {self._session.n_ctx} tokens free"
+        if self._room <= LEAST_DECODE:
+            return (f"nothing can be measured: {left}",)
+        if self._room < FIRST_PREFILL:
+            return (f"reading a prompt is not measured: {left}",)
+        return ()
+
+    def prepare(self) -> None:
+        """Run each kind of step once and choose the number of tokens of a sample by its time.
+
+        Raises:
+            Cancelled: ``cancel`` was called.
+        """
+        if self._room > LEAST_DECODE:
+            self._decode(1)
+            seconds = self._decode(1)
+            self.sizes[DECODE] = sample_size(1, seconds, DECODE_SAMPLE_S, LEAST_DECODE, MOST_DECODE, self._room - 1)
+        if self._room >= FIRST_PREFILL:
+            n = FIRST_PREFILL
+            seconds = self._prefill(n)
+            self.sizes[PREFILL] = sample_size(n, seconds, PREFILL_SAMPLE_S, LEAST_PREFILL, MOST_PREFILL, self._room)
+
+    def n_tokens(self, phase: str) -> int:
+        """Tokens of one sample."""
+        return self.sizes[phase]
+
+    def measure(self, phase: str, n_threads: int, pinned: bool) -> float:
+        """Take one sample; returns tokens per second. Raises Cancelled: ``cancel`` was called."""
+        counts = {**self.threads, phase: n_threads}
+        self._model.set_pinned(pinned)
+        self._model.set_threads(counts[DECODE], counts[PREFILL])
+        n = self.sizes[phase]
+        return n / max(1e-9, self._decode(n) if phase == DECODE else self._prefill(n))
 
     def options(self, part: str) -> OptionTrials:
         """Return the trials of the memory options of one part."""
         if part == WEIGHTS:
             return WeightTrials(self._model, self)
         return KVTrials(self._model, self._session, self._clock)
+
+    def cancel(self) -> None:
+        """Make the running sample raise ``Cancelled``. Any thread may call it."""
+        self._session.cancel()
+
+    def restore(self) -> None:
+        """Restore the thread counts and pinning from before."""
+        self._model.set_threads(self.threads[DECODE], self.threads[PREFILL])
+        self._model.set_pinned(self.pinned)
+
+    def _decode(self, n_tokens: int) -> float:
+        """Return the seconds for ``n_tokens`` single steps, after one uncounted step that wakes the threads."""
+        with self._session.forgetting():
+            self._session.feed([self._token(0)])
+            start = self._clock()
+            for i in range(1, n_tokens + 1):
+                self._session.feed([self._token(i)])
+            return self._clock() - start
+
+    def _prefill(self, n_tokens: int) -> float:
+        """Return the seconds for one block of ``n_tokens``."""
+        assert n_tokens > FEW_UP_TO
+        with self._session.forgetting():
+            start = self._clock()
+            self._session.feed([self._token(i) for i in range(n_tokens)])
+            return self._clock() - start
+
+    def _token(self, i: int) -> int:
+        return self._ids[i % len(self._ids)]
+
+
+def sample_size(n: int, seconds: float, wanted_s: float, least: int, most: int, room: int) -> int:
+    """Return the tokens that take about ``wanted_s``, given that ``n`` took ``seconds``; at most ``room``."""
+    wanted = int(n * wanted_s / seconds) if seconds > 0 else most
+    size = min(max(least, min(most, wanted)), room)
+    return size // 8 * 8 if size >= 16 else size
+
+
+class WeightTrials:
+    """Weights in the map and in huge pages, measured in the conversation's context.
+
+    Args:
+        model: its weights' mode changes while it measures, and is restored.
+        samples: of the conversation's session.
+    """
+
+    part = WEIGHTS
+    options: Sequence[str] = WEIGHT_MODES
+
+    def __init__(self, model: Model, samples: SessionTrials) -> None:
+        self._model, self._samples = model, samples
+        self.present = model.weights_mode
+        self._room = model.room_for_both_modes()
+        self._huge_bytes = 0
+        self.left_out = ""
+        if not gives_huge_pages():
+            self.left_out = "huge pages are not tried: this system gives none (`jalopy doctor` may know why)"
+        elif not self._room.is_enough:
+            self.left_out = "huge pages are not tried: both at once do not fit into memory"
+        if self.left_out:
+            self.options = (self.present,)
+
+    @property
+    def n_context(self) -> int:
+        """Tokens of the conversation."""
+        return self._samples.n_context
+
+    @property
+    def estimate(self) -> str:
+        """Memory needed to have both at once, one line."""
+        room = self._room
+        return (
+            f"huge pages: a copy of {shown_bytes(room.copy_bytes)} next to the file's own pages, "
+            f"{shown_bytes(room.needed_bytes)} with a reserve; {shown_bytes(room.available_bytes)} are available"
+        )
+
+    def own_bytes(self, option: str) -> int:
+        """Bytes of the copy; the file's pages are the system's."""
+        return self._room.copy_bytes if option == HUGE else 0
+
+    def open(self, tell: Tell) -> None:
+        """Copy the weights and load the file's pages, as far as necessary.
+
+        Raises:
+            MemoryPlanError: the copy does not fit, or the context has no room to measure in.
+        """
+        if not any(self.n_tokens(phase) for phase in (DECODE, PREFILL)):
+            raise MemoryPlanError("the conversation leaves no room to measure in")
+
+        def copying(progress: Progress) -> None:
+            tell(f"copying the weights into huge pages: {shown_bytes(progress.done)} of {shown_bytes(progress.total)}")
+
+        self._model.use_weights(HUGE, copying, keep_copy=True)
+        self._huge_bytes = self._model.huge_bytes
+        tell("reading the file's pages")
+        self._model.use_weights(MMAP, keep_copy=True)
+        self._model.bring_weights_in()
+
+    def n_tokens(self, phase: str) -> int:
+        """Return the tokens of one sample."""
+        return self._samples.n_tokens(phase)
+
+    def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
+        """Take one sample; returns tokens per second."""
+        self._model.use_weights(option, keep_copy=True)
+        return self._samples.measure(phase, n_threads, pinned)
+
+    def remark(self) -> str:
+        """Return the share of the copy in huge pages as a sentence; "" if it is nearly all."""
+        share = self._huge_bytes / max(1, self._room.copy_bytes)
+        if share >= HUGE_ENOUGH:
+            return ""
+        return f"The system gave huge pages for only {100 * share:.0f} % of the copy (`jalopy doctor` may know why)."
+
+    def close(self) -> None:
+        """Restore the earlier mode; a copy made for the measurement is dropped."""
+        self._model.use_weights(self.present)
+
+
+class KVTrials:
+    """The present type of the KV cache and the exact ones, each in a session with the same filled context.
+
+    The others may be faster, but speed is no reason to be less exact.
+
+    Args:
+        model: the model of the sessions.
+        session: the conversation's session, for its KV type and context; not changed.
+        clock: monotonic seconds of the finest resolution.
+    """
+
+    part = KV
+
+    def __init__(self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._model, self._clock = model, clock
+        self.present = session.kv_type
+        self._n_ctx = session.n_ctx
+        self._needs = {name: memory_needs(model.config, KV_TYPES[name]) for name in self._possible()}
+        weights_bytes = model.weights_bytes if model.weights_mode == MMAP else 0
+        self._available_bytes = host.available_memory_bytes() - weights_bytes - RESERVE_BYTES
+        self.n_context, self.options = self._choose()
+        self._ids = session.tokens[:COMPUTED_TOKENS] or [0]
+        self._samples: dict[str, SessionTrials] = {}
+        self._sessions: list[Session] = []
+
+    def _possible(self) -> list[str]:
+        """Return the present type and the exact ones, smallest first."""
+        names = [name for name, one in KV_TYPES.items() if one.is_exact or name == self.present]
+        return sorted(names, key=lambda name: KV_TYPES[name].bytes_per_element)
+
+    def _choose(self) -> tuple[int, Sequence[str]]:
+        """Return (tokens, KV types) that fit into memory; drops a type before it shortens the context."""
+        filled = min(MOST_FILLED, self._n_ctx // 2) // 8 * 8
+        small = [name for name in self._needs if name == self.present or KV_TYPES[name].bytes_per_element < 4]
+        while filled >= LEAST_FILLED:
+            for names in (list(self._needs), small):
+                if len(names) > 1 and self._needed_bytes(filled, names) <= self._available_bytes:
+                    return filled, names
+            filled = filled // 2 // 8 * 8
+        return max(8, filled), (self.present,)
+
+    def _needed_bytes(self, filled: int, names: Sequence[str]) -> int:
+        return sum(self._needs[name].bytes_for(filled + SAMPLE_ROOM) + BLOCK_BYTES for name in names)
+
+    @property
+    def estimate(self) -> str:
+        """Memory needed for the caches, one line."""
+        names = self.options if len(self.options) > 1 else list(self._needs)
+        needed = shown_bytes(self._needed_bytes(self.n_context, names))
+        available = shown_bytes(max(0, self._available_bytes))
+        return f"KV types: caches of {self.n_context:,} tokens, {needed}; {available} are available next to the weights"
+
+    @property
+    def left_out(self) -> str:
+        """KV types that are not tried, with the reason; "" if all are."""
+        missing = [name for name in self._needs if name not in self.options]
+        if len(self.options) > 1:
+            return (
+                f"{', '.join(missing)} is not tried: it does not fit into memory next to the others" if missing else ""
+            )
+        if self._n_ctx // 2 < LEAST_FILLED:
+            return f"KV types are not tried: in a context of {self._n_ctx:,} tokens they hardly matter"
+        return "KV types are not tried: their caches do not fit into memory next to each other"
+
+    def own_bytes(self, option: str) -> int:
+        """Bytes of the cache for the conversation's whole context."""
+        return self._needs[option].bytes_for(self._n_ctx)
+
+    def open(self, tell: Tell) -> None:
+        """Open a session for each type, and fill it. Raises MemoryPlanError: a cache does not fit into memory."""
+        for name in self.options:
+
+            def compiling(progress: Progress, name: str = name) -> None:
+                tell(f"compiling for {name}, once: {progress.done} of {progress.total} kernels")
+
+            def filling(done: int, total: int, name: str = name) -> None:
+                tell(f"filling a cache of {name} with {self.n_context:,} tokens: {done} of {total} computed")
+
+            session = self._model.session(self.n_context + SAMPLE_ROOM, name, compiling)
+            self._sessions.append(session)
+            filling(0, COMPUTED_TOKENS)
+            session.prefill([self._ids[i % len(self._ids)] for i in range(COMPUTED_TOKENS)], filling)
+            session.stretch(self.n_context)
+            self._samples[name] = SessionTrials(self._model, session, self._clock)
+            self._samples[name].prepare()
+        for samples in self._samples.values():
+            samples.sizes = self._samples[self.present].sizes
+
+    def n_tokens(self, phase: str) -> int:
+        """Return the tokens of one sample, the same for all types."""
+        return self._samples[self.present].n_tokens(phase) if phase in (DECODE, PREFILL) else 0
+
+    def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
+        """Take one sample; returns tokens per second."""
+        return self._samples[option].measure(phase, n_threads, pinned)
+
+    def remark(self) -> str:
+        """Return ""."""
+        return ""
+
+    def close(self) -> None:
+        """Close the sessions and free their memory."""
+        self._samples.clear()
+        while self._sessions:
+            self._sessions.pop().close()
+
+
+OptionTrials = WeightTrials | KVTrials

@@ -142,11 +142,7 @@ class Weights:
     streamed: frozenset[str] = frozenset()
 
     def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo], staying: Collection[str] = ()) -> None:
-        """Look at tensors of a file.
-
-        Args:
-            staying: names of those that stay in the file.
-        """
+        """Look at tensors of a file; ``staying``: names of those that stay in the file."""
         self._memory: Memory | None = None
         self.low_ranks: Mapping[str, LowRank] = {}
         self._staying = frozenset(staying)

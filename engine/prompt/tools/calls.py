@@ -47,13 +47,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class CallResult:
-    """Result of a call.
-
-    Attributes:
-        name: of the tool.
-        text: as the model is to read it.
-        call_id: of the call.
-    """
+    """Result of a call; ``name``: of the tool; ``text``: as the model is to read it; ``call_id``: of the call."""
 
     name: str
     text: str
@@ -76,11 +70,7 @@ def load_json(text: str) -> Any:
 
 
 def first_json(text: str, start: int) -> tuple[Any, int]:
-    """Return the value that begins at an offset, and the offset after it.
-
-    Raises:
-        ValueError: none begins there.
-    """
+    """Return the value that begins at an offset, and the offset after it. Raises ValueError: none begins there."""
     try:
         value, end = _DECODER.raw_decode(text, start)
     except RecursionError:

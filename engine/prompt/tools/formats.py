@@ -1,20 +1,15 @@
 """The table of formats in which models write calls of tools; a model's own is told by the text of its chat template."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.prompt.json_schema import lifted, moved, resolved
 from engine.prompt.tools.calls import Schemas, ToolCall
-from engine.prompt.tools.harmony import read_messages
-from engine.prompt.tools.json_calls import PYTHON_TAG, TOOL_CALLS, read_llama, read_mistral, read_tagged
+from engine.prompt.tools.json_calls import PYTHON_TAG, TOOL_CALLS, read_llama, read_messages, read_mistral, read_tagged
 from engine.prompt.tools.pythonic import END, START, read_list, write_list
 from engine.prompt.tools.xml_calls import read_functions, read_pairs
-
-if TYPE_CHECKING:
-    from engine.tokenizer import Tokenizer
+from engine.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

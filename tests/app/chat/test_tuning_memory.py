@@ -8,7 +8,6 @@ from app.program.state import Measured, TunedChoice
 from app.tui.screens.threads import ThreadsScreen
 from engine.errors import MemoryPlanError
 from engine.machine.topology import read_cores
-from engine.tuning import option_trials
 from tests.app.chat_driver import Driver
 from tests.app.fake_engine import FakeModel, Gate
 from tests.app.scripted_machine import ScriptedMachine
@@ -23,7 +22,7 @@ FASTER = {"weight_speeds": {"huge": 1.12}}
 @pytest.fixture(autouse=True)
 def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_cores(monkeypatch, read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")))
-    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: True)
+    monkeypatch.setattr("engine.tuning.trials.gives_huge_pages", lambda: True)
 
 
 def model_of(driver: Driver) -> FakeModel:

@@ -7,7 +7,7 @@ import pytest
 
 from app.cli import arguments
 from app.cli.states import states
-from app.conversations.segment_notes import SegmentNotes, note_model_name
+from app.conversations.quota import SegmentNotes, note_model_name
 from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import Refusal

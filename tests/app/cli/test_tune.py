@@ -20,7 +20,6 @@ from app.program.state import Measured, TunedChoice
 from engine.errors import Cancelled, MemoryPlanError
 from engine.machine import host
 from engine.machine.topology import Cores
-from engine.tuning import option_trials
 from engine.tuning.lookahead_trials import Lookahead
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
@@ -38,7 +37,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> ScriptedMachine:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, machine: ScriptedMachine) -> Script:
     monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, None, name="i5-4278U"))
-    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: True)
+    monkeypatch.setattr("engine.tuning.trials.gives_huge_pages", lambda: True)
     speeds = {1: 1.0, 2: 1.7, 3: 1.5, 4: 1.4}
     return use_script(monkeypatch, Script(seconds_per_prompt_token=0.02, thread_speeds=speeds))
 

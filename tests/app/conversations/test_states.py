@@ -20,8 +20,7 @@ from app.cli.run import RunOptions, run
 from app.conversations import store
 from app.conversations.conversation import USER, Conversation, Said
 from app.conversations.journal import Journal
-from app.conversations.quota import drop_oldest_states, kinds
-from app.conversations.segment_notes import SegmentNotes
+from app.conversations.quota import SegmentNotes, drop_oldest_states, kinds
 from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import Refusal

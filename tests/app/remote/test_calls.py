@@ -22,7 +22,7 @@ from app.mcp.server import ServedTool
 from app.program.remote_model import RemoteModel
 from app.program.settings import ToolServerSetting, ToolSettings
 from app.remote.backend import RemoteBackend
-from app.remote.messages import messages_of
+from app.remote.calls import messages_of
 from engine.prompt.tools.calls import CallResult, ToolCall
 from tests.app.fake_engine import Script
 from tests.app.remote.raw_api import RawApi, answering, event, http, stream

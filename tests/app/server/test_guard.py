@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.program.settings import ServeSettings, built_in_settings
-from app.server.request_path import meant_path
+from app.server.guard import meant_path
 from tests.app.server.serving import Serving, serving
 from tests.app.server.test_hostile_clients import received
 

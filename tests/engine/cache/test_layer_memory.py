@@ -10,7 +10,7 @@ import pytest
 from engine import EngineError, Model, Sampling, Session
 from engine.cache.kv_cache import KVCache, kv_type_of, memory_needs
 from engine.cache.kv_types import KV_TYPES
-from engine.cache.layer_memory import LayerMemory, MemoryNeeds
+from engine.cache.layer_memory import MemoryNeeds
 from engine.errors import Cancelled
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
@@ -167,7 +167,7 @@ def test_memory_needs_are_sums_over_layers_plus_a_fixed_part(tmp_path: Path) -> 
 
 def test_keys_and_values_are_a_layer_memory(model: Model) -> None:
     rotations = model.session(n_ctx=8).rotations
-    memory: LayerMemory = KVCache(model.config, kv_type_of("f16", model.config), 16, rotations)
+    memory = KVCache(model.config, kv_type_of("f16", model.config), 16, rotations)
     assert memory.rewind(3) == 3
     assert memory.copied_bytes(0, 3) == memory.copied_bytes(0, 8) == memory.n_bytes // 2
 

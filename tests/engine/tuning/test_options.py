@@ -12,11 +12,9 @@ from engine.errors import Cancelled, MemoryPlanError
 from engine.machine import host
 from engine.machine.memory import gives_huge_pages
 from engine.machine.topology import Cores
-from engine.tuning import option_trials
-from engine.tuning.option_trials import KVTrials, WeightTrials
 from engine.tuning.report import COUNTS, KV, PINNING, WEIGHTS, Comparison, TuningReport
 from engine.tuning.sweep import Sweep, default_budget_s
-from engine.tuning.trials import SessionTrials
+from engine.tuning.trials import KVTrials, SessionTrials, WeightTrials
 from tests.engine import tiny_gguf
 from tests.engine.scripted_trials import ScriptedOptions, ScriptedTrials
 
@@ -235,7 +233,7 @@ def test_a_remark_follows_the_reason() -> None:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
-    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: True)
+    monkeypatch.setattr("engine.tuning.trials.gives_huge_pages", lambda: True)
     path = tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=1024, head_dim=32)
     return Model.open(path, threads=1)
 
@@ -312,7 +310,7 @@ def test_without_room_for_both_nothing_is_copied(model: Model, monkeypatch: pyte
 
 
 def test_where_huge_pages_are_switched_off_nothing_is_copied(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: False)
+    monkeypatch.setattr("engine.tuning.trials.gives_huge_pages", lambda: False)
     trials = WeightTrials(model, SessionTrials(model, model.session(n_ctx=256)))
     assert trials.options == ("mmap",)
     assert "this system gives none" in trials.left_out
