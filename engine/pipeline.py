@@ -34,7 +34,7 @@ from engine.plan.streaming import stream
 
 if TYPE_CHECKING:
     from engine.cache.hybrid_memory import LayerMemory
-    from engine.config import FeedForward, ModelConfig
+    from engine.config import ModelConfig
     from engine.plan.crew import Crew
     from engine.weights.weights import Weights
 

@@ -257,7 +257,7 @@ def _turbo(cpu: Path) -> bool | None:
 def _on_battery() -> bool | None:
     import psutil
 
-    battery = or_none(psutil.sensors_battery)
+    battery = or_none(psutil.sensors_battery) if hasattr(psutil, "sensors_battery") else None
     return None if battery is None or battery.power_plugged is None else not battery.power_plugged
 
 

@@ -6,7 +6,6 @@ along with the writing; of a part that is resumed it reads what is there already
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -189,11 +188,15 @@ def _open_plain(path: Path) -> int:
 
 def _lock(fd: int, name: str) -> None:
     try:
+        import fcntl
+    except ImportError:  # Windows: opening is not exclusive there, and the hash finds what two writers spoil
+        return
+    try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise DownloadError(f"{name}: another process downloads it already") from None
     except OSError:
-        return  # some network disks know no locks: the hash finds what two writers spoil
+        return  # some network disks know no locks: as on Windows
 
 
 def _is_still(fd: int, path: Path) -> bool:

@@ -29,9 +29,10 @@ def prepare_environment(low_power: str, environ: MutableMapping[str, str] = os.e
 def is_weak_machine() -> bool:
     """Whether the machine runs on battery, or interface and engine share two cores or fewer."""
     # The first look costs no import, and answers for the machines that have the least time for one.
-    with suppress(OSError):  # a sandbox may refuse to tell
-        if len(os.sched_getaffinity(0)) <= FEW_CORES:
-            return True
+    if hasattr(os, "sched_getaffinity"):
+        with suppress(OSError):  # a sandbox may refuse to tell
+            if len(os.sched_getaffinity(0)) <= FEW_CORES:
+                return True
     import psutil
 
     n_cores = or_none(lambda: psutil.cpu_count(logical=False) or psutil.cpu_count()) or 1
@@ -42,5 +43,5 @@ def is_on_battery() -> bool:
     """Whether the machine runs on battery as far as can be told."""
     import psutil
 
-    battery = or_none(psutil.sensors_battery)
+    battery = or_none(psutil.sensors_battery) if hasattr(psutil, "sensors_battery") else None
     return battery is not None and battery.power_plugged is False

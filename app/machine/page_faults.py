@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import resource
 from collections import Counter
 from pathlib import Path
 
 from app.machine.paced import Rate
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+
+def major_faults() -> int | None:
+    """Return how many there were since the start of the process; None where the system does not count them."""
+    return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
 LEAST_DISK_BYTES_PER_S = 1 << 20
 """Less is not worth a word: a page now and then."""
 
 
-def major_faults() -> int:
-    """Return how many there were since the start of the process."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-
-
 class DiskRate(Rate):
-    """Bytes a second that this process has disks read: its maps' pages, missed or asked for ahead."""
+    """Bytes a second that this process has disks read: its maps' pages, missed or asked for ahead. Linux only."""
 
     def __init__(self, source: Path = Path("/proc/self/io")) -> None:
         super().__init__(self._read)
@@ -40,17 +45,19 @@ class FaultLog:
         self._before = major_faults()
 
     @property
-    def total(self) -> int:
-        """All faults of the reply."""
-        return self.prompt + sum(count for _, count in self.tokens)
+    def total(self) -> int | None:
+        """All faults of the reply; None where the system does not count them."""
+        return None if self._before is None else self.prompt + sum(count for _, count in self.tokens)
 
     def note(self, token: int) -> None:
         """Book what came since the last call to a token, 0 for the prompt."""
         now = major_faults()
+        if now is None or self._before is None or now == self._before:
+            return
         count, self._before = now - self._before, now
         if token == 0:
             self.prompt += count
-        elif count:
+        else:
             self.tokens.append((token, count))
 
     def by_token(self) -> dict[int, int]:

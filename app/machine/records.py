@@ -60,8 +60,8 @@ class TimeSpent:
     prompt_tokens: int
     reused_tokens: int
     tokens: int
-    disk_pages: int
-    """Major page faults in all."""
+    disk_pages: int | None
+    """Major page faults in all; None where the system does not count them."""
 
     @property
     def total_s(self) -> float:

@@ -133,9 +133,10 @@ def log_crash(error: BaseException) -> str | None:
     log = directory / paths.LOG_NAME
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         with os.fdopen(os.open(log, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace") as file:
-            os.fchmod(file.fileno(), 0o600)
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), 0o600)
             file.write(f"{datetime.now().astimezone().isoformat(timespec='seconds')}\n{''.join(lines)}\n")
     except OSError:
         return None

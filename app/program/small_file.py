@@ -17,8 +17,8 @@ from engine.machine.directories import sync_directory
 
 
 def safe_flags(flags: int) -> int:
-    """Return flags of ``os.open`` with those that follow no link and wait for no pipe."""
-    return flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    """Return flags of ``os.open`` with those that follow no link, wait for no pipe and leave bytes as they are."""
+    return flags | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -360,7 +361,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     # ---- the end
 
     def _watch_signals(self) -> None:
-        if self._driver is not None:
+        if self._driver is not None and hasattr(signal, "SIGCONT"):
             stop_and_go_on_between_events(self._driver)
         # signal.signal with App.exit does not end Textual; the loop's own handlers do (Textual#5140).
         loop = asyncio.get_running_loop()

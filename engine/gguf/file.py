@@ -57,7 +57,7 @@ class ModelFile:
 
 def _open_regular(path: Path, name: str) -> int:
     """Open for reading without blocking (a FIFO would), and accept only regular files."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
         fd = os.open(path, flags)
     except FileNotFoundError:

@@ -5,8 +5,6 @@ Libraries that fail to load because of it give misleading errors; code that show
 
 from __future__ import annotations
 
-import resource
-
 LEAST_BYTES = 300 << 20
 """Least address space, in bytes, with which NumPy loads; below it OpenBLAS ends the process."""
 NEEDED_BYTES = 1 << 30
@@ -15,6 +13,10 @@ NEEDED_BYTES = 1 << 30
 
 def limit_bytes() -> int | None:
     """Return the limit in bytes; None if unlimited."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if limit in (resource.RLIM_INFINITY, -1) else limit
 

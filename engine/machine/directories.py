@@ -14,6 +14,8 @@ _NOT_OFFERED = (errno.EINVAL, errno.ENOTSUP)
 
 def sync_directory(path: Path) -> None:
     """Flush the names in a directory to the device, if the system supports that. Raises OSError: the flush failed."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
@@ -46,6 +48,8 @@ def is_safe_for_code(path: Path) -> bool:
     Files of such a directory may be loaded as code. Modes are never changed: code that somebody else left there would
     not become safe by closing the directory afterwards.
     """
+    if not hasattr(os, "geteuid"):
+        return path.is_dir()
     try:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or _others_may_write(found):

@@ -19,8 +19,9 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 def allowed_cpus() -> list[int]:
     """Logical CPUs of this process's affinity set."""
-    with suppress(OSError):  # a sandbox may refuse to tell
-        return sorted(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):
+        with suppress(OSError):  # a sandbox may refuse to tell
+            return sorted(os.sched_getaffinity(0))
     return list(range(psutil.cpu_count(logical=True) or 1))
 
 

@@ -87,7 +87,8 @@ def read_in_order(places: Sequence[tuple[Path, int, int]], progress: Callable[[i
     try:
         for path, first, end in places:
             with path.open("rb", buffering=0) as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
                 file.seek(first)
                 while n := file.readinto(buffer[: end - file.tell()]):
                     done += n

@@ -150,7 +150,7 @@ class TemplateProcess:
             code = self._child.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             return "breaks the process that renders it"
-        if code == -signal.SIGPROF:
+        if hasattr(signal, "SIGPROF") and code == -signal.SIGPROF:
             return f"takes longer than {self.limits.cpu_s:g} s of processor time"
         return f"ends the process that renders it (exit status {code})"
 

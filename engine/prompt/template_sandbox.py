@@ -7,6 +7,7 @@ Requests and answers are one line of JSON each. Imports jinja2 and the standard 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -104,13 +105,18 @@ def limit_memory(memory_bytes: int) -> None:
 
 
 def _limit(**limits: int) -> None:
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # not a Unix; the parent's time limit still holds
+        return
     for name, amount in limits.items():
-        what = getattr(resource, name)
+        what = getattr(resource, name, None)
+        if what is None:
+            continue
         _, hard = resource.getrlimit(what)
         amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
-        resource.setrlimit(what, (amount, amount))
+        with contextlib.suppress(ValueError):  # macOS knows the limit on memory and refuses it; those on time hold
+            resource.setrlimit(what, (amount, amount))
 
 
 def answer(request: dict[str, Any]) -> dict[str, str]:
@@ -143,7 +149,8 @@ def serve(memory_bytes: int) -> None:
 
 def allow_cpu(seconds: float) -> None:
     """Have the kernel end this process after ``seconds`` of processor time; 0 lifts the limit."""
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    if hasattr(signal, "ITIMER_PROF"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _say(reply: dict[str, str]) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from engine.cache.cached_tokens import common_prefix
 from engine.saved_state.layout import HEADER_BYTES, HEADER_DIGEST_BYTES, RECORD_POSITIONS, StateHeader
 from engine.saved_state.record import Record, head_bytes, parse_record, record_head
-from engine.saved_state.state_file import SavedMatch, SavedPiece, is_sound, opened, read_at
+from engine.saved_state.state_file import NO_FOLLOW, SavedMatch, SavedPiece, is_sound, opened, read_at
 
 if TYPE_CHECKING:
     from engine.cache.hybrid_memory import LayerMemory
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MOST_SIBLINGS = 64
 """Limit on the segments that are opened to see how far one that continues otherwise agrees."""
 KEY_BYTES = 16
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | NO_FOLLOW
 _NAME = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,8})-([0-9a-f]{32})\.kv")
 
 

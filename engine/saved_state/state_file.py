@@ -16,7 +16,8 @@ from engine.saved_state.record import Record
 if TYPE_CHECKING:
     from engine.cache.kv_cache import Copied
 
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def opened(path: Path) -> Iterator[int]:
     """
     if path.is_symlink():
         raise PermissionError(path)
-    fd = os.open(path, _READ | os.O_NOFOLLOW)
+    fd = os.open(path, _READ | NO_FOLLOW)
     try:
         if not is_own_file(os.fstat(fd)):
             raise PermissionError(path)
@@ -73,7 +74,8 @@ def opened(path: Path) -> Iterator[int]:
 
 def is_own_file(found: os.stat_result) -> bool:
     """Whether it is a regular file that only the user owns and may write."""
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    is_own = not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o022)
+    return stat.S_ISREG(found.st_mode) and is_own
 
 
 def read_into(fd: int, at: int, view: memoryview) -> bool:

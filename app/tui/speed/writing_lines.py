@@ -156,11 +156,12 @@ def reply_lines(spent: TimeSpent | None, width: int, rows: int, glyphs: Glyphs) 
 
 
 def _parts(spent: TimeSpent) -> list[_Phase]:
+    pages = "" if spent.disk_pages is None else figures.counted(spent.disk_pages, "page")
     cached = f", {figures.count(spent.reused_tokens)} from cache" if spent.reused_tokens else ""
     read = f"{figures.count(spent.prompt_tokens)} tokens"
     return [
         _Phase(spent.waited_s, SpanRole.MUTED, 3, "waiting"),
-        _Phase(spent.disk_s, SpanRole.CAUTION, 4, "disk", (figures.counted(spent.disk_pages, "page"),)),
+        _Phase(spent.disk_s, SpanRole.CAUTION, 4, "disk", (pages,)),
         _Phase(spent.prefill_s, SpanRole.READING, 1, "reading", (read, cached)),
         _Phase(spent.first_s, SpanRole.ACCENT, 2, "first token"),
         _Phase(spent.decode_s, SpanRole.WRITING, 0, "writing", (f"{figures.count(spent.tokens)} tokens",)),

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.cli import arguments, dispatch
-from app.program import exit_codes
+from app.program import exit_codes, refusals
 from app.program.settings import built_in_settings, setting_keys
 from app.program.state import load_state
 from tests.engine import tiny_gguf
@@ -157,6 +157,15 @@ sys.exit(guard(work))
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert 'raise KeyError("boom")' in log.read_text() or "KeyError: 'boom'" in log.read_text()
     assert "what the user typed" not in log.read_text()
+
+
+def test_a_system_without_flags_and_modes_logs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("O_NOFOLLOW", "O_CLOEXEC", "fchmod"):
+        monkeypatch.delattr(os, name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    log = refusals.log_crash(KeyError("boom"))
+    assert log is not None
+    assert "KeyError: 'boom'" in Path(log).read_text()
 
 
 @pytest.mark.parametrize(

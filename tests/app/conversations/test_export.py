@@ -76,3 +76,10 @@ def test_a_link_is_not_followed(tmp_path: Path):
     with pytest.raises(FileExistsError):
         export.write_new(tmp_path / "link.md", "text")
     assert not (tmp_path / "elsewhere.md").exists()
+
+
+def test_a_system_without_such_flags_saves_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(os, "O_NOFOLLOW")
+    monkeypatch.delattr(os, "O_CLOEXEC")
+    export.write_new(tmp_path / "talk.md", "text")
+    assert (tmp_path / "talk.md").read_text() == "text"
