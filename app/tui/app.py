@@ -50,7 +50,14 @@ from app.tui.screens.surroundings import LiveSettings, Surroundings, make_screen
 from app.tui.shelf_reading import ShelfReading
 from app.tui.speed.watch import SLOWEST, InterfacePace, PerformanceWatch
 from app.tui.terminal_input import TerminalDriver
-from app.tui.textual_hacks import LineBar, ThriftyStylesheet, call_once, stop_and_go_on_between_events, teach_alt_enter
+from app.tui.textual_hacks import (
+    LineBar,
+    ThriftyStylesheet,
+    call_once,
+    run_last,
+    stop_and_go_on_between_events,
+    teach_alt_enter,
+)
 from app.tui.themes import ThemeError, choose_theme, load_themes, load_user_themes, meanings, no_such_theme
 
 if TYPE_CHECKING:
@@ -233,8 +240,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if self.chat.turns.conversation.is_empty:
             self._open_in_chat(path, "new")
         else:
-            ask = partial(self._ask_about_conversation, path, title, outlook)
-            self.run_worker(ask, group="switch", exclusive=True)
+            run_last(self, "switch", partial(self._ask_about_conversation, path, title, outlook))
         return True
 
     async def _ask_about_conversation(self, path: ModelPlace, title: str, outlook: Outlook | None) -> None:

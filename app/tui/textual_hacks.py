@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from inspect import getfile
 from typing import Any, Literal, cast
 
@@ -171,6 +172,14 @@ def note_breakpoints(screen: Screen[Any]) -> None:
     at_hand = ((size.width, app.HORIZONTAL_BREAKPOINTS), (size.height, app.VERTICAL_BREAKPOINTS))
     names = {name for length, points in at_hand for name in screen._get_breakpoint_classes(length, points or [])}
     screen.update_classes(dict.fromkeys(names, True), update=False)
+
+
+def run_last(node: DOMNode, group: str, work: partial[Coroutine[Any, Any, None]]) -> None:
+    """Do this in place of earlier work of the group, which may not have begun: no coroutine waits for that in vain.
+
+    Textual 8.2 takes such work, and its types do not say so. Remove when they do.
+    """
+    node.run_worker(work, group=group, exclusive=True)  # type: ignore[arg-type]
 
 
 def call_once(pump: MessagePump, delay_s: float, callback: Callable[[], Awaitable[None] | None]) -> Timer:

@@ -26,6 +26,7 @@ from app.text.clean_text import clean_line
 from app.tui.keymap import Keymap
 from app.tui.screens.chat_parts import ChatParts, greeting, welcome_text
 from app.tui.screens.conversation_flow import ConversationFlow
+from app.tui.textual_hacks import run_last
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 from app.tuning.threads_in_use import describe
 
@@ -71,7 +72,7 @@ class ModelFlow:
     def tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None = None) -> None:
         """Say what suits this machine, after the greeting; after a reply it is measured, if need be."""
         if self._is_greeted and not self._has_told_machine:
-            self._parts.screen.run_worker(partial(self._tell_machine, event), group="machine", exclusive=True)
+            run_last(self._parts.screen, "machine", partial(self._tell_machine, event))
 
     async def _tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None) -> None:
         in_use = self._parts.bridge.threads
@@ -238,7 +239,7 @@ class ModelFlow:
     def open_wanted(self, wanted: str = "") -> None:
         """Load another model, after asking what becomes of the conversation."""
         if wanted:
-            self._parts.screen.run_worker(partial(self._look_and_open, wanted), group="model", exclusive=True)
+            run_last(self._parts.screen, "model", partial(self._look_and_open, wanted))
         else:
             self._parts.prompt.begin_command("model")
 
