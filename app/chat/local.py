@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -330,7 +330,7 @@ class LocalBackend:
         is_kept, turn = False, None
         self._adapt(opened, request.adapters)
         try:
-            with lanes_of(opened.local.model, opened.local.session, request.n_answers) as (lanes, trouble):
+            with self._lanes(opened, request.n_answers) as (lanes, trouble):
                 turn = self._prepare(opened, request, lanes[0] if len(lanes) > 1 else None)
                 if turn is not None and request.n_answers > 1:
                     self._wire.emit(events.AnswersBegun(len(lanes), trouble))
@@ -402,6 +402,10 @@ class LocalBackend:
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept
+
+    def _lanes(self, opened: OpenedModel, n: int) -> AbstractContextManager[tuple[list[Lane], str]]:
+        """Have what computes n replies; the only one needs nothing."""
+        return lanes_of(opened.local.model, opened.local.session, n) if n > 1 else nullcontext(([], ""))
 
     def _answer_together(self, opened: OpenedModel, first: LocalTurn, lanes: Sequence[Lane]) -> bool:
         """Write several replies; False means that there is none."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,4 +146,6 @@ def _product(asked: Any, value: bytes) -> float | None:
 
 
 def _key(text: str) -> bytes:
+    from hashlib import blake2b  # which no first frame waits for
+
     return blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()

@@ -11,7 +11,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from statistics import fmean, pstdev
 
 from app.documents.read import Document
 from app.documents.text_file import PAGE_LINE, attached
@@ -87,6 +86,8 @@ def joined_ranks(scores: Sequence[float], likeness: Sequence[float | None]) -> l
 
 def _outstanding(likeness: Sequence[float | None]) -> set[int]:
     """Return those that are far more alike than the others."""
+    from statistics import fmean, pstdev  # which no first frame waits for
+
     known = {i: one for i, one in enumerate(likeness) if one is not None}
     if len(known) < 2 or not (spread := pstdev(known.values())):
         return set()

@@ -26,6 +26,7 @@ from tests.app.fake_engine import Script
 from tests.app.frames import rows
 from tests.app.settling import settled
 
+SAMPLING = Sampling(temperature=0.7, seed=5)
 _PATIENCE_S = 60.0
 _COMPILING_PATIENCE_S = 250.0
 _LONGEST_PAUSE_S = 0.02
@@ -42,7 +43,7 @@ def options_for(script: Script) -> ChatOptions:
     return ChatOptions(
         generation=generation,
         open_model=script.open_model,
-        sampling=lambda model, mode: Sampling(temperature=0.7, seed=5),
+        sampling=lambda model, mode: SAMPLING,
         glance_at_model=script.glance_at_model,
     )
 
