@@ -13,6 +13,8 @@ from tests.app.chat_driver import chatting, shown_source
 from tests.app.fake_engine import Script
 from tests.app.interface_bench.reply_text import MARKDOWN
 
+pytestmark = pytest.mark.usefixtures("every_frame")
+
 
 class BodyApp(App[None]):
     CSS = (Path(__file__).parents[3] / "app/tui/screens/chat.tcss").read_text()
@@ -209,7 +211,7 @@ async def test_scroll_bars_are_lines_and_no_blocks_without_colour(monkeypatch: p
         assert all(cell.style is None or not cell.style.reverse for cell in cells if cell.text.strip(" ┃") == "")
 
 
-async def test_rows_that_stay_are_not_painted_again(every_frame: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_that_stay_are_not_painted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     app = BodyApp()
     async with app.run_test(size=(40, 60)) as pilot:
         body, painted = app.query_one(ReplyBody), []
