@@ -32,8 +32,8 @@ signed_3, signed_4, signed_5, signed_6, signed_8 = (signed(bits) for bits in (3,
 def halved(v, address):
     """Round scales to halves and leave them in memory."""
     vec.store_f32x8(address, v)
-    for lane in range(8):
-        vec.store_f32(address + 4 * lane, vec.round_to_f16(vec.load_f32(address + 4 * lane)))
+    for at in range(address, address + 32, 4):
+        vec.store_f32(at, vec.round_to_f16(vec.load_f32(at)))
     return vec.load_f32x8(address)
 
 

@@ -57,7 +57,7 @@ def quantise_file(
         gguf: the model, open; the parts of several files become one.
         types: every tensor's type, as ``mixtures.mixture`` chooses them.
         metadata: keys that are changed or added.
-        importance: by tensor, mean squares of its columns' activations: (n_cols,) or, of experts, n_experts times as many.
+        importance: by tensor, the mean squares of its columns' activations: (n_cols,), of experts (n_experts * n_cols,).
         progress: told of the source's bytes that are done.
 
     Raises:
@@ -114,7 +114,9 @@ def _raw(gguf: GGUFFile, name: str) -> Iterator[Bytes]:
 def _slices(gguf: GGUFFile, tensor: Tensor, importance: Floats | None) -> Iterator[tuple[Tensor, Floats | None]]:
     """Yield a tensor in slices with the importance of its columns; none has rows of two experts."""
     n_parts = 1 if importance is None else importance.size // tensor.n_cols
-    if importance is not None and (importance.size != n_parts * tensor.n_cols or not n_parts or tensor.n_rows % n_parts):
+    if importance is not None and (
+        importance.size != n_parts * tensor.n_cols or not n_parts or tensor.n_rows % n_parts
+    ):
         raise GGUFError(f"{gguf.shown_name}: tensor {tensor.name} has {tensor.n_cols} columns, and importance of"
                         f" {importance.size} (make it again with this model)")  # fmt: skip
     n_rows = tensor.n_rows // n_parts

@@ -1,4 +1,4 @@
-"""Types whose sub-blocks share their scales' scale: Q2_K to Q6_K, and IQ4_XS. 256 values, in 8 sub-blocks of 32 or 16 of 16.
+"""Types whose sub-blocks' scales have a scale: Q2_K to Q6_K, and IQ4_XS; 256 values, in 8 sub-blocks of 32 or 16 of 16.
 
 The sub-blocks' scales are searched, rounded to codes of their own, and then the two numbers of the block, its scale and
 its minima's, are computed anew for the codes that came of it, twice.
@@ -17,7 +17,6 @@ from engine.quantize.blocks import (
     SOURCE,
     signed_3,
     signed_6,
-    signed_8,
 )
 from engine.quantize.lanes import CODES, MINIMA, SCALES, VALUES, WEIGHTS, code, inverse, lane, nearest
 from engine.quantize.search import scale_and_minimum, scale_only
@@ -186,12 +185,12 @@ def store_scale(address, d):
 
 @inner
 def twos(out, room, size):
-    """Write the lower two bits of 256 codes: of each half 32 bytes, of weights l, l + 32, l + 64 and l + 96."""
+    """Write the lower two bits of 256 codes: of each half 32 bytes, of weights p, p + 32, p + 64 and p + 96."""
     for k in range(64):
-        n, l = k >> 5, k & 31
+        n, p = k >> 5, k & 31
         bits = 0
         for j in range(4):
-            bits |= (code(room, size, 128 * n + 32 * j + l) & 3) << (2 * j)
+            bits |= (code(room, size, 128 * n + 32 * j + p) & 3) << (2 * j)
         vec.store_u8(out + k, bits)
 
 
@@ -214,11 +213,11 @@ def write_q3_k(out, b, room):
     at = out + 110 * b
     d = fit_scale(signed_3, room, 16, -32.0, 31.0)
     codes_of(signed_3, 4.0, room, 16, d)
-    for l in range(32):
+    for p in range(32):
         bits = 0
         for j in range(8):
-            bits |= (code(room, 16, 32 * j + l) >> 2) << j
-        vec.store_u8(at + l, bits)
+            bits |= (code(room, 16, 32 * j + p) >> 2) << j
+        vec.store_u8(at + p, bits)
     twos(at + 32, room, 16)
     for g in range(8):
         low, high = lane(room + SCALES, g) + 32, lane(room + SCALES, g + 8) + 32
@@ -246,8 +245,8 @@ def write_sixes(out, room):
 def nibble_pairs(out, room):
     """Write the lower four bits of 256 codes: two sub-blocks share 32 bytes."""
     for k in range(128):
-        j, l = k >> 5, k & 31
-        low, high = code(room, 32, 64 * j + l), code(room, 32, 64 * j + 32 + l)
+        j, p = k >> 5, k & 31
+        low, high = code(room, 32, 64 * j + p), code(room, 32, 64 * j + 32 + p)
         vec.store_u8(out + k, (low & 15) | ((high & 15) << 4))
 
 
@@ -272,11 +271,11 @@ def write_q5_k(out, b, room):
     vec.store_f16(at, d)
     vec.store_f16(at + 2, dmin)
     write_sixes(at + 4, room)
-    for l in range(32):
+    for p in range(32):
         bits = 0
         for j in range(8):
-            bits |= (code(room, 32, 32 * j + l) >> 4) << j
-        vec.store_u8(at + 16 + l, bits)
+            bits |= (code(room, 32, 32 * j + p) >> 4) << j
+        vec.store_u8(at + 16 + p, bits)
     nibble_pairs(at + 48, room)
 
 
@@ -287,14 +286,14 @@ def write_q6_k(out, b, room):
     d = fit_scale(signed_6, room, 16, -128.0, 127.0)
     codes_of(signed_6, 32.0, room, 16, d)
     for k in range(128):
-        n, j, l = k >> 6, (k >> 5) & 1, k & 31
-        low, high = code(room, 16, 128 * n + 32 * j + l), code(room, 16, 128 * n + 64 + 32 * j + l)
+        n, j, p = k >> 6, (k >> 5) & 1, k & 31
+        low, high = code(room, 16, 128 * n + 32 * j + p), code(room, 16, 128 * n + 64 + 32 * j + p)
         vec.store_u8(at + k, (low & 15) | ((high & 15) << 4))
     for k in range(64):
-        n, l = k >> 5, k & 31
+        n, p = k >> 5, k & 31
         bits = 0
         for j in range(4):
-            bits |= (code(room, 16, 128 * n + 32 * j + l) >> 4) << (2 * j)
+            bits |= (code(room, 16, 128 * n + 32 * j + p) >> 4) << (2 * j)
         vec.store_u8(at + 128 + k, bits)
     for g in range(16):
         vec.store_i8(at + 192 + g, lane(room + SCALES, g))
@@ -316,9 +315,9 @@ def write_iq4_xs(out, b, room):
     vec.store_i16(at + 2, high)
     vec.store_i32(at + 4, low)
     for j in range(8):
-        for l in range(16):
-            first, second = code(room, 32, 32 * j + l), code(room, 32, 32 * j + 16 + l)
-            vec.store_u8(at + 8 + 16 * j + l, first | (second << 4))
+        for p in range(16):
+            first, second = code(room, 32, 32 * j + p), code(room, 32, 32 * j + 16 + p)
+            vec.store_u8(at + 8 + 16 * j + p, first | (second << 4))
 
 
 search_q2_k = search_both(3.0, 16, -0.5, 0.1, 16)

@@ -1,6 +1,6 @@
 """Which types llama.cpp's mixtures give to the tensors of some models: asked of its library, kept in ``mixtures.json``.
 
-    JALOPY_LIBLLAMA=.../libllama.so python -m tests.engine.quantize.mixtures_peer
+JALOPY_LIBLLAMA=.../libllama.so python -m tests.engine.quantize.mixtures_peer
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CASES = {
     "mixtral": Case("llama", 32, (32, 8), (*ATTENTION, *EXPERTS), n_experts=8),
     "qwen3moe": Case("qwen3moe", 48, (32, 4), (*ATTENTION, *EXPERTS), n_experts=128),
     "deepseek2": Case(
-        "deepseek2", 27, (16, 16), ("attn_q", "attn_kv_a_mqa", "attn_kv_b", "attn_output", *EXPERTS, "ffn_down_shexp"), 64
+        "deepseek2", 27, (16, 16), ("attn_q", "attn_kv_b", "attn_output", *EXPERTS, "ffn_down_shexp"), 64
     ),
     "lfm2": Case("lfm2", 16, (32, 8), (*ATTENTION, *DENSE, "shortconv.conv", "shortconv.in_proj"), is_tied=True),
 }  # fmt: skip
@@ -71,7 +71,9 @@ def folded(types: dict[str, str]) -> dict[str, str]:
     kinds: dict[str, list[str]] = {}
     for name, type_name in types.items():
         kinds.setdefault(name.split(".", 2)[2] if name.startswith("blk.") else name, []).append(type_name)
-    return {kind: ", ".join(f"{len(list(run))} {name}" for name, run in groupby(found)) for kind, found in kinds.items()}
+    return {
+        kind: ", ".join(f"{len(list(run))} {name}" for name, run in groupby(found)) for kind, found in kinds.items()
+    }
 
 
 class _Description(ctypes.Structure):
@@ -104,7 +106,9 @@ class Library:
         self._base.ggml_set_name.argtypes = [pointer, ctypes.c_char_p]
         self._base.ggml_free.argtypes = [pointer]
         self._describe = self._function("_Z31llama_quant_model_from_metadataPK22llama_quant_model_desc", pointer)
-        self._begin = self._function("_Z16llama_quant_initPK11llama_modelPK27llama_model_quantize_params", pointer, pointer)
+        self._begin = self._function(
+            "_Z16llama_quant_initPK11llama_modelPK27llama_model_quantize_params", pointer, pointer
+        )
         self._compute = self._function(
             "_Z25llama_quant_compute_typesP19quantize_state_impl11llama_ftypePP11ggml_tensorP9ggml_typem",
             pointer, ctypes.c_int, pointer, pointer, ctypes.c_size_t,
