@@ -8,7 +8,7 @@ from engine.jit import inner, kernel
 from engine.quantize.lanes import CODES, MINIMA, SCALES, VALUES, WEIGHTS, inverse, lane, nearest
 from engine.quantize.search import largest, scale_and_minimum, scale_only
 from engine.quantize.table import entry_of, number_of
-from engine.quantize.weights import by_size, by_square, load_group
+from engine.quantize.weights import load_group
 
 SOURCE, IMPORTANCE, OUT, N_BLOCKS, BLOCKS_PER_ROW, ROOM = range(0, 48, 8)
 """Words of an operation's record, by their offset in bytes: addresses, and numbers of blocks."""
@@ -38,7 +38,7 @@ def halved(v, address):
 
 
 @inner
-def groups(weigh, write_group, op):
+def groups(write_group, op):
     """Take eight blocks at a time, the last eight together with some that were done."""
     source, importance, out, room = (
         vec.load_i64(op + SOURCE), vec.load_i64(op + IMPORTANCE), vec.load_i64(op + OUT), vec.load_i64(op + ROOM)
@@ -46,7 +46,7 @@ def groups(weigh, write_group, op):
     n_blocks, blocks_per_row = vec.load_i64(op + N_BLOCKS), vec.load_i64(op + BLOCKS_PER_ROW)
     for at in range(0, n_blocks, 8):
         first = min(at, n_blocks - 8)
-        load_group(weigh, source, importance, first, n_blocks, blocks_per_row, 32, room)
+        load_group(source, importance, first, n_blocks, blocks_per_row, 32, room)
         write_group(out, first, room)
 
 
@@ -147,34 +147,34 @@ write_q4_1, write_q5_1 = group_with_minimum(15.0, 20, False), group_with_minimum
 @kernel
 def q4_0(op, thread, n_threads):
     """Rows to Q4_0."""
-    groups(by_square, write_q4_0, op)
+    groups(write_q4_0, op)
 
 
 @kernel
 def q4_1(op, thread, n_threads):
     """Rows to Q4_1."""
-    groups(by_size, write_q4_1, op)
+    groups(write_q4_1, op)
 
 
 @kernel
 def q5_0(op, thread, n_threads):
     """Rows to Q5_0."""
-    groups(by_square, write_q5_0, op)
+    groups(write_q5_0, op)
 
 
 @kernel
 def q5_1(op, thread, n_threads):
     """Rows to Q5_1."""
-    groups(by_size, write_q5_1, op)
+    groups(write_q5_1, op)
 
 
 @kernel
 def q8_0(op, thread, n_threads):
     """Rows to Q8_0."""
-    groups(by_square, bytes_group, op)
+    groups(bytes_group, op)
 
 
 @kernel
 def iq4_nl(op, thread, n_threads):
     """Rows to IQ4_NL."""
-    groups(by_square, entries_group, op)
+    groups(entries_group, op)

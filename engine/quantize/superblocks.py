@@ -21,11 +21,11 @@ from engine.quantize.blocks import (
 from engine.quantize.lanes import CODES, MINIMA, SCALES, VALUES, WEIGHTS, code, inverse, lane, nearest
 from engine.quantize.search import scale_and_minimum, scale_only
 from engine.quantize.table import entry_of, number_of
-from engine.quantize.weights import by_size, by_square, load_group
+from engine.quantize.weights import load_group
 
 
 @inner
-def superblocks(weigh, size, search, write, op):
+def superblocks(size, search, write, op):
     """Take a block at a time: search its sub-blocks' scales eight by eight, and write it."""
     source, importance, out, room = (
         vec.load_i64(op + SOURCE), vec.load_i64(op + IMPORTANCE), vec.load_i64(op + OUT), vec.load_i64(op + ROOM)
@@ -35,7 +35,7 @@ def superblocks(weigh, size, search, write, op):
     for b in range(n_blocks):
         for group in range(n_sub // 8):
             first, at = n_sub * b + 8 * group, room + 32 * size * group
-            load_group(weigh, source, importance, first, n_sub * n_blocks, n_sub * per_row, size, at)
+            load_group(source, importance, first, n_sub * n_blocks, n_sub * per_row, size, at)
             search(at, room + 32 * group)
         write(out, b, room)
 
@@ -331,34 +331,34 @@ search_iq4_xs = search_scales(entry_of, -127.0, 32, 7, 1.0)
 @kernel
 def q2_k(op, thread, n_threads):
     """Rows to Q2_K."""
-    superblocks(by_size, 16, search_q2_k, write_q2_k, op)
+    superblocks(16, search_q2_k, write_q2_k, op)
 
 
 @kernel
 def q3_k(op, thread, n_threads):
     """Rows to Q3_K."""
-    superblocks(by_square, 16, search_q3_k, write_q3_k, op)
+    superblocks(16, search_q3_k, write_q3_k, op)
 
 
 @kernel
 def q4_k(op, thread, n_threads):
     """Rows to Q4_K."""
-    superblocks(by_size, 32, search_q4_k, write_q4_k, op)
+    superblocks(32, search_q4_k, write_q4_k, op)
 
 
 @kernel
 def q5_k(op, thread, n_threads):
     """Rows to Q5_K."""
-    superblocks(by_size, 32, search_q5_k, write_q5_k, op)
+    superblocks(32, search_q5_k, write_q5_k, op)
 
 
 @kernel
 def q6_k(op, thread, n_threads):
     """Rows to Q6_K."""
-    superblocks(by_square, 16, search_q6_k, write_q6_k, op)
+    superblocks(16, search_q6_k, write_q6_k, op)
 
 
 @kernel
 def iq4_xs(op, thread, n_threads):
     """Rows to IQ4_XS."""
-    superblocks(by_square, 32, search_iq4_xs, write_iq4_xs, op)
+    superblocks(32, search_iq4_xs, write_iq4_xs, op)
