@@ -73,7 +73,7 @@ def signed_group(rounded, reach, type_bytes, has_fifth):
     @inner
     def write_group(out, first, room):
         x, offset = room + VALUES, vec.splat_f32x8(reach)
-        d = halved(scale_only(rounded, -reach, x, room + WEIGHTS, 32, 9, 0.1), room + SCALES)
+        d = halved(scale_only(rounded, reach, x, room + WEIGHTS, 32, 9, 0.1), room + SCALES)
         over = inverse(d)
         for i in range(32):
             q = rounded(vec.fmul(vec.load_f32x8(x + 32 * i), over))
@@ -94,7 +94,7 @@ def group_with_minimum(most, type_bytes, has_fifth):
     @inner
     def write_group(out, first, room):
         x, zero, limit = room + VALUES, vec.splat_f32x8(0.0), vec.splat_f32x8(most)
-        d, m = scale_and_minimum(x, room + WEIGHTS, 32, most, True, -0.9, 0.1, 19)
+        d, m, _, _, _ = scale_and_minimum(x, room + WEIGHTS, 32, most, True, -1.0, 0.1, 21)
         d, m = halved(d, room + SCALES), halved(m, room + MINIMA)
         over = inverse(d)
         for i in range(32):
@@ -130,7 +130,7 @@ def bytes_group(out, first, room):
 def entries_group(out, first, room):
     """Write eight blocks of the table's entries."""
     x = room + VALUES
-    d = halved(scale_only(entry_of, -127.0, x, room + WEIGHTS, 32, 7, 1.0), room + SCALES)
+    d = halved(scale_only(entry_of, 120.0, x, room + WEIGHTS, 32, 5, 4.0), room + SCALES)
     over = inverse(d)
     for i in range(32):
         vec.store_f32x8(room + CODES + 32 * i, number_of(vec.fmul(vec.load_f32x8(x + 32 * i), over)))

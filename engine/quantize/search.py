@@ -36,7 +36,7 @@ def products(rounded, x, w, n, factor):
 
 @inner
 def scale_only(rounded, reach, x, w, n, n_steps, step):
-    """Find the scales of blocks without minima.
+    """Find the scales of blocks without minima, of either sign.
 
     Args:
         rounded: gives the nearest code.
@@ -44,11 +44,12 @@ def scale_only(rounded, reach, x, w, n, n_steps, step):
     """
     inverse_top = inverse(largest(x, n))
     best = scale = vec.splat_f32x8(0.0)
-    for k in range(-n_steps, n_steps + 1):
-        xq, qq = products(rounded, x, w, n, vec.fmul(inverse_top, vec.splat_f32x8(reach + step * k)))
-        found = vec.fmul(xq, inverse(qq))
-        gain = vec.fmul(found, xq)
-        scale, best = where_above(gain, best, found, scale), vec.fmax(gain, best)
+    for sign in (-1.0, 1.0):
+        for k in range(-n_steps, n_steps + 1):
+            xq, qq = products(rounded, x, w, n, vec.fmul(inverse_top, vec.splat_f32x8(sign * (reach + step * k))))
+            found = vec.fmul(xq, inverse(qq))
+            gain = vec.fmul(found, xq)
+            scale, best = where_above(gain, best, found, scale), vec.fmax(gain, best)
     return scale
 
 
@@ -79,6 +80,9 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
     Args:
         is_free: minima may be above zero.
         first: added to ``most`` for the first range tried, and ``step`` more for each of the next.
+
+    Returns:
+        scales, minima, and of the codes that they belong to the sums of w x q, w q and w q^2.
     """
     zero, limit = vec.splat_f32x8(0.0), vec.splat_f32x8(most)
     low, high = ends(x, n)
@@ -88,6 +92,7 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
     per_unit = where_above(width, vec.splat_f32x8(TINY), vec.fdiv(vec.splat_f32x8(1.0), width), zero)
     w_sum, x_sum = sums(x, w, n)
     best, scale, minimum = vec.splat_f32x8(-1.0), zero, low
+    best_xq = best_q = best_qq = zero
     for k in range(n_steps):
         factor = vec.fmul(per_unit, vec.splat_f32x8(most + first + step * k))
         q_sum = qq = xq = zero
@@ -104,5 +109,6 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
         gain = vec.fma(s, xq, vec.fmul(m, x_sum))
         gain = where_above(s, zero, gain, best)
         scale, minimum = where_above(gain, best, s, scale), where_above(gain, best, m, minimum)
-        best = vec.fmax(gain, best)
-    return scale, minimum
+        best_xq, best_q = where_above(gain, best, xq, best_xq), where_above(gain, best, q_sum, best_q)
+        best_qq, best = where_above(gain, best, qq, best_qq), vec.fmax(gain, best)
+    return scale, minimum, best_xq, best_q, best_qq

@@ -18,7 +18,7 @@ from engine.quantize.blocks import (
     signed_3,
     signed_6,
 )
-from engine.quantize.lanes import CODES, MINIMA, SCALES, VALUES, WEIGHTS, code, inverse, lane, nearest
+from engine.quantize.lanes import CODES, MINIMA, Q_SUM, QQ, SCALES, VALUES, WEIGHTS, XQ, code, inverse, lane, nearest
 from engine.quantize.search import scale_and_minimum, scale_only
 from engine.quantize.table import entry_of, number_of
 from engine.quantize.weights import load_group
@@ -130,12 +130,19 @@ def best_scale_and_minimum(room, size, most, d, dmin):
 
 @inner
 def fit_scale_and_minimum(room, size, most, most_scale):
-    """Give a block's scales and minima their codes; return the two numbers that they are multiplied by."""
+    """Give a block's scales and minima their codes; return the two numbers that they are multiplied by.
+
+    The minima are rounded first, and the best scales computed for what they are then.
+    """
     n = 256 // size
-    d = vec.round_to_f16(largest_of(room + SCALES, n) / np.float32(most_scale))
     dmin = vec.round_to_f16(largest_of(room + MINIMA, n) / np.float32(most_scale))
-    to_codes(room + SCALES, n, d, 0.0, most_scale)
     to_codes(room + MINIMA, n, dmin, 0.0, most_scale)
+    for at in range(room, room + 4 * n, 32):
+        minimum = vec.fmul(vec.load_f32x8(at + MINIMA), vec.splat_f32x8(dmin))
+        total = vec.fma(minimum, vec.load_f32x8(at + Q_SUM), vec.load_f32x8(at + XQ))
+        vec.store_f32x8(at + SCALES, vec.fmul(total, inverse(vec.load_f32x8(at + QQ))))
+    d = vec.round_to_f16(largest_of(room + SCALES, n) / np.float32(most_scale))
+    to_codes(room + SCALES, n, d, 0.0, most_scale)
     for _ in range(2):
         d, dmin = best_scale_and_minimum(room, size, most, d, dmin)
     return d, dmin
@@ -170,9 +177,12 @@ def search_both(most, size, first, step, n_steps):
 
     @inner
     def search(at, scales):
-        s, m = scale_and_minimum(at + VALUES, at + WEIGHTS, size, most, False, first, step, n_steps)
-        vec.store_f32x8(scales + SCALES, s)
-        vec.store_f32x8(scales + MINIMA, vec.fsub(vec.splat_f32x8(0.0), m))
+        found = scale_and_minimum(at + VALUES, at + WEIGHTS, size, most, False, first, step, n_steps)
+        _, minimum, xq, q_sum, qq = found
+        vec.store_f32x8(scales + MINIMA, vec.fsub(vec.splat_f32x8(0.0), minimum))
+        vec.store_f32x8(scales + XQ, xq)
+        vec.store_f32x8(scales + Q_SUM, q_sum)
+        vec.store_f32x8(scales + QQ, qq)
 
     return search
 
@@ -320,12 +330,12 @@ def write_iq4_xs(out, b, room):
             vec.store_u8(at + 8 + 16 * j + p, first | (second << 4))
 
 
-search_q2_k = search_both(3.0, 16, -0.5, 0.1, 16)
-search_q3_k = search_scales(signed_3, -4.0, 16, 9, 0.1)
+search_q2_k = search_both(3.0, 16, -1.0, 0.1, 21)
+search_q3_k = search_scales(signed_3, 4.0, 16, 9, 0.1)
 search_q4_k = search_both(15.0, 32, -1.0, 0.1, 21)
-search_q5_k = search_both(31.0, 32, -0.5, 0.1, 16)
-search_q6_k = search_scales(signed_6, -32.0, 16, 9, 0.1)
-search_iq4_xs = search_scales(entry_of, -127.0, 32, 7, 1.0)
+search_q5_k = search_both(31.0, 32, -1.0, 0.1, 21)
+search_q6_k = search_scales(signed_6, 32.0, 16, 9, 0.1)
+search_iq4_xs = search_scales(entry_of, 120.0, 32, 5, 4.0)
 
 
 @kernel
