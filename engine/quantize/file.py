@@ -57,7 +57,7 @@ def quantise_file(
         gguf: the model, open; the parts of several files become one.
         types: every tensor's type, as ``mixtures.mixture`` chooses them.
         metadata: keys that are changed or added.
-        importance: by tensor, the mean squares of its columns' activations: (n_cols,), of experts (n_experts * n_cols,).
+        importance: by tensor, each column's mean square of activations: (n_cols,), of experts (n_experts * n_cols,).
         progress: told of the source's bytes that are done.
 
     Raises:

@@ -14,7 +14,7 @@ from engine.simd.types import call
 VALUES, WEIGHTS, CODES = 0, 1024, 2048
 SCALES, MINIMA, XQ, Q_SUM, QQ = range(3072, 3392, 64)
 ROOM_BYTES = 3392
-"""Of a thread, in bytes: 256 values, their weights and their codes, and of 16 blocks scales, minima and sums; float32."""
+"""Of a thread: 256 values, their weights and their codes, and of 16 blocks scales, minima and sums; all float32."""
 
 TINY = 1e-15
 """A block of no larger values is all zeros. Source: ggml-quants.c, GROUP_MAX_EPS."""

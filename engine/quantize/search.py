@@ -101,11 +101,13 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
             q = nearest(vec.fmul(vec.fsub(v, low), factor), zero, limit)
             wq = vec.fmul(vec.load_f32x8(w + 32 * i), q)
             q_sum, qq, xq = vec.fadd(q_sum, wq), vec.fma(wq, q, qq), vec.fma(wq, v, xq)
-        over = inverse(vec.fsub(vec.fmul(w_sum, qq), vec.fmul(q_sum, q_sum)))
+        both = vec.fmul(w_sum, qq)
+        left = vec.fsub(both, vec.fmul(q_sum, q_sum))  # 0 where all codes are equal, but for rounding
+        over = where_above(left, vec.fmul(both, vec.splat_f32x8(1e-6)), inverse(left), zero)
         s = vec.fmul(vec.fsub(vec.fmul(w_sum, xq), vec.fmul(x_sum, q_sum)), over)
         m = vec.fmul(vec.fsub(vec.fmul(qq, x_sum), vec.fmul(q_sum, xq)), over)
         if not is_free:
-            s, m = where_above(m, zero, vec.fmul(xq, inverse(qq)), s), vec.fmin(m, zero)
+            s, m = where_above(zero, m, s, vec.fmul(xq, inverse(qq))), vec.fmin(m, zero)
         gain = vec.fma(s, xq, vec.fmul(m, x_sum))
         gain = where_above(s, zero, gain, best)
         scale, minimum = where_above(gain, best, s, scale), where_above(gain, best, m, minimum)
