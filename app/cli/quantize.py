@@ -52,7 +52,7 @@ def quantize(options: QuantizeOptions, threads: int, clock: Callable[[], float] 
     if options.mix not in MIXTURES:
         raise Refusal(f"jalopy quantize: {clean_line(options.mix, 40)}: no type (choose one of {', '.join(MIXTURES)})")
     if out.exists() and not options.force:
-        raise Refusal(f"jalopy quantize: {clean_line(options.out, 80)}: is there already (--force replaces it)")
+        raise Refusal(f"jalopy quantize: {clean_line(out.name, 80)}: is there already (--force replaces it)")
     importance = read_imatrix(options.imatrix) if options.imatrix else {}
     progress = ProgressLine()
     with closing(read_gguf(options.model, keeps_strings=False)) as gguf:

