@@ -1,6 +1,7 @@
 """Types whose blocks of 32 stand alone: Q4_0, Q5_0, Q8_0 and IQ4_NL with a scale, Q4_1 and Q5_1 with a minimum too.
 
-Codes are made with the scale that is stored, so that its rounding to a half costs nothing more.
+Codes are made with the scale that is stored, so that its rounding to a half costs nothing more. Where columns differ in
+importance, scales far from the usual may be best, and more are tried.
 """
 
 from engine import simd as vec
@@ -47,7 +48,7 @@ def groups(write_group, op):
     for at in range(0, n_blocks, 8):
         first = min(at, n_blocks - 8)
         load_group(source, importance, first, n_blocks, blocks_per_row, 32, room)
-        write_group(out, first, room)
+        write_group(out, first, room, importance != 0)
 
 
 @inner
@@ -71,9 +72,9 @@ def signed_group(rounded, reach, type_bytes, has_fifth):
     """Return what writes eight blocks with a scale, of codes from ``-reach`` to ``reach - 1``."""
 
     @inner
-    def write_group(out, first, room):
+    def write_group(out, first, room, is_weighted):
         x, offset = room + VALUES, vec.splat_f32x8(reach)
-        d = halved(scale_only(rounded, reach, x, room + WEIGHTS, 32, 9, 0.1), room + SCALES)
+        d = halved(scale_only(rounded, reach, x, room + WEIGHTS, 32, 5 if is_weighted else 2, 0.2), room + SCALES)
         over = inverse(d)
         for i in range(32):
             q = rounded(vec.fmul(vec.load_f32x8(x + 32 * i), over))
@@ -92,9 +93,10 @@ def group_with_minimum(most, type_bytes, has_fifth):
     """Return what writes eight blocks with a scale and a minimum, of codes from 0 to ``most``."""
 
     @inner
-    def write_group(out, first, room):
+    def write_group(out, first, room, is_weighted):
         x, zero, limit = room + VALUES, vec.splat_f32x8(0.0), vec.splat_f32x8(most)
-        d, m, _, _, _ = scale_and_minimum(x, room + WEIGHTS, 32, most, True, -1.0, 0.1, 21)
+        first_try, n_tries = (-1.0, 21) if is_weighted else (-0.6, 9)
+        d, m, _, _, _ = scale_and_minimum(x, room + WEIGHTS, 32, most, True, first_try, 0.15, n_tries)
         d, m = halved(d, room + SCALES), halved(m, room + MINIMA)
         over = inverse(d)
         for i in range(32):
@@ -112,7 +114,7 @@ def group_with_minimum(most, type_bytes, has_fifth):
 
 
 @inner
-def bytes_group(out, first, room):
+def bytes_group(out, first, room, is_weighted):
     """Write eight blocks of signed bytes; the largest value decides the scale."""
     x = room + VALUES
     d = halved(vec.fmul(vec.fabs(largest(x, 32)), vec.splat_f32x8(1 / 127)), room + SCALES)
@@ -127,7 +129,7 @@ def bytes_group(out, first, room):
 
 
 @inner
-def entries_group(out, first, room):
+def entries_group(out, first, room, is_weighted):
     """Write eight blocks of the table's entries."""
     x = room + VALUES
     d = halved(scale_only(entry_of, 120.0, x, room + WEIGHTS, 32, 5, 4.0), room + SCALES)

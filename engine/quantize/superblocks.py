@@ -331,10 +331,10 @@ def write_iq4_xs(out, b, room):
 
 
 search_q2_k = search_both(3.0, 16, -1.0, 0.1, 21)
-search_q3_k = search_scales(signed_3, 4.0, 16, 9, 0.1)
+search_q3_k = search_scales(signed_3, 4.0, 16, 5, 0.2)
 search_q4_k = search_both(15.0, 32, -1.0, 0.1, 21)
 search_q5_k = search_both(31.0, 32, -1.0, 0.1, 21)
-search_q6_k = search_scales(signed_6, 32.0, 16, 9, 0.1)
+search_q6_k = search_scales(signed_6, 32.0, 16, 5, 0.2)
 search_iq4_xs = search_scales(entry_of, 120.0, 32, 5, 4.0)
 
 

@@ -26,7 +26,7 @@ def test_errors_are_no_larger_than_llama_cpps(name: str) -> None:
     rows, costs = values(), importance()
     plain, weighted = THEIRS[name]
     assert error(quantise_rows(rows, name), name, rows) <= plain
-    assert error(quantise_rows(rows, name, costs), name, rows, costs) <= weighted * 1.005
+    assert error(quantise_rows(rows, name, costs), name, rows, costs) <= weighted * 1.001
 
 
 @every_kernel
@@ -73,7 +73,7 @@ def test_q4_0_is_as_good_as_its_twin() -> None:
     weights = weights_of(blocks)
     top = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)
     best, d = np.full((len(blocks), 1), -1.0), np.zeros((len(blocks), 1))
-    for reach in (sign * (8 + 0.1 * k) for sign in (-1, 1) for k in range(-9, 10)):
+    for reach in (sign * (8 + 0.2 * k) for sign in (-1, 1) for k in range(-2, 3)):
         q = np.rint(blocks * reach / top).clip(-8, 7)
         xq, qq = ((weights * by * q).sum(axis=1, keepdims=True) for by in (blocks, q))
         d, best = np.where(xq**2 / qq > best, xq / qq, d), np.maximum(best, xq**2 / qq)
