@@ -188,12 +188,6 @@ def search_both(most, size, first, step, n_steps):
 
 
 @inner
-def store_scale(address, d):
-    """Write a block's scale."""
-    vec.store_f16(address, d)
-
-
-@inner
 def twos(out, room, size):
     """Write the lower two bits of 256 codes: of each half 32 bytes, of weights p, p + 32, p + 64 and p + 96."""
     for k in range(64):
