@@ -46,6 +46,12 @@ class FileUnreadableError(EngineError):
     exit_code = 66
 
 
+class FileUnwritableError(EngineError):
+    """A file cannot be written: the disk is full, the folder is missing or closed to this user."""
+
+    exit_code = 74
+
+
 class GGUFError(EngineError):
     """The file is not a valid GGUF file; the message names file and field."""
 

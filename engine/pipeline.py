@@ -6,7 +6,7 @@ Token ids go in and logits come out; nothing here knows text, turns or sampling.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from engine.plan.buffers import FEW_COLUMNS, WIDEST_BLOCK, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.dequantise import fill
 from engine.plan.lookahead import FROM_MEMORY, Reading, ahead_of
-from engine.plan.plan import BLOCK, DECODE, FEW, Lane, Plan, scratch_bytes_per_thread
+from engine.plan.plan import BLOCK, DECODE, FEW, ROW_WORDS, Lane, Operation, Plan, scratch_bytes_per_thread
 from engine.plan.profile import ProfileTable
 from engine.plan.streaming import stream
 
@@ -324,6 +324,22 @@ class Pipeline:
         self._set_step(tokens, pos)
         return self._walk("whole block", n_threads)
 
+    def watched_block(self, tokens: Sequence[int], pos: int, n_threads: int, look: Callable[[Operation], None]) -> bool:
+        """``whole_block``, in pieces: before each matrix product ``look`` may read what is multiplied."""
+        self._set_step(tokens, pos)
+        n_threads = self._prepare("whole block", n_threads)
+        operations, table = self.plans["whole block"].operations, self._tables["whole block"][0]
+        begun = ready = 0  # rows that ran, and those up to the last barrier
+        for at, operation in enumerate(operations):
+            if operation.reads is not None:
+                if ready > begun and not self._crew.walk((table + 8 * ROW_WORDS * begun, ready - begun), n_threads):
+                    return False
+                begun = ready
+                look(operation)
+            if operation.barrier:
+                ready = at + 1
+        return self._crew.walk((table + 8 * ROW_WORDS * begun, len(operations) - begun), n_threads)
+
     def vectors(self, tokens: Sequence[int], pos: int, n_threads: int) -> Logits | None:
         """Compute up to ``columns`` tokens in all layers.
 
@@ -380,7 +396,8 @@ class Pipeline:
         logits = self._buffers.vector("logits", self.config.vocab_size, HEAD_COLUMNS).array()
         return logits[:n] if self._walk("heads", n_threads) else None
 
-    def _walk(self, name: str, n_threads: int) -> bool:
+    def _prepare(self, name: str, n_threads: int) -> int:
+        """Have a plan's table; returns the number of threads that walk it."""
         n_threads = min(n_threads, self._room)  # scratch and counters were sized for these
         if (n_threads == 1) != self._reading.is_alone:
             self._read_with(self.reading(n_threads))
@@ -388,6 +405,10 @@ class Pipeline:
             self.plans[name] = plan = self._plan(name, self._weights)
             self._addresses |= compile_kernels(plan.kernels())
             self._tables[name] = plan.table(self._addresses)
+        return n_threads
+
+    def _walk(self, name: str, n_threads: int) -> bool:
+        n_threads = self._prepare(name, n_threads)
         timed = self.profile.get(name)
         if timed is None:
             return self._crew.walk(self._tables[name], n_threads)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from engine.pipeline import Pipeline
     from engine.plan.crew import Crew
     from engine.plan.lookahead import Reading
+    from engine.plan.plan import Operation
     from engine.sampling.earlier_text import EarlierText
     from engine.tokenizer import Tokenizer
     from engine.weights.weights import Tensor, Weights
@@ -263,8 +265,29 @@ class Session:
                 self._run(logits is not None)
                 assert logits is not None
                 if not np.isfinite(logits).all():
-                    raise self._broken()
+                    raise self.broken()
                 yield logits
+            done += len(block)
+
+    def watch(self, ids: Sequence[int], look: Callable[[int, Operation], None]) -> None:
+        """Append tokens, and show what every matrix of the layers is multiplied with.
+
+        Args:
+            ids: token ids, at least one, each 0 to ``vocab_size`` - 1.
+            look: called with the number of tokens and a product of them that is about to run.
+
+        Raises:
+            EngineError: the same errors as ``feed``, but for those about logits, which are not computed.
+        """
+        self._begin()
+        checked, done = self._check_ids(ids), 0
+        while done < len(checked):
+            pos = len(self._tokens)
+            block = checked[done : done + self._pipeline.columns_at(pos)]
+            self.memory.extend(pos + len(block))
+            n_threads = self.model.prefill_threads
+            self._run(self._pipeline.watched_block(block, pos, n_threads, partial(look, len(block))))
+            self._grow(block, None)
             done += len(block)
 
     def verify(self, ids: Sequence[int]) -> Logits:
@@ -744,10 +767,11 @@ class Session:
         logits: Logits = np.empty_like(computed)
         if not run("copy logits", LOGITS, logits=computed, n=len(computed), out=logits)[LOGITS.result // 8]:
             self._rewind(len(self._tokens))
-            raise self._broken()
+            raise self.broken()
         return logits
 
-    def _broken(self) -> BrokenModelError:
+    def broken(self) -> BrokenModelError:
+        """The error of a model that computes NaN or infinity."""
         return BrokenModelError(
             f"{self.model.shown_name}: the model computed NaN or infinity: its weights are damaged (download it again)"
         )

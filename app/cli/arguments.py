@@ -31,6 +31,7 @@ commands:
   jalopy inspect MODEL           show what a model file holds
   jalopy verify MODEL            is the file whole, does it write sense
   jalopy perplexity MODEL FILE   how well it foretells a text, and what another file or KV cache changes
+  jalopy quantize MODEL OUT      a smaller file of the same model
   jalopy compare MODEL           against installed engines: llama.cpp, ik_llama.cpp
   jalopy sessions [WORDS]        the saved conversations; jalopy sessions import FILE takes others over
   jalopy states [prune]          what was read once and is kept for the next time
@@ -389,6 +390,23 @@ _PARSERS = {
         ),
         _json("one JSON object, at the end"),
         *("threads", "prefill_threads", "weights"),
+    ),
+    "quantize": _verb(
+        "Make a smaller file of a model (jalopy help quantize).",
+        _MODEL,
+        _arg("out OUT", "the file that is written"),
+        _arg(
+            "--type TYPE",
+            "how small: Q8_0, Q6_K, Q5_K_M, Q4_K_M, IQ4_XS, Q3_K_M, Q2_K, ...",
+            dest="mix",
+            required=True,
+            type=str.upper,
+        ),
+        _arg("--imatrix FILE", "which columns count more: of jalopy imatrix, or llama.cpp's", default=""),
+        _arg("--keep TENSOR=TYPE", "another type for some tensors, whose name may have *", action="append", default=[]),
+        _flag("--force", "replace OUT if it is there"),
+        _json("one JSON object, at the end"),
+        "threads",
     ),
     "embed": _verb(
         "Print a vector of unit length for each text: near ones have near meanings, if the model is made for it.",

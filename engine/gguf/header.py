@@ -39,15 +39,16 @@ class Header:
 
     Args:
         keeps_strings: read arrays of strings; False only counts their elements.
+        keeps_types: numbers and bools as NumPy's, of their type in the file.
     """
 
-    def __init__(self, file: ModelFile, keeps_strings: bool = True) -> None:
+    def __init__(self, file: ModelFile, keeps_strings: bool = True, keeps_types: bool = False) -> None:
         self.map = file.map
         self.file_bytes = file.size_bytes
         self.end = min(file.size_bytes, MAX_HEADER_BYTES)
         self.at = 0
         self.strings_left = MAX_STRINGS
-        self.keeps_strings = keeps_strings
+        self.keeps_strings, self.keeps_types = keeps_strings, keeps_types
         self._name = file.shown_name
 
     def fail(self, problem: str, error: type[EngineError] = GGUFError) -> EngineError:
@@ -158,11 +159,11 @@ def _read_value(header: Header, kind: int, field: str) -> Any:
     if kind not in _NUMBERS:
         raise header.fail(f"{field} has the unknown value type {kind}")
     value = header.number(_NUMBERS[kind], field)
-    if kind != _BOOL:
-        return value
-    if value > 1:
+    if kind == _BOOL and value > 1:
         raise header.fail(f"{field} is a bool of value {value}")
-    return bool(value)
+    if header.keeps_types:
+        return np.bool_(value) if kind == _BOOL else np.dtype(_DTYPES[kind]).type(value)
+    return bool(value) if kind == _BOOL else value
 
 
 def _read_array(header: Header, field: str) -> StringArray | StringCount | np.ndarray[Any, Any]:

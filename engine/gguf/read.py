@@ -23,7 +23,7 @@ from engine.gguf.ggml_types import GGML_TYPES, GGMLType
 from engine.gguf.header import U32, U64, Header, amount, checked_name, read_metadata
 from engine.gguf.parts import read_parts
 
-__all__ = ["GGML_TYPES", "GGMLType", "GGUFFile", "TensorInfo", "read_gguf", "read_single"]
+__all__ = ["GGML_TYPES", "GGMLType", "GGUFFile", "TensorInfo", "read_gguf", "read_single", "typed_metadata"]
 
 MAX_TENSOR_NAME_BYTES = 63
 MAX_DIMS = 4
@@ -70,6 +70,13 @@ def read_single(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGU
         file.close()
         raise
     return GGUFFile(file, version, metadata, tensors, data_start)
+
+
+def typed_metadata(gguf: GGUFFile) -> dict[str, Any]:
+    """Return a file's metadata with numbers and bools as NumPy's, of their types in the file; without ``split.*``."""
+    header = Header(gguf.file, keeps_types=True)
+    _, _, n_keys = header.read_start()
+    return {key: value for key, value in read_metadata(header, n_keys).items() if not key.startswith("split.")}
 
 
 def _alignment(metadata: dict[str, Any], fail: Callable[[str], EngineError]) -> int:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
-from engine.machine.memory import Memory
-from engine.plan.buffers import Activations, TurnedOver
-from engine.plan.compilation import compile_kernels
+from engine.kernels.records import EMBED, STEP
+from engine.plan.buffers import TurnedOver
+from engine.plan.compilation import compile_kernels, place_of
 from engine.plan.plan import Plan
+from engine.quants.base import QUANT_TYPES
 from engine.weights.weights import Tensor
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -29,15 +29,17 @@ def run(plan: Plan) -> None:
 
 def dequantised(tensor: Tensor, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return rows of a matrix, by their numbers: (len(rows), n_cols) float32."""
-    step, tokens, out = Memory(128), Memory(4 * len(rows)), Activations("weights", tensor.n_cols, len(rows))
-    words = step.array(np.int64, (16,))
-    words[STEP.tokens // 8], words[STEP.n_tokens // 8] = tokens.address, len(rows)
-    tokens.array(np.int32, (len(rows),))[:] = rows
-    scratch = Memory(MATMUL_SCRATCH_BYTES)
-    plan = Plan(step.address, len(rows), (scratch.address, MATMUL_SCRATCH_BYTES))
-    plan.embed(tensor, out)
-    run(plan)
-    return np.array(out.array()[: len(rows)])
+    from engine.ahead import address_of  # imports llvmlite, which opening a model does not need
+
+    tokens, out = np.ascontiguousarray(rows, np.int32), np.empty((len(rows), tensor.n_cols), np.float32)
+    step, record = np.zeros(16, np.int64), np.zeros(len(EMBED), np.int64)
+    step[STEP.tokens // 8], step[STEP.n_tokens // 8] = tokens.ctypes.data, len(rows)
+    n_blocks = tensor.n_cols // QUANT_TYPES[tensor.quant].block_size
+    record[[at // 8 for at in EMBED]] = (
+        step.ctypes.data, tensor.address, tensor.row_bytes, n_blocks, out.ctypes.data, tensor.n_cols,
+    )  # fmt: skip
+    _KERNEL(address_of(place_of(f"embed {tensor.quant}")))(record.ctypes.data, 0, 1)
+    return out
 
 
 def fill(matrices: Iterable[TurnedOver]) -> None:

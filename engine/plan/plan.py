@@ -94,6 +94,7 @@ class Operation:
     Attributes:
         each: the words of ``records.EACH`` where the kernel runs once for each expert in use, instead of once.
         n_parts: matrices of the weight's size that a walk reads, at most: one, or one for each expert in use.
+        reads: the vectors that a matrix product multiplies.
     """
 
     kernel: str
@@ -105,6 +106,7 @@ class Operation:
     barrier: bool = False
     each: dict[str, int] | None = None
     n_parts: int = 1
+    reads: Activations | None = None
 
     def record_bytes(self) -> bytes:
         """The argument record, in the words the kernel reads."""
@@ -401,6 +403,7 @@ class Plan:
                     add=add[0] and add[0] + 4 * (column * add[1] + first), add_stride=add[1],
                     scratch=self.scratch[0], scratch_bytes=self.scratch[1], ahead=0,
                 )  # fmt: skip
+                self.operations[-1].reads = x
                 if part < weight.n_rows:
                     self.barrier()
 

@@ -1,0 +1,109 @@
+"""``jalopy quantize``: a model file made smaller, by types of fewer bits. No Textual."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.cli.output import ProgressLine
+from app.program import exit_codes
+from app.program.refusals import Refusal, say
+from app.text.clean_text import clean_line
+from app.text.figures import size, whole_seconds
+from app.text.json_line import json_line
+from app.text.record import record
+
+if TYPE_CHECKING:
+    from engine import GGUFFile
+
+SOURCES = ("F32", "F16", "BF16", "Q8_0")
+"""Types that lose so little that others may be made of them."""
+
+
+@record
+class QuantizeOptions:
+    """Arguments of ``quantize`` that are no settings."""
+
+    model: str
+    out: str
+    mix: str
+    imatrix: str = ""
+    keep: Sequence[str] = ()
+    force: bool = False
+    as_json: bool = False
+
+
+def quantize(options: QuantizeOptions, threads: int, clock: Callable[[], float] = time.monotonic) -> int:
+    """Write the file and say what it became.
+
+    Raises:
+        EngineError: the model, or its importance, cannot be used; the file cannot be written.
+        Refusal: a type is unknown, or the file is there.
+    """
+    from engine import read_gguf, read_imatrix
+    from engine.machine.host import allowed_cpus
+    from engine.quantize.file import quantise_file
+    from engine.quantize.mixtures import MIXTURES, Described, mixture
+
+    out, keep, started_s = Path(options.out), _kept(options.keep), clock()
+    if options.mix not in MIXTURES:
+        raise Refusal(f"jalopy quantize: {clean_line(options.mix, 40)}: no type (choose one of {', '.join(MIXTURES)})")
+    if out.exists() and not options.force:
+        raise Refusal(f"jalopy quantize: {clean_line(out.name, 80)}: is there already (--force replaces it)")
+    importance = read_imatrix(options.imatrix) if options.imatrix else {}
+    progress = ProgressLine()
+    with closing(read_gguf(options.model, keeps_strings=False)) as gguf:
+        tensors = {name: Described(info.shape, info.type_name) for name, info in gguf.tensors.items()}
+        types = mixture(gguf.metadata, tensors, options.mix, bool(importance), keep)
+        _note_low_source(gguf, types)
+        source_bytes = sum(info.size_bytes for info in gguf.tensors.values())
+        about: dict[str, Any] = {"general.file_type": MIXTURES[options.mix]}
+        if importance:
+            about |= {"quantize.imatrix.file": Path(options.imatrix).name,
+                      "quantize.imatrix.entries_count": len(importance)}  # fmt: skip
+
+        def show(done_bytes: int) -> None:
+            elapsed_s = clock() - started_s
+            left = f", about {whole_seconds(elapsed_s * (source_bytes - done_bytes) / done_bytes)} left"
+            progress.show(f"quantized {size(done_bytes)} of {size(source_bytes)}{left}")
+
+        try:
+            written = quantise_file(gguf, out, types, about, importance, threads or len(allowed_cpus()), show)
+        finally:
+            progress.clear()
+    seconds = clock() - started_s
+    if options.as_json:
+        told = {"out": options.out, "type": options.mix, "source_bytes": source_bytes, "bytes": written.n_bytes}
+        print(json_line({**told, "rmse": written.rmse, "seconds": seconds, "types": written.types}), flush=True)
+    else:
+        mean = f", mean error {written.rmse:.3g}" if written.rmse else ""
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(written.types.items()))
+        what = f"{size(source_bytes)} became {size(written.n_bytes)} in {whole_seconds(seconds)}{mean}"
+        print(f"{clean_line(options.out, 80)}: {what} ({kinds})", flush=True)
+    return exit_codes.OK
+
+
+def _kept(given: Sequence[str]) -> dict[str, str]:
+    """Read ``TENSOR=TYPE``. Raises Refusal: it is no such pair, or the type cannot be made."""
+    from engine.quantize.rows import WRITABLE
+
+    kept = {}
+    for pair in given:
+        pattern, _, kind = pair.partition("=")
+        if not pattern or kind.upper() not in WRITABLE:
+            raise Refusal(
+                f"jalopy quantize: --keep {clean_line(pair, 60)}: must be TENSOR=TYPE, of {', '.join(WRITABLE)}"
+            )
+        kept[pattern] = kind.upper()
+    return kept
+
+
+def _note_low_source(gguf: GGUFFile, types: Mapping[str, str]) -> None:
+    """Say once that what the source has lost stays lost."""
+    low = {gguf.tensors[name].type_name for name, kind in types.items() if gguf.tensors[name].type_name != kind}
+    if low - set(SOURCES):
+        kinds = ", ".join(sorted(low - set(SOURCES)))
+        say(f"jalopy: the source is quantized already ({kinds}): one made of F16, BF16 or Q8_0 would be better")

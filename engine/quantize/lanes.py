@@ -1,0 +1,78 @@
+"""Eight blocks at a time, one in each lane of a register: sums of a block need no sum over lanes.
+
+A group's values are turned: value i of all eight blocks is one register. While it is worked on it lives in the thread's
+room; of a type with sixteen sub-blocks, the last eight are after the first.
+"""
+
+from llvmlite import ir
+from numba.extending import intrinsic
+
+from engine import simd as vec
+from engine.jit import inner
+from engine.simd.types import call
+
+VALUES, WEIGHTS, CODES = 0, 1024, 2048
+SCALES, MINIMA, XQ, Q_SUM, QQ = range(3072, 3392, 64)
+ROOM_BYTES = 3392
+"""Of a thread: 256 values, their weights and their codes, and of 16 blocks scales, minima and sums; all float32."""
+
+TINY = 1e-15
+"""A block of no larger values is all zeros. Source: ggml-quants.c, GROUP_MAX_EPS."""
+_MAGIC = 12582912.0
+"""1.5 * 2^23: its unit in the last place is one, so that adding it rounds to the nearest integer."""
+
+
+@intrinsic
+def where_above(typingctx, a, b, x, y):
+    """Lane by lane x where a > b, else y; y where one is NaN."""
+
+    def emit(context, builder, signature, args):
+        return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
+
+    return x(a, a, x, x), emit
+
+
+@intrinsic
+def root(typingctx, a):
+    """Square roots."""
+
+    def emit(context, builder, signature, args):
+        return call(builder, f"llvm.sqrt.v{a.n}f32", ir.VectorType(ir.FloatType(), a.n), args)
+
+    return a(a), emit
+
+
+@inner
+def nearest(v, least, most):
+    """Nearest integers within limits, as f32; v must be within 2^22."""
+    magic = vec.splat_f32x8(_MAGIC)
+    return vec.fmin(vec.fmax(vec.fsub(vec.fadd(v, magic), magic), least), most)
+
+
+@inner
+def inverse(v):
+    """1 / v, and 0 where v is 0."""
+    zero = vec.splat_f32x8(0.0)
+    return where_above(vec.fabs(v), zero, vec.fdiv(vec.splat_f32x8(1.0), v), zero)
+
+
+@inner
+def turn(source, first, n_blocks, n, out):
+    """Turn the n values each of eight blocks, ``first`` and those after it, counted round ``n_blocks``."""
+    for lane in range(8):
+        block = source + 4 * n * ((first + lane) % n_blocks)
+        for i in range(n):
+            vec.store_f32(out + 32 * i + 4 * lane, vec.load_f32(block + 4 * i))
+
+
+@inner
+def lane(address, k):
+    """Number k of several in memory, as an integer."""
+    return int(vec.load_f32(address + 4 * k))
+
+
+@inner
+def code(room, size, k):
+    """Code of value k, of blocks of ``size`` values."""
+    block, i = k // size, k % size
+    return lane(room + CODES + 32 * size * (block >> 3), 8 * i + (block & 7))

@@ -1,0 +1,238 @@
+"""Which type each tensor of a model gets: llama.cpp's mixtures, by the roles of tensors, their layers and their shapes.
+
+Source: llama-quant.cpp, llama_tensor_get_type_impl, tensor_allows_quantization and tensor_type_fallback.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from engine.gguf.ggml_types import MIXES, TYPES_BY_NAME
+
+MIXTURES = {
+    mix: number
+    for number, (type_name, mix) in MIXES.items()
+    if mix in (
+        "F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0",
+        "IQ4_NL", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K",
+    )
+}  # fmt: skip
+"""The mixtures, each with its number in ``general.file_type``."""
+
+_LIKE_FALCON = frozenset(["falcon"])
+"""Architectures for which other layers get more bits."""
+_SEVENTY_BILLION = {"llama": 80}
+"""Layers of the model whose matrix of values is an eighth of that of queries, by architecture."""
+
+Role = Literal["output", "table", "value", "key", "attention out", "down", "other"]
+_ROLES: tuple[tuple[str, Role], ...] = (
+    ("attn_qkv.weight", "value"), ("attn_kv_b.weight", "value"), ("attn_v.weight", "value"), ("attn_k.weight", "key"),
+    ("attn_output.weight", "attention out"), ("ffn_down", "down"),
+)  # fmt: skip
+_TABLES = ("token_embd.weight", "per_layer_token_embd.weight")
+_NEVER = re.compile(
+    r"_norm\.weight|ffn_gate_inp\.weight|ffn_gate_tid2eid\.weight|altup|laurel|per_layer_model_proj|ssm_conv1d"
+    r"|shortconv\.conv\.weight|indexer\.[kq]_proj\.weight|time_mix_(first|w[012]|v[012]|a[012]|g[12])\.weight"
+    r"|time_mix_(decay_w[12]|lerp_fused)\.weight|attn_rel_b\.weight|\.position_embd|sam\.(pos_embd|neck\.|net_)|\.rel_pos"
+    r"|\.patch_embd|\.patch_merger|a\.rvq\.codebook|mm\.a\.code_embd|^(position_embd|token_types)\.weight$"
+)
+"""Small tensors that much depends on, and those that are no factor of a product."""
+_SMALLER_BLOCKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
+
+
+class Described(NamedTuple):
+    """A tensor of the source: its shape in NumPy's order, and its type."""
+
+    shape: tuple[int, ...]
+    type_name: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the mixtures ask of a model."""
+
+    architecture: str
+    n_layers: int
+    n_experts: int
+    n_heads: int
+    n_heads_kv: int
+    is_tied: bool
+    has_importance: bool
+
+    @property
+    def shares_heads(self) -> bool:
+        """Whether four or more heads have one of keys and values."""
+        return self.n_heads_kv > 0 and self.n_heads // self.n_heads_kv >= 4
+
+    @property
+    def has_seventy_billion(self) -> bool:
+        """Whether it is Llama's model of that size."""
+        return _SEVENTY_BILLION.get(self.architecture) == self.n_layers and self.n_heads != self.n_heads_kv
+
+    @property
+    def is_like_falcon(self) -> bool:
+        """Whether other layers get more bits."""
+        return self.architecture in _LIKE_FALCON
+
+
+def mixture(
+    metadata: Mapping[str, Any],
+    tensors: Mapping[str, Described],
+    mix: str,
+    has_importance: bool = False,
+    keep: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Choose each tensor's type.
+
+    Args:
+        metadata: of the model.
+        tensors: by name.
+        mix: one of ``MIXTURES``.
+        has_importance: an importance matrix will be used.
+        keep: types by tensor names, which may have ``*``; the first that fits is taken.
+
+    Returns:
+        name -> type, in layers' order.
+    """
+    plain, facts = MIXES[MIXTURES[mix]][0], _facts(metadata, tensors, has_importance)
+    roles = {name: _role(name) for name in sorted(tensors, key=_place)}
+    n_values = sum(role == "value" for role in roles.values())
+    counts = dict.fromkeys(("value", "down"), 0)
+    chosen = {}
+    for name, role in roles.items():
+        shape, type_name = tensors[name]
+        if may_shrink(name, shape):
+            wanted = next((kind for pattern, kind in (keep or {}).items() if fnmatchcase(name, pattern)), "")
+            if not wanted:
+                wanted = _of_role(role, name, shape[-1], mix, plain, facts, counts, n_values)
+            type_name = _fitting(wanted, shape[-1])
+        chosen[name] = type_name
+    return chosen
+
+
+def may_shrink(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor is one of those that get another type: matrices of weights, experts' too."""
+    n_dims = len(shape) - next((k for k, n in enumerate(shape) if n > 1), len(shape) - 1)
+    return n_dims > 1 and name.endswith("weight") and not _NEVER.search(name)
+
+
+def _facts(metadata: Mapping[str, Any], tensors: Mapping[str, Described], has_importance: bool) -> Facts:
+    architecture = metadata.get("general.architecture")
+
+    def number(key: str) -> int:
+        value = metadata.get(f"{architecture}.{key}", 0)
+        first = value[0] if isinstance(value, np.ndarray) and value.size else value
+        return int(first) if isinstance(first, (int, np.integer)) else 0
+
+    n_heads = number("attention.head_count")
+    n_heads_kv = number("attention.head_count_kv") if f"{architecture}.attention.head_count_kv" in metadata else n_heads
+    is_tied = "output.weight" not in tensors
+    return Facts(
+        str(architecture), number("block_count"), number("expert_count"), n_heads, n_heads_kv, is_tied, has_importance
+    )
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Sort by layer, what is in none first."""
+    layer = _layer(name)
+    return -1 if layer is None else layer, name
+
+
+def _layer(name: str) -> int | None:
+    found = re.match(r"blk\.(\d{1,9})\.", name)
+    return int(found[1]) if found else None
+
+
+def _role(name: str) -> Role:
+    if name == "output.weight":
+        return "output"
+    if name in _TABLES:
+        return "table"
+    return next((role for part, role in _ROLES if part in name), "other")
+
+
+def _fitting(type_name: str, n_cols: int) -> str:
+    """Return a type whose blocks make whole rows."""
+    if n_cols % TYPES_BY_NAME[type_name].block_size:
+        type_name = _SMALLER_BLOCKS.get(type_name, type_name)
+    return "F16" if n_cols % TYPES_BY_NAME[type_name].block_size else type_name
+
+
+def _gets_more(layer: int, n_layers: int) -> bool:
+    """Whether a layer is one of those that are worth more bits: the first, the last, and every third between."""
+    eighth = n_layers // 8
+    return layer < eighth or layer >= 7 * n_layers // 8 or (layer - eighth) % 3 == 2
+
+
+def _of_role(
+    role: Role, name: str, n_cols: int, mix: str, plain: str, facts: Facts, counts: dict[str, int], n_values: int
+) -> str:
+    """Return the type of a tensor, before its shape is looked at; ``counts`` has those of a role that came before."""
+    if plain in ("F32", "F16", "BF16"):
+        return plain
+    if role == "output" or (role == "table" and facts.is_tied):
+        is_eight = facts.is_like_falcon or n_cols % TYPES_BY_NAME[plain].block_size or plain == "Q8_0"
+        return "Q8_0" if is_eight else "Q6_K"
+    if role == "value":
+        counts[role] += 1
+        return _value_type(counts[role] - 1, n_values, mix, plain, facts)
+    if role == "key" and facts.n_experts == 8:
+        return "Q8_0"
+    if role == "down":
+        counts[role] += 1
+        layer = _layer(name) if facts.n_experts > 1 else None
+        return _down_type(counts[role] - 1 if layer is None else layer, mix, plain, facts)
+    if role == "attention out":
+        return _attention_out_type(mix, plain, facts)
+    return plain
+
+
+def _value_type(index: int, n_values: int, mix: str, plain: str, facts: Facts) -> str:
+    if facts.n_experts == 8:
+        return "Q8_0"
+    chosen = plain
+    if mix == "Q2_K":
+        chosen = "Q4_K" if facts.shares_heads else "Q3_K"
+    elif mix == "Q3_K_M":
+        chosen = "Q5_K" if index < 2 else "Q4_K"
+    elif mix == "Q3_K_L" or (mix in ("IQ4_NL", "IQ4_XS") and facts.shares_heads) or (mix == "Q4_K_S" and index < 4):
+        chosen = "Q5_K"
+    elif mix in ("Q4_K_M", "Q5_K_M") and _gets_more(index, n_values):
+        chosen = "Q6_K"
+    return "Q5_K" if facts.has_seventy_billion and chosen in ("Q3_K", "Q4_K") else chosen
+
+
+def _down_type(layer: int, mix: str, plain: str, facts: Facts) -> str:
+    n, is_falcon = facts.n_layers, facts.is_like_falcon
+    is_first, gets_more = layer < n // 8, _gets_more(layer, n)
+    if mix == "Q2_K":
+        return "Q3_K"
+    if mix == "Q3_K_M":
+        return "Q5_K" if layer < n // 16 else "Q4_K" if gets_more or not is_falcon else "Q3_K"
+    if mix == "Q3_K_L":
+        return "Q4_K" if is_falcon else "Q5_K"
+    if mix == "Q4_K_M" and is_falcon:
+        return "Q6_K" if layer < n // 16 else "Q5_K" if gets_more else "Q4_K"
+    if mix in ("Q4_K_M", "Q5_K_M") and gets_more:
+        return "Q6_K"
+    if is_first and mix in ("IQ4_NL", "IQ4_XS") and not facts.has_importance:
+        return "Q5_K"
+    if is_first and mix == "Q4_K_S" and not is_falcon:
+        return "Q5_K"
+    if is_first and mix in ("Q4_0", "Q5_0") and facts.has_importance:
+        return "Q4_1" if mix == "Q4_0" else "Q5_1"
+    return plain
+
+
+def _attention_out_type(mix: str, plain: str, facts: Facts) -> str:
+    if facts.is_like_falcon:
+        return "Q4_K" if mix == "Q3_K_L" else plain
+    if facts.n_experts == 8:
+        return "Q5_K" if mix in ("Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ4_XS") else plain
+    return {"Q2_K": "Q3_K", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K"}.get(mix, plain)

@@ -1,0 +1,116 @@
+"""Scales found by trying: a block is rounded with several, and for each the best scale for these codes is computed.
+
+All works on groups of eight blocks (``lanes``): values, weights w and codes q in memory, results in lanes. The best
+scale d of given codes minimises sum(w (d q - x)^2): it is sum(w x q) / sum(w q^2), and takes d sum(w x q) off
+sum(w x^2); with a minimum there are two unknowns. So sums tell which is best: no second pass measures the error.
+
+Source of the idea and of the ranges: ggml-quants.c, make_qx_quants and make_qkx2_quants.
+"""
+
+from engine import simd as vec
+from engine.jit import inner
+from engine.quantize.lanes import TINY, inverse, nearest, where_above
+
+
+@inner
+def largest(x, n):
+    """The value of the largest magnitude of each block, with its sign."""
+    top = magnitude = vec.splat_f32x8(0.0)
+    for i in range(n):
+        v = vec.load_f32x8(x + 32 * i)
+        top, magnitude = where_above(vec.fabs(v), magnitude, v, top), vec.fmax(vec.fabs(v), magnitude)
+    return where_above(magnitude, vec.splat_f32x8(TINY), top, vec.splat_f32x8(0.0))
+
+
+@inner
+def products(rounded, x, w, n, factor):
+    """Sums of w x q and of w q^2 of each block, with q the values times a factor, rounded."""
+    xq = qq = vec.splat_f32x8(0.0)
+    for i in range(n):
+        v = vec.load_f32x8(x + 32 * i)
+        q = rounded(vec.fmul(v, factor))
+        wq = vec.fmul(vec.load_f32x8(w + 32 * i), q)
+        xq, qq = vec.fma(wq, v, xq), vec.fma(wq, q, qq)
+    return xq, qq
+
+
+@inner
+def scale_only(rounded, reach, x, w, n, n_steps, step):
+    """Find the scales of blocks without minima, of either sign.
+
+    Args:
+        rounded: gives the nearest code.
+        reach: the code of the largest magnitude; tried from ``n_steps`` steps less to as many more.
+    """
+    inverse_top = inverse(largest(x, n))
+    best = scale = vec.splat_f32x8(0.0)
+    for sign in (-1.0, 1.0):
+        for k in range(-n_steps, n_steps + 1):
+            xq, qq = products(rounded, x, w, n, vec.fmul(inverse_top, vec.splat_f32x8(sign * (reach + step * k))))
+            found = vec.fmul(xq, inverse(qq))
+            gain = vec.fmul(found, xq)
+            scale, best = where_above(gain, best, found, scale), vec.fmax(gain, best)
+    return scale
+
+
+@inner
+def ends(x, n):
+    """Smallest and largest value of each block."""
+    low = high = vec.load_f32x8(x)
+    for i in range(1, n):
+        v = vec.load_f32x8(x + 32 * i)
+        low, high = vec.fmin(v, low), vec.fmax(v, high)
+    return low, high
+
+
+@inner
+def sums(x, w, n):
+    """Sums of w and of w x of each block."""
+    total = of_x = vec.splat_f32x8(0.0)
+    for i in range(n):
+        weight = vec.load_f32x8(w + 32 * i)
+        total, of_x = vec.fadd(total, weight), vec.fma(weight, vec.load_f32x8(x + 32 * i), of_x)
+    return total, of_x
+
+
+@inner
+def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
+    """Find scales and minima, a value being ``scale * q + minimum`` with q from 0 to ``most``.
+
+    Args:
+        is_free: minima may be above zero.
+        first: added to ``most`` for the first range tried, and ``step`` more for each of the next.
+
+    Returns:
+        scales, minima, and of the codes that they belong to the sums of w x q, w q and w q^2.
+    """
+    zero, limit = vec.splat_f32x8(0.0), vec.splat_f32x8(most)
+    low, high = ends(x, n)
+    if not is_free:
+        low = vec.fmin(low, zero)
+    width = vec.fsub(high, low)
+    per_unit = where_above(width, vec.splat_f32x8(TINY), vec.fdiv(vec.splat_f32x8(1.0), width), zero)
+    w_sum, x_sum = sums(x, w, n)
+    best, scale, minimum = vec.splat_f32x8(-1.0), zero, low
+    best_xq = best_q = best_qq = zero
+    for k in range(n_steps):
+        factor = vec.fmul(per_unit, vec.splat_f32x8(most + first + step * k))
+        q_sum = qq = xq = zero
+        for i in range(n):
+            v = vec.load_f32x8(x + 32 * i)
+            q = nearest(vec.fmul(vec.fsub(v, low), factor), zero, limit)
+            wq = vec.fmul(vec.load_f32x8(w + 32 * i), q)
+            q_sum, qq, xq = vec.fadd(q_sum, wq), vec.fma(wq, q, qq), vec.fma(wq, v, xq)
+        both = vec.fmul(w_sum, qq)
+        left = vec.fsub(both, vec.fmul(q_sum, q_sum))  # 0 where all codes are equal, but for rounding
+        over = where_above(left, vec.fmul(both, vec.splat_f32x8(1e-6)), inverse(left), zero)
+        s = vec.fmul(vec.fsub(vec.fmul(w_sum, xq), vec.fmul(x_sum, q_sum)), over)
+        m = vec.fmul(vec.fsub(vec.fmul(qq, x_sum), vec.fmul(q_sum, xq)), over)
+        if not is_free:
+            s, m = where_above(zero, m, s, vec.fmul(xq, inverse(qq))), vec.fmin(m, zero)
+        gain = vec.fma(s, xq, vec.fmul(m, x_sum))
+        gain = where_above(s, zero, gain, best)
+        scale, minimum = where_above(gain, best, s, scale), where_above(gain, best, m, minimum)
+        best_xq, best_q = where_above(gain, best, xq, best_xq), where_above(gain, best, q_sum, best_q)
+        best_qq, best = where_above(gain, best, qq, best_qq), vec.fmax(gain, best)
+    return scale, minimum, best_xq, best_q, best_qq

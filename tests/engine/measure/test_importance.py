@@ -1,0 +1,161 @@
+"""Sums of squared inputs against a NumPy twin, for every architecture, and files of them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+
+from engine import Model
+from engine.errors import BrokenModelError
+from engine.gguf.imatrix import Imatrix, read_imatrix
+from engine.gguf.write import TensorToWrite, writing
+from engine.measure.importance import collect
+from engine.models import ARCHITECTURES
+from tests.engine import architectures, tiny_gguf
+from tests.engine.reference import Twin
+from tests.engine.refusals import refusal
+
+IDS = [(11 * n) % 97 + 3 for n in range(24)]
+
+
+class Watched(Twin):
+    """A twin that keeps the squares of what it projects, by the tensor and the first of its rows."""
+
+    def __init__(self, checked: Any) -> None:
+        super().__init__(checked)
+        self.squares: dict[tuple[str, int], list[Any]] = {}
+
+    def project(self, x: Any, name: str, rows: slice = slice(None)) -> Any:
+        key = name + ".weight", rows.start or 0
+        self.squares.setdefault(key, []).append((x * x).reshape(-1, x.shape[-1]))
+        return super().project(x, name, rows)
+
+
+def collected(model: Model, *chunks: list[int]) -> Imatrix:
+    return list(collect(model.session(64, "f32"), chunks))[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=2)
+    found, twin = collected(model, IDS), Watched(model._checked)
+    architectures.load(architecture).logits(twin, IDS)
+    compared = set()
+    for (name, row), squares in twin.squares.items():
+        if name in found.sums:
+            n_parts, rows = len(found.sums[name]), model._checked.weights[name].n_rows
+            part = row // (rows // n_parts)
+            wanted, n = np.concatenate(squares).mean(0), found.counts[name][part]
+            assert n_parts == 1 or n == len(np.concatenate(squares)), name
+            # Gemma 4's projections of layers read what both sides divide by the square root of 2 at different times.
+            wanted *= 2 if name.endswith(".proj.weight") else 1
+            np.testing.assert_allclose(found.sums[name][part] / n, wanted, 2e-3, 1e-6 * wanted.max(), err_msg=name)
+            compared.add(name)
+    left_out = {name for name, _ in twin.squares if name.startswith("blk.")} - compared
+    assert all(re.search("attn_(kv|k|v)_b", name) for name in left_out)  # of latent attention: each head has its own
+    assert len(compared) >= 6
+    model.close()
+
+
+@pytest.mark.slow
+def test_chunks_add_up_and_do_not_see_each_other(tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
+    apart, together = [collected(model, chunk) for chunk in (IDS, IDS[::-1])], collected(model, IDS, IDS[::-1])
+    assert (together.n_chunks, together.chunk_size) == (2, len(IDS))
+    for name, sums in together.sums.items():
+        np.testing.assert_allclose(sums, sum(one.sums[name] for one in apart), rtol=1e-6)
+        assert together.counts[name].tolist() == [2 * len(IDS)]
+    model.close()
+
+
+@pytest.mark.slow
+def test_a_model_that_computes_nan_is_refused(tmp_path: Path) -> None:
+    described = tiny_gguf.model()
+    described.fill("blk.1.attn_norm.weight", 3e38)
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
+    with pytest.raises(BrokenModelError, match="computed NaN or infinity"):
+        collected(model, IDS)
+    model.close()
+
+
+SOME = Imatrix(
+    {"blk.0.a.weight": np.array([[8, 2]], np.float32), "blk.0.e.weight": np.array([[9, 3], [0, 0]], np.float32)},
+    {"blk.0.a.weight": np.array([4], np.float32), "blk.0.e.weight": np.array([3, 0], np.float32)},
+    n_chunks=2,
+    chunk_size=512,
+)
+
+
+def test_a_file_has_llama_cpps_names_and_its_means(tmp_path: Path) -> None:
+    path = tmp_path / "i.gguf"
+    SOME.write(path, ["a.txt", "b.txt"])
+    reader = GGUFReader(path)
+    shapes = {one.name: one.shape.tolist() for one in reader.tensors}
+    assert shapes["blk.0.a.weight.in_sum2"] == [2, 1]
+    assert shapes["blk.0.e.weight.in_sum2"] == [2, 2]
+    assert shapes["blk.0.e.weight.counts"] == [1, 2]
+    keys = ("general.type", "imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size")
+    assert [reader.fields[key].contents() for key in keys] == ["imatrix", ["a.txt", "b.txt"], 2, 512]
+    found = {name: values.tolist() for name, values in read_imatrix(path).items()}
+    assert found == {"blk.0.a.weight": [2, 0.5], "blk.0.e.weight": [3, 1, 1, 1]}
+
+
+def old_form(*entries: tuple[bytes, int, list[float]]) -> bytes:
+    parts = [struct.pack("<i", len(entries))]
+    for name, calls, values in entries:
+        parts.append(struct.pack(f"<i{len(name)}sii{len(values)}f", len(name), name, calls, len(values), *values))
+    return b"".join(parts)
+
+
+def test_the_older_form_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "i.dat"
+    path.write_bytes(old_form((b"blk.0.a.weight", 4, [8, 2])) + struct.pack("<ii5s", 4, 5, b"a.txt"))
+    assert {name: values.tolist() for name, values in read_imatrix(path).items()} == {"blk.0.a.weight": [2, 0.5]}
+
+
+WHOLE = old_form((b"blk.0.a.weight", 4, [8, 2]))
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (WHOLE[:-1], "ends within the values of a matrix"),
+        (WHOLE[:9], "is no file of importance, or damaged at byte"),
+        (b"\0\0\0\0", "is no file of importance, or damaged at byte 0"),
+        (b"\xff\xff\xff\x7f" + WHOLE[4:], "damaged at byte 0"),
+        (old_form((b"a", 1, [float("nan")])), "values that are no means of squares"),
+        (old_form((b"a", 1, [-1.0])), "values that are no means of squares"),
+        (tiny_gguf.build(), "is GGUF, but no imatrix"),
+        (b"", "is empty"),
+    ],
+)
+def test_what_is_no_imatrix_is_refused_in_one_line(raw: bytes, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(raw)
+    assert why in refusal(path, read_imatrix)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"a.counts": np.ones((3, 1), np.float32)}, "a has 3 counts for"),
+        ({"a.counts": np.full((1, 1), np.nan, np.float32)}, "values that are no means of squares"),
+        ({"a.in_sum2": np.array([[np.inf, 1]], np.float32)}, "values that are no means of squares"),
+        ({"b.in_sum2": np.ones((1, 2), np.float32)}, "has no b.counts of type F32"),
+    ],
+)
+def test_sums_that_lie_are_refused_in_one_line(change: dict[str, Any], why: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    values = {"a.in_sum2": np.ones((1, 2), np.float32), "a.counts": np.ones((1, 1), np.float32), **change}
+    table = [TensorToWrite(name, one.shape, "F32") for name, one in values.items()]
+    with writing(path, {"general.type": "imatrix"}, table) as out:
+        for one in values.values():
+            out.write(one)
+    assert why in refusal(path, read_imatrix)

@@ -1,0 +1,144 @@
+"""Whole files: what a rewritten model holds, and what leaves nothing behind."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Model
+from engine.errors import BrokenModelError, FileUnwritableError, GGUFError, UnsupportedQuantError
+from engine.gguf import write
+from engine.gguf.contents import GGUFFile
+from engine.gguf.read import read_gguf, typed_metadata
+from engine.quantize import file
+from engine.quantize.file import Written, quantise_file
+from engine.quantize.mixtures import Described, mixture
+from engine.quantize.rows import quantise_rows
+from tests.engine import tiny_gguf
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[GGUFFile]:
+    described = tiny_gguf.model("llama", "F32", dim=256, n_layers=2)
+    with closing(read_gguf(described.write(tmp_path / "source.gguf"))) as gguf:
+        yield gguf
+
+
+def types_of(gguf: GGUFFile, mix: str, **more: Any) -> dict[str, str]:
+    described = {name: Described(info.shape, info.type_name) for name, info in gguf.tensors.items()}
+    return mixture(gguf.metadata, described, mix, **more)
+
+
+def quantise(gguf: GGUFFile, path: Path, mix: str, **more: Any) -> Written:
+    return quantise_file(gguf, path, types_of(gguf, mix), {"general.file_type": np.uint32(15)}, **more)
+
+
+def values(gguf: GGUFFile, name: str) -> np.ndarray:
+    info = gguf.tensors[name]
+    return np.frombuffer(gguf.map, "<f4", info.size_bytes // 4, info.offset_bytes).reshape(-1, info.shape[-1])
+
+
+def raw(gguf: GGUFFile, name: str) -> bytes:
+    info = gguf.tensors[name]
+    return gguf.map[info.offset_bytes : info.offset_bytes + info.size_bytes]
+
+
+def test_a_smaller_model_opens_and_nearly_writes_the_same(source: GGUFFile, tmp_path: Path) -> None:
+    told: list[int] = []
+    written = quantise(source, tmp_path / "out.gguf", "Q4_K_M", n_threads=2, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == sum(info.size_bytes for info in source.tensors.values())
+    assert 0 < written.rmse < 0.02
+    assert written.n_bytes < 0.25 * told[-1]
+    logits = []
+    for name in ("source.gguf", "out.gguf"):
+        model = Model.open(tmp_path / name, threads=1)
+        with closing(model.session(64)) as session:
+            logits.append(np.array(session.feed([1, 270, 271, 272, 273])))
+        model.close()
+    assert np.corrcoef(*logits)[0, 1] > 0.95
+
+
+def test_types_metadata_and_what_is_kept(source: GGUFFile, tmp_path: Path) -> None:
+    wanted = types_of(source, "Q4_K_M")
+    quantise(source, tmp_path / "out.gguf", "Q4_K_M")
+    with closing(read_gguf(tmp_path / "out.gguf")) as made:
+        assert {name: info.type_name for name, info in made.tensors.items()} == wanted
+        assert {"F32", "Q4_K", "Q6_K"} <= set(wanted.values())
+        assert [made.tensors[name].shape for name in wanted] == [source.tensors[name].shape for name in wanted]
+        for name, kind in wanted.items():
+            assert raw(made, name) == (
+                raw(source, name) if kind == "F32" else quantise_rows(values(source, name), kind).tobytes()
+            )
+        before, after = typed_metadata(source), typed_metadata(made)
+        assert after.pop("general.quantization_version") == 2
+        assert after.pop("general.file_type") == 15
+        assert list(after) == [key for key in before if key != "general.file_type"]
+        assert all(np.array_equal(after[key], before[key]) for key in after)
+
+
+def test_parts_become_one_file(tmp_path: Path) -> None:
+    with closing(read_gguf(tiny_gguf.write_parts(tmp_path, "m", 3)[0])) as parts:
+        quantise(parts, tmp_path / "out.gguf", "Q8_0")
+        with closing(read_gguf(tmp_path / "out.gguf")) as made:
+            assert set(made.tensors) == set(parts.tensors)
+            assert not any(key.startswith("split.") for key in made.metadata)
+
+
+def test_slices_and_threads_change_nothing(source: GGUFFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quantise(source, tmp_path / "whole.gguf", "Q4_K_M")
+    monkeypatch.setattr(file, "_SLICE", 3 * 256)
+    quantise(source, tmp_path / "cut.gguf", "Q4_K_M", n_threads=3)
+    assert (tmp_path / "whole.gguf").read_bytes() == (tmp_path / "cut.gguf").read_bytes()
+
+
+def test_each_expert_has_its_own_importance(tmp_path: Path) -> None:
+    described = tiny_gguf.model("qwen3moe", "F32", dim=256, n_layers=1)
+    name = "blk.0.ffn_gate_exps.weight"
+    with closing(read_gguf(described.write(tmp_path / "m.gguf"))) as gguf:
+        n_experts, n_rows, n_cols = gguf.tensors[name].shape
+        costs = np.random.default_rng(1).gamma(0.5, 1, (n_experts, n_cols)).astype(np.float32)
+        quantise(gguf, tmp_path / "out.gguf", "Q4_K_M", importance={name: costs.ravel()})
+        rows = values(gguf, name).reshape(n_experts, n_rows, n_cols)
+        kind = types_of(gguf, "Q4_K_M")[name]
+        with closing(read_gguf(tmp_path / "out.gguf")) as made:
+            alone = [quantise_rows(one, kind, cost).tobytes() for one, cost in zip(rows, costs, strict=True)]
+            assert raw(made, name) == b"".join(alone)
+
+
+def test_importance_of_another_model_is_refused(source: GGUFFile, tmp_path: Path) -> None:
+    costs = {"blk.1.ffn_up.weight": np.ones(100, np.float32)}
+    with pytest.raises(GGUFError, match=r"ffn_up\.weight has 256 columns, and importance of 100 \(make it again"):
+        quantise(source, tmp_path / "out.gguf", "Q4_K_M", importance=costs)
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_nan_names_the_tensor_and_leaves_nothing(tmp_path: Path) -> None:
+    described = tiny_gguf.model("llama", "F32", dim=256, n_layers=2)
+    described.fill("blk.1.ffn_up.weight", np.nan)
+    place = tmp_path / "out"
+    place.mkdir()
+    with (
+        closing(read_gguf(described.write(tmp_path / "m.gguf"))) as gguf,
+        pytest.raises(BrokenModelError, match=r"m\.gguf: tensor blk\.1\.ffn_up\.weight holds NaN, infinity or"),
+    ):
+        quantise(gguf, place / "out.gguf", "Q4_K_M")
+    assert list(place.iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing(source: GGUFFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 1000}))
+    with pytest.raises(FileUnwritableError, match="its disk has 0 MB left"):
+        quantise(source, tmp_path / "out.gguf", "Q4_K_M")
+    assert [found.name for found in tmp_path.iterdir()] == ["source.gguf"]
+
+
+def test_types_that_cannot_be_made_are_named(source: GGUFFile, tmp_path: Path) -> None:
+    types = types_of(source, "Q4_K_M") | {"output_norm.weight": "IQ1_S"}
+    with pytest.raises(UnsupportedQuantError, match=r"tensor output_norm\.weight cannot be made IQ1_S"):
+        quantise_file(source, tmp_path / "out.gguf", types, {})

@@ -1,0 +1,177 @@
+"""Quantised rows: against llama.cpp's errors (``errors.json``), twins in NumPy, and what rows may hold."""
+
+import json
+
+import gguf
+import numpy as np
+import pytest
+
+from engine.errors import BrokenModelError
+from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.quantize.rows import KERNELS, WRITABLE, quantise_rows
+from tests.engine.quantize.errors_peer import GOLDEN, error, importance, values
+
+pytestmark = pytest.mark.slow
+
+THEIRS = json.loads(GOLDEN.read_text(encoding="utf-8"))
+every_kernel = pytest.mark.parametrize("name", KERNELS)
+
+
+def back(made: np.ndarray, name: str) -> np.ndarray:
+    return gguf.quants.dequantize(made, gguf.GGMLQuantizationType[name])
+
+
+@every_kernel
+def test_errors_are_no_larger_than_llama_cpps(name: str) -> None:
+    rows, costs = values(), importance()
+    plain, weighted = THEIRS[name]
+    assert error(quantise_rows(rows, name), name, rows) <= plain
+    assert error(quantise_rows(rows, name, costs), name, rows, costs) <= weighted * 1.001
+
+
+@every_kernel
+def test_importance_moves_errors_to_other_columns(name: str) -> None:
+    if name == "Q8_0":
+        return  # its scale is that of the largest value, whatever counts
+    rows, costs = values(), importance()
+    plain, weighted = quantise_rows(rows, name), quantise_rows(rows, name, costs)
+    assert error(weighted, name, rows, costs) < 0.99 * error(plain, name, rows, costs)
+    assert error(weighted, name, rows) > error(plain, name, rows)
+
+
+def test_importance_of_no_column_is_none() -> None:
+    rows = values()
+    assert np.array_equal(quantise_rows(rows, "Q4_K", np.zeros(768, np.float32)), quantise_rows(rows, "Q4_K"))
+
+
+def test_a_block_that_nothing_used_is_kept() -> None:
+    costs = importance()
+    costs[:256] = 0
+    rows = values()
+    made = back(quantise_rows(rows, "Q4_K", costs), "Q4_K")
+    assert np.abs(made[:, :256] - rows[:, :256]).mean() < 0.2 * np.abs(rows[:, :256]).mean()
+
+
+def halves(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float16).astype(np.float32)
+
+
+def test_q8_0_is_its_twin_to_the_bit() -> None:
+    blocks = values().reshape(-1, 32)
+    d = halves(np.abs(blocks).max(axis=1, keepdims=True) * np.float32(1 / 127))
+    q = np.rint(blocks * (1 / d)).clip(-128, 127).astype(np.int8)
+    twin = np.concatenate([d.astype(np.float16).view(np.uint8), q.view(np.uint8)], axis=1)
+    assert np.array_equal(quantise_rows(values(), "Q8_0").reshape(-1, 34), twin)
+
+
+def weights_of(blocks: np.ndarray) -> np.ndarray:
+    return 2 * np.sqrt((blocks**2).mean(axis=-1, keepdims=True)) + np.abs(blocks)
+
+
+def test_q4_0_is_as_good_as_its_twin() -> None:
+    blocks = values().reshape(-1, 32).astype(np.float64)
+    weights = weights_of(blocks)
+    top = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)
+    best, d = np.full((len(blocks), 1), -1.0), np.zeros((len(blocks), 1))
+    for reach in (sign * (8 + 0.2 * k) for sign in (-1, 1) for k in range(-2, 3)):
+        q = np.rint(blocks * reach / top).clip(-8, 7)
+        xq, qq = ((weights * by * q).sum(axis=1, keepdims=True) for by in (blocks, q))
+        d, best = np.where(xq**2 / qq > best, xq / qq, d), np.maximum(best, xq**2 / qq)
+    d = halves(d)
+    q = np.rint(blocks / d).clip(-8, 7)
+    made = back(quantise_rows(values(), "Q4_0"), "Q4_0").reshape(-1, 32)
+    assert (np.abs(made - d * q) < 1e-7).mean() > 0.99
+    ours, twin = ((weights * (x - blocks) ** 2).sum() for x in (made, d * q))
+    assert abs(ours / twin - 1) < 1e-4
+
+
+def best_pair(blocks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The best minimum of each sub-block from 21 ranges, with the sums of w x q, w q and w q^2 for its codes."""
+    low, high = (limit(axis=-1, keepdims=True) for limit in (blocks.min, blocks.max))
+    low = np.minimum(low, 0)
+    w, x = (part.sum(axis=-1) for part in (weights, weights * blocks))
+    best, kept = np.full(w.shape, -1.0), [np.zeros(w.shape) for _ in range(4)]
+    for k in range(21):
+        q = np.rint((blocks - low) * (15 - 1 + 0.1 * k) / (high - low)).clip(0, 15)
+        xq, q_sum, qq = ((weights * by).sum(axis=-1) for by in (blocks * q, q, q * q))
+        over = w * qq - q_sum**2
+        s, m = (w * xq - x * q_sum) / over, (qq * x - q_sum * xq) / over
+        s, m = np.where(m > 0, xq / qq, s), np.minimum(m, 0)
+        gain = s * xq + m * x
+        kept = [np.where(gain > best, new, old) for new, old in zip((m, xq, q_sum, qq), kept, strict=True)]
+        best = np.maximum(best, gain)
+    return tuple(kept)
+
+
+def test_q4_k_is_as_good_as_its_twin() -> None:
+    blocks = values().reshape(-1, 8, 32).astype(np.float64)
+    weights = weights_of(blocks)
+    m, xq, q_sum, qq = best_pair(blocks, weights)
+    dmin = halves(-m.min(axis=1, keepdims=True) / 63).astype(np.float64)
+    minimum = np.rint(-m / dmin)
+    scale = (xq + dmin * minimum * q_sum) / qq
+    d = halves(scale.max(axis=1, keepdims=True) / 63).astype(np.float64)
+    scale = np.rint(scale / d)
+    for again in range(3):
+        a = np.rint((blocks + (dmin * minimum)[..., None]) / (d * scale)[..., None]).clip(0, 15) * scale[..., None]
+        if again == 2:
+            break
+        b = np.broadcast_to(minimum[..., None], a.shape)
+        aa, ab, bb, xa, xb = (
+            (weights * by).sum(axis=(1, 2))[:, None] for by in (a * a, a * b, b * b, blocks * a, blocks * b)
+        )
+        d, dmin = (halves(of / (aa * bb - ab**2)) for of in (xa * bb - ab * xb, xa * ab - aa * xb))
+    twin = d[..., None] * a - (dmin * minimum)[..., None]
+    made = back(quantise_rows(values(), "Q4_K"), "Q4_K").reshape(-1, 8, 32)
+    ours, theirs = ((weights * (x - blocks) ** 2).sum() for x in (made, twin))
+    assert abs(ours / theirs - 1) < 1e-3
+    assert (np.abs(made - twin) < 1e-6).mean() > 0.95
+
+
+@every_kernel
+def test_threads_change_nothing(name: str) -> None:
+    rows = np.tile(values(), (12, 1))
+    assert np.array_equal(quantise_rows(rows, name, n_threads=3), quantise_rows(rows, name))
+
+
+@every_kernel
+@pytest.mark.parametrize("n_blocks", [1, 3, 9])
+def test_each_block_is_what_it_is_alone(name: str, n_blocks: int) -> None:
+    size = TYPES_BY_NAME[name].block_size
+    row = values().ravel()[: n_blocks * size].reshape(1, -1)
+    alone = [quantise_rows(row[:, k * size : (k + 1) * size].copy(), name) for k in range(n_blocks)]
+    assert np.array_equal(quantise_rows(row, name), np.concatenate(alone, axis=1))
+
+
+@every_kernel
+def test_zeros_and_equal_values_come_back(name: str) -> None:
+    rows = np.zeros((4, 256), np.float32)
+    rows[1], rows[2], rows[3, 5] = 0.5, -0.25, 1e-20
+    made = back(quantise_rows(rows, name), name)
+    assert np.abs(made - rows).max() < 0.02
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_none_are_refused(name: str, bad: float) -> None:
+    rows = values()
+    rows[5, 17] = bad
+    with pytest.raises(BrokenModelError, match="NaN"):
+        quantise_rows(rows, name)
+
+
+@pytest.mark.parametrize("name", [*KERNELS, "F16"])
+def test_numbers_too_large_for_a_half_are_refused(name: str) -> None:
+    rows = values()
+    rows[5, 17] = 70_000
+    with pytest.raises(BrokenModelError, match="above 65504"):
+        quantise_rows(rows, name)
+
+
+@pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
+def test_casts_round_to_the_nearest(name: str) -> None:
+    rows = values()
+    made = quantise_rows(rows, name)
+    assert np.array_equal(
+        made, gguf.quants.quantize(rows, gguf.GGMLQuantizationType[name]).view(np.uint8).reshape(made.shape)
+    )
