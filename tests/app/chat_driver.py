@@ -23,7 +23,6 @@ from app.tui.widgets.message_view import Note, ReplyView
 from app.tui.widgets.reply_body import ReplyBody
 from engine import Sampling
 from tests.app.fake_engine import Script
-from tests.app.frames import rows
 from tests.app.settling import settled
 
 SAMPLING = Sampling(temperature=0.7, seed=5)
@@ -111,7 +110,8 @@ class Driver:
 
     def screen_text(self) -> str:
         """The terminal's text, line by line."""
-        return "\n".join(strip.text for strip in rows(self.app))
+        lines = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in strip) for strip in lines)
 
 
 @asynccontextmanager
@@ -136,8 +136,6 @@ async def chatting(
             if model and wait:
                 await driver.ready()
             yield driver
-            if app.is_running:
-                driver.screen_text()  # the end of every test can be drawn
             for gate in (script.open_gate, script.prefill_gate, script.token_gate, script.bandwidth_gate):
                 if gate:
                     gate.open()

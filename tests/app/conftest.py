@@ -10,7 +10,6 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
 from app.tui.textual_hacks import ThriftyStylesheet
-from tests.app.frames import give_rows, note_frames
 from tests.app.settling import settled
 
 _parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
@@ -34,11 +33,4 @@ def screens_for_tests() -> Iterator[None]:
             patch.setattr(f"{module}.wait_for_idle", settled)
         # The tests' applications, of which there are many, share what is parsed of the same sources.
         patch.setattr(ThriftyStylesheet, "_parse_rules", _parsed_once)
-        note_frames(patch)
         yield
-
-
-@pytest.fixture
-def every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what is drawn when, and of what drawing lays out: replies come to their height so."""
-    give_rows(monkeypatch)

@@ -18,7 +18,6 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tests.app.chat_driver import Driver
-from tests.app.frames import rows
 
 FOLDER = Path(__file__).parent / "pictures"
 IS_DRAWING = bool(os.environ.get("JALOPY_WRITE_PICTURES"))
@@ -51,7 +50,7 @@ def styles_of(driver: Driver) -> str:
 
 
 def _runs(driver: Driver) -> Iterator[Segment]:
-    for strip in rows(driver.app):
+    for strip in driver.app.screen._compositor.render_strips():
         yield from Segment.simplify(Segment(s.text, _without_meta(s.style)) for s in strip)
 
 

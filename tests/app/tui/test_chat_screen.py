@@ -608,7 +608,6 @@ async def test_ctrl_q_quits_in_the_middle_of_a_reply():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (200, 50), (60, 20), (40, 15), (20, 6), (1, 1)])
-@pytest.mark.usefixtures("every_frame")
 async def test_every_size_shows_what_it_can_and_none_ends_the_chat(size):
     async with chatting(Script(replies=[tokens(MARKDOWN)]), size=size) as driver:
         await driver.ask("go")

@@ -161,7 +161,6 @@ async def test_it_asks_nothing_while_no_one_looks(answers: list[Any], monkeypatc
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20), (40, 15), (200, 60)])
-@pytest.mark.usefixtures("every_frame")
 async def test_every_line_fits_the_screen(answers: list[Any], size: tuple[int, int]) -> None:
     async with chatting(size=size) as driver:
         await driver.pilot.press("f5")

@@ -125,7 +125,6 @@ async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (80, 1), (1, 24), (3, 2)])
-@pytest.mark.usefixtures("every_frame")
 async def test_pages_are_turned_where_no_row_is_seen(size: tuple[int, int]) -> None:
     async with chatting() as driver:
         words = await listed(driver)

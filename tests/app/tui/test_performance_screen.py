@@ -141,7 +141,6 @@ async def test_the_machine_is_sampled_once_a_second_at_any_draw_rate(samples):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(200, 60), (100, 30), (80, 24), (60, 20), (40, 15), (20, 6), (1, 1)])
-@pytest.mark.usefixtures("every_frame")
 async def test_every_size_shows_something_and_none_breaks(size):
     async with chatting(Script(replies=[WORDS]), size=size) as driver:
         await driver.pilot.press("ctrl+t")

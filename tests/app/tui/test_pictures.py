@@ -13,7 +13,7 @@ from app.tui import screens
 from tests.app.picture import FOLDER, IS_DRAWING, Picture, kinds_of_colours, settled, styles_of, text_of
 from tests.app.scenes import SCENES, playing
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("every_frame")]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
 BASE = "80x24"

@@ -13,8 +13,6 @@ from tests.app.chat_driver import chatting, shown_source
 from tests.app.fake_engine import Script
 from tests.app.interface_bench.reply_text import MARKDOWN
 
-pytestmark = pytest.mark.usefixtures("every_frame")
-
 
 class BodyApp(App[None]):
     CSS = (Path(__file__).parents[3] / "app/tui/screens/chat.tcss").read_text()

@@ -164,7 +164,6 @@ async def test_leaving_the_picker_brings_the_colours_back():
 
 
 @pytest.mark.parametrize("columns", range(6))
-@pytest.mark.usefixtures("every_frame")
 async def test_the_list_of_themes_is_laid_out_in_no_width_at_all(columns: int) -> None:
     async with chatting() as driver:
         await driver.say("/theme")

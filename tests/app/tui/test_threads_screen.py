@@ -404,7 +404,6 @@ _MACHINES = ["laptop", "hybrid", "two sockets", "virtual machine", "quota"]
 
 
 @pytest.mark.parametrize(("machine", "first"), [*zip(_MACHINES, _SIZES, strict=True)])
-@pytest.mark.usefixtures("every_frame")
 async def test_every_machine_fits_every_size(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str, first: tuple[int, int]
 ) -> None:

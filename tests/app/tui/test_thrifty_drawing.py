@@ -16,8 +16,6 @@ from app.tui.widgets.status_line import StatusLine
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
 
-pytestmark = pytest.mark.usefixtures("every_frame")
-
 _MOVE_FOR_NOTHING = re.compile(r"\x1b\[\d+;\d+H(?=\x1b\[\d+;\d+H|\n|$)")
 _REPLY = ["# A title\n\n", "Some words, *some* of them slanted.\n\n", "- one\n- two\n\n", "```\ncode = 1\n```\n"]
 

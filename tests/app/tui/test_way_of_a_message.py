@@ -68,7 +68,7 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return list(passed)
 
 
-async def test_a_message_can_be_followed(every_frame: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_can_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     passed, leading = await passed_files(monkeypatch), spine()
     assert len(passed) <= MOST_FILES, passed
     assert 5 < len(leading) <= MOST_ON_SPINE
