@@ -1,0 +1,209 @@
+"""From a directory of Hugging Face's form to a GGUF file. All reasons to refuse are found before a byte is written.
+
+Tensors pass through memory a few megabytes at a time. A model that is converted is one that the engine opens: what the
+file will say is checked as a file's header is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from engine.convert.bounded import Fields, read_object
+from engine.convert.families import FAMILIES, Family
+from engine.convert.hyperparameters import Described, describe
+from engine.convert.safetensors import read_directory
+from engine.convert.tensors import MadeTensor, made_tensors
+from engine.convert.vocabulary import vocabulary_keys
+from engine.errors import ConversionError, UnsupportedArchitectureError, shown
+from engine.gguf.contents import GGUFFile, TensorInfo
+from engine.gguf.file import ModelFile
+from engine.gguf.ggml_types import GGML_TYPES, MIXES
+from engine.gguf.write import TensorToWrite, writing
+from engine.models import expected_tensors, read_config
+from engine.tokenizer import Tokenizer
+from engine.weights.weights import checked_tensors
+
+FLOATS = ("BF16", "F16", "F32")
+MOST_F16 = 65504.0
+_ALWAYS_F32 = ("ffn_gate_inp.weight", "position_embd.weight", "token_types.weight")
+_QUANTIZATION_VERSION = 2
+_N_NAMED = 6
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A model that can be converted: everything but its bytes.
+
+    Attributes:
+        metadata: of the file.
+        tensors: with the type that each will have.
+        type_name: of most.
+    """
+
+    name: str
+    metadata: Mapping[str, Any]
+    tensors: Sequence[tuple[MadeTensor, str]]
+    numbers: Mapping[str, np.ndarray[Any, Any]]
+    type_name: str
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(one.size_bytes for one in self.table)
+
+    @property
+    def table(self) -> list[TensorToWrite]:
+        """The file's table of tensors."""
+        constants = [TensorToWrite(name, values.shape, "F32") for name, values in self.numbers.items()]
+        return constants + [TensorToWrite(made.name, made.shape, kind) for made, kind in self.tensors]
+
+    def write(self, path: Path, progress: Callable[[int, int, str], object]) -> None:
+        """Write the file, which has its name only when it is whole; one of that name is replaced.
+
+        Args:
+            progress: is told of bytes done, bytes in all, and a tensor's name.
+
+        Raises:
+            ConversionError: a weight is NaN or infinity, or too large for the type.
+            FileUnwritableError: the disk is full.
+        """
+        done_bytes = 0
+        with writing(path, self.metadata, self.table) as out:
+            for values in self.numbers.values():
+                out.write(values)
+            for made, type_name in self.tensors:
+                for rows in checked_rows(made, type_name):
+                    packed = as_type(rows, type_name)
+                    out.write(packed)
+                    done_bytes += packed.nbytes
+                    progress(done_bytes, self.total_bytes, made.name)
+
+
+def prepare(directory: Path, wanted_type: str = "") -> Conversion:
+    """Read what a directory says of its model, and check that the engine would open it.
+
+    Args:
+        wanted_type: of the matrices; "" for that of the source.
+
+    Raises:
+        EngineError: one line that says which file, what is wrong with it, and what to do.
+    """
+    config, family = _configuration(directory)
+    sources = read_directory(directory)
+    described = describe(config, family.has_rope)
+    for add in family.more:
+        add(config, described)
+    is_tied = config.flag("tie_word_embeddings", False)
+    made = made_tensors(family, described, sources, is_tied)
+    type_name = wanted_type or _main_type(made)
+    embedding = next((one for one in made if one.name == "token_embd.weight"), None)
+    if embedding is None or len(embedding.shape) != 2:
+        raise ConversionError(f"{shown(directory.name)}: has no embedding of tokens (are all its files here?)")
+    metadata = {
+        "general.architecture": family.architecture,
+        "general.type": "model",
+        "general.name": _name(directory, config),
+        **{f"{family.architecture}.{key}": value for key, value in described.keys.items()},
+        f"{family.architecture}.vocab_size": embedding.shape[0],
+        "general.file_type": next(number for number, (_, mix) in MIXES.items() if mix == type_name),
+        "general.quantization_version": _QUANTIZATION_VERSION,
+        **vocabulary_keys(directory, config, embedding.shape[0]),
+    }
+    typed = [(one, type_of(one, type_name)) for one in made]
+    found = Conversion(shown(directory.name), metadata, typed, described.tensors, type_name)
+    _check(found)
+    return found
+
+
+def _configuration(directory: Path) -> tuple[Fields, Family]:
+    """Return the settings of the part that writes, and the family."""
+    values = read_object(directory / "config.json")
+    if values is None:
+        raise ConversionError(f"{shown(directory.name)}: has no config.json (name a directory of Hugging Face's form)")
+    listed = values.get("architectures")
+    name = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], str) else "missing"
+    family = FAMILIES.get(name)
+    if family is None:
+        named = list(FAMILIES)[:_N_NAMED]
+        others = f"{', '.join(named)} and {len(FAMILIES) - len(named)} others (jalopy help convert)"
+        raise UnsupportedArchitectureError(f"config.json: architecture {shown(name)} cannot be converted; can be: {others}")
+    text = values.get("text_config")
+    inner = {**values, **text} if isinstance(text, dict) else values
+    config = Fields({**family.defaults, **inner}, "config.json")
+    if isinstance(config.get("quantization_config"), dict):
+        method = shown(str(config.under("quantization_config").get("quant_method")))
+        raise config.fail(f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)")
+    function = config.word("hidden_act|hidden_activation|activation_function|hidden_activation_function", family.activations[0])
+    if function not in family.activations:
+        raise config.fail(f"hidden_act is {shown(function)}: {family.architecture} stands for {family.activations[0]}")
+    for setting, expected in family.expects.items():
+        if config.values.get(setting, expected) != expected:
+            raise config.fail(f"{setting} is {shown(str(config.get(setting)))}, which a GGUF file cannot say")
+    return config, family
+
+
+def _name(directory: Path, config: Fields) -> str:
+    given = config.get("_name_or_path")
+    name = given if isinstance(given, str) and given.strip("./") else directory.resolve().name
+    return name.replace("\\", "/").rstrip("/").rpartition("/")[2][:200]
+
+
+def _main_type(made: Sequence[MadeTensor]) -> str:
+    """Return the type that holds most matrices as they are; F16 in place of F32."""
+    sizes = dict.fromkeys(FLOATS, 0)
+    for one in made:
+        if len(one.shape) > 1:
+            sizes[one.source.dtype] += math.prod(one.shape)
+    found = max(sizes, key=lambda name: sizes[name])
+    return "F16" if found == "F32" else found
+
+
+def type_of(made: MadeTensor, type_name: str) -> str:
+    """Return a tensor's type: vectors, norms, routers and positions stay float32, as in llama.cpp."""
+    is_vector = len(made.shape) == 1 or made.name.endswith("_norm.weight") or not made.name.endswith(".weight")
+    return "F32" if is_vector or made.name.endswith(_ALWAYS_F32) else type_name
+
+
+def checked_rows(made: MadeTensor, type_name: str) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
+    """Yield a tensor's rows; ConversionError at the first that is NaN, infinity or too large."""
+    for piece in made.pieces:
+        for rows in piece.rows():
+            largest = float(np.max(np.abs(rows)))
+            if not math.isfinite(largest):
+                raise ConversionError(f"{piece.source.file.shown_name}: {made.name} holds NaN or infinity (damaged?)")
+            if type_name == "F16" and largest > MOST_F16:
+                raise ConversionError(f"{made.name} holds {largest:g}, more than F16 can (take --type BF16)")
+            yield rows
+
+
+def as_type(rows: np.ndarray[Any, np.dtype[np.float32]], type_name: str) -> np.ndarray[Any, Any]:
+    """Return float32 rows as bytes of a type of floats."""
+    if type_name == "F32":
+        return rows
+    if type_name == "F16":
+        return rows.astype(np.float16)
+    bits = rows.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def _check(found: Conversion) -> None:
+    """Look at what the file will say, as if it were there."""
+    numbers = {layout.name: number for number, layout in GGML_TYPES.items()}
+    tensors = {
+        one.name: TensorInfo(one.name, numbers[one.type_name], one.type_name, one.shape, 0, one.size_bytes)
+        for one in found.table
+    }
+    if len(tensors) < len(found.table):
+        raise ConversionError(f"{found.name}: two of its tensors have one meaning (are its files of one model?)")
+    gguf = GGUFFile(cast(ModelFile, SimpleNamespace(shown_name=found.name)), 3, dict(found.metadata), tensors, 0)
+    config = read_config(gguf)
+    checked_tensors(gguf, config, expected_tensors(config))
+    Tokenizer.from_metadata(gguf.metadata, found.name)
+
