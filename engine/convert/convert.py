@@ -7,6 +7,7 @@ file will say is checked as a file's header is.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ import numpy as np
 
 from engine.convert.bounded import Fields, read_object
 from engine.convert.families import FAMILIES, Family
-from engine.convert.hyperparameters import Described, describe
+from engine.convert.hyperparameters import describe
+from engine.convert.pooling import pooling_keys
 from engine.convert.safetensors import read_directory
 from engine.convert.tensors import MadeTensor, made_tensors
 from engine.convert.vocabulary import vocabulary_keys
@@ -26,11 +28,11 @@ from engine.gguf.contents import GGUFFile, TensorInfo
 from engine.gguf.file import ModelFile
 from engine.gguf.ggml_types import GGML_TYPES, MIXES
 from engine.gguf.write import TensorToWrite, writing
-from engine.models import expected_tensors, read_config
+from engine.models import ENCODERS, expected_tensors, read_config
 from engine.tokenizer import Tokenizer
 from engine.weights.weights import checked_tensors
 
-FLOATS = ("BF16", "F16", "F32")
+TYPES = ("BF16", "F16", "F32")
 MOST_F16 = 65504.0
 _ALWAYS_F32 = ("ffn_gate_inp.weight", "position_embd.weight", "token_types.weight")
 _QUANTIZATION_VERSION = 2
@@ -42,16 +44,28 @@ class Conversion:
     """A model that can be converted: everything but its bytes.
 
     Attributes:
+        name: of the model.
+        mix: of its weights.
         metadata: of the file.
         tensors: with the type that each will have.
-        type_name: of most.
+        numbers: tensors that are made of settings.
     """
 
     name: str
+    mix: str
     metadata: Mapping[str, Any]
     tensors: Sequence[tuple[MadeTensor, str]]
     numbers: Mapping[str, np.ndarray[Any, Any]]
-    type_name: str
+
+    @property
+    def architecture(self) -> str:
+        """As GGUF names it."""
+        return str(self.metadata["general.architecture"])
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes text; others make vectors of it."""
+        return self.architecture not in ENCODERS
 
     @property
     def total_bytes(self) -> int:
@@ -64,11 +78,11 @@ class Conversion:
         constants = [TensorToWrite(name, values.shape, "F32") for name, values in self.numbers.items()]
         return constants + [TensorToWrite(made.name, made.shape, kind) for made, kind in self.tensors]
 
-    def write(self, path: Path, progress: Callable[[int, int, str], object]) -> None:
+    def write(self, path: Path, progress: Callable[[int, str], object]) -> None:
         """Write the file, which has its name only when it is whole; one of that name is replaced.
 
         Args:
-            progress: is told of bytes done, bytes in all, and a tensor's name.
+            progress: is told of the bytes that are done, and a tensor's name.
 
         Raises:
             ConversionError: a weight is NaN or infinity, or too large for the type.
@@ -83,14 +97,14 @@ class Conversion:
                     packed = as_type(rows, type_name)
                     out.write(packed)
                     done_bytes += packed.nbytes
-                    progress(done_bytes, self.total_bytes, made.name)
+                    progress(done_bytes, made.name)
 
 
-def prepare(directory: Path, wanted_type: str = "") -> Conversion:
+def prepare(directory: Path, mix: str = "") -> Conversion:
     """Read what a directory says of its model, and check that the engine would open it.
 
     Args:
-        wanted_type: of the matrices; "" for that of the source.
+        mix: of the weights; "" for the type that they have.
 
     Raises:
         EngineError: one line that says which file, what is wrong with it, and what to do.
@@ -102,22 +116,24 @@ def prepare(directory: Path, wanted_type: str = "") -> Conversion:
         add(config, described)
     is_tied = config.flag("tie_word_embeddings", False)
     made = made_tensors(family, described, sources, is_tied)
-    type_name = wanted_type or _main_type(made)
+    mix = mix or _main_type(made)
     embedding = next((one for one in made if one.name == "token_embd.weight"), None)
     if embedding is None or len(embedding.shape) != 2:
         raise ConversionError(f"{shown(directory.name)}: has no embedding of tokens (are all its files here?)")
+    name = _name(directory)
     metadata = {
         "general.architecture": family.architecture,
         "general.type": "model",
-        "general.name": _name(directory, config),
-        **{f"{family.architecture}.{key}": value for key, value in described.keys.items()},
+        "general.name": name,
+        **{f"{family.architecture}.{key}": value for key, value in (described.keys | pooling_keys(directory)).items()},
         f"{family.architecture}.vocab_size": embedding.shape[0],
-        "general.file_type": next(number for number, (_, mix) in MIXES.items() if mix == type_name),
+        "general.file_type": next(number for number, (_, name) in MIXES.items() if name == mix),
         "general.quantization_version": _QUANTIZATION_VERSION,
         **vocabulary_keys(directory, config, embedding.shape[0]),
+        **{f"tokenizer.ggml.{key}": value for key, value in described.vocabulary.items()},
     }
-    typed = [(one, type_of(one, type_name)) for one in made]
-    found = Conversion(shown(directory.name), metadata, typed, described.tensors, type_name)
+    typed = [(one, type_of(one, mix)) for one in made]
+    found = Conversion(name, mix, metadata, typed, described.tensors)
     _check(found)
     return found
 
@@ -133,14 +149,18 @@ def _configuration(directory: Path) -> tuple[Fields, Family]:
     if family is None:
         named = list(FAMILIES)[:_N_NAMED]
         others = f"{', '.join(named)} and {len(FAMILIES) - len(named)} others (jalopy help convert)"
-        raise UnsupportedArchitectureError(f"config.json: architecture {shown(name)} cannot be converted; can be: {others}")
+        raise UnsupportedArchitectureError(
+            f"config.json: architecture {shown(name)} cannot be converted; can be: {others}"
+        )
     text = values.get("text_config")
     inner = {**values, **text} if isinstance(text, dict) else values
     config = Fields({**family.defaults, **inner}, "config.json")
     if isinstance(config.get("quantization_config"), dict):
         method = shown(str(config.under("quantization_config").get("quant_method")))
         raise config.fail(f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)")
-    function = config.word("hidden_act|hidden_activation|activation_function|hidden_activation_function", family.activations[0])
+    function = config.word(
+        "hidden_act|hidden_activation|activation_function|hidden_activation_function", family.activations[0]
+    )
     if function not in family.activations:
         raise config.fail(f"hidden_act is {shown(function)}: {family.architecture} stands for {family.activations[0]}")
     for setting, expected in family.expects.items():
@@ -149,15 +169,16 @@ def _configuration(directory: Path) -> tuple[Fields, Family]:
     return config, family
 
 
-def _name(directory: Path, config: Fields) -> str:
-    given = config.get("_name_or_path")
-    name = given if isinstance(given, str) and given.strip("./") else directory.resolve().name
-    return name.replace("\\", "/").rstrip("/").rpartition("/")[2][:200]
+def _name(directory: Path) -> str:
+    """Return the model's name: that of its directory, or of its repository in the cache of Hugging Face's programs."""
+    place = directory.resolve()
+    in_cache = re.fullmatch(r"models--.+?--(.+)", place.parent.parent.name)
+    return shown((in_cache[1] if in_cache else place.name).rpartition("--")[2], 200)
 
 
 def _main_type(made: Sequence[MadeTensor]) -> str:
     """Return the type that holds most matrices as they are; F16 in place of F32."""
-    sizes = dict.fromkeys(FLOATS, 0)
+    sizes = dict.fromkeys(TYPES, 0)
     for one in made:
         if len(one.shape) > 1:
             sizes[one.source.dtype] += math.prod(one.shape)
@@ -206,4 +227,3 @@ def _check(found: Conversion) -> None:
     config = read_config(gguf)
     checked_tensors(gguf, config, expected_tensors(config))
     Tokenizer.from_metadata(gguf.metadata, found.name)
-

@@ -107,7 +107,9 @@ def _four_times_as_wide(config: Fields, described: Described) -> None:
 
 
 def _encoder(config: Fields, described: Described) -> None:
+    """All see all; what becomes of a text's vectors is added by who knows the directory."""
     described.keys["attention.causal"] = False
+    described.vocabulary["token_type_count"] = config.integer("type_vocab_size", 0)
 
 
 def _of_experts(config: Fields, described: Described) -> None:
@@ -118,6 +120,10 @@ def _of_experts(config: Fields, described: Described) -> None:
 def _one_kv_head(config: Fields, described: Described) -> None:
     if config.flag("multi_query", True):
         described.keys["attention.head_count_kv"] = 1
+
+
+def _side_by_side(config: Fields, described: Described) -> None:
+    described.keys["use_parallel_residual"] = config.flag("use_parallel_residual", True)
 
 
 def _kinds_of_granite(config: Fields, described: Described) -> None:
@@ -176,7 +182,11 @@ FAMILIES: dict[str, Family] = {
     "Phi3ForCausalLM": Family("phi3"),
     "SmolLM3ForCausalLM": Family("smollm3", is_turned=True),
     "GraniteForCausalLM": Family("granite", is_turned=True, more=_GRANITE),
-    "OlmoForCausalLM": Family("olmo", is_turned=True, more=(_set("attention.layer_norm_epsilon", 1e-5), _copied(attention__clamp_kqv="clip_qkv"))),
+    "OlmoForCausalLM": Family(
+        "olmo",
+        is_turned=True,
+        more=(_set("attention.layer_norm_epsilon", 1e-5), _copied(attention__clamp_kqv="clip_qkv")),
+    ),
     "Olmo2ForCausalLM": Family("olmo2"),
     "Olmo3ForCausalLM": Family("olmo2", more=(_sliding(4),)),
     "OlmoeForCausalLM": Family("olmoe", expects={"norm_topk_prob": False}),
@@ -186,10 +196,10 @@ FAMILIES: dict[str, Family] = {
     "GPTBigCodeForCausalLM": Family(
         "starcoder", has_rope=False, activations=_GELU, more=(_four_times_as_wide, _one_kv_head)
     ),
-    "GPTNeoXForCausalLM": Family(
-        "gptneox", is_by_head=True, activations=_GELU,
+    "GPTNeoXForCausalLM": Family("gptneox", is_by_head=True, activations=_GELU, more=(_side_by_side,)),
+    "BloomForCausalLM": Family(
+        "bloom", is_by_head=True, has_rope=False, activations=_GELU, more=(_four_times_as_wide,)
     ),
-    "BloomForCausalLM": Family("bloom", is_by_head=True, has_rope=False, activations=_GELU, more=(_four_times_as_wide,)),
     "CohereForCausalLM": Family("command-r", more=(_copied(logit_scale="logit_scale"),)),
     "Cohere2ForCausalLM": Family("cohere2", more=(_copied(logit_scale="logit_scale"), _sliding(4))),
     "NemotronForCausalLM": Family("nemotron", norm_added=1.0, activations=_RELU2),

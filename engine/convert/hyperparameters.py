@@ -38,10 +38,12 @@ class Described:
 
     Attributes:
         keys: without the architecture's name.
+        vocabulary: keys that belong to the vocabulary in GGUF.
         tensors: numbers that a file has as tensors.
     """
 
     keys: dict[str, Any] = field(default_factory=dict)
+    vocabulary: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @property
@@ -91,7 +93,7 @@ def rope_of(config: Fields, kind: str = "full_attention") -> Fields:
     if kind in found.values:
         found = found.under(kind)
     older = {name: config.values[name] for name in ("rope_theta", "partial_rotary_factor") if name in config.values}
-    return Fields(older | config.under("rope_scaling").values | found.values, config.name)
+    return Fields({**older, **config.under("rope_scaling").values, **found.values}, config.name)
 
 
 def _describe_rope(config: Fields, described: Described) -> None:
@@ -103,7 +105,9 @@ def _describe_rope(config: Fields, described: Described) -> None:
     kind = rope.word("rope_type|type", "default")
     original = rope.integer(
         "original_max_position_embeddings",
-        config.integer("original_max_position_embeddings", LLAMA3_CONTEXT if kind == "llama3" else keys["context_length"]),
+        config.integer(
+            "original_max_position_embeddings", LLAMA3_CONTEXT if kind == "llama3" else keys["context_length"]
+        ),
     )
     if kind == "linear":
         keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": rope.number("factor")}

@@ -1,4 +1,4 @@
-"""Which of the known ways to cut words a ``tokenizer.json`` describes: the one that cuts a text of all kinds as it does.
+"""Which known way to cut words a ``tokenizer.json`` describes: the one that cuts a text of all kinds as it does.
 
 Expressions of one meaning are spelled in many ways, so they are not compared. What is found is a key of
 ``PRE_TOKENIZERS``; ways that no text here tells apart would be the same for users, too.
@@ -25,17 +25,17 @@ _NOT_BY_BYTES = ("default", "gemma4", "sarvam-moe", "whitespace")
 """What files without a name get, and ways of vocabularies that merge characters."""
 
 SAMPLE = (
-    "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n        \n\r\n\r\n word\r\n"
-    " (normal) \U0001f680 \U0001f636\u200d\U0001f32b\ufe0f \u2705 3 33 333 3333 33333 333333 3333333 33333333 3.3 3..3 3...3"
-    " a1b22c333d4444 1,234,567 \u0661\u0662\u0663\u0664 \u00b2\u00b3\u00bd\u2167 x=10000;y=[2,30]"
-    " I've 'told he's, 'RE you 'M 'D We'Ve a'lL don\u2019t it'S O'Neil can'tdo I'MX we'llo"
-    " CamelCaseWord XMLHttp HTTPServer iPhone \u00c9t\u00e9\u00c9T\u00c9 \u01c5x \u02b0A \u00aax nai\u0308ve e\u0301E\u0301"
-    " \u043d\u0435\u0449\u043e \u041d\u0410 \u0431\u044a\u043b\u0433\u0430\u0440\u0441\u043a\u0438 \u4f60\u597d\uff0c\u4e16\u754c"
-    "\uff01apple\u5de5\u4f5c1314\u5929\uff5e\u3053\u3093\u306b\u3061\u306f\u30ab\u30bf\u30ab\u30ca \ud55c\uad6d\uc5b4abc \u3131\u3145"
-    " \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 \u1780\u17b6\u1793\u17cb \u0915\u094d\u0937\u093f \u0964 \u3105\u3107 \u2026\u2014\u201cq\u201d"
-    " ------=======''''''```````\"\"\"\"......!!!!!!?????? /path/to/file //x\n/y ;\n\n;\r\n<sentinel:12> IMGIMGABCZ a_b _c"
-    " $5 +1 <a> ^~| \u20ac\u00a3 #tag @me %x% &amp; *b* \\n (a)(b) f(x)) end  two   three    four     five\u3000wide\u00a0nbsp "
-    "  12 ab 12.5e-7    tail   \n   x\n\n\ny\n \t z 1\n2\n\n3 \n"
+    "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n        \n\r\n\r\n word\r\n (normal) \U0001f680 \U0001f636"
+    "\u200d\U0001f32b\ufe0f \u2705 3 33 333 3333 33333 333333 3333333 33333333 3.3 3..3 3...3 a1b22c333d4444 1,234,56"
+    "7 \u0661\u0662\u0663\u0664 \u00b2\u00b3\u00bd\u2167 x=10000;y=[2,30] I've 'told he's, 'RE you 'M 'D We'Ve a'lL d"
+    "on\u2019t it'S O'Neil can'tdo I'MX we'llo CamelCaseWord XMLHttp HTTPServer iPhone \u00c9t\u00e9\u00c9T\u00c9 "
+    "\u01c5x \u02b0A \u00aax nai\u0308ve e\u0301E\u0301 \u043d\u0435\u0449\u043e \u041d\u0410 \u0431\u044a\u043b"
+    "\u0433\u0430\u0440\u0441\u043a\u0438 \u4f60\u597d\uff0c\u4e16\u754c\uff01apple\u5de5\u4f5c1314\u5929\uff5e\u3053"
+    "\u3093\u306b\u3061\u306f\u30ab\u30bf\u30ab\u30ca \ud55c\uad6d\uc5b4abc \u3131\u3145 \u0e2a\u0e27\u0e31\u0e2a"
+    "\u0e14\u0e35 \u1780\u17b6\u1793\u17cb \u0915\u094d\u0937\u093f \u0964 \u3105\u3107 \u2026\u2014\u201cq\u201d ---"
+    "---=======''''''```````\"\"\"\"......!!!!!!?????? /path/to/file //x\n/y ;\n\n;\r\n<sentinel:12> IMGIMGABCZ a_b _"
+    "c $5 +1 <a> ^~| \u20ac\u00a3 #tag @me %x% &amp; *b* \\n (a)(b) f(x)) end  two   three    four     five\u3000wide"
+    "\u00a0nbsp   12 ab 12.5e-7    tail   \n   x\n\n\ny\n \t z 1\n2\n\n3 \n"
 )
 
 
@@ -53,9 +53,7 @@ def find_pre_tokenizer(tokenizer: Mapping[str, Any], name: str) -> str:
     ignores = read.under("model").flag("ignore_merges", False)
     pieces = _applied(read, cuts)
     found = [
-        known
-        for known in PRE_TOKENIZERS
-        if known not in _NOT_BY_BYTES and list(splitter(known)(SAMPLE)) == pieces
+        known for known in PRE_TOKENIZERS if known not in _NOT_BY_BYTES and list(splitter(known)(SAMPLE)) == pieces
     ]
     if not found:
         raise read.fail("pre_tokenizer cuts words in a way that is not known (get a GGUF file of this model)")

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -26,8 +26,8 @@ MAX_TENSORS = 1 << 17
 MAX_DIMS = 8
 INDEX = "model.safetensors.index.json"
 _SIZES = {
-    "F32": 4, "F16": 2, "BF16": 2, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2,
-    "U32": 4, "I32": 4, "U64": 8, "I64": 8,
+    "F32": 4, "F16": 2, "BF16": 2, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1, "U8": 1, "I8": 1, "U16": 2,
+    "I16": 2, "U32": 4, "I32": 4, "U64": 8, "I64": 8,
 }  # fmt: skip
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _PART_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,200}\.safetensors")
@@ -113,9 +113,8 @@ def read_safetensors(path: Path) -> dict[str, SourceTensor]:
 
 def _tensor(file: ModelFile, start: int, name: str, entry: Any) -> SourceTensor:
     """Read one entry of a header; where it lies is checked with the others."""
-    dtype, shape, offsets = (
-        entry.get(key) if isinstance(entry, dict) else None for key in ("dtype", "shape", "data_offsets")
-    )
+    described: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    dtype, shape, offsets = map(described.get, ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in _SIZES:
         raise ConversionError(f"{file.shown_name}: tensor {shown(name)} has the unknown type {shown(str(dtype))}")
     if not (_are_sizes(shape) and len(shape) <= MAX_DIMS and _are_sizes(offsets) and len(offsets) == 2):
@@ -127,7 +126,7 @@ def _tensor(file: ModelFile, start: int, name: str, entry: Any) -> SourceTensor:
     return tensor
 
 
-def _are_sizes(values: Any) -> bool:
+def _are_sizes(values: Any) -> TypeGuard[list[int]]:
     return isinstance(values, list) and all(type(one) is int and 0 <= one < 1 << 48 for one in values)
 
 

@@ -52,7 +52,9 @@ def parse_sentencepiece(content: bytes, name: str) -> SentencePieceModel:
         for number, value in _fields(memoryview(content)):
             if number == _PIECES:
                 piece = dict(_fields(value))
-                pieces.append((bytes(piece.get(1, b"")), unpack("<f", piece.get(2, bytes(4)))[0], piece.get(3, _NORMAL)))
+                pieces.append(
+                    (bytes(piece.get(1, b"")), unpack("<f", piece.get(2, bytes(4)))[0], piece.get(3, _NORMAL))
+                )
                 if len(pieces) > MAX_PIECES:
                     raise ValueError
             elif number in (_TRAINER, _NORMALIZER):

@@ -56,7 +56,9 @@ class Piece:
             yield values + np.float32(self.added) if self.added else values
         first_page = self.source.at // mmap.PAGESIZE * mmap.PAGESIZE
         if hasattr(mmap, "MADV_DONTNEED"):
-            self.source.file.map.madvise(mmap.MADV_DONTNEED, first_page, self.source.at - first_page + self.source.size_bytes)
+            self.source.file.map.madvise(
+                mmap.MADV_DONTNEED, first_page, self.source.at - first_page + self.source.size_bytes
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +96,7 @@ def made_tensors(
     for source_name, source in sources.items():
         if _NOT_NEEDED.fullmatch(source_name):
             continue
-        if not source.is_float or not 0 < math.prod(source.shape):
+        if not source.is_float or not math.prod(source.shape):
             what = f"has type {source.dtype}, which is not supported (get the model in BF16 or F16)"
             raise ConversionError(f"{source.file.shown_name}: tensor {shown(source_name)} {what}")
         of_one = _OF_ONE.fullmatch(source_name)
@@ -120,7 +122,8 @@ class _Names:
     def of(self, name: str, source: SourceTensor) -> str:
         plain = re.sub(r"^(model\.language_model\.|language_model\.model\.|bert\.)", _standing_for, name)
         plain = plain.removeprefix("language_model.")
-        found = self._map.get_name(plain, (".weight", ".bias"))
+        ends = (".weight", ".bias")
+        found = self._map.get_name(plain, ends) or self._map.get_name(plain.removeprefix("transformer."), ends)
         if found is None:
             what = f"is not known of the architecture {self._architecture} (a GGUF file of this model may be had)"
             raise ConversionError(f"{source.file.shown_name}: tensor {shown(name)} {what}")
@@ -154,14 +157,16 @@ def _turned(n_rows: int, n_heads: int) -> Array:
     """Return the order of rows in which the two halves of each head take turns."""
     if not n_heads or n_rows % (2 * n_heads):
         raise ConversionError(f"config.json: {n_heads} heads do not fit a projection of {n_rows} rows")
-    return np.arange(n_rows).reshape(n_heads, 2, -1).swapaxes(1, 2).ravel()
+    order: Array = np.arange(n_rows).reshape(n_heads, 2, -1).swapaxes(1, 2).ravel()
+    return order
 
 
 def _by_kind(n_rows: int, n_heads: int) -> Array:
     """Return the order of rows in which all queries are before all keys, and those before all values."""
     if not n_heads or n_rows % (3 * n_heads):
         raise ConversionError(f"config.json: {n_heads} heads do not fit a projection of {n_rows} rows")
-    return np.arange(n_rows).reshape(n_heads, 3, -1).swapaxes(0, 1).ravel()
+    order: Array = np.arange(n_rows).reshape(n_heads, 3, -1).swapaxes(0, 1).ravel()
+    return order
 
 
 def _stacked(name: str, group: Mapping[int, SourceTensor]) -> MadeTensor:

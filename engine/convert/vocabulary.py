@@ -1,8 +1,7 @@
 """The vocabulary of a model's directory as a GGUF file has it: ``tokenizer.json``, or ``tokenizer.model``.
 
 Types, scores and special ids are those of llama.cpp's converter (ggml-org/llama.cpp, convert_hf_to_gguf.py and
-gguf-py/gguf/vocab.py). Scores of a vocabulary that comes without them are the order of its merges, which is all that they
-mean.
+gguf-py/gguf/vocab.py). Scores of a vocabulary that comes without them are the order of its merges: they mean no more.
 """
 
 from __future__ import annotations
@@ -194,7 +193,7 @@ def _unigram_keys(rules: bytes, adds_space: bool, merges_spaces: bool) -> dict[s
 
 def _of_wordpiece(tokenizer: Fields, model: Fields) -> Tokens:
     """Pieces that begin a word have a space before them there, and those that go on with one have nothing."""
-    tokens = Tokens("bert", keys={"token_type_count": 2})
+    tokens = Tokens("bert")
     for text, token_id in _vocabulary(model).items():
         is_marked = text.startswith("[") and text.endswith("]")
         whole = text if is_marked else text[2:] if text.startswith("##") else SPACE + text
@@ -230,7 +229,8 @@ def _vocabulary(model: Fields) -> dict[str, int]:
 
 def _merges(model: Fields) -> list[tuple[str, str]]:
     found = model.get("merges")
-    pairs = [one.split(" ") if isinstance(one, str) else one for one in (found if isinstance(found, list) else [None])]
+    listed = found if isinstance(found, list) else [None]
+    pairs = [one.split(" ") if isinstance(one, str) else one for one in listed]
     if not all(isinstance(one, list) and len(one) == 2 and all(map(_is_text, one)) for one in pairs):
         raise model.fail("model.merges is no list of pairs (get the file again)")
     return [(left, right) for left, right in pairs]
@@ -257,7 +257,9 @@ def _add(tokens: Tokens, added: Any, name: str, score: float = 0.0) -> None:
         token_id, text = (one.get("id"), one.get("content")) if isinstance(one, dict) else (None, None)
         if type(token_id) is not int or token_id < 0 or not isinstance(text, str) or len(text) > MAX_TOKEN_CHARS:
             raise ConversionError(f"{name}: added_tokens has no sound entry {shown(str(one))} (get the file again)")
-        if tokens.types.get(token_id) == TokenType.UNKNOWN and tokens.texts[token_id] == text.encode("utf-8", "replace"):
+        if tokens.types.get(token_id) == TokenType.UNKNOWN and tokens.texts[token_id] == text.encode(
+            "utf-8", "replace"
+        ):
             continue
         is_special = one.get("special") is True or _seems_special(text)
         if not is_special and tokens.model != "bert":
