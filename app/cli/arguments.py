@@ -389,6 +389,7 @@ _PARSERS = {
         _flag("--force", "replace OUT if it is there"),
         _json("one JSON object, at the end"),
         "threads",
+    ),
     "convert": _verb(
         "Make a GGUF file of a model in safetensors, and check it (jalopy help convert).",
         _arg("source DIR", "a directory with config.json and safetensors files, or OWNER/REPO to download it"),

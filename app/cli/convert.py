@@ -40,10 +40,12 @@ def convert(
         EngineError: the directory is no model that can be converted.
         Refusal: the file is there, a type is unknown, or the model cannot be had.
     """
-    from engine.convert.convert import TYPES, prepare
+    from engine.convert.convert import prepare
+    from engine.machine.host import allowed_cpus
+    from engine.quantize.mixtures import MIXTURES
 
-    if mix and mix not in TYPES:
-        raise Refusal(f"jalopy convert: {clean_line(mix, 40)}: no type (choose one of {', '.join(TYPES)})")
+    if mix and mix not in MIXTURES:
+        raise Refusal(f"jalopy convert: {clean_line(mix, 40)}: no type (choose one of {', '.join(MIXTURES)})")
     directory, progress, started_s = Path(source), ProgressLine(), clock()
     if not directory.is_dir():
         directory = _downloaded(source, settings, web or hub.connect(), progress)
@@ -62,7 +64,7 @@ def convert(
 
     started_s = clock()
     try:
-        found.write(path, show)
+        found.write(path, show, settings.threads or len(allowed_cpus()))
     finally:
         progress.clear()
     print(f"{shown}: written in {whole_seconds(clock() - started_s)}", flush=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,19 +23,18 @@ from engine.convert.pooling import pooling_keys
 from engine.convert.safetensors import read_directory
 from engine.convert.tensors import MadeTensor, made_tensors
 from engine.convert.vocabulary import vocabulary_keys
-from engine.errors import ConversionError, UnsupportedArchitectureError, shown
+from engine.errors import BrokenModelError, ConversionError, UnsupportedArchitectureError, shown
 from engine.gguf.contents import GGUFFile, TensorInfo
 from engine.gguf.file import ModelFile
-from engine.gguf.ggml_types import GGML_TYPES, MIXES
+from engine.gguf.ggml_types import GGML_TYPES
 from engine.gguf.write import TensorToWrite, writing
 from engine.models import ENCODERS, expected_tensors, read_config
+from engine.quantize import mixtures
+from engine.quantize.file import QUANTIZATION_VERSION
+from engine.quantize.rows import Bytes, Floats, quantise_rows
 from engine.tokenizer import Tokenizer
 from engine.weights.weights import checked_tensors
 
-TYPES = ("BF16", "F16", "F32")
-MOST_F16 = 65504.0
-_ALWAYS_F32 = ("ffn_gate_inp.weight", "position_embd.weight", "token_types.weight")
-_QUANTIZATION_VERSION = 2
 _N_NAMED = 6
 
 
@@ -78,7 +77,7 @@ class Conversion:
         constants = [TensorToWrite(name, values.shape, "F32") for name, values in self.numbers.items()]
         return constants + [TensorToWrite(made.name, made.shape, kind) for made, kind in self.tensors]
 
-    def write(self, path: Path, progress: Callable[[int, str], object]) -> None:
+    def write(self, path: Path, progress: Callable[[int, str], object], n_threads: int = 1) -> None:
         """Write the file, which has its name only when it is whole; one of that name is replaced.
 
         Args:
@@ -93,11 +92,19 @@ class Conversion:
             for values in self.numbers.values():
                 out.write(values)
             for made, type_name in self.tensors:
-                for rows in checked_rows(made, type_name):
-                    packed = as_type(rows, type_name)
+                for rows in (rows for piece in made.pieces for rows in piece.rows()):
+                    packed = _packed(made, rows, type_name, n_threads)
                     out.write(packed)
                     done_bytes += packed.nbytes
                     progress(done_bytes, made.name)
+
+
+def _packed(made: MadeTensor, rows: Floats, type_name: str, n_threads: int) -> Bytes:
+    try:
+        return quantise_rows(rows, type_name, n_threads=n_threads)
+    except BrokenModelError as error:
+        name = made.source.file.shown_name
+        raise ConversionError(f"{name}: {made.name} {error} (damaged? else take --type BF16)") from None
 
 
 def prepare(directory: Path, mix: str = "") -> Conversion:
@@ -127,12 +134,13 @@ def prepare(directory: Path, mix: str = "") -> Conversion:
         "general.name": name,
         **{f"{family.architecture}.{key}": value for key, value in (described.keys | pooling_keys(directory)).items()},
         f"{family.architecture}.vocab_size": embedding.shape[0],
-        "general.file_type": next(number for number, (_, name) in MIXES.items() if name == mix),
-        "general.quantization_version": _QUANTIZATION_VERSION,
+        "general.file_type": mixtures.MIXTURES[mix],
+        "general.quantization_version": QUANTIZATION_VERSION,
         **vocabulary_keys(directory, config, embedding.shape[0]),
         **{f"tokenizer.ggml.{key}": value for key, value in described.vocabulary.items()},
     }
-    typed = [(one, type_of(one, mix)) for one in made]
+    types = mixtures.mixture(metadata, {one.name: mixtures.Described(one.shape, "F32") for one in made}, mix)
+    typed = [(one, types[one.name]) for one in made]
     found = Conversion(name, mix, metadata, typed, described.tensors)
     _check(found)
     return found
@@ -178,40 +186,12 @@ def _name(directory: Path) -> str:
 
 def _main_type(made: Sequence[MadeTensor]) -> str:
     """Return the type that holds most matrices as they are; F16 in place of F32."""
-    sizes = dict.fromkeys(TYPES, 0)
+    sizes = dict.fromkeys(("BF16", "F16", "F32"), 0)
     for one in made:
         if len(one.shape) > 1:
             sizes[one.source.dtype] += math.prod(one.shape)
     found = max(sizes, key=lambda name: sizes[name])
     return "F16" if found == "F32" else found
-
-
-def type_of(made: MadeTensor, type_name: str) -> str:
-    """Return a tensor's type: vectors, norms, routers and positions stay float32, as in llama.cpp."""
-    is_vector = len(made.shape) == 1 or made.name.endswith("_norm.weight") or not made.name.endswith(".weight")
-    return "F32" if is_vector or made.name.endswith(_ALWAYS_F32) else type_name
-
-
-def checked_rows(made: MadeTensor, type_name: str) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
-    """Yield a tensor's rows; ConversionError at the first that is NaN, infinity or too large."""
-    for piece in made.pieces:
-        for rows in piece.rows():
-            largest = float(np.max(np.abs(rows)))
-            if not math.isfinite(largest):
-                raise ConversionError(f"{piece.source.file.shown_name}: {made.name} holds NaN or infinity (damaged?)")
-            if type_name == "F16" and largest > MOST_F16:
-                raise ConversionError(f"{made.name} holds {largest:g}, more than F16 can (take --type BF16)")
-            yield rows
-
-
-def as_type(rows: np.ndarray[Any, np.dtype[np.float32]], type_name: str) -> np.ndarray[Any, Any]:
-    """Return float32 rows as bytes of a type of floats."""
-    if type_name == "F32":
-        return rows
-    if type_name == "F16":
-        return rows.astype(np.float16)
-    bits = rows.view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def _check(found: Conversion) -> None:

@@ -229,11 +229,11 @@ def _vocabulary(model: Fields) -> dict[str, int]:
 
 def _merges(model: Fields) -> list[tuple[str, str]]:
     found = model.get("merges")
-    listed = found if isinstance(found, list) else [None]
+    listed: list[Any] = found if isinstance(found, list) else [None]
     pairs = [one.split(" ") if isinstance(one, str) else one for one in listed]
     if not all(isinstance(one, list) and len(one) == 2 and all(map(_is_text, one)) for one in pairs):
         raise model.fail("model.merges is no list of pairs (get the file again)")
-    return [(left, right) for left, right in pairs]
+    return [(pair[0], pair[1]) for pair in pairs]
 
 
 def _is_text(value: Any) -> bool:
