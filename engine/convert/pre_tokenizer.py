@@ -100,10 +100,14 @@ def _split(read: Fields, node: Mapping[str, Any]) -> Cut:
     expression, text = pattern.get("Regex"), pattern.get("String")
     if isinstance(text, str):
         expression = regex.escape(text)
-    behaviour = "Removed" if node.get("behavior") == "Removed" and node.get("invert") is True else node.get("behavior")
-    if not isinstance(expression, str) or len(expression) > MAX_EXPRESSION or behaviour not in ("Isolated", "Removed"):
+    drops_gaps = node.get("behavior") == "Removed" and node.get("invert") is True
+    if (
+        not isinstance(expression, str)
+        or len(expression) > MAX_EXPRESSION
+        or not (drops_gaps or node.get("behavior") == "Isolated")
+    ):
         raise read.fail("pre_tokenizer splits in a way that is not supported (get a GGUF file of this model)")
-    return _cut(read, expression, drops_gaps=behaviour == "Removed")
+    return _cut(read, expression, drops_gaps)
 
 
 def _cut(read: Fields, expression: str, drops_gaps: bool = False) -> Cut:

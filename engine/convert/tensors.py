@@ -94,7 +94,7 @@ def made_tensors(
     names = _Names(family.architecture, described.keys["block_count"])
     made, groups = [], defaultdict[str, dict[int, SourceTensor]](dict)
     for source_name, source in sources.items():
-        if _NOT_NEEDED.fullmatch(source_name):
+        if _NOT_NEEDED.fullmatch(source_name) or (is_tied and source_name.endswith("lm_head.weight")):
             continue
         if not source.is_float or not math.prod(source.shape):
             what = f"has type {source.dtype}, which is not supported (get the model in BF16 or F16)"
@@ -104,9 +104,7 @@ def made_tensors(
             whole = f"{of_one[1].removesuffix('.norms')}.{of_one[3]}"
             groups[names.of(whole, source)][int(of_one[2])] = source
             continue
-        name = names.of(source_name, source)
-        if not (is_tied and name == "output.weight"):
-            made.append(_made(family, described, source_name, name, source))
+        made.append(_made(family, described, source_name, names.of(source_name, source), source))
     return made + [_stacked(name, group) for name, group in groups.items()]
 
 

@@ -284,6 +284,9 @@ def _special_ids(settings: Fields, config: Fields, tokens: Tokens) -> dict[str, 
             token_id = listed[0] if isinstance(listed, list) and listed else listed
         if type(token_id) is int and token_id in tokens.texts:
             keys[f"{key}_token_id"] = token_id
+    unknown = next((token_id for token_id, kind in tokens.types.items() if kind == TokenType.UNKNOWN), None)
+    if unknown is not None:
+        keys.setdefault("unknown_token_id", unknown)
     for name, instead in (("bos", "cls"), ("eos", "seperator")):  # as encoders call them
         if f"{name}_token_id" not in keys and f"{instead}_token_id" in keys:
             keys[f"{name}_token_id"] = keys[f"{instead}_token_id"]
