@@ -40,6 +40,8 @@ _SETTINGS = {
     "attention.sliding_window": "sliding_window", "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
 }  # fmt: skip
+TURNED = ("llama",)
+"""Those whose heads pair halves in one form and neighbours in the other."""
 SPLIT = {
     "type": "Sequence",
     "pretokenizers": [
@@ -98,7 +100,7 @@ def write(directory: Path, architecture: str = "llama", dtype: str = "F32", **ar
     for name in gguf.tensors:
         layer, _, base = name.rpartition(".")[0].rpartition(".")
         values = numbers(gguf, name)
-        if architecture == "llama" and base in ("attn_q", "attn_k"):
+        if architecture in TURNED and base in ("attn_q", "attn_k"):
             n_heads = gguf.metadata["llama.attention.head_count" + ("_kv" if base == "attn_k" else "")]
             values = values.reshape(n_heads, -1, 2, values.shape[-1]).swapaxes(1, 2).reshape(values.shape)
         if architecture.startswith("gemma") and base.endswith("norm"):
