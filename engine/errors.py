@@ -56,6 +56,10 @@ class GGUFError(EngineError):
     """The file is not a valid GGUF file; the message names file and field."""
 
 
+class ConversionError(EngineError):
+    """A directory cannot be made into a GGUF file; the message names file and field."""
+
+
 class UnsupportedArchitectureError(EngineError):
     """The file is valid but its architecture is not one of ``ARCHITECTURES``."""
 

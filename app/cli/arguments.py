@@ -32,6 +32,7 @@ commands:
   jalopy verify MODEL            is the file whole, does it write sense
   jalopy perplexity MODEL FILE   how well it foretells a text, and what another file or KV cache changes
   jalopy quantize MODEL OUT      a smaller file of the same model
+  jalopy convert DIR|OWNER/REPO  a GGUF file of a model in safetensors, as Hugging Face keeps it
   jalopy compare MODEL           against installed engines: llama.cpp, ik_llama.cpp
   jalopy sessions [WORDS]        the saved conversations; jalopy sessions import FILE takes others over
   jalopy states [prune]          what was read once and is kept for the next time
@@ -407,6 +408,14 @@ _PARSERS = {
         _flag("--force", "replace OUT if it is there"),
         _json("one JSON object, at the end"),
         "threads",
+    ),
+    "convert": _verb(
+        "Make a GGUF file of a model in safetensors, and check it (jalopy help convert).",
+        _arg("source DIR", "a directory with config.json and safetensors files, or OWNER/REPO to download it"),
+        _arg("-o, --out FILE", "the file that is written (NAME-TYPE.gguf here)", default=""),
+        _arg("--type TYPE", "of its weights (that of the source)", dest="mix", type=str.upper, default=""),
+        _flag("--force", "replace the file if it is there"),
+        *("threads", "prefill_threads"),
     ),
     "embed": _verb(
         "Print a vector of unit length for each text: near ones have near meanings, if the model is made for it.",

@@ -45,8 +45,8 @@ class RemoteFile:
 
     @property
     def magic(self) -> bytes:
-        """First bytes of what it must be: a model, or an archive that holds one."""
-        return b"GGUF" if self.name.endswith(".gguf") else b"PK"
+        """First bytes of what it must be: a model, an archive that holds one, or anything."""
+        return {".gguf": b"GGUF", ".whl": b"PK"}.get(self.name[self.name.rfind(".") :], b"")
 
 
 @record
@@ -95,19 +95,8 @@ def connect(**options: Any) -> Web:
 
 def read_repository(web: Web, name: str, revision: str = "main", base: str | None = None) -> Repository:
     """Ask the hub for a repository's files. Raises DownloadError: it cannot be had, or the answer is none."""
-    base = base or endpoint()
-    body = web.get_body(f"{base}/api/models/{quote(name)}/revision/{quote(revision, safe='')}?blobs=true")
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
-        raise DownloadError(f"{name}: the hub's answer is not what a hub says (a login page in between?)") from None
-    siblings = content.get("siblings") if isinstance(content, dict) else None
-    if not isinstance(siblings, list):
-        raise DownloadError(f"{name}: the hub's answer lists no files", exit_codes.BAD_DATA)
-    commit = content.get("sha")
-    version = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else revision
-    place = f"{base}/{quote(name)}/resolve/{quote(version, safe='')}/"
-    files = filter(None, (_remote_file(one, place) for one in siblings[:_MOST_FILES]))
+    content, siblings, place = ask(web, name, revision, base)
+    files = filter(None, (remote_file(one, place, SAFE_NAME) for one in siblings))
     gguf, licence = table_in(content, "gguf"), table_in(content, "cardData").get("license")
     total, architecture = gguf.get("total"), gguf.get("architecture")
     return Repository(
@@ -121,14 +110,36 @@ def read_repository(web: Web, name: str, revision: str = "main", base: str | Non
     )
 
 
-def _remote_file(sibling: Any, base: str) -> RemoteFile | None:
+def ask(web: Web, name: str, revision: str, base: str | None = None) -> tuple[dict[str, Any], list[Any], str]:
+    """Return what the hub says of a repository, its list of files, and the address under which they are.
+
+    Raises DownloadError: it cannot be had, or the answer is none.
+    """
+    base = base or endpoint()
+    body = web.get_body(f"{base}/api/models/{quote(name)}/revision/{quote(revision, safe='')}?blobs=true")
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise DownloadError(f"{name}: the hub's answer is not what a hub says (a login page in between?)") from None
+    siblings = content.get("siblings") if isinstance(content, dict) else None
+    if not isinstance(siblings, list):
+        raise DownloadError(f"{name}: the hub's answer lists no files", exit_codes.BAD_DATA)
+    commit = content.get("sha")
+    version = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else revision
+    return content, siblings[:_MOST_FILES], f"{base}/{quote(name)}/resolve/{quote(version, safe='')}/"
+
+
+def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile | None:
+    """Return a file of a list that can be downloaded and checked, if its name is one of ``names``."""
     path, lfs = sibling.get("rfilename") if isinstance(sibling, dict) else None, table_in(sibling, "lfs")
     if not isinstance(path, str):
         return None
     *directories, name = path.split("/")
     sha256, size_bytes = lfs.get("sha256") or lfs.get("oid"), lfs.get("size", sibling.get("size"))
     is_sound = (
-        is_safe_name(name)
+        names.fullmatch(name) is not None
+        and not name.startswith(("-", "."))
+        and len(name) <= MOST_NAME_BYTES
         and all(_SAFE_DIRECTORY.fullmatch(one) and one not in (".", "..") for one in directories)
         and isinstance(sha256, str)
         and _SHA256.fullmatch(sha256) is not None

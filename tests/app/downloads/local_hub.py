@@ -169,6 +169,10 @@ class LocalHub:
     """By content's path: what the hub states instead of the truth."""
     extra: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By repository: more of what the hub says."""
+    in_git: set[str] = field(default_factory=set)
+    """Files that are small enough to be kept without a sha256."""
+    git_names: dict[str, str] = field(default_factory=dict)
+    """By path: what the hub states of them instead of the truth."""
     siblings: list[Any] = field(default_factory=list)
     """More entries of the list of files, as they are."""
     faults: list[Fault] = field(default_factory=list)
@@ -247,7 +251,10 @@ class LocalHub:
         for path, content in self.files[repository].items():
             sha256 = self.hashes.get(path, hashlib.sha256(content).hexdigest())
             lfs = {"sha256": sha256, "size": len(content), "pointerSize": 135}
-            blob = {"size": len(content), "blobId": "e" * 40, "lfs": lfs, "xetHash": _xet_hash(sha256)}
+            blob: dict[str, Any] = {"size": len(content), "blobId": "e" * 40, "lfs": lfs, "xetHash": _xet_hash(sha256)}
+            if path in self.in_git:
+                digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+                blob = {"size": len(content), "blobId": self.git_names.get(path, digest)}
             siblings.append({"rfilename": path, **blob})
         shape = {key: value for key, value in REPOSITORY_SHAPE.items() if key not in _OF_ITS_MODEL}
         own = {"id": repository, "modelId": repository, "sha": COMMIT, "siblings": siblings}

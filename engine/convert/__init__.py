@@ -1,0 +1,1 @@
+"""Models as Hugging Face keeps them, made into GGUF files."""

@@ -1,0 +1,209 @@
+"""From a directory of Hugging Face's form to a GGUF file. All reasons to refuse are found before a byte is written.
+
+Tensors pass through memory a few megabytes at a time. A model that is converted is one that the engine opens: what the
+file will say is checked as a file's header is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from engine.convert.bounded import Fields, read_object
+from engine.convert.families import FAMILIES, Family
+from engine.convert.hyperparameters import describe
+from engine.convert.pooling import pooling_keys
+from engine.convert.safetensors import read_directory
+from engine.convert.tensors import MadeTensor, made_tensors
+from engine.convert.vocabulary import vocabulary_keys
+from engine.errors import BrokenModelError, ConversionError, UnsupportedArchitectureError, shown
+from engine.gguf.contents import GGUFFile, TensorInfo
+from engine.gguf.file import ModelFile
+from engine.gguf.ggml_types import GGML_TYPES
+from engine.gguf.write import TensorToWrite, writing
+from engine.models import ENCODERS, expected_tensors, read_config
+from engine.quantize import mixtures
+from engine.quantize.file import QUANTIZATION_VERSION
+from engine.quantize.rows import Bytes, Floats, quantise_rows
+from engine.tokenizer import Tokenizer
+from engine.weights.weights import checked_tensors
+
+_N_NAMED = 6
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A model that can be converted: everything but its bytes.
+
+    Attributes:
+        name: of the model.
+        mix: of its weights.
+        metadata: of the file.
+        tensors: with the type that each will have.
+        numbers: tensors that are made of settings.
+    """
+
+    name: str
+    mix: str
+    metadata: Mapping[str, Any]
+    tensors: Sequence[tuple[MadeTensor, str]]
+    numbers: Mapping[str, np.ndarray[Any, Any]]
+
+    @property
+    def architecture(self) -> str:
+        """As GGUF names it."""
+        return str(self.metadata["general.architecture"])
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes text; others make vectors of it."""
+        return self.architecture not in ENCODERS
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(one.size_bytes for one in self.table)
+
+    @property
+    def table(self) -> list[TensorToWrite]:
+        """The file's table of tensors."""
+        constants = [TensorToWrite(name, values.shape, "F32") for name, values in self.numbers.items()]
+        return constants + [TensorToWrite(made.name, made.shape, kind) for made, kind in self.tensors]
+
+    def write(self, path: Path, progress: Callable[[int, str], object], n_threads: int = 1) -> None:
+        """Write the file, which has its name only when it is whole; one of that name is replaced.
+
+        Args:
+            progress: is told of the bytes that are done, and a tensor's name.
+
+        Raises:
+            ConversionError: a weight is NaN or infinity, or too large for the type.
+            FileUnwritableError: the disk is full.
+        """
+        done_bytes = 0
+        with writing(path, self.metadata, self.table) as out:
+            for values in self.numbers.values():
+                out.write(values)
+            for made, type_name in self.tensors:
+                for rows in (rows for piece in made.pieces for rows in piece.rows()):
+                    packed = _packed(made, rows, type_name, n_threads)
+                    out.write(packed)
+                    done_bytes += packed.nbytes
+                    progress(done_bytes, made.name)
+
+
+def _packed(made: MadeTensor, rows: Floats, type_name: str, n_threads: int) -> Bytes:
+    try:
+        return quantise_rows(rows, type_name, n_threads=n_threads)
+    except BrokenModelError as error:
+        name = made.source.file.shown_name
+        raise ConversionError(f"{name}: {made.name} {error} (damaged? else take --type BF16)") from None
+
+
+def prepare(directory: Path, mix: str = "") -> Conversion:
+    """Read what a directory says of its model, and check that the engine would open it.
+
+    Args:
+        mix: of the weights; "" for the type that they have.
+
+    Raises:
+        EngineError: one line that says which file, what is wrong with it, and what to do.
+    """
+    config, family = _configuration(directory)
+    sources = read_directory(directory)
+    described = describe(config, family.has_rope)
+    for add in family.more:
+        add(config, described)
+    is_tied = config.flag("tie_word_embeddings", False)
+    made = made_tensors(family, described, sources, is_tied)
+    mix = mix or _main_type(made)
+    embedding = next((one for one in made if one.name == "token_embd.weight"), None)
+    if embedding is None or len(embedding.shape) != 2:
+        raise ConversionError(f"{shown(directory.name)}: has no embedding of tokens (are all its files here?)")
+    name = _name(directory)
+    metadata = {
+        "general.architecture": family.architecture,
+        "general.type": "model",
+        "general.name": name,
+        **{f"{family.architecture}.{key}": value for key, value in (described.keys | pooling_keys(directory)).items()},
+        f"{family.architecture}.vocab_size": embedding.shape[0],
+        "general.file_type": mixtures.MIXTURES[mix],
+        "general.quantization_version": QUANTIZATION_VERSION,
+        **vocabulary_keys(directory, config, embedding.shape[0]),
+        **{f"tokenizer.ggml.{key}": value for key, value in described.vocabulary.items()},
+    }
+    types = mixtures.mixture(metadata, {one.name: mixtures.Described(one.shape, "F32") for one in made}, mix)
+    typed = [(one, types[one.name]) for one in made]
+    found = Conversion(name, mix, metadata, typed, described.tensors)
+    _check(found)
+    return found
+
+
+def _configuration(directory: Path) -> tuple[Fields, Family]:
+    """Return the settings of the part that writes, and the family."""
+    values = read_object(directory / "config.json")
+    if values is None:
+        raise ConversionError(f"{shown(directory.name)}: has no config.json (name a directory of Hugging Face's form)")
+    listed = values.get("architectures")
+    name = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], str) else "missing"
+    family = FAMILIES.get(name)
+    if family is None:
+        named = list(FAMILIES)[:_N_NAMED]
+        others = f"{', '.join(named)} and {len(FAMILIES) - len(named)} others (jalopy help convert)"
+        raise UnsupportedArchitectureError(
+            f"config.json: architecture {shown(name)} cannot be converted; can be: {others}"
+        )
+    text = values.get("text_config")
+    inner = {**values, **text} if isinstance(text, dict) else values
+    config = Fields({**family.defaults, **inner}, "config.json")
+    if isinstance(config.get("quantization_config"), dict):
+        method = shown(str(config.under("quantization_config").get("quant_method")))
+        raise config.fail(f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)")
+    function = config.word(
+        "hidden_act|hidden_activation|activation_function|hidden_activation_function", family.activations[0]
+    )
+    if function not in family.activations:
+        raise config.fail(f"hidden_act is {shown(function)}: {family.architecture} stands for {family.activations[0]}")
+    for setting, expected in family.expects.items():
+        if config.values.get(setting, expected) != expected:
+            raise config.fail(f"{setting} is {shown(str(config.get(setting)))}, which a GGUF file cannot say")
+    return config, family
+
+
+def _name(directory: Path) -> str:
+    """Return the model's name: that of its directory, or of its repository in the cache of Hugging Face's programs."""
+    place = directory.resolve()
+    in_cache = re.fullmatch(r"models--.+?--(.+)", place.parent.parent.name)
+    return shown((in_cache[1] if in_cache else place.name).rpartition("--")[2], 200)
+
+
+def _main_type(made: Sequence[MadeTensor]) -> str:
+    """Return the type that holds most matrices as they are; F16 in place of F32."""
+    sizes = dict.fromkeys(("BF16", "F16", "F32"), 0)
+    for one in made:
+        if len(one.shape) > 1:
+            sizes[one.source.dtype] += math.prod(one.shape)
+    found = max(sizes, key=lambda name: sizes[name])
+    return "F16" if found == "F32" else found
+
+
+def _check(found: Conversion) -> None:
+    """Look at what the file will say, as if it were there."""
+    numbers = {layout.name: number for number, layout in GGML_TYPES.items()}
+    tensors = {
+        one.name: TensorInfo(one.name, numbers[one.type_name], one.type_name, one.shape, 0, one.size_bytes)
+        for one in found.table
+    }
+    if len(tensors) < len(found.table):
+        raise ConversionError(f"{found.name}: two of its tensors have one meaning (are its files of one model?)")
+    gguf = GGUFFile(cast(ModelFile, SimpleNamespace(shown_name=found.name)), 3, dict(found.metadata), tensors, 0)
+    config = read_config(gguf)
+    checked_tensors(gguf, config, expected_tensors(config))
+    Tokenizer.from_metadata(gguf.metadata, found.name)

@@ -1,0 +1,161 @@
+"""A model's ``config.json`` as keys of a GGUF file: what architectures share, and how positions are told apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.config import sharpness
+from engine.convert.bounded import Fields
+
+_INTEGERS = {
+    "block_count": "num_hidden_layers|n_layer|num_layers",
+    "context_length": "max_position_embeddings|n_positions|n_ctx|seq_length|max_seq_len",
+    "embedding_length": "hidden_size|n_embd|d_model",
+    "attention.head_count": "num_attention_heads|n_head|n_heads",
+}
+_OPTIONAL = {
+    "feed_forward_length": "intermediate_size|n_inner|ffn_dim",
+    "expert_count": "num_local_experts|num_experts|n_routed_experts",
+    "expert_used_count": "num_experts_per_tok|num_experts_per_token|moe_topk",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size|shared_intermediate_size",
+}
+_EPSILONS = {
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.layer_norm_epsilon": "layer_norm_eps|layer_norm_epsilon|norm_epsilon|norm_eps",
+}
+_FACTORS = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
+LLAMA3_CONTEXT = 8192
+
+
+@dataclass
+class Described:
+    """What a configuration becomes.
+
+    Attributes:
+        keys: without the architecture's name.
+        vocabulary: keys that belong to the vocabulary in GGUF.
+        tensors: numbers that a file has as tensors.
+    """
+
+    keys: dict[str, Any] = field(default_factory=dict)
+    vocabulary: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    @property
+    def n_heads(self) -> int:
+        """Heads of queries."""
+        return int(self.keys["attention.head_count"])
+
+    @property
+    def n_kv_heads(self) -> int:
+        """Heads of keys."""
+        return int(self.keys["attention.head_count_kv"])
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+        return int(self.keys.get("attention.key_length", self.keys["embedding_length"] // self.n_heads))
+
+
+def describe(config: Fields, has_rope: bool) -> Described:
+    """Return the keys that all architectures share.
+
+    Raises:
+        ConversionError: one is missing or cannot be; which values a model may have is checked with the whole file.
+    """
+    keys: dict[str, Any] = {key: config.integer(names) for key, names in _INTEGERS.items()}
+    for number in ("attention.head_count", "embedding_length"):
+        if not keys[number]:
+            raise config.fail(f"{_INTEGERS[number].split('|')[0]} is 0")
+    keys |= {key: config.integer(names) for key, names in _OPTIONAL.items() if config.get(names) is not None}
+    keys["attention.head_count_kv"] = config.integer("num_key_value_heads", keys["attention.head_count"])
+    if config.get("head_dim") is not None:
+        keys |= dict.fromkeys(("attention.key_length", "attention.value_length"), config.integer("head_dim"))
+    keys |= {key: config.number(names) for key, names in _EPSILONS.items() if config.get(names) is not None}
+    described = Described(keys)
+    if has_rope:
+        _describe_rope(config, described)
+    return described
+
+
+def rope_of(config: Fields, kind: str = "full_attention") -> Fields:
+    """Return what says how positions are told apart: ``rope_parameters``, or the older keys.
+
+    Args:
+        kind: of layers, where each has its own.
+    """
+    found = config.under("rope_parameters")
+    if kind in found.values:
+        found = found.under(kind)
+    older = {name: config.values[name] for name in ("rope_theta", "partial_rotary_factor") if name in config.values}
+    return Fields({**older, **config.under("rope_scaling").values, **found.values}, config.name)
+
+
+def _describe_rope(config: Fields, described: Described) -> None:
+    """Add base, turned elements, and what stretches positions."""
+    rope, keys, head_dim = rope_of(config), described.keys, described.head_dim
+    theta = rope.number("rope_theta", config.number("rotary_emb_base|rope_base", 10000.0))
+    share = rope.number("partial_rotary_factor", config.number("rotary_pct|rope_pct", 1.0))
+    keys |= {"rope.freq_base": theta, "rope.dimension_count": int(share * head_dim)}
+    kind = rope.word("rope_type|type", "default")
+    original = rope.integer(
+        "original_max_position_embeddings",
+        config.integer(
+            "original_max_position_embeddings", LLAMA3_CONTEXT if kind == "llama3" else keys["context_length"]
+        ),
+    )
+    if kind == "linear":
+        keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": rope.number("factor")}
+    elif kind == "yarn":
+        _describe_yarn(rope, keys, original)
+    elif kind == "llama3":
+        described.tensors[_FACTORS[0]] = llama3_factors(rope, theta, keys["rope.dimension_count"], original)
+    elif kind in ("longrope", "su"):
+        n_pairs, stretch = keys["rope.dimension_count"] // 2, keys["context_length"] / max(1, original)
+        for name, length in zip(_FACTORS[1:], ("short", "long"), strict=True):
+            described.tensors[name] = np.array(rope.numbers(f"{length}_factor", n_pairs), np.float32)
+        usual = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 < original else 1.0
+        keys |= {
+            "rope.scaling.type": "longrope",
+            "rope.scaling.original_context_length": original,
+            "rope.scaling.attn_factor": rope.number("attention_factor", usual),
+        }
+    elif kind not in ("default", "dynamic"):  # dynamic leaves the trained context as it is
+        supported = "default, linear, dynamic, llama3, yarn, longrope"
+        raise config.fail(f"rope_type is {kind[:40]!r}; supported: {supported}")
+
+
+def _describe_yarn(rope: Fields, keys: dict[str, Any], original: int) -> None:
+    factor = rope.number("factor")
+    keys |= {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": factor,
+        "rope.scaling.original_context_length": original,
+    }
+    if rope.get("attention_factor") is not None:
+        keys["rope.scaling.attn_factor"] = rope.number("attention_factor") / sharpness(factor)
+    for name in ("beta_fast", "beta_slow"):
+        if rope.get(name) is not None:
+            keys[f"rope.scaling.yarn_{name}"] = rope.number(name)
+
+
+def llama3_factors(rope: Fields, theta: float, n_turned: int, original: int) -> np.ndarray[Any, Any]:
+    """Return what Llama 3.1 divides frequencies by: slow ones by the factor, fast ones by 1, and a ramp between.
+
+    Source: https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py
+    """
+    factor, low, high = (
+        rope.number(name, default)
+        for name, default in (("factor", 8.0), ("low_freq_factor", 1.0), ("high_freq_factor", 4.0))
+    )
+    if not (theta > 0 and factor > 0 and low < high):
+        raise rope.fail("rope_scaling has factors that cannot be (get the file again)")
+    frequencies = theta ** -(np.arange(0, n_turned, 2) / n_turned)
+    turns = original * frequencies / (2 * np.pi)
+    smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)

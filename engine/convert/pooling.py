@@ -1,0 +1,40 @@
+"""What a directory of sentence-transformers says of making one vector of a text's vectors.
+
+Source: https://sbert.net/docs/package_reference/sentence_transformer/models.html
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from engine.convert.bounded import Fields, read_bytes, read_object
+from engine.errors import ConversionError
+from engine.models.reading import POOLINGS
+
+_MODES = {
+    "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last",
+}  # fmt: skip
+
+
+def pooling_keys(directory: Path) -> dict[str, int]:
+    """Return the key that says it; none where the directory does not.
+
+    Raises:
+        ConversionError: it is done in a way that a GGUF file cannot say.
+    """
+    try:
+        modules = json.loads(read_bytes(directory / "modules.json") or "[]")
+    except (ValueError, RecursionError):
+        raise ConversionError("modules.json: is not JSON (damaged? get the file again)") from None
+    for one in modules if isinstance(modules, list) else ():
+        kind, place = (one.get("type"), one.get("path")) if isinstance(one, dict) else (None, None)
+        if not (isinstance(kind, str) and kind.endswith(".Pooling") and re.fullmatch(r"[\w-]{1,100}", str(place))):
+            continue
+        read = Fields(read_object(directory / str(place) / "config.json") or {}, f"{place}/config.json")
+        mode = next((mode for setting, mode in _MODES.items() if read.flag(setting, False)), "")
+        if not mode:
+            raise read.fail("pools in a way that a GGUF file cannot say (mean, cls or the last token)")
+        return {"pooling_type": POOLINGS.index(mode)}
+    return {}

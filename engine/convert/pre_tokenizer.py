@@ -1,0 +1,129 @@
+"""Which known way to cut words a ``tokenizer.json`` describes: the one that cuts a text of all kinds as it does.
+
+Expressions of one meaning are spelled in many ways, so they are not compared. What is found is a key of
+``PRE_TOKENIZERS``; ways that no text here tells apart would be the same for users, too.
+
+Source: https://huggingface.co/docs/tokenizers/api/pre-tokenizers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine.convert.bounded import Fields
+from engine.errors import shown
+from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
+
+Cut = Callable[[str], list[str]]
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
+MAX_EXPRESSION = 4096
+_MOST_STEPS = 16
+TIMEOUT_S = 5.0
+_NOT_BY_BYTES = ("default", "gemma4", "sarvam-moe", "whitespace")
+"""What files without a name get, and ways of vocabularies that merge characters."""
+
+SAMPLE = (
+    "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n        \n\r\n\r\n word\r\n (normal) \U0001f680 \U0001f636"
+    "\u200d\U0001f32b\ufe0f \u2705 3 33 333 3333 33333 333333 3333333 33333333 3.3 3..3 3...3 a1b22c333d4444 1,234,56"
+    "7 \u0661\u0662\u0663\u0664 \u00b2\u00b3\u00bd\u2167 x=10000;y=[2,30] I've 'told he's, 'RE you 'M 'D We'Ve a'lL d"
+    "on\u2019t it'S O'Neil can'tdo I'MX we'llo CamelCaseWord XMLHttp HTTPServer iPhone \u00c9t\u00e9\u00c9T\u00c9 "
+    "\u01c5x \u02b0A \u00aax nai\u0308ve e\u0301E\u0301 \u043d\u0435\u0449\u043e \u041d\u0410 \u0431\u044a\u043b"
+    "\u0433\u0430\u0440\u0441\u043a\u0438 \u4f60\u597d\uff0c\u4e16\u754c\uff01apple\u5de5\u4f5c1314\u5929\uff5e\u3053"
+    "\u3093\u306b\u3061\u306f\u30ab\u30bf\u30ab\u30ca \ud55c\uad6d\uc5b4abc \u3131\u3145 \u0e2a\u0e27\u0e31\u0e2a"
+    "\u0e14\u0e35 \u1780\u17b6\u1793\u17cb \u0915\u094d\u0937\u093f \u0964 \u3105\u3107 \u2026\u2014\u201cq\u201d ---"
+    "---=======''''''```````\"\"\"\"......!!!!!!?????? /path/to/file //x\n/y ;\n\n;\r\n<sentinel:12> IMGIMGABCZ a_b _"
+    "c $5 +1 <a> ^~| \u20ac\u00a3 #tag @me %x% &amp; *b* \\n (a)(b) f(x)) end  two   three    four     five\u3000wide"
+    "\u00a0nbsp   12 ab 12.5e-7    tail   \n   x\n\n\ny\n \t z 1\n2\n\n3 \n"
+)
+
+
+def find_pre_tokenizer(tokenizer: Mapping[str, Any], name: str) -> str:
+    """Return the value of ``tokenizer.ggml.pre`` for a byte-level vocabulary.
+
+    Args:
+        tokenizer: content of the file ``name``.
+
+    Raises:
+        ConversionError: it cuts words in a way that is not known.
+    """
+    read = Fields(tokenizer, name)
+    cuts = _cuts(read, read.get("pre_tokenizer"))
+    ignores = read.under("model").flag("ignore_merges", False)
+    pieces = _applied(read, cuts)
+    found = [
+        known for known in PRE_TOKENIZERS if known not in _NOT_BY_BYTES and list(splitter(known)(SAMPLE)) == pieces
+    ]
+    if not found:
+        raise read.fail("pre_tokenizer cuts words in a way that is not known (get a GGUF file of this model)")
+    return next((one for one in found if PRE_TOKENIZERS[one].ignore_merges == ignores), found[0])
+
+
+def _applied(read: Fields, cuts: list[Cut]) -> list[str]:
+    pieces = [SAMPLE]
+    for cut in cuts:
+        try:
+            pieces = [part for piece in pieces for part in cut(piece) if part]
+        except TimeoutError:
+            raise read.fail(f"pre_tokenizer needs over {TIMEOUT_S:.0f} s for a page of text (made wrongly?)") from None
+    if "".join(pieces) != SAMPLE:
+        raise read.fail("pre_tokenizer drops text, which is not supported (get a GGUF file of this model)")
+    return pieces
+
+
+def _cuts(read: Fields, node: Any) -> list[Cut]:
+    """Return the steps of a description."""
+    if not isinstance(node, dict):
+        raise read.fail("has no pre_tokenizer (get a GGUF file of this model)")
+    kind, parts = node.get("type"), node.get("pretokenizers")
+    if kind == "Sequence" and isinstance(parts, list) and len(parts) <= _MOST_STEPS:
+        if any(isinstance(part, dict) and part.get("type") == "Sequence" for part in parts):
+            raise read.fail("pre_tokenizer has a sequence in a sequence, which is not supported")
+        return [cut for part in parts for cut in _cuts(read, part)]
+    if kind == "ByteLevel" and node.get("add_prefix_space") is not True:
+        return [_cut(read, _GPT2)] if node.get("use_regex", True) else []
+    if kind == "Digits":
+        return [_cut(read, r"\p{N}" if node.get("individual_digits") else r"\p{N}+")]
+    if kind == "Punctuation" and node.get("behavior", "Isolated") in ("Isolated", "Contiguous"):
+        return [_cut(read, _PUNCTUATION + ("+" if node.get("behavior") == "Contiguous" else ""))]
+    if kind == "Split":
+        return [_split(read, node)]
+    raise read.fail(f"pre_tokenizer {shown(str(kind))} is not supported in this form (get a GGUF file of this model)")
+
+
+def _split(read: Fields, node: Mapping[str, Any]) -> Cut:
+    import regex
+
+    found = node.get("pattern")
+    pattern = found if isinstance(found, dict) else {}
+    expression, text = pattern.get("Regex"), pattern.get("String")
+    if isinstance(text, str):
+        expression = regex.escape(text)
+    drops_gaps = node.get("behavior") == "Removed" and node.get("invert") is True
+    if (
+        not isinstance(expression, str)
+        or len(expression) > MAX_EXPRESSION
+        or not (drops_gaps or node.get("behavior") == "Isolated")
+    ):
+        raise read.fail("pre_tokenizer splits in a way that is not supported (get a GGUF file of this model)")
+    return _cut(read, expression, drops_gaps)
+
+
+def _cut(read: Fields, expression: str, drops_gaps: bool = False) -> Cut:
+    """Return what cuts a text into matches and the gaps between them."""
+    import regex
+
+    try:
+        pattern = regex.compile(expression, regex.V1 if "&&" in expression else 0)
+    except (regex.error, OverflowError, RecursionError, MemoryError):
+        raise read.fail("pre_tokenizer has an expression that cannot be read") from None
+
+    def cut(text: str) -> list[str]:
+        pieces, at = [], 0
+        for match in pattern.finditer(text, timeout=TIMEOUT_S):
+            pieces += [text[at : match.start()], match.group()] if not drops_gaps else [match.group()]
+            at = match.end()
+        return pieces if drops_gaps else [*pieces, text[at:]]
+
+    return cut

@@ -1,0 +1,96 @@
+"""SentencePiece's ``tokenizer.model``: a message of protocol buffers, of which a few fields are read.
+
+Source: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto and
+https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import unpack
+from typing import Any
+
+from engine.errors import ConversionError
+
+UNIGRAM, BPE = 1, 2
+MAX_PIECES = 1 << 21
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_NORMAL = 1
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """What such a file says.
+
+    Attributes:
+        model_type: ``UNIGRAM`` or ``BPE``.
+        pieces: text, score and type of each token; types have the numbers of ``TokenType``.
+        adds_space: a text begins with a space.
+        merges_spaces: runs of spaces count as one.
+        rules: table of rewritten characters.
+    """
+
+    model_type: int
+    pieces: list[tuple[bytes, float, int]]
+    adds_space: bool
+    merges_spaces: bool
+    rules: bytes
+
+
+def parse_sentencepiece(content: bytes, name: str) -> SentencePieceModel:
+    """Read a file's content.
+
+    Raises:
+        ConversionError: it is no such model.
+    """
+    pieces: list[tuple[bytes, float, int]] = []
+    trainer: dict[int, Any] = {}
+    normalizer: dict[int, Any] = {}
+    try:
+        for number, value in _fields(memoryview(content)):
+            if number == _PIECES:
+                piece = dict(_fields(value))
+                pieces.append(
+                    (bytes(piece.get(1, b"")), unpack("<f", piece.get(2, bytes(4)))[0], piece.get(3, _NORMAL))
+                )
+                if len(pieces) > MAX_PIECES:
+                    raise ValueError
+            elif number in (_TRAINER, _NORMALIZER):
+                (trainer if number == _TRAINER else normalizer).update(_fields(value))
+        model_type, rules = trainer.get(3, UNIGRAM), bytes(normalizer.get(2, b""))
+        if not pieces or model_type not in (UNIGRAM, BPE) or not all(0 <= kind <= 6 for _, _, kind in pieces):
+            raise ValueError
+    except (ValueError, TypeError, OverflowError, IndexError, ArithmeticError, BufferError, LookupError):
+        raise ConversionError(f"{name}: is no SentencePiece model of Unigram or BPE (get it again)") from None
+    return SentencePieceModel(model_type, pieces, bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1)), rules)
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
+    """Yield number and value of each field; messages and texts as memoryview, fixed numbers as bytes."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == _VARINT:
+            value: Any
+            value, at = _varint(data, at)
+        else:
+            size, at = _varint(data, at) if kind == _BYTES else ({_FIXED64: 8, _FIXED32: 4}[kind], at)
+            value = data[at : at + size]
+            if len(value) != size:
+                raise ValueError
+            at += size
+        yield key >> 3, value
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError

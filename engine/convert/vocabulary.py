@@ -1,0 +1,350 @@
+"""The vocabulary of a model's directory as a GGUF file has it: ``tokenizer.json``, or ``tokenizer.model``.
+
+Types, scores and special ids are those of llama.cpp's converter (ggml-org/llama.cpp, convert_hf_to_gguf.py and
+gguf-py/gguf/vocab.py). Scores of a vocabulary that comes without them are the order of its merges: they mean no more.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.convert.bounded import Fields, read_bytes, read_object
+from engine.convert.pre_tokenizer import find_pre_tokenizer
+from engine.convert.sentencepiece import BPE, UNIGRAM, parse_sentencepiece
+from engine.errors import ConversionError, shown
+from engine.tokenizer.vocabulary import END_TEXTS, MAX_TOKEN_CHARS, TokenType
+
+JSON, MODEL, SETTINGS = "tokenizer.json", "tokenizer.model", "tokenizer_config.json"
+SPACE = "\u2581"
+_ADDED_SCORE, _UNUSED_SCORE = -1000.0, -10000.0
+_SPECIAL_IDS = {
+    "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding", "cls": "cls", "mask": "mask",
+}  # fmt: skip
+"""Names in ``tokenizer_config.json``, and as GGUF spells them."""
+_SEEM_SPECIAL = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
+
+
+@dataclass
+class Tokens:
+    """The tokens of a vocabulary before the keys are made of them.
+
+    Attributes:
+        model: ``tokenizer.ggml.model``.
+        texts, types, scores: by id; ids that no token has are missing.
+        keys: further keys, without their prefix.
+        post: how marks are put around a text, as tokenizer.json says it.
+    """
+
+    model: str
+    texts: dict[int, bytes] = field(default_factory=dict)
+    types: dict[int, int] = field(default_factory=dict)
+    scores: dict[int, float] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+    post: Any = None
+
+    def put(self, token_id: int, text: str | bytes, kind: int, score: float = 0.0) -> None:
+        """Give an id a token."""
+        self.texts[token_id] = text.encode("utf-8", "replace") if isinstance(text, str) else text
+        self.types[token_id], self.scores[token_id] = kind, score
+
+
+def vocabulary_keys(directory: Path, config: Fields, n_tokens: int) -> dict[str, Any]:
+    """Return the ``tokenizer.*`` keys of a GGUF file.
+
+    Args:
+        config: of the model, which names some special tokens.
+        n_tokens: rows of the embedding; ids that no token has become unused ones.
+
+    Raises:
+        ConversionError: there is no vocabulary, or it is damaged or of a kind that is not supported.
+    """
+    settings = Fields(read_object(directory / SETTINGS) or {}, SETTINGS)
+    tokens = _read_tokens(directory)
+    _add_tokens(tokens, settings)
+    if (most := max(tokens.texts, default=-1) + 1) > n_tokens:
+        raise config.fail(f"the vocabulary has {most} tokens, but the embedding only {n_tokens} rows")
+    keys: dict[str, Any] = {"model": tokens.model, "pre": "default", **_table(tokens, n_tokens), **tokens.keys}
+    keys |= _special_ids(settings, config, tokens) | _marks(tokens, settings)
+    keys |= _further_ends(directory, config, keys, tokens)
+    return {f"tokenizer.ggml.{key}": value for key, value in keys.items()} | _templates(directory, settings)
+
+
+def _table(tokens: Tokens, n_tokens: int) -> dict[str, Any]:
+    unused = [i for i in range(n_tokens) if i not in tokens.texts]
+    for i in unused:
+        tokens.put(i, f"[PAD{i}]", TokenType.UNUSED, _UNUSED_SCORE)
+    everyone = range(n_tokens)
+    table: dict[str, Any] = {
+        "tokens": [tokens.texts[i] for i in everyone],
+        "token_type": np.array([tokens.types[i] for i in everyone], np.int32),
+    }
+    if tokens.model in ("llama", "t5"):
+        table["scores"] = np.array([tokens.scores[i] for i in everyone], np.float32)
+    return table
+
+
+def _read_tokens(directory: Path) -> Tokens:
+    """Read tokenizer.json, unless it was made of a file of SentencePiece that has the scores."""
+    found = read_object(directory / JSON)
+    tokenizer = Fields(found or {}, JSON)
+    model = tokenizer.under("model")
+    kind = model.word("type", "BPE" if "merges" in model.values else "")
+    content = read_bytes(directory / MODEL) if found is None or model.flag("byte_fallback", False) else None
+    if content is not None:
+        return _of_sentencepiece(content, tokenizer)
+    if found is None:
+        raise ConversionError(
+            f"{shown(directory.name)}: has neither {JSON} nor {MODEL} (transformers makes the first: "
+            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))"
+        )
+    makers = {"BPE": _of_bpe, "Unigram": _of_unigram, "WordPiece": _of_wordpiece}
+    if kind not in makers:
+        raise tokenizer.fail(f"its model is {shown(kind) or 'missing'}; supported: {', '.join(makers)}")
+    tokens = makers[kind](tokenizer, model)
+    tokens.post = tokenizer.get("post_processor")
+    return tokens
+
+
+def _of_bpe(tokenizer: Fields, model: Fields) -> Tokens:
+    """Byte-level BPE keeps its merges; that of SentencePiece becomes scores."""
+    vocabulary, merges = _vocabulary(model), _merges(model)
+    if model.flag("byte_fallback", False):
+        return _of_piece_merges(tokenizer, vocabulary, merges)
+    normalizer = tokenizer.under("normalizer").word("type", "NFC")
+    if normalizer != "NFC" and tokenizer.under("normalizer").get("normalizers") != []:
+        raise tokenizer.fail(f"normalizer {shown(normalizer)} is not supported (get a GGUF file of this model)")
+    tokens = Tokens("gpt2", keys={"pre": find_pre_tokenizer(tokenizer.values, JSON)})
+    for text, token_id in vocabulary.items():
+        tokens.put(token_id, text, TokenType.NORMAL)
+    tokens.keys["merges"] = [" ".join(part.replace(" ", "\u0120") for part in pair).encode() for pair in merges]
+    _add(tokens, tokenizer.get("added_tokens"), JSON)
+    return tokens
+
+
+def _of_piece_merges(tokenizer: Fields, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> Tokens:
+    tokens = Tokens("llama")
+    rank: dict[str, int] = {}
+    for left, right in merges:
+        rank.setdefault(left + right, len(rank))
+    for text, token_id in vocabulary.items():
+        is_byte = len(text) == 6 and text.startswith("<0x") and text.endswith(">")
+        kind = TokenType.BYTE if is_byte else TokenType.NORMAL
+        tokens.put(token_id, text, kind, 0.0 if is_byte else -float(rank.get(text, len(rank))))
+    unknown = tokenizer.under("model").get("unk_token")
+    _add(tokens, tokenizer.get("added_tokens"), JSON)
+    if isinstance(unknown, str) and unknown in vocabulary:
+        tokens.types[vocabulary[unknown]] = TokenType.UNKNOWN
+    tokens.keys["add_space_prefix"] = _begins_with_space(tokenizer)
+    return tokens
+
+
+def _begins_with_space(tokenizer: Fields) -> bool:
+    """Whether a text is read as if a space were before it."""
+    normalizer, cutter = tokenizer.under("normalizer"), tokenizer.under("pre_tokenizer")
+    steps = normalizer.get("normalizers")
+    all_steps = [normalizer.values, *(steps if isinstance(steps, list) else [])]
+    prepends = any(isinstance(one, dict) and one.get("type") == "Prepend" for one in all_steps)
+    return prepends or (cutter.get("type") == "Metaspace" and cutter.word("prepend_scheme", "always") != "never")
+
+
+def _of_unigram(tokenizer: Fields, model: Fields) -> Tokens:
+    tokens, pieces = Tokens("t5"), model.get("vocab")
+    unknown = model.integer("unk_id", 0)
+    if not isinstance(pieces, list) or not pieces:
+        raise tokenizer.fail("model.vocab is no list of pieces (get the file again)")
+    for token_id, piece in enumerate(pieces):
+        is_sound = isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str)
+        score = Fields({"score": piece[1]}, JSON).number("score") if is_sound else 0.0
+        if not is_sound:
+            raise tokenizer.fail(f"model.vocab has no sound piece {token_id} (get the file again)")
+        tokens.put(token_id, piece[0], TokenType.UNKNOWN if token_id == unknown else TokenType.NORMAL, score)
+    normalizer = tokenizer.under("normalizer")
+    rules = normalizer.get("precompiled_charsmap") or next(
+        (one["precompiled_charsmap"] for one in normalizer.get("normalizers") or () if _has_rules(one)), None
+    )
+    merges_spaces = "{2,}" in str(normalizer.values) or "WhitespaceSplit" in str(tokenizer.get("pre_tokenizer"))
+    tokens.keys |= _unigram_keys(_decoded(tokenizer, rules), _begins_with_space(tokenizer), merges_spaces)
+    _add(tokens, tokenizer.get("added_tokens"), JSON)
+    return tokens
+
+
+def _has_rules(step: Any) -> bool:
+    return isinstance(step, dict) and step.get("type") == "Precompiled"
+
+
+def _decoded(read: Fields, rules: Any) -> bytes:
+    try:
+        return base64.b64decode(rules or "", validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise read.fail("precompiled_charsmap is not in base 64 (get the file again)") from None
+
+
+def _unigram_keys(rules: bytes, adds_space: bool, merges_spaces: bool) -> dict[str, Any]:
+    keys: dict[str, Any] = {"add_space_prefix": adds_space, "remove_extra_whitespaces": merges_spaces}
+    return keys | ({"precompiled_charsmap": np.frombuffer(rules, np.uint8)} if rules else {})
+
+
+def _of_wordpiece(tokenizer: Fields, model: Fields) -> Tokens:
+    """Pieces that begin a word have a space before them there, and those that go on with one have nothing."""
+    tokens = Tokens("bert")
+    for text, token_id in _vocabulary(model).items():
+        is_marked = text.startswith("[") and text.endswith("]")
+        whole = text if is_marked else text[2:] if text.startswith("##") else SPACE + text
+        tokens.put(token_id, whole, TokenType.NORMAL)
+    _add(tokens, tokenizer.get("added_tokens"), JSON)
+    normalizer = tokenizer.under("normalizer")
+    lowers = normalizer.flag("lowercase", True)
+    accents = normalizer.flag("strip_accents", lowers)
+    tokens.keys |= {"normalizer.lowercase": lowers, "normalizer.strip_accents": accents}
+    return tokens
+
+
+def _of_sentencepiece(content: bytes, tokenizer: Fields) -> Tokens:
+    model = parse_sentencepiece(content, MODEL)
+    tokens = Tokens("llama" if model.model_type == BPE else "t5", keys={"add_space_prefix": model.adds_space})
+    if model.model_type == UNIGRAM:
+        tokens.keys = _unigram_keys(model.rules, model.adds_space, model.merges_spaces)
+    for token_id, (text, score, kind) in enumerate(model.pieces):
+        tokens.put(token_id, text, kind, score)
+    _add(tokens, tokenizer.get("added_tokens"), JSON, _ADDED_SCORE)
+    tokens.post = tokenizer.get("post_processor")
+    return tokens
+
+
+def _vocabulary(model: Fields) -> dict[str, int]:
+    found = model.get("vocab")
+    if not isinstance(found, dict) or not found or not all(type(one) is int and one >= 0 for one in found.values()):
+        raise model.fail("model.vocab is no table of tokens and ids (get the file again)")
+    if max(map(len, found)) > MAX_TOKEN_CHARS:
+        raise model.fail(f"model.vocab has a token of over {MAX_TOKEN_CHARS} characters (get the file again)")
+    return found
+
+
+def _merges(model: Fields) -> list[tuple[str, str]]:
+    found = model.get("merges")
+    listed: list[Any] = found if isinstance(found, list) else [None]
+    pairs = [one.split(" ") if isinstance(one, str) else one for one in listed]
+    if not all(isinstance(one, list) and len(one) == 2 and all(map(_is_text, one)) for one in pairs):
+        raise model.fail("model.merges is no list of pairs (get the file again)")
+    return [(pair[0], pair[1]) for pair in pairs]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _add_tokens(tokens: Tokens, settings: Fields) -> None:
+    """Take the tokens that tokenizer_config.json adds."""
+    added = settings.under("added_tokens_decoder").values
+    listed = [
+        {**one, "id": int(token_id)}
+        for token_id, one in added.items()
+        if isinstance(one, dict) and token_id.isascii() and token_id.isdecimal() and len(token_id) < 10
+    ]
+    _add(tokens, listed, SETTINGS, _ADDED_SCORE)
+
+
+def _add(tokens: Tokens, added: Any, name: str, score: float = 0.0) -> None:
+    """Give tokens that were added to a vocabulary their types: control tokens, and text that is never cut."""
+    for one in added if isinstance(added, list) else ():
+        token_id, text = (one.get("id"), one.get("content")) if isinstance(one, dict) else (None, None)
+        if type(token_id) is not int or token_id < 0 or not isinstance(text, str) or len(text) > MAX_TOKEN_CHARS:
+            raise ConversionError(f"{name}: added_tokens has no sound entry {shown(str(one))} (get the file again)")
+        if tokens.types.get(token_id) == TokenType.UNKNOWN and tokens.texts[token_id] == text.encode(
+            "utf-8", "replace"
+        ):
+            continue
+        is_special = one.get("special") is True or _seems_special(text)
+        if not is_special and tokens.model != "bert":
+            text = text.replace(SPACE, " ")
+        tokens.put(token_id, text, TokenType.CONTROL if is_special else TokenType.USER_DEFINED, score)
+
+
+def _seems_special(text: str) -> bool:
+    frames = ("<|", "|>"), ("<\uff5c", "\uff5c>"), ("<unused", ">")
+    return text in _SEEM_SPECIAL or any(text.startswith(start) and text.endswith(end) for start, end in frames)
+
+
+def _special_ids(settings: Fields, config: Fields, tokens: Tokens) -> dict[str, int]:
+    """Return the ids of special tokens, by the tokenizer's settings, or else by the model's."""
+    ids, keys = {text: token_id for token_id, text in tokens.texts.items()}, {}
+    for name, key in _SPECIAL_IDS.items():
+        found = settings.get(f"{name}_token")
+        text = found.get("content") if isinstance(found, dict) else found
+        token_id = ids.get(text.encode("utf-8", "replace")) if isinstance(text, str) else None
+        if token_id is None:
+            listed = config.get(f"{name}_token_id")
+            token_id = listed[0] if isinstance(listed, list) and listed else listed
+        if type(token_id) is int and token_id in tokens.texts:
+            keys[f"{key}_token_id"] = token_id
+    unknown = next((token_id for token_id, kind in tokens.types.items() if kind == TokenType.UNKNOWN), None)
+    if unknown is not None:
+        keys.setdefault("unknown_token_id", unknown)
+    for name, instead in (("bos", "cls"), ("eos", "seperator")):  # as encoders call them
+        if f"{name}_token_id" not in keys and f"{instead}_token_id" in keys:
+            keys[f"{name}_token_id"] = keys[f"{instead}_token_id"]
+    return keys
+
+
+def _marks(tokens: Tokens, settings: Fields) -> dict[str, bool]:
+    """Return whether a text begins and ends with a mark: as the settings say, or as the post-processor does it."""
+    marks = {}
+    before, after = _around(tokens.post)
+    for name, found in (("bos", before), ("eos", after)):
+        value = settings.get(f"add_{name}_token")
+        if isinstance(value, bool) or found is not None:
+            marks[f"add_{name}_token"] = value if isinstance(value, bool) else bool(found)
+    return marks
+
+
+def _around(post: Any) -> tuple[bool | None, bool | None]:
+    """Return whether special tokens are put before and after a text; None where nothing says it."""
+    for step in _steps(post):
+        if step.get("type") == "RobertaProcessing":
+            return True, True
+        single = step.get("single")
+        if step.get("type") == "TemplateProcessing" and isinstance(single, list) and single:
+            first, last = (isinstance(one, dict) and "SpecialToken" in one for one in (single[0], single[-1]))
+            return first, last
+    return None, None
+
+
+def _steps(post: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(post, dict):
+        inner = post.get("processors")
+        yield from (one for one in (inner if isinstance(inner, list) else [post]) if isinstance(one, dict))
+
+
+def _further_ends(directory: Path, config: Fields, keys: Mapping[str, Any], tokens: Tokens) -> dict[str, int]:
+    """Return what ends a reply by the generation's settings and is not known by its text."""
+    listed = Fields(read_object(directory / "generation_config.json") or {}, "").get("eos_token_id")
+    listed = config.get("eos_token_id") if listed is None else listed
+    ends = [one for one in (listed if isinstance(listed, list) else [listed]) if type(one) is int]
+    known = {text.encode() for text in END_TEXTS}
+    further = [one for one in ends if tokens.texts.get(one, b"") not in known and one != keys.get("eos_token_id")]
+    there = [one for one in further if one in tokens.texts]
+    return dict(zip(("eot_token_id", "eom_token_id"), there, strict=False))
+
+
+def _templates(directory: Path, settings: Fields) -> dict[str, Any]:
+    """Return the chat templates: a file of its own counts more than the settings."""
+    content = read_bytes(directory / "chat_template.jinja")
+    found: Any = content.decode("utf-8", "replace") if content is not None else settings.get("chat_template")
+    if found is None:
+        found = (read_object(directory / "chat_template.json") or {}).get("chat_template")
+    if isinstance(found, str):
+        return {"tokenizer.chat_template": found}
+    named = {
+        one["name"]: one["template"]
+        for one in (found if isinstance(found, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("template"), str)
+    }
+    kinds = {"default": "tokenizer.chat_template", "tool_use": "tokenizer.chat_template.tool_use"}
+    return {key: named[name] for name, key in kinds.items() if name in named}

@@ -1,0 +1,99 @@
+"""``jalopy convert``: from a directory or a repository to a checked file; what is wrong is one line."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli.arguments import parse
+from app.cli.convert import convert
+from app.cli.dispatch import guard, obey
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
+from engine import EngineError, read_gguf
+from tests.app.downloads.local_hub import LocalHub
+from tests.app.downloads.pulling import client
+from tests.app.fake_engine import Script
+from tests.app.scripted_access import use_script
+from tests.engine.convert import hub_directory
+
+
+@pytest.fixture(autouse=True)
+def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Script:
+    monkeypatch.chdir(tmp_path)
+    return use_script(monkeypatch, Script(replies=[["Paris"]]))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    hub_directory.write(tmp_path / "Tiny-Model", dtype="BF16")
+    return tmp_path / "Tiny-Model"
+
+
+def run(source: str | Path, **options: Any) -> int:
+    settings = dataclasses.replace(built_in_settings(), model_directories=(str(Path("models").absolute()),), threads=1)
+    return convert(settings, str(source), **options)
+
+
+def test_a_file_is_written_and_checked(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert guard(lambda: obey(parse(["convert", str(directory), "--threads", "1"]))) == exit_codes.OK
+    out = capsys.readouterr().out
+    assert out.startswith("Tiny-Model: llama, 21 tensors, ")
+    assert "Tiny-Model-BF16.gguf: written in " in out
+    assert "ok  weights" in out
+    assert '-> "Paris"' in out
+    assert read_gguf("Tiny-Model-BF16.gguf").metadata["general.name"] == "Tiny-Model"
+
+
+def test_a_file_that_is_there_stays(directory: Path) -> None:
+    Path("out.gguf").write_bytes(b"mine")
+    with pytest.raises(Refusal, match=r"out\.gguf: is there already \(--force replaces it"):
+        run(directory, out="out.gguf")
+    assert Path("out.gguf").read_bytes() == b"mine"
+    assert run(directory, out="out.gguf", mix="F16", force=True) == exit_codes.OK
+
+
+def test_unknown_types_and_places_are_one_line(directory: Path) -> None:
+    with pytest.raises(Refusal, match=r"jalopy convert: Q9: no type \(choose one of "):
+        run(directory, mix="Q9")
+    with pytest.raises(Refusal, match=r"jalopy convert: nowhere: no such directory"):
+        run("nowhere")
+
+
+@pytest.fixture
+def hub(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    with LocalHub() as found:
+        monkeypatch.setenv("HF_ENDPOINT", found.address)
+        for path in directory.iterdir():
+            found.add("someone/Tiny", path.name, path.read_bytes())
+        found.in_git = {"config.json", "tokenizer_config.json"}
+        found.add("someone/Tiny", "run_me.py", b"import os")
+        found.add("someone/Tiny", "pytorch_model.bin", b"pickle")
+        yield found
+
+
+def test_a_repository_is_downloaded_first(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("someone/Tiny", web=client()) == exit_codes.OK
+    assert "someone--Tiny-BF16.gguf" not in capsys.readouterr().out
+    assert read_gguf("Tiny-BF16.gguf").metadata["general.name"] == "Tiny"
+    kept = {path.name for path in Path("models/someone--Tiny").iterdir()}
+    assert kept == {"config.json", "tokenizer_config.json", "tokenizer.model", "model.safetensors"}
+
+
+def test_a_file_that_is_not_what_the_hub_says_is_refused(hub: LocalHub) -> None:
+    hub.git_names["config.json"] = "0" * 40
+    with pytest.raises(Refusal, match=r"config\.json is not the file that the hub describes"):
+        run("someone/Tiny", web=client())
+    assert not list(Path().glob("*.gguf.part"))
+
+
+def test_a_repository_without_safetensors_is_refused(hub: LocalHub) -> None:
+    del hub.files["someone/Tiny"]["model.safetensors"]
+    with pytest.raises(Refusal, match="someone/Tiny: has no weights in safetensors"):
+        run("someone/Tiny", web=client())
+    with pytest.raises((Refusal, EngineError), match="name a repository as OWNER/REPO, or a directory"):
+        run("someone/Tiny:Q4_K_M", web=client())

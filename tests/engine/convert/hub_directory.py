@@ -1,0 +1,163 @@
+"""Writes directories of Hugging Face's form, sound and broken, from the tiny GGUF models of other tests."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import GGUFFile, read_gguf
+from engine.tokenizer.vocabulary import TokenType
+from tests.engine import tiny_gguf
+
+Tensors = dict[str, tuple[str, np.ndarray[Any, Any]]]
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+}
+_NAMES = {
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head", "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}  # fmt: skip
+_NORMS_OF_GEMMA = {
+    "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}  # fmt: skip
+_SETTINGS = {
+    "block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps", "rope.freq_base": "rope_theta",
+    "attention.sliding_window": "sliding_window", "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+}  # fmt: skip
+TURNED = ("llama",)
+"""Those whose heads pair halves in one form and neighbours in the other."""
+SPLIT = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {
+            "type": "Split",
+            "pattern": {
+                "Regex": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+                r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+            },
+            "behavior": "Isolated",
+            "invert": False,
+        },
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+    ],
+}
+"""Of Qwen 2's tokenizer.json."""
+
+
+def pack(tensors: Mapping[str, tuple[str, np.ndarray[Any, Any]]], **lies: dict[str, Any]) -> bytes:
+    """A safetensors file; ``lies`` change entries of its header, with "__" for a dot in names."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    data = b""
+    for name, (dtype, values) in tensors.items():
+        raw = values.tobytes()
+        header[name] = {"dtype": dtype, "shape": values.shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    for name, lie in lies.items():
+        header[name.replace("__", ".")].update(lie)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def change_json(path: Path, **changes: Any) -> None:
+    """Set entries of an object; None removes them."""
+    found = {**json.loads(path.read_text("utf-8")), **changes}
+    write_json(path, {key: value for key, value in found.items() if value is not None})
+
+
+def numbers(gguf: GGUFFile, name: str) -> np.ndarray[Any, Any]:
+    """A tensor of type F32."""
+    info = gguf.tensors[name]
+    return np.frombuffer(gguf.map, np.float32, info.size_bytes // 4, info.offset_bytes).reshape(info.shape)
+
+
+def write(directory: Path, architecture: str = "llama", dtype: str = "F32", **arguments: Any) -> GGUFFile:
+    """Write a model's directory, and return the tiny GGUF file that it is of."""
+    directory.mkdir(exist_ok=True)
+    path = tiny_gguf.model(architecture, **arguments).write(directory.parent / f"{directory.name}.gguf")
+    gguf = read_gguf(path)
+    names = {**_NAMES, **(_NORMS_OF_GEMMA if architecture.startswith("gemma") else {})}
+    tensors = {}
+    for name in gguf.tensors:
+        layer, _, base = name.rpartition(".")[0].rpartition(".")
+        values = numbers(gguf, name)
+        if architecture in TURNED and base in ("attn_q", "attn_k"):
+            n_heads = gguf.metadata["llama.attention.head_count" + ("_kv" if base == "attn_k" else "")]
+            values = values.reshape(n_heads, -1, 2, values.shape[-1]).swapaxes(1, 2).reshape(values.shape)
+        if architecture.startswith("gemma") and base.endswith("norm"):
+            values = values - np.float32(1)
+        prefix = f"model.layers.{layer.removeprefix('blk.')}." if layer else ""
+        tensors[f"{prefix}{names[base]}.{name.rpartition('.')[2]}"] = dtype, as_dtype(values, dtype)
+    (directory / "model.safetensors").write_bytes(pack(tensors))
+    settings = {
+        _SETTINGS[key.partition(".")[2]]: gguf.metadata[key]
+        for key in gguf.metadata
+        if key.partition(".")[2] in _SETTINGS
+    }
+    write_json(directory / "config.json", {"architectures": [CLASSES[architecture]], **settings})
+    write_vocabulary(directory, gguf.metadata)
+    return gguf
+
+
+def as_dtype(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """Values in one of the file's types; BF16 is cut off."""
+    if dtype == "BF16":
+        return (np.ascontiguousarray(values).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype({"F32": np.float32, "F16": np.float16}[dtype])
+
+
+def write_vocabulary(directory: Path, metadata: Mapping[str, Any]) -> None:
+    """Write tokenizer.json of a byte-level vocabulary, or SentencePiece's file."""
+    key = "tokenizer.ggml."
+    texts = [text.decode() for text in metadata[f"{key}tokens"]]
+    types = metadata[f"{key}token_type"].tolist()
+    marks = {f"{name}_token": texts[metadata[f"{key}{name}_token_id"]] for name in ("bos", "eos")}
+    adds = {f"add_{name}_token": metadata.get(f"{key}add_{name}_token", False) for name in ("bos", "eos")}
+    write_json(directory / "tokenizer_config.json", {**marks, **adds})
+    if metadata[f"{key}model"] == "llama":
+        pieces = zip(texts, metadata[f"{key}scores"], types, strict=True)
+        (directory / "tokenizer.model").write_bytes(sentencepiece(list(pieces)))
+        return
+    added = [i for i, kind in enumerate(types) if kind == TokenType.CONTROL]
+    model = {
+        "type": "BPE",
+        "vocab": {text: i for i, text in enumerate(texts) if i not in added},
+        "merges": [merge.decode().split(" ") for merge in metadata[f"{key}merges"]],
+    }
+    listed = [{"id": i, "content": texts[i], "special": True} for i in added]
+    tokenizer = {"added_tokens": listed, "normalizer": {"type": "NFC"}, "pre_tokenizer": SPLIT, "model": model}
+    write_json(directory / "tokenizer.json", tokenizer)
+
+
+def sentencepiece(pieces: list[tuple[str, float, int]], model_type: int = 2, rules: bytes = b"") -> bytes:
+    """A model of SentencePiece."""
+    out = b""
+    for text, score, kind in pieces:
+        out += _field(1, _field(1, text.encode()) + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind]))
+    return out + _field(2, b"\x18" + bytes([model_type])) + _field(3, _field(2, rules) + b"\x18\x01\x20\x00")
+
+
+def _field(number: int, content: bytes) -> bytes:
+    size, length = b"", len(content)
+    while length > 127:
+        size, length = size + bytes([length & 127 | 128]), length >> 7
+    return bytes([number << 3 | 2]) + size + bytes([length]) + content

@@ -1,0 +1,193 @@
+"""A directory becomes the GGUF file that it was made of, or is refused in one line before anything is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import EngineError, GGUFFile, read_gguf
+from engine.convert.convert import Conversion, prepare
+from engine.loader import validate
+from tests.engine.convert import hub_directory
+from tests.engine.convert.hub_directory import CLASSES, change_json, numbers
+
+
+def converted(directory: Path, mix: str = "F32", **options: Any) -> GGUFFile:
+    out = directory.parent / "out.gguf"
+    prepare(directory, mix).write(out, lambda done_bytes, name: None, **options)
+    validate(out).gguf.close()
+    return read_gguf(out)
+
+
+def refusal(directory: Path, mix: str = "") -> str:
+    """Expect one line, and nothing under the final name."""
+    out = directory.parent / "out.gguf"
+    with pytest.raises(EngineError) as caught:
+        prepare(directory, mix).write(out, lambda done_bytes, name: None)
+    assert str(caught.value).isprintable()
+    assert not out.exists()
+    assert not list(directory.parent.glob(".jalopy*"))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("vocabulary", ["spm", "bpe"])
+@pytest.mark.parametrize("architecture", CLASSES)
+def test_what_was_taken_apart_is_put_together(architecture: str, vocabulary: str, tmp_path: Path) -> None:
+    is_tied = architecture.startswith("gemma")  # they have no head of their own
+    before = hub_directory.write(tmp_path / "m", architecture, vocabulary=vocabulary, tied=is_tied)
+    after = converted(tmp_path / "m")
+    assert after.tensors.keys() == before.tensors.keys()
+    for name in before.tensors:
+        assert np.allclose(numbers(after, name), numbers(before, name), rtol=0, atol=1e-6), name
+    for key, value in before.metadata.items():
+        if key not in ("general.name", "general.file_type", "general.alignment"):
+            assert np.array_equal(np.asarray(after.metadata[key]), np.asarray(value)), key
+    assert after.metadata["general.name"] == "m"
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("BF16", "BF16"), ("F16", "F16"), ("F32", "F16")])
+def test_weights_keep_their_type_and_norms_are_float32(dtype: str, expected: str, tmp_path: Path) -> None:
+    hub_directory.write(tmp_path / "m", dtype=dtype)
+    after = converted(tmp_path / "m", "")
+    kinds = {info.type_name for info in after.tensors.values() if len(info.shape) > 1}
+    assert kinds == {expected}
+    assert {info.type_name for info in after.tensors.values() if len(info.shape) == 1} == {"F32"}
+
+
+def test_a_mixture_is_that_of_quantize(tmp_path: Path) -> None:
+    hub_directory.write(tmp_path / "m", dim=256, hidden_dim=512)
+    after = converted(tmp_path / "m", "Q4_K_M", n_threads=2)
+    assert after.metadata["general.file_type"] == 15
+    kinds = {name: info.type_name for name, info in after.tensors.items()}
+    assert kinds["blk.0.attn_q.weight"] == "Q4_K"
+    assert kinds["output.weight"] == "Q6_K"
+    assert kinds["blk.0.attn_norm.weight"] == "F32"
+
+
+def test_shards_are_one_model(tmp_path: Path) -> None:
+    directory = tmp_path / "m"
+    before = hub_directory.write(directory)
+    split_in_two(directory)
+    assert converted(directory).tensors.keys() == before.tensors.keys()
+    (directory / "model-2.safetensors").unlink()
+    (tmp_path / "out.gguf").unlink()
+    assert refusal(directory).startswith("model-2.safetensors: no such file")
+
+
+def split_in_two(directory: Path) -> None:
+    content = (directory / "model.safetensors").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header.pop("__metadata__")
+    places = {}
+    for number, names in enumerate((list(header)[:5], list(header)[5:]), 1):
+        tensors = {}
+        for name in names:
+            first, end = header[name]["data_offsets"]
+            raw = np.frombuffer(content[8 + size + first : 8 + size + end], np.float32)
+            tensors[name] = "F32", raw.reshape(header[name]["shape"])
+            places[name] = f"model-{number}.safetensors"
+        (directory / f"model-{number}.safetensors").write_bytes(hub_directory.pack(tensors))
+    (directory / "model.safetensors").unlink()
+    hub_directory.write_json(directory / "model.safetensors.index.json", {"weight_map": places})
+
+
+def test_a_tied_head_is_left_out(tmp_path: Path) -> None:
+    hub_directory.write(tmp_path / "m")
+    change_json(tmp_path / "m/config.json", tie_word_embeddings=True)
+    assert "output.weight" not in converted(tmp_path / "m").tensors
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"architectures": ["NeverHeardOf"]}, "config.json: architecture NeverHeardOf cannot be converted; can be: "),
+        ({"architectures": None}, "config.json: architecture missing cannot be converted"),
+        ({"hidden_size": None}, "config.json: hidden_size is missing"),
+        ({"hidden_size": "64"}, "config.json: hidden_size is 64: must be a whole number"),
+        ({"hidden_size": 0}, "config.json: hidden_size is 0"),
+        ({"hidden_size": 32}, "m: tensor "),
+        ({"num_hidden_layers": 1}, "model.safetensors: tensor model.layers.1."),
+        ({"num_hidden_layers": 3}, "m: tensor blk.2."),
+        ({"num_attention_heads": 3}, "config.json: 3 heads do not fit a projection of 64 rows"),
+        ({"rms_norm_eps": 1e999}, "config.json: rms_norm_eps is inf: must be a number"),
+        ({"hidden_act": "gelu"}, "config.json: hidden_act is gelu: llama stands for silu"),
+        ({"rope_scaling": {"rope_type": "odd"}}, "config.json: rope_type is 'odd'; supported: default, linear"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 0}}, "config.json: rope_scaling has factors that"),
+        ({"quantization_config": {"quant_method": "awq"}}, "config.json: the weights are quantised (awq)"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], line: str, tmp_path: Path) -> None:
+    hub_directory.write(tmp_path / "m")
+    change_json(tmp_path / "m/config.json", **changes)
+    assert refusal(tmp_path / "m").startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("config.json", "m: has no config.json (name a directory"),
+        ("model.safetensors", "m: has no safetensors file"),
+        ("tokenizer.model", "m: has neither tokenizer.json nor tokenizer.model"),
+    ],
+)
+def test_what_is_missing_is_named(name: str, line: str, tmp_path: Path) -> None:
+    hub_directory.write(tmp_path / "m")
+    (tmp_path / "m" / name).unlink()
+    assert refusal(tmp_path / "m").startswith(line)
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    hub_directory.write(tmp_path / "m")
+    (tmp_path / "m/model.safetensors").rename(tmp_path / "m/pytorch_model.bin")
+    assert "pytorch_model.bin may run any program when it is read" in refusal(tmp_path / "m")
+
+
+@pytest.mark.parametrize(("value", "mix"), [(np.nan, "BF16"), (np.inf, "F32"), (1e30, "F16"), (np.nan, "Q4_0")])
+def test_weights_that_are_no_numbers_are_refused(value: float, mix: str, tmp_path: Path) -> None:
+    hub_directory.write(tmp_path / "m")
+    path = tmp_path / "m/model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-4:] = np.float32(value).tobytes()
+    path.write_bytes(content)
+    line = refusal(tmp_path / "m", mix)
+    assert line.startswith("model.safetensors: ")
+    assert "holds NaN, infinity or a value above" in line
+
+
+def test_llama_3_1_divides_frequencies(tmp_path: Path) -> None:
+    hub_directory.write(tmp_path / "m")
+    scaling = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}
+    change_json(tmp_path / "m/config.json", rope_scaling=scaling)
+    factors = numbers(converted(tmp_path / "m"), "rope_freqs.weight")
+    assert factors[0] == 1.0  # turns often
+    assert factors[-1] == 8.0  # turns seldom
+    assert (np.diff(factors) >= 0).all()
+
+
+def test_a_killed_conversion_leaves_no_file(tmp_path: Path) -> None:
+    hub_directory.write(tmp_path / "m")
+    code = (
+        "import os, signal, sys; from pathlib import Path; from engine.convert.convert import prepare;"
+        "prepare(Path(sys.argv[1])).write(Path(sys.argv[2]), lambda *done: os.kill(os.getpid(), signal.SIGKILL))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "m", tmp_path / "out.gguf"], check=False)
+    assert done.returncode == -9
+    assert not (tmp_path / "out.gguf").exists()
+    assert [path.name for path in tmp_path.glob("*.gguf")] == ["m.gguf"]
+
+
+def test_tensors_pass_a_few_megabytes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.convert.tensors._CHUNK_ELEMENTS", 1000)
+    before = hub_directory.write(tmp_path / "m", "llama")
+    found: Conversion = prepare(tmp_path / "m", "F32")
+    made = next(one for one, _ in found.tensors if one.name == "blk.0.attn_q.weight")
+    chunks = [rows for piece in made.pieces for rows in piece.rows()]
+    assert max(rows.size for rows in chunks) <= 1000
+    assert np.array_equal(np.concatenate(chunks), numbers(before, made.name))

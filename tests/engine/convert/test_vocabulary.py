@@ -1,0 +1,206 @@
+"""Vocabularies of all kinds are read as GGUF has them, and ways to cut words are found by what they do."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import EngineError, Tokenizer
+from engine.convert.bounded import Fields
+from engine.convert.pre_tokenizer import SAMPLE, find_pre_tokenizer
+from engine.convert.vocabulary import vocabulary_keys
+from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
+from tests.engine import tiny_gguf
+from tests.engine.convert.hub_directory import SPLIT, change_json, sentencepiece, write_json, write_vocabulary
+
+TEXTS = ("the rein on the sea", "  In\n\nan  inn, 1234 the!", "Straße é 日本", "")
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+
+
+def regex(expression: str, behaviour: str = "Isolated", invert: bool = False) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": expression}, "behavior": behaviour, "invert": invert}
+
+
+def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "pretokenizers": list(steps)}
+
+
+@pytest.mark.parametrize(
+    ("cutter", "ignores", "name"),
+    [
+        (SPLIT, False, "qwen2"),
+        (BYTES, False, "gpt-2"),
+        (sequence({"type": "Digits", "individual_digits": True}, BYTES), False, "smollm"),
+        (sequence(regex(PRE_TOKENIZERS["llama-bpe"].expressions[0])), True, "llama-bpe"),  # type: ignore[arg-type]
+        (sequence(regex(PRE_TOKENIZERS["llama-bpe"].expressions[0], "Removed", True)), False, "smaug-bpe"),  # type: ignore[arg-type]
+        (sequence(regex(r"\p{N}{1,3}"), regex("[一-龥぀-ゟ゠-ヿ]+"), regex(PRE_TOKENIZERS["deepseek-v3"].expressions[2])), False, "deepseek-v3"),  # type: ignore[arg-type]  # noqa: E501
+    ],
+)  # fmt: skip
+def test_ways_to_cut_words_are_known_by_what_they_do(cutter: dict[str, Any], ignores: bool, name: str) -> None:
+    assert find_pre_tokenizer({"pre_tokenizer": cutter, "model": {"ignore_merges": ignores}}, "t") == name
+
+
+def test_the_sample_tells_all_ways_apart() -> None:
+    same = [{"llama-bpe", "smaug-bpe", "glm4"}, {"qwen2", "bailingmoe"}, {"gpt-4o", "granite-embed-multi-97m"}]
+    found: dict[tuple[str, ...], set[str]] = {}
+    for name, known in PRE_TOKENIZERS.items():
+        if not known.is_raw:
+            found.setdefault(tuple(splitter(name)(SAMPLE)), set()).add(name)
+    assert [names for names in found.values() if len(names) > 1] == same
+
+
+@pytest.mark.parametrize(
+    ("cutter", "line"),
+    [
+        (None, "has no pre_tokenizer"),
+        (regex("[a-z]+"), "cuts words in a way that is not known"),
+        (regex("[a-z]+", "Removed"), "splits in a way that is not supported"),
+        (regex("[a-z]+", "Removed", True), "drops text"),
+        (regex("(a"), "has an expression that cannot be read"),
+        (regex("a" * 5000), "splits in a way that is not supported"),
+        (regex(r"(?s)(.+)(.+)(.+)\3\2\1\p{Greek}"), "needs over"),
+        (sequence(sequence(BYTES)), "has a sequence in a sequence"),
+        ({"type": "Metaspace"}, "Metaspace is not supported"),
+    ],
+)
+def test_other_ways_are_refused(cutter: Any, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.convert.pre_tokenizer.TIMEOUT_S", 0.2)
+    with pytest.raises(EngineError, match=f"^t: .*{line}"):
+        find_pre_tokenizer({"pre_tokenizer": cutter}, "t")
+
+
+def keys_of(directory: Path, n_tokens: int, **config: Any) -> dict[str, Any]:
+    found = vocabulary_keys(directory, Fields(config, "config.json"), n_tokens)
+    Tokenizer.from_metadata(found, "m")
+    return found
+
+
+def spm_metadata() -> dict[str, Any]:
+    entries = tiny_gguf.spm_vocabulary()
+    return {**entries, "tokenizer.ggml.tokens": [text.encode() for text in entries["tokenizer.ggml.tokens"]]}
+
+
+def test_merges_of_pieces_cut_as_their_scores_do(tmp_path: Path) -> None:
+    """A tokenizer.json that was made of SentencePiece's file, without it."""
+    metadata = spm_metadata()
+    write_vocabulary(tmp_path, metadata)
+    texts = [text.decode() for text in metadata["tokenizer.ggml.tokens"]]
+    merges = sorted(
+        ((texts.index(a + b), a, b) for a in texts[259:] for b in texts[259:] if a + b in texts), key=lambda one: one[0]
+    )
+    tokenizer = {
+        "normalizer": sequence({"type": "Prepend", "prepend": "▁"}) | {"normalizers": [{"type": "Prepend"}]},
+        "added_tokens": [{"id": i, "content": texts[i], "special": True} for i in range(3)],
+        "model": {
+            "type": "BPE",
+            "byte_fallback": True,
+            "unk_token": "<unk>",
+            "vocab": {text: i for i, text in enumerate(texts)},
+            "merges": [f"{a} {b}" for _, a, b in merges],
+        },
+    }
+    with_scores = Tokenizer.from_metadata(keys_of(tmp_path, len(texts)), "m")
+    (tmp_path / "tokenizer.model").unlink()
+    write_json(tmp_path / "tokenizer.json", tokenizer)
+    keys = keys_of(tmp_path, len(texts) + 2)
+    assert keys["tokenizer.ggml.tokens"][-1] == b"[PAD%d]" % (len(texts) + 1)
+    assert keys["tokenizer.ggml.token_type"].tolist() == [*metadata["tokenizer.ggml.token_type"].tolist(), 5, 5]
+    by_merges = Tokenizer.from_metadata(keys, "m")
+    for text in TEXTS:
+        assert by_merges.encode(text) == with_scores.encode(text)
+
+
+def test_unigram_is_read_from_either_file(tmp_path: Path) -> None:
+    pieces = [("<unk>", 0.0, 2), ("▁the", -1.5, 1), ("▁", -2.0, 1), ("t", -3.0, 1), ("he", -2.5, 1)]
+    rules = np.zeros(4, np.uint32).tobytes() + b"\0"
+    (tmp_path / "tokenizer.model").write_bytes(sentencepiece(pieces, model_type=1))
+    one = keys_of(tmp_path, 5)
+    model = {"type": "Unigram", "unk_id": 0, "vocab": [[text, score] for text, score, _ in pieces]}
+    normalizer = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()}
+    write_json(
+        tmp_path / "tokenizer.json", {"model": model, "normalizer": normalizer, "pre_tokenizer": {"type": "Metaspace"}}
+    )
+    other = keys_of(tmp_path, 5)
+    for key in ("tokens", "scores", "token_type", "add_space_prefix", "unknown_token_id", "model"):
+        assert np.array_equal(one[f"tokenizer.ggml.{key}"], other[f"tokenizer.ggml.{key}"]), key
+    assert other["tokenizer.ggml.precompiled_charsmap"].tobytes() == rules
+
+
+def test_wordpieces_begin_with_a_space_or_go_on(tmp_path: Path) -> None:
+    vocab = {text: i for i, text in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "##re"])}
+    marks = [{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "[SEP]"}}]
+    tokenizer = {
+        "model": {"type": "WordPiece", "vocab": vocab},
+        "normalizer": {"type": "BertNormalizer", "lowercase": False},
+        "added_tokens": [{"id": i, "content": text, "special": True} for text, i in vocab.items() if "[" in text],
+        "post_processor": {"type": "TemplateProcessing", "single": marks},
+    }
+    write_json(tmp_path / "tokenizer.json", tokenizer)
+    write_json(tmp_path / "tokenizer_config.json", {"cls_token": "[CLS]", "sep_token": {"content": "[SEP]"}})
+    keys = keys_of(tmp_path, 6)
+    assert keys["tokenizer.ggml.tokens"] == [b"[PAD]", b"[UNK]", b"[CLS]", b"[SEP]", "▁the".encode(), b"re"]
+    wanted = {"bos": 2, "eos": 3, "cls": 2, "seperator": 3}
+    assert {name: keys[f"tokenizer.ggml.{name}_token_id"] for name in wanted} == wanted
+    assert keys["tokenizer.ggml.add_bos_token"] is keys["tokenizer.ggml.add_eos_token"] is True
+    assert keys["tokenizer.ggml.normalizer.lowercase"] is keys["tokenizer.ggml.normalizer.strip_accents"] is False
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    entries = tiny_gguf.bpe_vocabulary()
+    for key in ("tokens", "merges"):
+        entries[f"tokenizer.ggml.{key}"] = [text.encode() for text in entries[f"tokenizer.ggml.{key}"]]
+    write_vocabulary(tmp_path, entries)
+    return tmp_path
+
+
+def test_templates_come_from_where_they_are(directory: Path) -> None:
+    change_json(directory / "tokenizer_config.json", chat_template="settings")
+    assert keys_of(directory, 267)["tokenizer.chat_template"] == "settings"
+    named = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}, {"name": "odd"}, 3]
+    change_json(directory / "tokenizer_config.json", chat_template=named)
+    keys = keys_of(directory, 267)
+    assert (keys["tokenizer.chat_template"], keys["tokenizer.chat_template.tool_use"]) == ("d", "t")
+    (directory / "chat_template.jinja").write_text("a file")
+    assert keys_of(directory, 267)["tokenizer.chat_template"] == "a file"
+
+
+def test_all_ends_of_the_generation_end_a_reply(directory: Path) -> None:
+    write_json(directory / "generation_config.json", {"eos_token_id": [266, 264, 5, 7]})
+    keys = keys_of(directory, 267)
+    assert {keys[f"tokenizer.ggml.{name}_token_id"] for name in ("eos", "eot", "eom")} == {266, 5, 7}
+    assert Tokenizer.from_metadata(keys, "m").end_ids == {264, 266, 5, 7}  # <|endoftext|> is known by its text
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"model": {"type": "Odd"}}, "tokenizer.json: its model is Odd; supported: BPE"),
+        ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, "tokenizer.json: model.vocab is no table"),
+        ({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}}, "tokenizer.json: model.vocab is no table"),
+        ({"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [["a"]]}}, "tokenizer.json: model.merges is no list"),
+        ({"model": {"type": "BPE", "vocab": {"a": 1}}}, "tokenizer.json: model.merges is no list"),
+        ({"normalizer": {"type": "Lowercase"}}, "tokenizer.json: normalizer Lowercase is not supported"),
+        ({"added_tokens": [{"id": "1"}]}, "tokenizer.json: added_tokens has no sound entry"),
+        ({"model": {"type": "Unigram", "vocab": [["a"]]}}, "tokenizer.json: model.vocab has no sound piece 0"),
+        ({"added_tokens": [{"id": 900, "content": "x"}]}, "config.json: the vocabulary has 901 tokens"),
+    ],
+)  # fmt: skip
+def test_vocabularies_that_cannot_be_are_refused(changes: dict[str, Any], line: str, directory: Path) -> None:
+    change_json(directory / "tokenizer.json", **changes)
+    with pytest.raises(EngineError) as caught:
+        keys_of(directory, 267)
+    assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff" * 20, b"\x0a\x05ab", sentencepiece([("a", 0.0, 9)]), sentencepiece([("a", 0.0, 1)], 3)]
+)
+def test_damaged_files_of_sentencepiece_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(content)
+    with pytest.raises(EngineError, match=r"^tokenizer\.model: is no SentencePiece model"):
+        keys_of(tmp_path, 5)
