@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from engine.cache.rotation import Rotation
     from engine.cache.states import RecurrentStates
     from engine.config import Attention, ModelConfig, Xielu
-    from engine.plan.buffers import Activations, Buffers, Quantized
+    from engine.plan.buffers import Activations, Buffers
     from engine.weights.weights import LowRank, Tensor
 
 ROW_WORDS = 3
@@ -286,7 +286,7 @@ class Plan:
             inner = self._buffers.vector("low rank of tokens", low.rank, out.columns)
             self.embed(low.up, inner)
             self.barrier()
-            self._multiply(low.back.part(first, out.n), inner.form("f32"), out, out.address, (out.address, out.n))
+            self._multiply(low.back.part(first, out.n), inner, "f32", out, out.address, (out.address, out.n))
             self.barrier()
 
     def add_positions(self, table: int, n_rows: int, x: Activations) -> None:

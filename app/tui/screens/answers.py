@@ -163,7 +163,6 @@ class AnswersScreen(Screen[int | None]):
             [
                 (f"1-{len(self._columns)}", "goes on with it"),
                 (first_key("answers.choose"), "with the marked one"),
-                ("Tab", "marks the next"),
                 (first_key("answers.leave"), "stops" if self._runs else "keeps the first"),
             ]
         )
