@@ -21,8 +21,7 @@ from app.text.figures import count, counted, whole_seconds
 from app.text.record import record
 
 if TYPE_CHECKING:
-    from engine import Model, Session
-    from engine.gguf.imatrix import Imatrix
+    from engine import Imatrix, Model, Session
 
 _KV = "f32"
 _CONVERSATIONS = "conversations"
