@@ -6,7 +6,7 @@ Public names:
     Open a file, keep tokens in a cache, choose the next token.
 ``Tokenizer``, ``common_prefix``
     Text to token ids and back; the shared beginning of two lists of ids.
-``read_gguf``, ``read_single``, ``glance``, ``part_name``, ``GGUFFile``, ``read_imatrix``
+``read_gguf``, ``read_single``, ``glance``, ``part_name``, ``GGUFFile``, ``Imatrix``, ``read_imatrix``
     Read and check GGUF files without opening a model.
 ``memory_needs``, ``MemoryNeeds``, ``KV_TYPES``, ``QUANTS``, ``LEVEL``, ``MOST_THREADS``
     Bytes of a KV cache, and how they grow with the context; its types; supported weight types; the instruction set in
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from engine.cache.layer_memory import MemoryNeeds
     from engine.errors import EngineError
     from engine.gguf.contents import GGUFFile
-    from engine.gguf.imatrix import read_imatrix
+    from engine.gguf.imatrix import Imatrix, read_imatrix
     from engine.gguf.magic import glance
     from engine.gguf.parts import part_name
     from engine.gguf.read import read_gguf, read_single
@@ -51,6 +51,7 @@ _HOMES = {
     "part_name": "engine.gguf.parts",
     "GGUFFile": "engine.gguf.read",
     "read_gguf": "engine.gguf.read",
+    "Imatrix": "engine.gguf.imatrix",
     "read_imatrix": "engine.gguf.imatrix",
     "read_single": "engine.gguf.read",
     "Model": "engine.model",
@@ -71,6 +72,7 @@ __all__ = [
     "Crew",
     "EngineError",
     "GGUFFile",
+    "Imatrix",
     "MemoryNeeds",
     "Model",
     "Sampling",

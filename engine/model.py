@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine.pipeline import Pipeline
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.prompt.chat_template import ChatTemplate
-    from engine.weights.weights import Tensor
+    from engine.weights.weights import Tensor, Weights
 
 DEFAULT_CONTEXT = 8192
 """Limit on the context chosen by default, in tokens: a larger one costs memory that few conversations use."""
@@ -141,6 +141,16 @@ class Model:
     def name(self) -> str:
         """What to call it (``model_title``), unsanitised."""
         return model_title(self._checked.gguf.metadata, self.path)
+
+    @property
+    def weights(self) -> Weights:
+        """Its tensors, where they are now."""
+        return self._weights
+
+    @property
+    def file_bytes(self) -> int:
+        """Of all its files."""
+        return self._checked.gguf.file_bytes
 
     @property
     def bytes_per_token(self) -> int:

@@ -31,6 +31,7 @@ commands:
   jalopy inspect MODEL           show what a model file holds
   jalopy verify MODEL            is the file whole, does it write sense
   jalopy perplexity MODEL FILE   how well it foretells a text, and what another file or KV cache changes
+  jalopy imatrix MODEL FILE...   what a text needs most of it, for a better smaller file
   jalopy quantize MODEL OUT      a smaller file of the same model
   jalopy convert DIR|OWNER/REPO  a GGUF file of a model in safetensors, as Hugging Face keeps it
   jalopy compare MODEL           against installed engines: llama.cpp, ik_llama.cpp
@@ -392,17 +393,30 @@ _PARSERS = {
         _json("one JSON object, at the end"),
         *("threads", "prefill_threads", "weights"),
     ),
+    "imatrix": _verb(
+        "Read texts, or your own conversations, and write how large the inputs of each matrix are, column by column.",
+        _MODEL,
+        _arg("files FILE", "texts like those that the model is for; some ten thousand words do", nargs="*"),
+        _flag("--conversations", "instead of files: your saved conversations; nothing leaves this machine"),
+        _arg("-o FILE", "write it there (MODEL.imatrix.gguf in this folder)", dest="out", default=""),
+        _arg("--ctx N", "tokens of a chunk (512)", dest="n_chunk", type=_chunk, default=512),
+        _arg("--chunks N", "read this many at most", dest="most_chunks", type=_count, default=0),
+        *("threads", "prefill_threads", "weights"),
+    ),
     "quantize": _verb(
         "Make a smaller file of a model (jalopy help quantize).",
         _MODEL,
         _arg("out OUT", "the file that is written"),
-        _arg(
-            "--type TYPE",
-            "how small: Q8_0, Q6_K, Q5_K_M, Q4_K_M, IQ4_XS, Q3_K_M, Q2_K, ...",
-            dest="mix",
-            required=True,
-            type=str.upper,
-        ),
+        [
+            _arg(
+                "--type TYPE",
+                "how small: Q8_0, Q6_K, Q5_K_M, Q4_K_M, IQ4_XS, Q3_K_M, Q2_K, ...",
+                dest="mix",
+                default="",
+                type=str.upper,
+            ),
+            _arg("--budget SIZE", "or the file's size (1.2G): types are chosen by measurements", type=_size, default=0),
+        ],
         _arg("--imatrix FILE", "which columns count more: of jalopy imatrix, or llama.cpp's", default=""),
         _arg("--keep TENSOR=TYPE", "another type for some tensors, whose name may have *", action="append", default=[]),
         _flag("--force", "replace OUT if it is there"),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.cli.budget import MANUAL, types_within
 from app.cli.output import ProgressLine
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
+from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.figures import size, whole_seconds
 from app.text.json_line import json_line
@@ -18,6 +22,7 @@ from app.text.record import record
 
 if TYPE_CHECKING:
     from engine import GGUFFile
+    from engine.quantize.mixtures import Described
 
 SOURCES = ("F32", "F16", "BF16", "Q8_0")
 """Types that lose so little that others may be made of them."""
@@ -29,14 +34,16 @@ class QuantizeOptions:
 
     model: str
     out: str
-    mix: str
+    mix: str = ""
+    budget: int = 0
+    """Limit on the file's bytes, in place of a mix."""
     imatrix: str = ""
     keep: Sequence[str] = ()
     force: bool = False
     as_json: bool = False
 
 
-def quantize(options: QuantizeOptions, threads: int, clock: Callable[[], float] = time.monotonic) -> int:
+def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], float] = time.monotonic) -> int:
     """Write the file and say what it became.
 
     Raises:
@@ -49,20 +56,25 @@ def quantize(options: QuantizeOptions, threads: int, clock: Callable[[], float] 
     from engine.quantize.mixtures import MIXTURES, Described, mixture
 
     out, keep, started_s = Path(options.out), _kept(options.keep), clock()
-    if options.mix not in MIXTURES:
-        raise Refusal(f"jalopy quantize: {clean_line(options.mix, 40)}: no type (choose one of {', '.join(MIXTURES)})")
+    if not options.budget and options.mix not in MIXTURES:
+        what = f"{clean_line(options.mix, 40)}: no type" if options.mix else "neither --type nor --budget is given"
+        raise Refusal(f"jalopy quantize: {what} (choose one of {', '.join(MIXTURES)})")
     if out.exists() and not options.force:
         raise Refusal(f"jalopy quantize: {clean_line(out.name, 80)}: is there already (--force replaces it)")
     importance = read_imatrix(options.imatrix) if options.imatrix else {}
     progress = ProgressLine()
     with closing(read_gguf(options.model, keeps_strings=False)) as gguf:
         tensors = {name: Described(info.shape, info.type_name) for name, info in gguf.tensors.items()}
-        types = mixture(gguf.metadata, tensors, options.mix, bool(importance), keep)
+        if options.budget:
+            some, importance = types_within(options.model, options.budget, importance, keep, settings, progress)
+            types = {name: some.get(name, one.type_name) for name, one in tensors.items()}
+        else:
+            types = mixture(gguf.metadata, tensors, options.mix, bool(importance), keep)
         _note_low_source(gguf, types)
         source_bytes = sum(info.size_bytes for info in gguf.tensors.values())
-        about: dict[str, Any] = {"general.file_type": MIXTURES[options.mix]}
+        about: dict[str, Any] = {"general.file_type": MIXTURES[options.mix or _nearest(tensors, types)]}
         if importance:
-            about |= {"quantize.imatrix.file": Path(options.imatrix).name,
+            about |= {"quantize.imatrix.file": Path(options.imatrix).name or MANUAL,
                       "quantize.imatrix.entries_count": len(importance)}  # fmt: skip
 
         def show(done_bytes: int) -> None:
@@ -71,12 +83,18 @@ def quantize(options: QuantizeOptions, threads: int, clock: Callable[[], float] 
             progress.show(f"quantized {size(done_bytes)} of {size(source_bytes)}{left}")
 
         try:
-            written = quantise_file(gguf, out, types, about, importance, threads or len(allowed_cpus()), show)
+            written = quantise_file(gguf, out, types, about, importance, settings.threads or len(allowed_cpus()), show)
         finally:
             progress.clear()
     seconds = clock() - started_s
     if options.as_json:
-        told = {"out": options.out, "type": options.mix, "source_bytes": source_bytes, "bytes": written.n_bytes}
+        told = {
+            "out": options.out,
+            "type": options.mix,
+            "budget": options.budget,
+            "source_bytes": source_bytes,
+            "bytes": written.n_bytes,
+        }
         print(json_line({**told, "rmse": written.rmse, "seconds": seconds, "types": written.types}), flush=True)
     else:
         mean = f", mean error {written.rmse:.3g}" if written.rmse else ""
@@ -84,6 +102,16 @@ def quantize(options: QuantizeOptions, threads: int, clock: Callable[[], float] 
         what = f"{size(source_bytes)} became {size(written.n_bytes)} in {whole_seconds(seconds)}{mean}"
         print(f"{clean_line(options.out, 80)}: {what} ({kinds})", flush=True)
     return exit_codes.OK
+
+
+def _nearest(tensors: Mapping[str, Described], types: Mapping[str, str]) -> str:
+    """Return a mixture of the type that most weights have."""
+    from engine.quantize.mixtures import MIXTURES
+
+    weights: Counter[str] = Counter()
+    for name, kind in types.items():
+        weights[kind] += math.prod(tensors[name].shape)
+    return next((mix for kind, _ in weights.most_common() for mix in MIXTURES if mix.startswith(kind)), "F16")
 
 
 def _kept(given: Sequence[str]) -> dict[str, str]:

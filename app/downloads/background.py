@@ -36,10 +36,12 @@ class BackgroundDownload:
 
     def word(self) -> str:
         """Say in a word or two how far it is, for a line that has more to show; "" while nothing comes."""
-        progress = self.job.state.progress if self.job is not None and self.is_running else None
+        if self.job is None or not self.is_running:
+            return ""
+        progress = self.job.state.progress
         if progress is None or not progress.total_bytes:
-            return "download" if self.is_running else ""
-        return f"download {100 * progress.done_bytes // progress.total_bytes} %"
+            return self.job.word
+        return f"{self.job.word} {100 * progress.done_bytes // progress.total_bytes} %"
 
     def line(self) -> str:
         """Say what comes and how far it is; "" while nothing does."""
@@ -53,14 +55,7 @@ class BackgroundDownload:
     @property
     def title(self) -> str:
         """Name of the download, clean."""
-        return clean_line(self._asked_for(), 60)
-
-    def _asked_for(self) -> str:
-        """Return what to ask for to get the same again."""
-        if self.job is None:
-            return ""
-        prepared = self.job.state.prepared
-        return prepared.again if prepared is not None else self.job.what
+        return clean_line(self.job.again, 60) if self.job is not None else ""
 
     def take_ending(self, is_seen: bool = False) -> tuple[str, bool] | None:
         """Return once how it ended, and whether badly; None where nothing need be said, as on its own screen."""
@@ -73,13 +68,12 @@ class BackgroundDownload:
         if is_seen or not self.job.was_accepted or state.stage is Stage.STOPPED:
             return None
         if state.stage is Stage.DONE:
-            return f"{self.title} is here and checked", False
-        return f"{self.title} was not downloaded: {state.trouble}", True
+            return f"{self.title} is {self.job.done}", False
+        return f"{self.title} was {self.job.not_done}: {state.trouble}", True
 
     def leave(self) -> str:
         """Stop what runs because everything ends, and say how it goes on; "" where nothing ran."""
-        if not self.is_running:
+        if self.job is None or not self.is_running:
             return ""
-        again = clean_line(self._asked_for(), 400)
         self.stop()
-        return f"the download of {self.title} was stopped; what came is kept: `jalopy pull {again}` goes on from there"
+        return self.job.left()

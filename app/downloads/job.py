@@ -6,17 +6,20 @@ import threading
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.downloads import hub
 from app.downloads.fetch import DownloadProgress, Stopped
-from app.downloads.pull import Prepared, carry_out, prepare
+from app.downloads.pull import Prepared, carry_out, prepare, price_lines
 from app.downloads.web import Web
 from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.record import record
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Stage(str, Enum):
@@ -50,7 +53,16 @@ class JobState:
 
 
 class PullJob:
-    """One download. ``what``: a repository or an address, as the user typed it."""
+    """One download. ``what``: a repository or an address, as the user typed it.
+
+    Attributes:
+        word: of the line that has more to show.
+        heading: of its screen; ``begins``, ``kept``, ``done`` and ``not_done`` are said of it there and elsewhere.
+        was_accepted: whether somebody said yes to the price.
+    """
+
+    word, heading, begins, kept = "download", "Download", "downloads", "; what came is kept"
+    done, not_done = "here and checked", "not downloaded"
 
     def __init__(self, what: str, settings: Settings) -> None:
         self.what = what
@@ -58,7 +70,6 @@ class PullJob:
         self._answered, self._stopped = threading.Event(), threading.Event()
         self._web: Web | None = None
         self.was_accepted = False
-        """Whether somebody said yes to the price."""
         self.state = JobState()
 
     @property
@@ -66,10 +77,39 @@ class PullJob:
         """Whether it is downloading and was not stopped."""
         return self.state.stage is Stage.DOWNLOADING and not self._stopped.is_set()
 
-    def start(self) -> PullJob:
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped, or no was said."""
+        return self._stopped.is_set()
+
+    def start(self) -> Self:
         """Begin to ask for the price."""
         in_background(self._run, "download")
         return self
+
+    def price_lines(self) -> list[str]:
+        """Write what will happen, before it does; its name while that is not known."""
+        prepared = self.state.prepared
+        return price_lines(prepared) if prepared is not None else [self.what]
+
+    def refusal(self) -> str:
+        """Say why this cannot be begun here; "" where it can."""
+        prepared = self.state.prepared
+        if prepared is not None and prepared.trouble:
+            return f"not downloaded: {prepared.trouble}; `jalopy pull {self.what} --anyway` does it all the same"
+        is_too_large = prepared is not None and prepared.plan.is_too_large
+        return f"{self.not_done}: there is not enough room on that disk" if is_too_large else ""
+
+    @property
+    def again(self) -> str:
+        """What to ask for to get the same again."""
+        prepared = self.state.prepared
+        return prepared.again if prepared is not None else self.what
+
+    def left(self) -> str:
+        """Say what became of it when everything ended, and how it goes on."""
+        what, again = clean_line(self.again, 60), clean_line(self.again, 400)
+        return f"the download of {what} was stopped; what came is kept: `jalopy pull {again}` goes on from there"
 
     def proceed(self) -> None:
         """Say yes."""
@@ -90,25 +130,28 @@ class PullJob:
 
     def _run(self) -> None:
         try:
-            self._web = hub.connect(pause=self._pause)
-            self._pull(self._web)
+            self._work()
         except Stopped as error:
             self._note(stage=Stage.STOPPED, trouble=str(error))
         except Exception as error:
             line = bug_line(error) if exit_code_of(error) is None else str(error)
             self._note(stage=Stage.FAILED, trouble=clean_line(line, 280))
 
-    def _pull(self, web: Web) -> None:
+    def _ask(self, prepared: Prepared) -> bool:
+        """Wait for a yes; False for a no."""
+        self._note(stage=Stage.READY, prepared=prepared)
+        self._answered.wait()
+        self._note(stage=Stage.STOPPED if self.is_stopped else Stage.DOWNLOADING)
+        return not self.is_stopped
+
+    def _work(self) -> None:
+        web = self._web = hub.connect(pause=self._pause)
         prepared = prepare(self.what, self._settings, web)
         if prepared.here is not None:
             self._note(stage=Stage.DONE, prepared=prepared, path=prepared.here)
             return
-        self._note(stage=Stage.READY, prepared=prepared)
-        self._answered.wait()
-        if self._stopped.is_set():
-            self._note(stage=Stage.STOPPED)
+        if not self._ask(prepared):
             return
-        self._note(stage=Stage.DOWNLOADING)
         path, header = carry_out(prepared, web, self._report)
         if header.reason:
             trouble = f"it is here, but cannot be opened: {clean_line(header.reason, 200)}"

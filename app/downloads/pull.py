@@ -58,6 +58,8 @@ class Prepared:
     """What its owner asks for; "" for nothing."""
     trouble: str = ""
     """Why it should not be downloaded; "" for nothing."""
+    takes: str = ""
+    """How long it takes, in words; "" for as long as it is downloaded."""
     here: Path | None = None
     """A file with the same hash that is on this machine already."""
 
@@ -114,9 +116,9 @@ def price_lines(prepared: Prepared) -> list[str]:
     n_files = f" in {len(plan.files)} files" if len(plan.files) > 1 else ""
     what = f"{prepared.title} {prepared.quantization}".strip()
     free = f", {figures.size(plan.free_bytes)} free there" if plan.free_bytes is not None else ""
-    outlook = outlook_text(prepared.outlook, names_context=False)
+    outlook, takes = outlook_text(prepared.outlook, names_context=False), prepared.takes or _duration(plan.left_bytes)
     lines = (
-        f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}{_duration(plan.left_bytes)}",
+        f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}{takes}",
         f"{figures.size(plan.here_bytes)} of it are here already" if plan.here_bytes else "",
         f"goes to {clean_line(str(plan.directory), 200)}{free}",
         f"on this machine: {outlook}" if outlook else "",

@@ -97,6 +97,12 @@ class ModelEntry:
         """Whether it is here and nothing is known against opening it."""
         return self.is_here and not self.reason
 
+    @property
+    def is_short_of_memory(self) -> bool:
+        """Whether it is a file here that would open, and memory is short for it."""
+        short = self.outlook is not None and self.outlook.verdict != "yes"
+        return short and self.served is None and self.can_open and self.parameters > 0
+
     def matches(self, words: str) -> bool:
         """Whether every word typed is somewhere in the row."""
         said = self.title, self.name, self.architecture, self.quantization, self.place, self.licence, self.good_at

@@ -166,6 +166,7 @@ ACTIONS = action_table(
     Action("inspect", "Show what the file holds", "models", "tab"),
     Action("download", "Download what is typed or under the cursor, or show the running download", "models", "ctrl+d"),
     Action("stop_download", "Stop the running download, and keep what came", "models", "ctrl+x"),
+    Action("shrink", "Make a smaller file of it, where memory is short", "models", "ctrl+s"),
     Action("measure", "Measure this machine, for the speeds", "models", "ctrl+r"),
     Action("rescan", "Look again for models", "models", "ctrl+l"),
     Action("leave", "Clear the filter, or go back", "models", "escape"),

@@ -46,6 +46,10 @@ class Imatrix:
     n_chunks: int
     chunk_size: int
 
+    def means(self) -> dict[str, Values]:
+        """What ``read_imatrix`` returns of such a file."""
+        return {name: _means(sums, self.counts[name]) for name, sums in self.sums.items()}
+
     def write(self, path: str | os.PathLike[str], datasets: Sequence[str]) -> None:
         """Write it as GGUF; a file that has the name is replaced.
 
@@ -91,19 +95,24 @@ def read_imatrix(path: str | os.PathLike[str]) -> dict[str, Values]:
     with closing(read_single(path)) as gguf:
         if gguf.metadata.get("general.type") != "imatrix":
             raise GGUFError(f"{name}: is GGUF, but no imatrix (jalopy imatrix MODEL TEXT makes one)")
-        return _checked(name, _means(gguf))
+        return _checked(name, _read(gguf))
 
 
-def _means(gguf: GGUFFile) -> Iterable[tuple[str, Values]]:
+def _read(gguf: GGUFFile) -> Iterable[tuple[str, Values]]:
     for name in gguf.tensors:
         if name.endswith(SUMS):
             matrix = name.removesuffix(SUMS)
             sums, counts = _floats(gguf, name), _floats(gguf, matrix + COUNTS)
             if counts.size != sums.size // sums.shape[-1]:
                 raise GGUFError(f"{gguf.shown_name}: {matrix} has {counts.size} counts for {sums.shape} sums (damaged)")
-            sums, counts = sums.reshape(counts.size, -1), counts.reshape(-1, 1)
-            was_chosen = counts != 0
-            yield matrix, np.where(was_chosen, sums / np.where(was_chosen, counts, 1), np.float32(1)).ravel()
+            yield matrix, _means(sums, counts)
+
+
+def _means(sums: Values, counts: Values) -> Values:
+    counts = counts.reshape(-1, 1)
+    was_chosen = counts != 0
+    means = sums.reshape(len(counts), -1) / np.where(was_chosen, counts, 1)
+    return np.where(was_chosen, means, np.float32(1)).ravel()
 
 
 def _floats(gguf: GGUFFile, name: str) -> Values:

@@ -223,6 +223,15 @@ class Weights:
         places, views = self._without(self._staying | self.streamed) if self.streamed else ([], [])
         return [] if (_share_in_memory(views) or 0) >= residency.RESIDENT_ENOUGH else places
 
+    def with_copies(self, copies: Mapping[str, Memory]) -> Weights:
+        """Return the same weights, of which some tensors have other bytes, in their own type."""
+        changed = object.__new__(Weights)
+        changed.__dict__ |= self.__dict__ | {"_copies": copies}
+        changed.tensors = self.tensors | {
+            name: replace(self.tensors[name], address=memory.address) for name, memory in copies.items()
+        }
+        return changed
+
     def copied_to_huge_pages(self, progress: Callable[[int, int], None]) -> Weights:
         """Copy what is brought into memory, in file order, to anonymous memory that is advised for huge pages.
 

@@ -293,6 +293,11 @@ priced = after(
 )
 """Cost of a model that is not downloaded."""
 
+offered = after(
+    press("f3", sees="Qwen3 4B"), press(*"nemo", sees="makes a smaller one"), press("ctrl+s", sees="of work")
+)
+"""Cost of a smaller file of a model that does not fit."""
+
 SCENES: dict[str, Scene] = {
     "first-start": Scene(press(sees="No model is loaded"), model=None),
     "compiling": Scene(compiling, script=lambda: Script(open_gate=Gate()), is_ready=False),
@@ -349,6 +354,10 @@ SCENES: dict[str, Scene] = {
     "inspect": Scene(after(press("f3", sees="Qwen3 4B"), press("tab", sees="vocabulary")), "InspectScreen"),
     "download": Scene(priced, "DownloadScreen"),
     "downloading": Scene(after(priced, press("enter", sees="stops")), "DownloadScreen"),
+    "smaller": Scene(offered, "DownloadScreen"),
+    "models-shrinking": Scene(
+        after(offered, press("enter", sees="stops"), press("escape", sees="shows the")), "ModelsScreen"
+    ),
     "models-downloading": Scene(
         after(priced, press("enter", sees="stops"), press("escape", sees="shows the download")), "ModelsScreen"
     ),

@@ -12,6 +12,7 @@ from app.downloads.fetch import DownloadPlan, DownloadProgress
 from app.downloads.hub import RemoteFile
 from app.downloads.job import JobState, PullJob, Stage
 from app.downloads.pull import Prepared
+from app.downloads.shrink import ShrinkJob
 from app.library.listing import ModelEntry, Outlook
 from app.library.scan import ModelScan, ScanResult
 from app.tui.screens import models as models_screen
@@ -87,6 +88,15 @@ PREPARED = Prepared(
     "apache-2.0",
 )
 _PROGRESS = DownloadProgress("download", _FILE.name, 800_000_000, _FILE.size_bytes, 2_400_000.0)
+_SMALLER = Prepared(
+    _BIG.title,
+    _BIG.title,
+    "Q2_K",
+    "made from Q4_K_M",
+    DownloadPlan((RemoteFile("Mistral-Nemo-Instruct-2407-Q2_K.gguf", "", 4_791_000_000, ""),), _HOME, 0, 80 * GIB),
+    Outlook("yes", 5 * GIB, 6_000, 1.9, 2.4),
+    takes=", about 10 minutes of work",
+)
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, root: Path, found: ScanResult) -> None:
@@ -97,11 +107,13 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, root: Path, found: ScanResult) -> 
         return scan
 
     def start_job(job: PullJob) -> PullJob:
-        job.state = JobState(Stage.READY, PREPARED)
+        job.state = JobState(Stage.READY, _SMALLER if isinstance(job, ShrinkJob) else PREPARED)
         return job
 
     def proceed(job: PullJob) -> None:
-        job.state = JobState(Stage.DOWNLOADING, PREPARED, _PROGRESS)
+        assert job.state.prepared is not None
+        total_bytes = job.state.prepared.plan.total_bytes
+        job.state = replace(job.state, stage=Stage.DOWNLOADING, progress=replace(_PROGRESS, total_bytes=total_bytes))
 
     monkeypatch.setattr(ModelScan, "start", start_scan)
     monkeypatch.setattr(PullJob, "start", start_job)

@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.downloads.job import JobState, PullJob, Stage
-from app.downloads.pull import price_lines, progress_text
+from app.downloads.pull import progress_text
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import BLOCKS, choose_glyphs
@@ -38,7 +38,7 @@ class DownloadScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Lay out the lines."""
         with Vertical(id="download") as box:
-            box.border_title = "Download"
+            box.border_title = self._job.heading
             yield Static(markup=False, id="download-text")
             yield Static(markup=False, id="download-keys")
 
@@ -54,7 +54,7 @@ class DownloadScreen(ModalScreen[str | None]):
     def action_proceed(self) -> None:
         """Download it; once it is here, open it."""
         state = self._job.state
-        if state.stage is Stage.READY and not self._refusal(state):
+        if state.stage is Stage.READY and not self._job.refusal():
             self._job.proceed()
             self._look()
         elif state.stage is Stage.DONE and state.path is not None:
@@ -83,11 +83,11 @@ class DownloadScreen(ModalScreen[str | None]):
             self._timer.stop()
 
     def _lines(self, state: JobState) -> list[str]:
-        lines = price_lines(state.prepared) if state.prepared is not None else [self._job.what]
+        lines = self._job.price_lines()
         if state.stage is Stage.ASKING:
             lines.append("asking for the list of files ...")
-        elif state.stage is Stage.READY and self._refusal(state):
-            lines.append(self._refusal(state))
+        elif state.stage is Stage.READY and self._job.refusal():
+            lines.append(self._job.refusal())
         elif state.stage is Stage.DOWNLOADING and state.progress is not None:
             done, total = state.progress.done_bytes, state.progress.total_bytes
             if self.app.size.height < LOW_ROWS:
@@ -96,26 +96,17 @@ class DownloadScreen(ModalScreen[str | None]):
             bar = bar.replace(BLOCKS.full, glyphs.full).replace(BLOCKS.empty, glyphs.empty)
             lines += ["", bar, progress_text(state.progress)]
         elif state.stage is Stage.DONE:
-            words = "Here and checked" if state.progress else "It is here already"
+            words = self._job.done.capitalize() if state.progress else "It is here already"
             lines += ["", f"{words}: {clean_line(str(state.path), 300)}"]
         if state.trouble:
             lines += ["", state.trouble]
         return lines
 
-    def _refusal(self, state: JobState) -> str:
-        """Say why this cannot be begun here; "" where it can."""
-        prepared = state.prepared
-        if prepared is None:
-            return ""
-        if prepared.trouble:
-            return f"not downloaded: {prepared.trouble}; `jalopy pull {self._job.what} --anyway` does it all the same"
-        return "not downloaded: there is not enough room on that disk" if prepared.plan.is_too_large else ""
-
     def _keys(self, state: JobState) -> str:
         key = self._keymap.first_key
         yes, back = key("download.proceed"), key("download.leave")
-        if state.stage is Stage.READY and not self._refusal(state):
-            return f"{yes} downloads · {back} back"
+        if state.stage is Stage.READY and not self._job.refusal():
+            return f"{yes} {self._job.begins} · {back} back"
         if state.stage is Stage.DOWNLOADING:
-            return f"{back} leaves it running · {key('download.stop')} stops it; what came is kept"
+            return f"{back} leaves it running · {key('download.stop')} stops it{self._job.kept}"
         return f"{yes} opens it · {back} back" if state.stage is Stage.DONE else f"{back} back"

@@ -168,10 +168,13 @@ class ModelList(Listing[ModelEntry]):
         """Models not on this machine can be downloaded, one at a time."""
         if item is None or item.is_here:
             words = {"open": "opens", "inspect": "inspects", "download": "downloads", "measure": "measures"}
+            if item is not None and item.is_short_of_memory:
+                words["shrink"] = "makes a smaller one"
         else:
             words = {"open": "downloads", "measure": "measures"}
-        if self._downloads.is_running:
-            words |= {"download": "shows the download", "stop_download": "stops it"}
+        if self._downloads.is_running and self._downloads.job is not None:
+            words |= {"download": f"shows the {self._downloads.job.word}", "stop_download": "stops it"}
+            words.pop("shrink", None)
         return {**words, "leave": "back"}
 
 
@@ -234,16 +237,28 @@ class ModelsScreen(ListScreen[ModelEntry]):
         else:
             self.say("type OWNER/REPO or an address to download, or go to a row with +")
 
+    def action_shrink(self) -> None:
+        """Make a smaller file of the model under the cursor, where memory is short for it."""
+        from app.downloads.shrink import ShrinkJob
+
+        entry = self.highlighted()
+        if entry is not None and entry.is_short_of_memory:
+            self._begin(ShrinkJob(entry, self._around.settings))
+        else:
+            self.say("only a model that is here, and does not fit well, is made smaller: go to its row")
+
     def _download(self, what: str) -> None:
         from app.downloads.job import PullJob
 
+        self._begin(PullJob(what, self._around.settings))
+
+    def _begin(self, job: PullJob) -> None:
         if self._around.downloads.is_running:
             key = self._around.keymap.first_key("models.download")
             self.say(f"one download at a time: {key} shows the one that runs")
             return
         self._models.typed = self._models.said = ""
         self.show()
-        job = PullJob(what, self._around.settings)
         self._around.downloads.take(job)
         self._show_download(job.start())
 
@@ -264,9 +279,10 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def action_stop_download(self) -> None:
         """Stop the running download; what came is kept."""
         running = self._around.downloads
-        if running.is_running:
+        if running.is_running and running.job is not None:
             running.stop()
-            self.say(f"stopped: {running.title}; what came is kept, and the same again goes on from there")
+            kept = "; what came is kept, and the same again goes on from there" if running.job.kept else ""
+            self.say(f"stopped: {running.title}{kept}")
 
     def action_inspect(self) -> None:
         """Show what the file under the cursor holds."""

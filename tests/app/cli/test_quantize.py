@@ -12,6 +12,7 @@ from app.cli.dispatch import guard, obey
 from app.cli.quantize import QuantizeOptions, quantize
 from app.program import exit_codes
 from app.program.refusals import Refusal
+from app.program.settings import built_in_settings, override
 from engine import read_gguf
 from engine.gguf.write import TensorToWrite, writing
 from tests.engine import tiny_gguf
@@ -24,8 +25,11 @@ def model(tmp_path: Path) -> Path:
     return tiny_gguf.model("llama", "F16", dim=256, n_layers=2).write(tmp_path / "m.gguf")
 
 
+SETTINGS = override(built_in_settings(), "threads", 1, "--threads")
+
+
 def run(model: Path, mix: str = "Q4_K_M", **more: Any) -> int:
-    return quantize(QuantizeOptions(str(model), str(model.with_name("out.gguf")), mix, **more), 1)
+    return quantize(QuantizeOptions(str(model), str(model.with_name("out.gguf")), mix, **more), SETTINGS)
 
 
 def test_a_line_says_what_became_of_it(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,47 @@
+"""``jalopy quantize --budget``: the file has the size, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.cli.arguments import parse
+from app.cli.dispatch import guard, obey
+from app.program import exit_codes
+from engine import read_gguf
+from tests.engine import tiny_gguf
+
+pytestmark = pytest.mark.slow
+
+
+def run(*words: str) -> int:
+    return guard(lambda: obey(parse(["quantize", *words, "--threads", "1"])))
+
+
+def test_the_file_is_no_larger_than_it_may_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = tiny_gguf.model(quant="F32", dim=128).write(tmp_path / "m.gguf"), tmp_path / "small.gguf"
+    most_bytes = source.stat().st_size // 4
+    assert run(str(source), str(out), "--budget", str(most_bytes)) == exit_codes.OK
+    assert 0.8 * most_bytes < out.stat().st_size <= most_bytes
+    assert "became" in capsys.readouterr().out
+    made = read_gguf(out)
+    assert len({one.type_name for one in made.tensors.values()}) > 2
+    assert made.metadata["quantize.imatrix.file"] == "jalopy's manual"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--budget", "1K"], "jalopy quantize: --budget: its smallest types take "),
+        ([], "jalopy quantize: neither --type nor --budget is given (choose one of "),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tiny_gguf.model(quant="F32", dim=128).write(tmp_path / "m.gguf")
+    assert run(str(source), str(tmp_path / "o.gguf"), *words) != exit_codes.OK
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(why)
+    assert not (tmp_path / "o.gguf").exists()

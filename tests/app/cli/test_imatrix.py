@@ -1,0 +1,116 @@
+"""``jalopy imatrix``: the file it writes of texts and of conversations, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import imatrix as command
+from app.cli.arguments import parse
+from app.cli.dispatch import guard, obey
+from app.cli.imatrix import ImatrixOptions, imatrix
+from app.conversations.conversation import Conversation, Ending
+from app.conversations.journal import Journal
+from app.conversations.store import Store
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
+from engine import Model, read_gguf
+from engine.gguf.imatrix import read_imatrix
+from tests.engine import tiny_gguf
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("imatrix")
+    tiny_gguf.write(found / "m.gguf")
+    (found / "text.txt").write_text("The cat sat on the mat, and the dog lay near the door. " * 4)
+    return found
+
+
+def run(place: Path, out: Path, **more: Any) -> int:
+    given = {"model": str(place / "m.gguf"), "out": str(out), "n_chunk": 32, **more}
+    return imatrix(ImatrixOptions(**given), built_in_settings())
+
+
+def test_texts_are_read_and_the_file_is_written(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "imatrix",
+        str(place / "m.gguf"),
+        str(place / "text.txt"),
+        "--ctx",
+        "32",
+        "--chunks",
+        "2",
+        "--threads",
+        "1",
+    ]
+    assert guard(lambda: obey(parse(words))) == exit_codes.OK
+    assert capsys.readouterr().out == "m.imatrix.gguf: inputs of 14 tensors, 2 chunks of 32 tokens\n"
+    found = read_imatrix("m.imatrix.gguf")
+    assert found["blk.1.ffn_down.weight"].shape == (96,)
+    assert list(read_gguf("m.imatrix.gguf").metadata["imatrix.datasets"]) == [b"text.txt"]
+
+
+def test_own_conversations_are_read_as_the_model_gets_them(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation, journal = Conversation(system="Be brief."), Journal(Store())
+    conversation.add_user("Where is the cat?")
+    conversation.add_reply("On the mat.", Ending.COMPLETE, None)
+    journal.begin()
+    journal.note_settled(conversation)
+    assert journal.close(10.0) == ""
+    options = ImatrixOptions(str(place / "m.gguf"), conversations=True)
+    collecting = command._Collecting(options, built_in_settings(), lambda: 0.0)
+    with closing(Model.open(place / "m.gguf", threads=1)) as model:
+        collecting._session = model.session(64)
+        text = model.tokenizer.decode(list(collecting._of_conversations(model)))
+    assert re.search("Be brief.*Where is the cat.*assistant.*On the mat.$", text, re.DOTALL)
+
+
+def test_ctrl_c_writes_what_is_known(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show = command._Collecting._show
+
+    def stop(self: Any, *figures: Any) -> None:
+        show(self, *figures)
+        if figures[1] == 2:
+            self.stop()
+
+    monkeypatch.setattr(command._Collecting, "_show", stop)
+    assert run(place, tmp_path / "i.gguf", files=[str(place / "text.txt")]) == exit_codes.INTERRUPTED
+    assert capsys.readouterr().out.startswith("stopped after 2 of ")
+    assert read_gguf(tmp_path / "i.gguf").metadata["imatrix.chunk_count"] == 2
+    with pytest.raises(KeyboardInterrupt):
+        command._Collecting(ImatrixOptions("m"), built_in_settings(), lambda: 0.0).stop()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, "name files of text, or give --conversations"),
+        ({"files": ["text.txt"], "conversations": True}, "name files of text, or give --conversations"),
+        ({"files": ["nowhere.txt"]}, r"nowhere\.txt: No such file"),
+        ({"files": ["text.txt"], "n_chunk": 4096}, r"\d+ tokens are fewer than one chunk of 4,096 \(give more text"),
+        ({"conversations": True}, "0 tokens are fewer than one chunk of 32"),
+        ({"files": ["text.txt"], "out": "m.gguf"}, r"m\.gguf: exists \(choose another name: -o FILE\)"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_one_line(
+    place: Path, tmp_path: Path, given: dict[str, Any], why: str
+) -> None:
+    named = {**given, "files": [str(place / name) for name in given.get("files", ())]}
+    out = place / named.pop("out") if "out" in given else tmp_path / "i.gguf"
+    with pytest.raises(Refusal, match=why) as refused:
+        run(place, out, **named)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "i.gguf").exists()
