@@ -17,7 +17,6 @@ from app.chat.turns import Turns
 from app.conversations.export import write_new
 from app.library.choose_model import choose_model
 from app.library.header import ModelHeader, read_header
-from app.library.measure import busy_words
 from app.library.rates import known_read_gbps
 from app.machine.reply_history import ReplyHistory, Speeds, identity_of
 from app.program import exit_codes, paths
@@ -115,6 +114,8 @@ def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
 
 def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds) -> str:
     """Say how fast the last reply of today was, and how busy the machine then; "" where there was none."""
+    from app.library.measure import busy_words
+
     history = ReplyHistory(paths.speeds_file())
     replies = filter(None, map(history.newest, _identities(model, quantization, weights_bytes)))
     last = max(replies, key=lambda reply: reply.finished_unix_s, default=None)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.gguf.read import DEFAULT_ALIGNMENT
 from engine.machine.memory import Memory
 from engine.plan.dequantise import dequantised
 from engine.quantize.mixtures import may_shrink
@@ -46,6 +47,8 @@ MOST_TOKENS = 128
 """Tokens whose predictions count: a group's divergence is known to some ten per cent, and its harm differs by more."""
 FIRST = 16
 """Tokens at a text's beginning whose predictions do not count."""
+_ADDED_BYTES = 512
+"""Room for keys that quantising adds."""
 _SLICE = 1 << 20
 
 
@@ -81,7 +84,8 @@ class Budget:
         self._keep, self._n_threads = keep, model.prefill_threads
         tensors = self._weights.tensors
         self._names = [name for name, one in tensors.items() if may_shrink(name, (one.n_rows, one.n_cols))]
-        self._other_bytes = model.file_bytes - sum(tensors[name].size_bytes for name in self._names)
+        kept_bytes = model.file_bytes - sum(tensors[name].size_bytes for name in self._names)
+        self._other_bytes = kept_bytes + _ADDED_BYTES + DEFAULT_ALIGNMENT * len(self._names)
         self._groups = _roles(self._names, model.config.n_layers)
         self._choices: dict[str, list[Choice]] = {}
         self._harms: dict[str, float] = {}

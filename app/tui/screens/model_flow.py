@@ -124,7 +124,7 @@ class ModelFlow:
         keymap, speed = self._parts.keymap, _speed_here(self._parts.bridge.figures)
         things = [("type", "a question, or / for commands"), ("@name", "asks about a file: text or PDF")]
         if last := self._conversations.offer_last(message.path):
-            things.insert(0, (keymap.first_key("prompt.send") or "Enter", f"goes on with {last}"))
+            things.insert(0, (keymap.first_key("prompt.send"), f"goes on with {last}"))
         name = " · ".join(filter(None, (message.name, message.quantization, speed)))
         self._parts.notes.note(welcome_text(keymap, f"{name}\n{_sizes_of(message)}", *things), kind="greeting")
 

@@ -205,7 +205,7 @@ def test_a_stopped_answer_is_kept_and_the_next_ctrl_c_quits(
     assert cache_text(script) == "firstone"
 
 
-@pytest.mark.parametrize(("is_a_terminal", "resume"), [(True, "last"), (False, "new")])
+@pytest.mark.parametrize(("is_a_terminal", "resume"), [(True, "offer"), (False, "new")])
 def test_a_pipe_does_not_resume_an_earlier_conversation(is_a_terminal, resume, monkeypatch, tmp_path):
     given = []
     monkeypatch.setattr(plain, "chat", lambda path, settings: given.append(settings.resume) or exit_codes.OK)

@@ -669,7 +669,7 @@ def test_fields_of_messages_are_all_saved():
     names = {field.name for field in dataclasses.fields(ChatMessage)} - {"sources"}  # known from the question
     of_tools = {"calls", "calls_at", "results"}
     assert names == of_tools | {
-        "role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw", "is_missing",
+        "role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw", "is_missing", "others",
     }  # fmt: skip
 
 

@@ -239,15 +239,18 @@ async def test_a_question_comes_before_a_document_is_read() -> None:
 @pytest.mark.usefixtures("_documents")
 async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
+        shelf = driver.chat._around.shelf
+        quota_bytes, shelf._quota_bytes = shelf._quota_bytes, 0  # nothing is read before memory is short
         await ask_about_both(driver)
+        shelf._quota_bytes = quota_bytes
 
         def none(*_: object) -> None:
             raise MemoryPlanError("no memory for a context of 2,048 tokens")
 
         monkeypatch.setattr(driver.script.opened[0], "session", none)
         await is_quiet(driver)
-        await driver.until(lambda: driver.chat._around.shelf.trouble, "it stops")
-        assert not any(one.is_whole for one in driver.chat._around.shelf._known.values())
+        await driver.until(lambda: shelf.trouble, "it stops")
+        assert not any(one.is_whole for one in shelf._known.values())
 
 
 @pytest.mark.usefixtures("_documents")
