@@ -170,7 +170,7 @@ def _configuration(directory: Path) -> tuple[Fields, Family]:
         "hidden_act|hidden_activation|activation_function|hidden_activation_function", family.activations[0]
     )
     if function not in family.activations:
-        raise config.fail(f"hidden_act is {shown(function)}: {family.architecture} stands for {family.activations[0]}")
+        raise config.fail(f"hidden_act is {shown(function)}: {family.architecture} means {family.activations[0]}")
     for setting, expected in family.expects.items():
         if config.values.get(setting, expected) != expected:
             raise config.fail(f"{setting} is {shown(str(config.get(setting)))}, which a GGUF file cannot say")

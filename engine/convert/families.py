@@ -30,7 +30,7 @@ class Family:
         transposed: ends of names of matrices that are kept with inputs as rows.
         is_by_head: the fused projection has queries, keys and values of each head together.
         has_rope: positions are told apart by rotation.
-        activations: functions that the architecture stands for.
+        activations: functions that the architecture means.
         expects: settings that the architecture cannot say otherwise.
         defaults: settings that a file may leave out.
         more: add further keys.

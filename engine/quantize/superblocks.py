@@ -1,7 +1,7 @@
 """Types whose sub-blocks' scales have a scale: Q2_K to Q6_K, and IQ4_XS; 256 values, in 8 sub-blocks of 32 or 16 of 16.
 
 The sub-blocks' scales are searched, rounded to codes of their own, and then the two numbers of the block, its scale and
-its minima's, are computed anew for the codes that came of it, twice.
+its minima's, are computed again for the codes that came of it, twice.
 """
 
 import numpy as np

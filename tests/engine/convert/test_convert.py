@@ -117,7 +117,7 @@ def test_a_tied_head_is_left_out(tmp_path: Path) -> None:
         ({"num_hidden_layers": 3}, "m: tensor blk.2."),
         ({"num_attention_heads": 3}, "config.json: 3 heads do not fit a projection of 64 rows"),
         ({"rms_norm_eps": 1e999}, "config.json: rms_norm_eps is inf: must be a number"),
-        ({"hidden_act": "gelu"}, "config.json: hidden_act is gelu: llama stands for silu"),
+        ({"hidden_act": "gelu"}, "config.json: hidden_act is gelu: llama means silu"),
         ({"rope_scaling": {"rope_type": "odd"}}, "config.json: rope_type is 'odd'; supported: default, linear"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 0}}, "config.json: rope_scaling has factors that"),
         ({"quantization_config": {"quant_method": "awq"}}, "config.json: the weights are quantised (awq)"),
