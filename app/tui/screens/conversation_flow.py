@@ -132,7 +132,7 @@ class ConversationFlow:
             await self.open_conversation(self._offered)
 
     def _last_used(self, model_path: ModelPlace | str) -> tuple[str, Saved] | None:
-        """Return id and content of the conversation used last with a model; None for none, or where all begin with an empty chat."""
+        """Return id and content of the conversation used last with a model; None where a start is to be empty."""
         store = self._at_hand.store
         if store is None or self._at_hand.resume == NEW or is_starter(str(model_path)):  # its context is for one try
             return None
