@@ -81,7 +81,7 @@ def load_adapters(
     for path, scale in chosen:
         gguf = read_gguf(path, keeps_strings=False)
         try:
-            reader = _Reader(gguf, config, weights, specs, scale)
+            reader = _AdapterReader(gguf, config, weights, specs, scale)
             for name, factors in reader.read().items():
                 found.setdefault(name, []).append(factors)
             digest.update(f"{fingerprint_of(gguf)} {scale!r} ".encode())
@@ -94,7 +94,7 @@ def load_adapters(
     return Adapters(low_ranks, digest.hexdigest(), tuple(notices), n_bytes)
 
 
-class _Reader:
+class _AdapterReader:
     """Checks one file from end to end before it reads any numbers."""
 
     def __init__(

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,17 @@ def test_no_import_leads_back_to_where_it_began(top: str) -> None:
     assert left == {}, "these files lead to each other"
 
 
-@pytest.mark.parametrize(("top", "most"), [("app", 45_675), ("engine", 38_849), ("tests", 68_485)])
+@pytest.mark.parametrize(("top", "most"), [("app", 45_675), ("engine", 38_848), ("tests", 68_482)])
 def test_the_house_grows_by_no_line(top: str, most: int) -> None:
     """What makes lines needless lowers the number; aims are 25,000, 27,500 and 30,000."""
     assert sum(file.read_bytes().count(b"\n") for file in (ROOT / top).rglob("*.py")) <= most
+
+
+def test_no_class_name_stands_for_two_things() -> None:
+    files = [file for top in ("app", "engine") for file in (ROOT / top).rglob("*.py")]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, n in names.items() if n > 1] == []
 
 
 def test_no_base_class_calls_what_only_a_subclass_has() -> None:

@@ -19,7 +19,7 @@ _LOOK_S = 0.1
 
 
 @record
-class Lane:
+class AnswerLane:
     """What computes one of several replies."""
 
     at: int
@@ -28,13 +28,13 @@ class Lane:
 
 
 @contextmanager
-def lanes_of(model: Model, session: Session, n: int) -> Iterator[tuple[list[Lane], str]]:
+def lanes_of(model: Model, session: Session, n: int) -> Iterator[tuple[list[AnswerLane], str]]:
     """Have n lanes, the first with this session, or as many as memory has room for; and why they are fewer."""
-    lanes, trouble = [Lane(0, session)], ""
+    lanes, trouble = [AnswerLane(0, session)], ""
     try:
         while len(lanes) < n and not trouble:
             try:
-                lanes.append(Lane(len(lanes), model.session(peer=session)))
+                lanes.append(AnswerLane(len(lanes), model.session(peer=session)))
             except MemoryPlanError as error:
                 trouble = str(error)
         yield lanes, trouble

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat import events
 from app.chat import opening as access
-from app.chat.answers import Answers, Lane, lanes_of
+from app.chat.answers import AnswerLane, Answers, lanes_of
 from app.chat.backend import Opening, WantedDocument
 from app.chat.context_room import NoRoomError
 from app.chat.earlier_texts import EarlierTexts
@@ -348,7 +348,7 @@ class LocalBackend:
             opened.earlier.give()
             opened.tuning.tune_kernels()
 
-    def _prepare(self, opened: OpenedModel, request: Request, lane: Lane | None) -> LocalTurn | None:
+    def _prepare(self, opened: OpenedModel, request: Request, lane: AnswerLane | None) -> LocalTurn | None:
         """Return what writes the reply; None where the events say why there is none."""
         local = opened.local
         keeps_tools = request.is_round and bool(local.chat.tools)  # what its prompt tells of
@@ -403,11 +403,11 @@ class LocalBackend:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept
 
-    def _lanes(self, opened: OpenedModel, n: int) -> AbstractContextManager[tuple[list[Lane], str]]:
+    def _lanes(self, opened: OpenedModel, n: int) -> AbstractContextManager[tuple[list[AnswerLane], str]]:
         """Have what computes n replies; the only one needs nothing."""
         return lanes_of(opened.local.model, opened.local.session, n) if n > 1 else nullcontext(([], ""))
 
-    def _answer_together(self, opened: OpenedModel, first: LocalTurn, lanes: Sequence[Lane]) -> bool:
+    def _answer_together(self, opened: OpenedModel, first: LocalTurn, lanes: Sequence[AnswerLane]) -> bool:
         """Write several replies; False means that there is none."""
         how = self._wire, opened.local, first.prompt, self._options, lambda: None, None
         answers = Answers([first, *(LocalTurn(*how, lane) for lane in lanes)], self._wire.emit, self._wire.step)
@@ -501,7 +501,7 @@ class LocalTurn:
         options: ChatOptions,
         on_progress: Callable[[], object],
         calls: CallSplitter | None = None,
-        lane: Lane | None = None,
+        lane: AnswerLane | None = None,
     ) -> None:
         self._calls, self._lane = calls, lane
         self.at = lane.at if lane is not None else 0

@@ -22,7 +22,7 @@ from app.text.record import record
 
 if TYPE_CHECKING:
     from engine import GGUFFile
-    from engine.quantize.mixtures import Described
+    from engine.quantize.mixtures import TypedShape
 
 SOURCES = ("F32", "F16", "BF16", "Q8_0")
 """Types that lose so little that others may be made of them."""
@@ -53,7 +53,7 @@ def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], f
     from engine import read_gguf, read_imatrix
     from engine.machine.host import allowed_cpus
     from engine.quantize.file import quantise_file
-    from engine.quantize.mixtures import MIXTURES, Described, mixture
+    from engine.quantize.mixtures import MIXTURES, TypedShape, mixture
 
     out, keep, started_s = Path(options.out), _kept(options.keep), clock()
     if not options.budget and options.mix not in MIXTURES:
@@ -64,7 +64,7 @@ def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], f
     importance = read_imatrix(options.imatrix) if options.imatrix else {}
     progress = ProgressLine()
     with closing(read_gguf(options.model, keeps_strings=False)) as gguf:
-        tensors = {name: Described(info.shape, info.type_name) for name, info in gguf.tensors.items()}
+        tensors = {name: TypedShape(info.shape, info.type_name) for name, info in gguf.tensors.items()}
         if options.budget:
             some, importance = types_within(options.model, options.budget, importance, keep, settings, progress)
             types = {name: some.get(name, one.type_name) for name, one in tensors.items()}
@@ -104,7 +104,7 @@ def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], f
     return exit_codes.OK
 
 
-def _nearest(tensors: Mapping[str, Described], types: Mapping[str, str]) -> str:
+def _nearest(tensors: Mapping[str, TypedShape], types: Mapping[str, str]) -> str:
     """Return a mixture of the type that most weights have."""
     from engine.quantize.mixtures import MIXTURES
 

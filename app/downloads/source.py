@@ -37,7 +37,7 @@ class SmallFile:
 
 
 @record
-class Source:
+class ModelSource:
     """A repository's files, before they are downloaded."""
 
     name: str
@@ -50,7 +50,7 @@ class Source:
         return self.plan.directory
 
 
-def find_source(what: str, web: Web, parent: Path) -> Source:
+def find_source(what: str, web: Web, parent: Path) -> ModelSource:
     """Ask the hub for the files of ``OWNER/REPO``, or of its page's address; they go to a directory in ``parent``.
 
     Raises DownloadError: it cannot be had, or has no weights in safetensors.
@@ -75,7 +75,7 @@ def find_source(what: str, web: Web, parent: Path) -> Source:
         elif (found := _small_file(one, place)) is not None:
             small.append(found)
     directory = parent / wanted.repository.replace("/", "--")
-    return Source(wanted.repository, make_plan(tuple(large), directory), tuple(small))
+    return ModelSource(wanted.repository, make_plan(tuple(large), directory), tuple(small))
 
 
 def _small_file(sibling: Any, place: str) -> SmallFile | None:
@@ -86,7 +86,7 @@ def _small_file(sibling: Any, place: str) -> SmallFile | None:
     return SmallFile(path, place + quote(path), blob) if is_wanted else None
 
 
-def fetch_source(source: Source, web: Web, report: Report) -> Path:
+def fetch_source(source: ModelSource, web: Web, report: Report) -> Path:
     """Download what is not there yet, and return the directory. Raises DownloadError; OSError: it cannot be written."""
     source.plan.refuse_full_disk()
     source.directory.mkdir(parents=True, exist_ok=True)

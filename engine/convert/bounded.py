@@ -59,7 +59,7 @@ def parse_object(content: bytes, name: str, pairs: Callable[[list[tuple[str, Any
     return found
 
 
-class Fields:
+class JsonObject:
     """Typed access to an object in a JSON file.
 
     Args:
@@ -113,10 +113,10 @@ class Fields:
             raise self.fail(f"{name} must be {count} numbers")
         return [float(one) for one in value]
 
-    def under(self, name: str) -> Fields:
+    def under(self, name: str) -> JsonObject:
         """Return the object under a name; an empty one where there is none."""
         value = self.get(name)
-        return Fields(value if isinstance(value, dict) else {}, self.name)
+        return JsonObject(value if isinstance(value, dict) else {}, self.name)
 
     def _present(self, names: str, default: Any) -> Any:
         value = self.get(names)

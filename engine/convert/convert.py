@@ -16,10 +16,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from engine.convert.bounded import Fields, read_object
-from engine.convert.families import FAMILIES, Family
+from engine.convert.bounded import JsonObject, read_object
 from engine.convert.hyperparameters import describe
 from engine.convert.pooling import pooling_keys
+from engine.convert.recipes import RECIPES, Recipe
 from engine.convert.safetensors import read_directory
 from engine.convert.tensors import MadeTensor, made_tensors
 from engine.convert.vocabulary import vocabulary_keys
@@ -116,65 +116,65 @@ def prepare(directory: Path, mix: str = "") -> Conversion:
     Raises:
         EngineError: one line that says which file, what is wrong with it, and what to do.
     """
-    config, family = _configuration(directory)
+    config, recipe = _configuration(directory)
     sources = read_directory(directory)
-    described = describe(config, family.has_rope)
-    for add in family.more:
+    described = describe(config, recipe.has_rope)
+    for add in recipe.more:
         add(config, described)
     is_tied = config.flag("tie_word_embeddings", False)
-    made = made_tensors(family, described, sources, is_tied)
+    made = made_tensors(recipe, described, sources, is_tied)
     mix = mix or _main_type(made)
     embedding = next((one for one in made if one.name == "token_embd.weight"), None)
     if embedding is None or len(embedding.shape) != 2:
         raise ConversionError(f"{shown(directory.name)}: has no embedding of tokens (are all its files here?)")
     name = _name(directory)
     metadata = {
-        "general.architecture": family.architecture,
+        "general.architecture": recipe.architecture,
         "general.type": "model",
         "general.name": name,
-        **{f"{family.architecture}.{key}": value for key, value in (described.keys | pooling_keys(directory)).items()},
-        f"{family.architecture}.vocab_size": embedding.shape[0],
+        **{f"{recipe.architecture}.{key}": value for key, value in (described.keys | pooling_keys(directory)).items()},
+        f"{recipe.architecture}.vocab_size": embedding.shape[0],
         "general.file_type": mixtures.MIXTURES[mix],
         "general.quantization_version": QUANTIZATION_VERSION,
         **vocabulary_keys(directory, config, embedding.shape[0]),
         **{f"tokenizer.ggml.{key}": value for key, value in described.vocabulary.items()},
     }
-    types = mixtures.mixture(metadata, {one.name: mixtures.Described(one.shape, "F32") for one in made}, mix)
+    types = mixtures.mixture(metadata, {one.name: mixtures.TypedShape(one.shape, "F32") for one in made}, mix)
     typed = [(one, types[one.name]) for one in made]
     found = Conversion(name, mix, metadata, typed, described.tensors)
     _check(found)
     return found
 
 
-def _configuration(directory: Path) -> tuple[Fields, Family]:
-    """Return the settings of the part that writes, and the family."""
+def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
+    """Return the settings of the part that writes, and the recipe."""
     values = read_object(directory / "config.json")
     if values is None:
         raise ConversionError(f"{shown(directory.name)}: has no config.json (name a directory of Hugging Face's form)")
     listed = values.get("architectures")
     name = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], str) else "missing"
-    family = FAMILIES.get(name)
-    if family is None:
-        named = list(FAMILIES)[:_N_NAMED]
-        others = f"{', '.join(named)} and {len(FAMILIES) - len(named)} others (jalopy help convert)"
+    recipe = RECIPES.get(name)
+    if recipe is None:
+        named = list(RECIPES)[:_N_NAMED]
+        others = f"{', '.join(named)} and {len(RECIPES) - len(named)} others (jalopy help convert)"
         raise UnsupportedArchitectureError(
             f"config.json: architecture {shown(name)} cannot be converted; can be: {others}"
         )
     text = values.get("text_config")
     inner = {**values, **text} if isinstance(text, dict) else values
-    config = Fields({**family.defaults, **inner}, "config.json")
+    config = JsonObject({**recipe.defaults, **inner}, "config.json")
     if isinstance(config.get("quantization_config"), dict):
         method = shown(str(config.under("quantization_config").get("quant_method")))
         raise config.fail(f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)")
     function = config.word(
-        "hidden_act|hidden_activation|activation_function|hidden_activation_function", family.activations[0]
+        "hidden_act|hidden_activation|activation_function|hidden_activation_function", recipe.activations[0]
     )
-    if function not in family.activations:
-        raise config.fail(f"hidden_act is {shown(function)}: {family.architecture} means {family.activations[0]}")
-    for setting, expected in family.expects.items():
+    if function not in recipe.activations:
+        raise config.fail(f"hidden_act is {shown(function)}: {recipe.architecture} means {recipe.activations[0]}")
+    for setting, expected in recipe.expects.items():
         if config.values.get(setting, expected) != expected:
             raise config.fail(f"{setting} is {shown(str(config.get(setting)))}, which a GGUF file cannot say")
-    return config, family
+    return config, recipe
 
 
 def _name(directory: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.config import sharpness
-from engine.convert.bounded import Fields
+from engine.convert.bounded import JsonObject
 
 _INTEGERS = {
     "block_count": "num_hidden_layers|n_layer|num_layers",
@@ -62,7 +62,7 @@ class Described:
         return int(self.keys.get("attention.key_length", self.keys["embedding_length"] // self.n_heads))
 
 
-def describe(config: Fields, has_rope: bool) -> Described:
+def describe(config: JsonObject, has_rope: bool) -> Described:
     """Return the keys that all architectures share.
 
     Raises:
@@ -83,7 +83,7 @@ def describe(config: Fields, has_rope: bool) -> Described:
     return described
 
 
-def rope_of(config: Fields, kind: str = "full_attention") -> Fields:
+def rope_of(config: JsonObject, kind: str = "full_attention") -> JsonObject:
     """Return what says how positions are told apart: ``rope_parameters``, or the older keys.
 
     Args:
@@ -93,10 +93,10 @@ def rope_of(config: Fields, kind: str = "full_attention") -> Fields:
     if kind in found.values:
         found = found.under(kind)
     older = {name: config.values[name] for name in ("rope_theta", "partial_rotary_factor") if name in config.values}
-    return Fields({**older, **config.under("rope_scaling").values, **found.values}, config.name)
+    return JsonObject({**older, **config.under("rope_scaling").values, **found.values}, config.name)
 
 
-def _describe_rope(config: Fields, described: Described) -> None:
+def _describe_rope(config: JsonObject, described: Described) -> None:
     """Add base, turned elements, and what stretches positions."""
     rope, keys, head_dim = rope_of(config), described.keys, described.head_dim
     theta = rope.number("rope_theta", config.number("rotary_emb_base|rope_base", 10000.0))
@@ -130,7 +130,7 @@ def _describe_rope(config: Fields, described: Described) -> None:
         raise config.fail(f"rope_type is {kind[:40]!r}; supported: {supported}")
 
 
-def _describe_yarn(rope: Fields, keys: dict[str, Any], original: int) -> None:
+def _describe_yarn(rope: JsonObject, keys: dict[str, Any], original: int) -> None:
     factor = rope.number("factor")
     keys |= {
         "rope.scaling.type": "yarn",
@@ -144,7 +144,7 @@ def _describe_yarn(rope: Fields, keys: dict[str, Any], original: int) -> None:
             keys[f"rope.scaling.yarn_{name}"] = rope.number(name)
 
 
-def llama3_factors(rope: Fields, theta: float, n_turned: int, original: int) -> np.ndarray[Any, Any]:
+def llama3_factors(rope: JsonObject, theta: float, n_turned: int, original: int) -> np.ndarray[Any, Any]:
     """Return what Llama 3.1 divides frequencies by: slow ones by the factor, fast ones by 1, and a ramp between.
 
     Source: https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py

@@ -9,7 +9,7 @@ import json
 import re
 from pathlib import Path
 
-from engine.convert.bounded import Fields, read_bytes, read_object
+from engine.convert.bounded import JsonObject, read_bytes, read_object
 from engine.errors import ConversionError
 from engine.models.reading import POOLINGS
 
@@ -32,7 +32,7 @@ def pooling_keys(directory: Path) -> dict[str, int]:
         kind, place = (one.get("type"), one.get("path")) if isinstance(one, dict) else (None, None)
         if not (isinstance(kind, str) and kind.endswith(".Pooling") and re.fullmatch(r"[\w-]{1,100}", str(place))):
             continue
-        read = Fields(read_object(directory / str(place) / "config.json") or {}, f"{place}/config.json")
+        read = JsonObject(read_object(directory / str(place) / "config.json") or {}, f"{place}/config.json")
         mode = next((mode for setting, mode in _MODES.items() if read.flag(setting, False)), "")
         if not mode:
             raise read.fail("pools in a way that a GGUF file cannot say (mean, cls or the last token)")

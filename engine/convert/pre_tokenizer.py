@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.convert.bounded import Fields
+from engine.convert.bounded import JsonObject
 from engine.errors import shown
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
 
@@ -48,7 +48,7 @@ def find_pre_tokenizer(tokenizer: Mapping[str, Any], name: str) -> str:
     Raises:
         ConversionError: it cuts words in a way that is not known.
     """
-    read = Fields(tokenizer, name)
+    read = JsonObject(tokenizer, name)
     cuts = _cuts(read, read.get("pre_tokenizer"))
     ignores = read.under("model").flag("ignore_merges", False)
     pieces = _applied(read, cuts)
@@ -60,7 +60,7 @@ def find_pre_tokenizer(tokenizer: Mapping[str, Any], name: str) -> str:
     return next((one for one in found if PRE_TOKENIZERS[one].ignore_merges == ignores), found[0])
 
 
-def _applied(read: Fields, cuts: list[Cut]) -> list[str]:
+def _applied(read: JsonObject, cuts: list[Cut]) -> list[str]:
     pieces = [SAMPLE]
     for cut in cuts:
         try:
@@ -72,7 +72,7 @@ def _applied(read: Fields, cuts: list[Cut]) -> list[str]:
     return pieces
 
 
-def _cuts(read: Fields, node: Any) -> list[Cut]:
+def _cuts(read: JsonObject, node: Any) -> list[Cut]:
     """Return the steps of a description."""
     if not isinstance(node, dict):
         raise read.fail("has no pre_tokenizer (get a GGUF file of this model)")
@@ -92,7 +92,7 @@ def _cuts(read: Fields, node: Any) -> list[Cut]:
     raise read.fail(f"pre_tokenizer {shown(str(kind))} is not supported in this form (get a GGUF file of this model)")
 
 
-def _split(read: Fields, node: Mapping[str, Any]) -> Cut:
+def _split(read: JsonObject, node: Mapping[str, Any]) -> Cut:
     import regex
 
     found = node.get("pattern")
@@ -110,7 +110,7 @@ def _split(read: Fields, node: Mapping[str, Any]) -> Cut:
     return _cut(read, expression, drops_gaps)
 
 
-def _cut(read: Fields, expression: str, drops_gaps: bool = False) -> Cut:
+def _cut(read: JsonObject, expression: str, drops_gaps: bool = False) -> Cut:
     """Return what cuts a text into matches and the gaps between them."""
     import regex
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.convert.families import Family
 from engine.convert.hyperparameters import Described
+from engine.convert.recipes import Recipe
 from engine.convert.safetensors import SourceTensor
 from engine.errors import ConversionError, shown
 
@@ -81,7 +81,7 @@ class MadeTensor:
 
 
 def made_tensors(
-    family: Family, described: Described, sources: Mapping[str, SourceTensor], is_tied: bool
+    recipe: Recipe, described: Described, sources: Mapping[str, SourceTensor], is_tied: bool
 ) -> list[MadeTensor]:
     """Return the tensors of the file, in the source's order.
 
@@ -91,7 +91,7 @@ def made_tensors(
     Raises:
         ConversionError: a tensor has a type that cannot be read, or a name that the architecture does not know.
     """
-    names = _Names(family.architecture, described.keys["block_count"])
+    names = _Names(recipe.architecture, described.keys["block_count"])
     made, groups = [], defaultdict[str, dict[int, SourceTensor]](dict)
     for source_name, source in sources.items():
         if _NOT_NEEDED.fullmatch(source_name) or (is_tied and source_name.endswith("lm_head.weight")):
@@ -104,7 +104,7 @@ def made_tensors(
             whole = f"{of_one[1].removesuffix('.norms')}.{of_one[3]}"
             groups[names.of(whole, source)][int(of_one[2])] = source
             continue
-        made.append(_made(family, described, source_name, names.of(source_name, source), source))
+        made.append(_made(recipe, described, source_name, names.of(source_name, source), source))
     return made + [_stacked(name, group) for name, group in groups.items()]
 
 
@@ -132,19 +132,19 @@ def _standing_for(prefix: re.Match[str]) -> str:
     return "" if prefix[0] == "bert." else "model."
 
 
-def _made(family: Family, described: Described, source_name: str, name: str, source: SourceTensor) -> MadeTensor:
+def _made(recipe: Recipe, described: Described, source_name: str, name: str, source: SourceTensor) -> MadeTensor:
     values = source.values()
-    if values.ndim == 2 and source_name.endswith(family.transposed):
+    if values.ndim == 2 and source_name.endswith(recipe.transposed):
         values = values.T
     shape = values.shape
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]
-    added = family.norm_added if source_name.endswith("norm.weight") else 0.0
+    added = recipe.norm_added if source_name.endswith("norm.weight") else 0.0
     order = None
     for letter, n_heads in (("q", described.n_heads), ("k", described.n_kv_heads)):
-        if family.is_turned and f".attn_{letter}." in name:
+        if recipe.is_turned and f".attn_{letter}." in name:
             order = _turned(values.shape[0], n_heads)
-    if family.is_by_head and ".attn_qkv." in name:
+    if recipe.is_by_head and ".attn_qkv." in name:
         order = _by_kind(values.shape[0], described.n_heads)
     if order is not None and len(shape) == 1:
         values, order = values[order][None, :], None  # a bias is one row

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.convert.bounded import Fields, read_bytes, read_object
+from engine.convert.bounded import JsonObject, read_bytes, read_object
 from engine.convert.pre_tokenizer import find_pre_tokenizer
 from engine.convert.sentencepiece import BPE, UNIGRAM, parse_sentencepiece
 from engine.errors import ConversionError, shown
@@ -55,7 +55,7 @@ class Tokens:
         self.types[token_id], self.scores[token_id] = kind, score
 
 
-def vocabulary_keys(directory: Path, config: Fields, n_tokens: int) -> dict[str, Any]:
+def vocabulary_keys(directory: Path, config: JsonObject, n_tokens: int) -> dict[str, Any]:
     """Return the ``tokenizer.*`` keys of a GGUF file.
 
     Args:
@@ -65,7 +65,7 @@ def vocabulary_keys(directory: Path, config: Fields, n_tokens: int) -> dict[str,
     Raises:
         ConversionError: there is no vocabulary, or it is damaged or of a kind that is not supported.
     """
-    settings = Fields(read_object(directory / SETTINGS) or {}, SETTINGS)
+    settings = JsonObject(read_object(directory / SETTINGS) or {}, SETTINGS)
     tokens = _read_tokens(directory)
     _add_tokens(tokens, settings)
     if (most := max(tokens.texts, default=-1) + 1) > n_tokens:
@@ -93,7 +93,7 @@ def _table(tokens: Tokens, n_tokens: int) -> dict[str, Any]:
 def _read_tokens(directory: Path) -> Tokens:
     """Read tokenizer.json, unless it was made of a file of SentencePiece that has the scores."""
     found = read_object(directory / JSON)
-    tokenizer = Fields(found or {}, JSON)
+    tokenizer = JsonObject(found or {}, JSON)
     model = tokenizer.under("model")
     kind = model.word("type", "BPE" if "merges" in model.values else "")
     content = read_bytes(directory / MODEL) if found is None or model.flag("byte_fallback", False) else None
@@ -112,7 +112,7 @@ def _read_tokens(directory: Path) -> Tokens:
     return tokens
 
 
-def _of_bpe(tokenizer: Fields, model: Fields) -> Tokens:
+def _of_bpe(tokenizer: JsonObject, model: JsonObject) -> Tokens:
     """Byte-level BPE keeps its merges; that of SentencePiece becomes scores."""
     vocabulary, merges = _vocabulary(model), _merges(model)
     if model.flag("byte_fallback", False):
@@ -128,7 +128,7 @@ def _of_bpe(tokenizer: Fields, model: Fields) -> Tokens:
     return tokens
 
 
-def _of_piece_merges(tokenizer: Fields, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> Tokens:
+def _of_piece_merges(tokenizer: JsonObject, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> Tokens:
     tokens = Tokens("llama")
     rank: dict[str, int] = {}
     for left, right in merges:
@@ -145,7 +145,7 @@ def _of_piece_merges(tokenizer: Fields, vocabulary: Mapping[str, int], merges: S
     return tokens
 
 
-def _begins_with_space(tokenizer: Fields) -> bool:
+def _begins_with_space(tokenizer: JsonObject) -> bool:
     """Whether a text is read as if a space were before it."""
     normalizer, cutter = tokenizer.under("normalizer"), tokenizer.under("pre_tokenizer")
     steps = normalizer.get("normalizers")
@@ -154,14 +154,14 @@ def _begins_with_space(tokenizer: Fields) -> bool:
     return prepends or (cutter.get("type") == "Metaspace" and cutter.word("prepend_scheme", "always") != "never")
 
 
-def _of_unigram(tokenizer: Fields, model: Fields) -> Tokens:
+def _of_unigram(tokenizer: JsonObject, model: JsonObject) -> Tokens:
     tokens, pieces = Tokens("t5"), model.get("vocab")
     unknown = model.integer("unk_id", 0)
     if not isinstance(pieces, list) or not pieces:
         raise tokenizer.fail("model.vocab is no list of pieces (get the file again)")
     for token_id, piece in enumerate(pieces):
         is_sound = isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str)
-        score = Fields({"score": piece[1]}, JSON).number("score") if is_sound else 0.0
+        score = JsonObject({"score": piece[1]}, JSON).number("score") if is_sound else 0.0
         if not is_sound:
             raise tokenizer.fail(f"model.vocab has no sound piece {token_id} (get the file again)")
         tokens.put(token_id, piece[0], TokenType.UNKNOWN if token_id == unknown else TokenType.NORMAL, score)
@@ -179,7 +179,7 @@ def _has_rules(step: Any) -> bool:
     return isinstance(step, dict) and step.get("type") == "Precompiled"
 
 
-def _decoded(read: Fields, rules: Any) -> bytes:
+def _decoded(read: JsonObject, rules: Any) -> bytes:
     try:
         return base64.b64decode(rules or "", validate=True)
     except (TypeError, ValueError, binascii.Error):
@@ -191,7 +191,7 @@ def _unigram_keys(rules: bytes, adds_space: bool, merges_spaces: bool) -> dict[s
     return keys | ({"precompiled_charsmap": np.frombuffer(rules, np.uint8)} if rules else {})
 
 
-def _of_wordpiece(tokenizer: Fields, model: Fields) -> Tokens:
+def _of_wordpiece(tokenizer: JsonObject, model: JsonObject) -> Tokens:
     """Pieces that begin a word have a space before them there, and those that go on with one have nothing."""
     tokens = Tokens("bert")
     for text, token_id in _vocabulary(model).items():
@@ -206,7 +206,7 @@ def _of_wordpiece(tokenizer: Fields, model: Fields) -> Tokens:
     return tokens
 
 
-def _of_sentencepiece(content: bytes, tokenizer: Fields) -> Tokens:
+def _of_sentencepiece(content: bytes, tokenizer: JsonObject) -> Tokens:
     model = parse_sentencepiece(content, MODEL)
     tokens = Tokens("llama" if model.model_type == BPE else "t5", keys={"add_space_prefix": model.adds_space})
     if model.model_type == UNIGRAM:
@@ -218,7 +218,7 @@ def _of_sentencepiece(content: bytes, tokenizer: Fields) -> Tokens:
     return tokens
 
 
-def _vocabulary(model: Fields) -> dict[str, int]:
+def _vocabulary(model: JsonObject) -> dict[str, int]:
     found = model.get("vocab")
     if not isinstance(found, dict) or not found or not all(type(one) is int and one >= 0 for one in found.values()):
         raise model.fail("model.vocab is no table of tokens and ids (get the file again)")
@@ -227,7 +227,7 @@ def _vocabulary(model: Fields) -> dict[str, int]:
     return found
 
 
-def _merges(model: Fields) -> list[tuple[str, str]]:
+def _merges(model: JsonObject) -> list[tuple[str, str]]:
     found = model.get("merges")
     listed: list[Any] = found if isinstance(found, list) else [None]
     pairs = [one.split(" ") if isinstance(one, str) else one for one in listed]
@@ -240,7 +240,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _add_tokens(tokens: Tokens, settings: Fields) -> None:
+def _add_tokens(tokens: Tokens, settings: JsonObject) -> None:
     """Take the tokens that tokenizer_config.json adds."""
     added = settings.under("added_tokens_decoder").values
     listed = [
@@ -272,7 +272,7 @@ def _seems_special(text: str) -> bool:
     return text in _SEEM_SPECIAL or any(text.startswith(start) and text.endswith(end) for start, end in frames)
 
 
-def _special_ids(settings: Fields, config: Fields, tokens: Tokens) -> dict[str, int]:
+def _special_ids(settings: JsonObject, config: JsonObject, tokens: Tokens) -> dict[str, int]:
     """Return the ids of special tokens, by the tokenizer's settings, or else by the model's."""
     ids, keys = {text: token_id for token_id, text in tokens.texts.items()}, {}
     for name, key in _SPECIAL_IDS.items():
@@ -293,7 +293,7 @@ def _special_ids(settings: Fields, config: Fields, tokens: Tokens) -> dict[str, 
     return keys
 
 
-def _marks(tokens: Tokens, settings: Fields) -> dict[str, bool]:
+def _marks(tokens: Tokens, settings: JsonObject) -> dict[str, bool]:
     """Return whether a text begins and ends with a mark: as the settings say, or as the post-processor does it."""
     marks = {}
     before, after = _around(tokens.post)
@@ -322,9 +322,9 @@ def _steps(post: Any) -> Iterator[dict[str, Any]]:
         yield from (one for one in (inner if isinstance(inner, list) else [post]) if isinstance(one, dict))
 
 
-def _further_ends(directory: Path, config: Fields, keys: Mapping[str, Any], tokens: Tokens) -> dict[str, int]:
+def _further_ends(directory: Path, config: JsonObject, keys: Mapping[str, Any], tokens: Tokens) -> dict[str, int]:
     """Return what ends a reply by the generation's settings and is not known by its text."""
-    listed = Fields(read_object(directory / "generation_config.json") or {}, "").get("eos_token_id")
+    listed = JsonObject(read_object(directory / "generation_config.json") or {}, "").get("eos_token_id")
     listed = config.get("eos_token_id") if listed is None else listed
     ends = [one for one in (listed if isinstance(listed, list) else [listed]) if type(one) is int]
     known = {text.encode() for text in END_TEXTS}
@@ -333,7 +333,7 @@ def _further_ends(directory: Path, config: Fields, keys: Mapping[str, Any], toke
     return dict(zip(("eot_token_id", "eom_token_id"), there, strict=False))
 
 
-def _templates(directory: Path, settings: Fields) -> dict[str, Any]:
+def _templates(directory: Path, settings: JsonObject) -> dict[str, Any]:
     """Return the chat templates: a file of its own counts more than the settings."""
     content = read_bytes(directory / "chat_template.jinja")
     found: Any = content.decode("utf-8", "replace") if content is not None else settings.get("chat_template")

@@ -153,7 +153,7 @@ def _described(metadata: Mapping[str, Any], tensors: Sequence[TensorToWrite]) ->
     writer = GGUFWriter(None, "")
     writer.data_alignment = int(metadata.get("general.alignment", DEFAULT_ALIGNMENT))
     for key, value in metadata.items():
-        if np.ndim(value) == 0 or len(value):
+        if np.isscalar(value) or len(value):
             writer.add_key_value(key, *_typed(value))
     for tensor in tensors:
         number: Any = _NUMBERS[tensor.type_name]  # the package's list of types may be shorter than ours
@@ -161,16 +161,20 @@ def _described(metadata: Mapping[str, Any], tensors: Sequence[TensorToWrite]) ->
     return writer
 
 
+def _encoded(text: str | bytes) -> bytes:
+    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+
+
 def _typed(value: Any) -> tuple[Any, Any, Any]:
     """Return a value as the package takes it, its type, and the type of its elements."""
     from gguf import GGUFValueType as Kind
 
     if isinstance(value, (str, bytes)):
-        return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value, Kind.STRING, None
+        return _encoded(value), Kind.STRING, None
     if isinstance(value, np.ndarray):
         return value.tolist(), Kind.ARRAY, _kind(value.dtype)
     if isinstance(value, Sequence):
-        return [_typed(element)[0] for element in value], Kind.ARRAY, Kind.STRING
+        return [_encoded(element) for element in value], Kind.ARRAY, Kind.STRING
     if isinstance(value, np.generic):
         return value.item(), _kind(value.dtype), None
     return value, {bool: Kind.BOOL, int: Kind.UINT32, float: Kind.FLOAT32}[type(value)], None

@@ -52,7 +52,7 @@ _ADDED_BYTES = 512
 _SLICE = 1 << 20
 
 
-class Choice(NamedTuple):
+class TypeCost(NamedTuple):
     """A type that a tensor may have.
 
     Attributes:
@@ -87,7 +87,7 @@ class Budget:
         kept_bytes = model.file_bytes - sum(tensors[name].size_bytes for name in self._names)
         self._other_bytes = kept_bytes + _ADDED_BYTES + DEFAULT_ALIGNMENT * len(self._names)
         self._groups = _roles(self._names, model.config.n_layers)
-        self._choices: dict[str, list[Choice]] = {}
+        self._choices: dict[str, list[TypeCost]] = {}
         self._harms: dict[str, float] = {}
         self.least_bytes = 0
 
@@ -124,7 +124,7 @@ def _roles(names: Sequence[str], n_layers: int) -> dict[str, list[str]]:
     return dict(found)
 
 
-def _choices(tensor: Tensor, kinds: Sequence[str], importance: Floats | None, is_kept: bool) -> list[Choice]:
+def _choices(tensor: Tensor, kinds: Sequence[str], importance: Floats | None, is_kept: bool) -> list[TypeCost]:
     """Measure what smaller types would cost a tensor; the last choice is to leave it as it is.
 
     Args:
@@ -149,8 +149,8 @@ def _choices(tensor: Tensor, kinds: Sequence[str], importance: Floats | None, is
             some = np.ascontiguousarray(values[parts == part])
             back = _through(some, kind, None if importance is None else columns[part])
             error += float((columns[part] * (some - back) ** 2).sum(dtype=np.float64))
-        found.append(Choice(kind, n_bytes, error / whole))
-    return found if is_kept and found else [*found, Choice(tensor.quant, tensor.size_bytes, 0.0)]
+        found.append(TypeCost(kind, n_bytes, error / whole))
+    return found if is_kept and found else [*found, TypeCost(tensor.quant, tensor.size_bytes, 0.0)]
 
 
 def _through(values: Floats, kind: str, importance: Floats | None, n_threads: int = 1) -> Floats:
@@ -218,7 +218,7 @@ def _divergence(wanted: Floats, found: Floats) -> float:
     return float((np.exp(wanted) * (wanted - found)).sum(dtype=np.float64))
 
 
-def fit(options: Mapping[str, Sequence[Choice]], harm: Mapping[str, float], most_bytes: int) -> dict[str, str] | None:
+def fit(options: Mapping[str, Sequence[TypeCost]], harm: Mapping[str, float], most_bytes: int) -> dict[str, str] | None:
     """Choose each tensor's type so that the sum of harms times errors is small, and their bytes are few enough.
 
     From the smallest types on, the step that takes most harm away for its bytes is made next. One that found no room is
@@ -240,15 +240,15 @@ def fit(options: Mapping[str, Sequence[Choice]], harm: Mapping[str, float], most
 
 
 def _greedy(
-    hulls: Mapping[str, Sequence[Choice]], harm: Mapping[str, float], most_bytes: int
-) -> tuple[dict[str, Choice], list[tuple[str, Choice]]] | None:
+    hulls: Mapping[str, Sequence[TypeCost]], harm: Mapping[str, float], most_bytes: int
+) -> tuple[dict[str, TypeCost], list[tuple[str, TypeCost]]] | None:
     """Return the choices, and the first step of each tensor that found no room; None: the smallest do not fit."""
     chosen = {name: hull[0] for name, hull in hulls.items()}
     left_bytes = most_bytes - sum(one.n_bytes for one in chosen.values())
     if left_bytes < 0:
         return None
     steps = [(harm[name] * _slope(*pair), name, pair[1]) for name, hull in hulls.items() for pair in pairwise(hull)]
-    waiting: dict[str, Choice] = {}
+    waiting: dict[str, TypeCost] = {}
     for _, name, after in sorted(steps, key=lambda step: (-step[0], step[2].n_bytes)):
         more_bytes = after.n_bytes - chosen[name].n_bytes
         if name not in waiting and more_bytes <= left_bytes:
@@ -258,13 +258,13 @@ def _greedy(
     return chosen, list(waiting.items())
 
 
-def _cost(chosen: Mapping[str, Choice], harm: Mapping[str, float]) -> float:
+def _cost(chosen: Mapping[str, TypeCost], harm: Mapping[str, float]) -> float:
     return sum(harm[name] * one.error for name, one in chosen.items())
 
 
-def _hull(some: Sequence[Choice]) -> list[Choice]:
+def _hull(some: Sequence[TypeCost]) -> list[TypeCost]:
     """The choices worth having, smallest first: each step from one to the next takes less error away for its bytes."""
-    hull: list[Choice] = []
+    hull: list[TypeCost] = []
     for one in sorted(some, key=lambda choice: (choice.n_bytes, choice.error)):
         if hull and one.error >= hull[-1].error:
             continue
@@ -274,7 +274,7 @@ def _hull(some: Sequence[Choice]) -> list[Choice]:
     return hull
 
 
-def _slope(before: Choice, after: Choice) -> float:
+def _slope(before: TypeCost, after: TypeCost) -> float:
     return (before.error - after.error) / (after.n_bytes - before.n_bytes)
 
 

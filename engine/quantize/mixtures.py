@@ -46,7 +46,7 @@ _NEVER = re.compile(
 _SMALLER_BLOCKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
 
 
-class Described(NamedTuple):
+class TypedShape(NamedTuple):
     """A tensor of the source: its shape in NumPy's order, and its type."""
 
     shape: tuple[int, ...]
@@ -83,7 +83,7 @@ class Facts:
 
 def mixture(
     metadata: Mapping[str, Any],
-    tensors: Mapping[str, Described],
+    tensors: Mapping[str, TypedShape],
     mix: str,
     has_importance: bool = False,
     keep: Mapping[str, str] | None = None,
@@ -122,7 +122,7 @@ def may_shrink(name: str, shape: tuple[int, ...]) -> bool:
     return n_dims > 1 and name.endswith("weight") and not _NEVER.search(name)
 
 
-def _facts(metadata: Mapping[str, Any], tensors: Mapping[str, Described], has_importance: bool) -> Facts:
+def _facts(metadata: Mapping[str, Any], tensors: Mapping[str, TypedShape], has_importance: bool) -> Facts:
     architecture = metadata.get("general.architecture")
 
     def number(key: str) -> int:

@@ -344,7 +344,7 @@ SCENES: dict[str, Scene] = {
     "answers": Scene(
         after(say("Why do old laptops get slow?", sees="tokens ·"), say("/regen 2", sees="keeps the first")),
         "AnswersScreen",
-        # The threads of two answers share the clock: it stands.
+        # The threads of two answers share the clock, which is stopped.
         script=lambda: two_turns(seconds_per_token=0.0, seconds_per_prompt_token=0.0),
         sizes=((80, 24), (120, 40)),
     ),

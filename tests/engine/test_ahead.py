@@ -14,7 +14,6 @@ from engine.machine import level
 from engine.machine.code import ENGINE
 
 ROOT = ENGINE.parent
-X86 = [name for name, target in ahead.TARGETS.items() if target.triple == ahead.X86_64]
 
 
 def with_features(monkeypatch: pytest.MonkeyPatch, features: frozenset[str], arm64: bool = False) -> str | None:

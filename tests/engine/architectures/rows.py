@@ -474,6 +474,9 @@ def _baichuan(twin: Twin, ids: list[int]) -> Array:
 
 _SECTIONS = {"rope.dimension_sections": np.array([3, 3, 2, 0], "<i4")}
 _NEMOTRON = decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(squared_relu))
+_SIDE_BY_SIDE = decoder(
+    neighbours=False, norm=layer_norm, norms=("attn_norm", "attn_norm"), is_parallel=True, feed_forward=ungated(gelu)
+)
 _STARCODER2 = decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu))
 _GLM4 = decoder(
     neighbours=True,
@@ -499,13 +502,7 @@ _ROWS = [
     Row("starcoder2", _STARCODER2, changes=(UNGATED, layer_norms, OUTPUT_BIASES)),
     Row(
         "phi2",
-        decoder(
-            neighbours=False,
-            norm=layer_norm,
-            norms=("attn_norm", "attn_norm"),
-            is_parallel=True,
-            feed_forward=ungated(gelu),
-        ),
+        _SIDE_BY_SIDE,
         {"biases": True},
         {"rope.dimension_count": 8},
         (without("ffn_gate.weight", "ffn_norm.weight"), layer_norms, biases("output", "ffn_up", "ffn_down")),
@@ -657,13 +654,7 @@ _ROWS = [
     ),
     Row(
         "falcon",
-        decoder(
-            neighbours=False,
-            norm=layer_norm,
-            norms=("attn_norm", "attn_norm"),
-            is_parallel=True,
-            feed_forward=ungated(gelu),
-        ),
+        _SIDE_BY_SIDE,
         changes=(layer_norms, fused, UNGATED, without("ffn_norm.weight", "ffn_norm.bias")),
     ),
     Row("gpt2", LEARNED, changes=OF_LEARNED),

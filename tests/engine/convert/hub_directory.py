@@ -14,7 +14,6 @@ from engine import GGUFFile, read_gguf
 from engine.tokenizer.vocabulary import TokenType
 from tests.engine import tiny_gguf
 
-Tensors = dict[str, tuple[str, np.ndarray[Any, Any]]]
 CLASSES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",

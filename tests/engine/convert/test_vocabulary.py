@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import EngineError, Tokenizer
-from engine.convert.bounded import Fields
+from engine.convert.bounded import JsonObject
 from engine.convert.pre_tokenizer import SAMPLE, find_pre_tokenizer
 from engine.convert.vocabulary import vocabulary_keys
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
@@ -74,7 +74,7 @@ def test_other_ways_are_refused(cutter: Any, line: str, monkeypatch: pytest.Monk
 
 
 def keys_of(directory: Path, n_tokens: int, **config: Any) -> dict[str, Any]:
-    found = vocabulary_keys(directory, Fields(config, "config.json"), n_tokens)
+    found = vocabulary_keys(directory, JsonObject(config, "config.json"), n_tokens)
     Tokenizer.from_metadata(found, "m")
     return found
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import Model
-from engine.measure.budget import Budget, Choice, fit
+from engine.measure.budget import Budget, TypeCost, fit
 from tests.engine import tiny_gguf
 
 IDS = [(11 * n) % 97 + 3 for n in range(48)]
 
 
-def some(*pairs: tuple[int, float]) -> list[Choice]:
-    return [Choice(f"{n_bytes} bytes", n_bytes, error) for n_bytes, error in pairs]
+def some(*pairs: tuple[int, float]) -> list[TypeCost]:
+    return [TypeCost(f"{n_bytes} bytes", n_bytes, error) for n_bytes, error in pairs]
 
 
 def test_what_harms_more_gets_the_bytes() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.gguf.ggml_types import GGML_TYPES
-from engine.quantize.mixtures import MIXTURES, Described
+from engine.quantize.mixtures import MIXTURES, TypedShape
 
 GOLDEN = Path(__file__).with_name("mixtures.json")
 ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_output")
@@ -32,11 +32,11 @@ class Case(NamedTuple):
     n_cols: int = 512
     is_tied: bool = False
 
-    def tensors(self) -> dict[str, Described]:
+    def tensors(self) -> dict[str, TypedShape]:
         """All tensors as float32, in the order of llama.cpp's files."""
         names = ["output_norm.weight", "token_embd.weight"] + ([] if self.is_tied else ["output.weight"])
         layers = [f"blk.{n}.{kind}.weight" for n in range(self.n_layers) for kind in (*sorted(self.kinds), "x_norm")]
-        return {name: Described(self._shape(name), "F32") for name in [*sorted(names), *layers]}
+        return {name: TypedShape(self._shape(name), "F32") for name in [*sorted(names), *layers]}
 
     def _shape(self, name: str) -> tuple[int, ...]:
         if "norm" in name:

@@ -1,4 +1,4 @@
-"""Whole files: what a rewritten model holds, and what leaves nothing behind."""
+"""Whole files: what a rewritten model holds, and what leaves no file."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +15,7 @@ from engine.gguf.contents import GGUFFile
 from engine.gguf.read import read_gguf, typed_metadata
 from engine.quantize import file
 from engine.quantize.file import Written, quantise_file
-from engine.quantize.mixtures import Described, mixture
+from engine.quantize.mixtures import TypedShape, mixture
 from engine.quantize.rows import quantise_rows
 from tests.engine import tiny_gguf
 
@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> Iterator[GGUFFile]:
 
 
 def types_of(gguf: GGUFFile, mix: str, **more: Any) -> dict[str, str]:
-    described = {name: Described(info.shape, info.type_name) for name, info in gguf.tensors.items()}
+    described = {name: TypedShape(info.shape, info.type_name) for name, info in gguf.tensors.items()}
     return mixture(gguf.metadata, described, mix, **more)
 
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from engine.quantize.mixtures import MIXTURES, Described, may_shrink, mixture
+from engine.quantize.mixtures import MIXTURES, TypedShape, may_shrink, mixture
 from tests.engine.quantize.mixtures_peer import CASES, GOLDEN, Library, folded
 
 GIVEN = json.loads(GOLDEN.read_text(encoding="utf-8"))
@@ -55,8 +55,8 @@ def test_named_tensors_keep_a_type_of_ones_own() -> None:
 def test_a_matrix_of_one_row_stays() -> None:
     assert not may_shrink("blk.0.attn_q.weight", (1, 512))
     assert may_shrink("blk.0.attn_q.weight", (1, 2, 512))
-    described = {"token_embd.weight": Described((64, 512), "F16"), "blk.0.attn_q.weight": Described((1, 512), "F16")}
-    assert mixture({}, described, "Q4_K_M") == {"token_embd.weight": "Q6_K", "blk.0.attn_q.weight": "F16"}
+    shapes = {"token_embd.weight": TypedShape((64, 512), "F16"), "blk.0.attn_q.weight": TypedShape((1, 512), "F16")}
+    assert mixture({}, shapes, "Q4_K_M") == {"token_embd.weight": "Q6_K", "blk.0.attn_q.weight": "F16"}
 
 
 def test_metadata_that_lies_gives_plain_types_only() -> None:

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.convert.bounded import Fields
+from engine.convert.bounded import JsonObject
 from engine.convert.hyperparameters import Described, rope_of
 
-More = Callable[[Fields, Described], None]
+More = Callable[[JsonObject, Described], None]
 _SILU, _GELU, _RELU2 = ("silu", "swish"), ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"), ("relu2",)
 
 
 @dataclass(frozen=True)
-class Family:
+class Recipe:
     """How models of one class of transformers are converted.
 
     Attributes:
@@ -51,7 +51,7 @@ class Family:
 def _copied(**names: str) -> More:
     """Return what takes over numbers where they are there: GGUF's key, with ``__`` for a dot, and the setting."""
 
-    def add(config: Fields, described: Described) -> None:
+    def add(config: JsonObject, described: Described) -> None:
         for key, name in names.items():
             if config.get(name) is not None:
                 described.keys[key.replace("__", ".")] = config.number(name)
@@ -60,7 +60,7 @@ def _copied(**names: str) -> More:
 
 
 def _set(key: str, value: Any) -> More:
-    def add(config: Fields, described: Described) -> None:
+    def add(config: JsonObject, described: Described) -> None:
         described.keys[key] = value
 
     return add
@@ -69,7 +69,7 @@ def _set(key: str, value: Any) -> More:
 def _sliding(period: int = 0) -> More:
     """Return what adds the window, and which layers have it unless it is all but the last of each period."""
 
-    def add(config: Fields, described: Described) -> None:
+    def add(config: JsonObject, described: Described) -> None:
         if config.get("sliding_window") is None:
             return
         described.keys["attention.sliding_window"] = config.integer("sliding_window")
@@ -86,7 +86,7 @@ def _sliding(period: int = 0) -> More:
     return add
 
 
-def _own_rope(config: Fields, described: Described) -> None:
+def _own_rope(config: JsonObject, described: Described) -> None:
     """Windows have a base of their own."""
     own = rope_of(config, "sliding_attention")
     is_own = "sliding_attention" in config.under("rope_parameters").values
@@ -94,7 +94,7 @@ def _own_rope(config: Fields, described: Described) -> None:
     described.keys["rope.freq_base_swa"] = theta
 
 
-def _scaled_by_head(config: Fields, described: Described) -> None:
+def _scaled_by_head(config: JsonObject, described: Described) -> None:
     """Queries are divided by the root of a number that GGUF does not name: a head's width, or the share of a head."""
     wide, n_heads = described.keys["embedding_length"], described.n_heads
     usual = {described.head_dim, wide / n_heads} if described.keys["block_count"] in (46, 62) else {described.head_dim}
@@ -102,31 +102,26 @@ def _scaled_by_head(config: Fields, described: Described) -> None:
         raise config.fail("query_pre_attn_scalar is not the width of a head, which a GGUF file cannot say")
 
 
-def _four_times_as_wide(config: Fields, described: Described) -> None:
+def _four_times_as_wide(config: JsonObject, described: Described) -> None:
     described.keys.setdefault("feed_forward_length", 4 * described.keys["embedding_length"])
 
 
-def _encoder(config: Fields, described: Described) -> None:
+def _encoder(config: JsonObject, described: Described) -> None:
     """All see all; what becomes of a text's vectors is added by who knows the directory."""
     described.keys["attention.causal"] = False
     described.vocabulary["token_type_count"] = config.integer("type_vocab_size", 0)
 
 
-def _of_experts(config: Fields, described: Described) -> None:
-    """Their width is the only one."""
-    described.keys.setdefault("feed_forward_length", described.keys.get("expert_feed_forward_length", 0))
-
-
-def _one_kv_head(config: Fields, described: Described) -> None:
+def _one_kv_head(config: JsonObject, described: Described) -> None:
     if config.flag("multi_query", True):
         described.keys["attention.head_count_kv"] = 1
 
 
-def _side_by_side(config: Fields, described: Described) -> None:
+def _side_by_side(config: JsonObject, described: Described) -> None:
     described.keys["use_parallel_residual"] = config.flag("use_parallel_residual", True)
 
 
-def _kinds_of_granite(config: Fields, described: Described) -> None:
+def _kinds_of_granite(config: JsonObject, described: Described) -> None:
     described.keys["rope.scaling.finetuned"] = config.word("position_embedding_type", "rope") != "nope"
 
 
@@ -141,7 +136,7 @@ _GRANITE = (
     _kinds_of_granite,
 )
 _ALL_SPARSE: Mapping[str, Any] = {"decoder_sparse_step": 1, "mlp_only_layers": []}
-_GEMMA3 = Family(
+_GEMMA3 = Recipe(
     "gemma3",
     norm_added=1.0,
     activations=_GELU,
@@ -157,19 +152,19 @@ _GEMMA3 = Family(
     },
     more=(_sliding(6), _own_rope, _SOFT_CAPS, _scaled_by_head),
 )
-_LLAMA = Family("llama", is_turned=True)
+_LLAMA = Recipe("llama", is_turned=True)
 _CONV = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
-FAMILIES: dict[str, Family] = {
+RECIPES: dict[str, Recipe] = {
     "LlamaForCausalLM": _LLAMA,
     "MistralForCausalLM": _LLAMA,
     "MixtralForCausalLM": _LLAMA,
-    "Qwen2ForCausalLM": Family("qwen2"),
-    "Qwen3ForCausalLM": Family("qwen3"),
-    "Qwen2MoeForCausalLM": Family("qwen2moe", expects={"norm_topk_prob": False, **_ALL_SPARSE}),
-    "Qwen3MoeForCausalLM": Family("qwen3moe", expects={"norm_topk_prob": True, **_ALL_SPARSE}),
-    "GemmaForCausalLM": Family("gemma", norm_added=1.0, activations=_GELU, defaults={"tie_word_embeddings": True}),
-    "Gemma2ForCausalLM": Family(
+    "Qwen2ForCausalLM": Recipe("qwen2"),
+    "Qwen3ForCausalLM": Recipe("qwen3"),
+    "Qwen2MoeForCausalLM": Recipe("qwen2moe", expects={"norm_topk_prob": False, **_ALL_SPARSE}),
+    "Qwen3MoeForCausalLM": Recipe("qwen3moe", expects={"norm_topk_prob": True, **_ALL_SPARSE}),
+    "GemmaForCausalLM": Recipe("gemma", norm_added=1.0, activations=_GELU, defaults={"tie_word_embeddings": True}),
+    "Gemma2ForCausalLM": Recipe(
         "gemma2",
         norm_added=1.0,
         activations=_GELU,
@@ -178,36 +173,36 @@ FAMILIES: dict[str, Family] = {
     ),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
-    "PhiForCausalLM": Family("phi2", activations=_GELU),
-    "Phi3ForCausalLM": Family("phi3"),
-    "SmolLM3ForCausalLM": Family("smollm3", is_turned=True),
-    "GraniteForCausalLM": Family("granite", is_turned=True, more=_GRANITE),
-    "OlmoForCausalLM": Family(
+    "PhiForCausalLM": Recipe("phi2", activations=_GELU),
+    "Phi3ForCausalLM": Recipe("phi3"),
+    "SmolLM3ForCausalLM": Recipe("smollm3", is_turned=True),
+    "GraniteForCausalLM": Recipe("granite", is_turned=True, more=_GRANITE),
+    "OlmoForCausalLM": Recipe(
         "olmo",
         is_turned=True,
         more=(_set("attention.layer_norm_epsilon", 1e-5), _copied(attention__clamp_kqv="clip_qkv")),
     ),
-    "Olmo2ForCausalLM": Family("olmo2"),
-    "Olmo3ForCausalLM": Family("olmo2", more=(_sliding(4),)),
-    "OlmoeForCausalLM": Family("olmoe", expects={"norm_topk_prob": False}),
-    "StableLmForCausalLM": Family("stablelm"),
-    "Starcoder2ForCausalLM": Family("starcoder2", activations=_GELU),
-    "GPT2LMHeadModel": Family("gpt2", transposed=_CONV, has_rope=False, activations=_GELU, more=(_four_times_as_wide,)),
-    "GPTBigCodeForCausalLM": Family(
+    "Olmo2ForCausalLM": Recipe("olmo2"),
+    "Olmo3ForCausalLM": Recipe("olmo2", more=(_sliding(4),)),
+    "OlmoeForCausalLM": Recipe("olmoe", expects={"norm_topk_prob": False}),
+    "StableLmForCausalLM": Recipe("stablelm"),
+    "Starcoder2ForCausalLM": Recipe("starcoder2", activations=_GELU),
+    "GPT2LMHeadModel": Recipe("gpt2", transposed=_CONV, has_rope=False, activations=_GELU, more=(_four_times_as_wide,)),
+    "GPTBigCodeForCausalLM": Recipe(
         "starcoder", has_rope=False, activations=_GELU, more=(_four_times_as_wide, _one_kv_head)
     ),
-    "GPTNeoXForCausalLM": Family("gptneox", is_by_head=True, activations=_GELU, more=(_side_by_side,)),
-    "BloomForCausalLM": Family(
+    "GPTNeoXForCausalLM": Recipe("gptneox", is_by_head=True, activations=_GELU, more=(_side_by_side,)),
+    "BloomForCausalLM": Recipe(
         "bloom", is_by_head=True, has_rope=False, activations=_GELU, more=(_four_times_as_wide,)
     ),
-    "CohereForCausalLM": Family("command-r", more=(_copied(logit_scale="logit_scale"),)),
-    "Cohere2ForCausalLM": Family("cohere2", more=(_copied(logit_scale="logit_scale"), _sliding(4))),
-    "NemotronForCausalLM": Family("nemotron", norm_added=1.0, activations=_RELU2),
-    "ArceeForCausalLM": Family("arcee", is_turned=True, activations=_RELU2),
-    "SeedOssForCausalLM": Family("seed_oss"),
-    "Ernie4_5ForCausalLM": Family("ernie4_5"),
-    "Glm4ForCausalLM": Family("glm4"),
-    "Exaone4ForCausalLM": Family("exaone4", more=(_sliding(4),)),
-    "HunYuanDenseV1ForCausalLM": Family("hunyuan-dense"),
-    "BertModel": Family("bert", has_rope=False, activations=_GELU, more=(_encoder,)),
+    "CohereForCausalLM": Recipe("command-r", more=(_copied(logit_scale="logit_scale"),)),
+    "Cohere2ForCausalLM": Recipe("cohere2", more=(_copied(logit_scale="logit_scale"), _sliding(4))),
+    "NemotronForCausalLM": Recipe("nemotron", norm_added=1.0, activations=_RELU2),
+    "ArceeForCausalLM": Recipe("arcee", is_turned=True, activations=_RELU2),
+    "SeedOssForCausalLM": Recipe("seed_oss"),
+    "Ernie4_5ForCausalLM": Recipe("ernie4_5"),
+    "Glm4ForCausalLM": Recipe("glm4"),
+    "Exaone4ForCausalLM": Recipe("exaone4", more=(_sliding(4),)),
+    "HunYuanDenseV1ForCausalLM": Recipe("hunyuan-dense"),
+    "BertModel": Recipe("bert", has_rope=False, activations=_GELU, more=(_encoder,)),
 }
