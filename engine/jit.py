@@ -145,7 +145,16 @@ def _save_if_possible(cache: Any, signature: Any, compiled: Any) -> None:
         _save(cache, signature, compiled)
 
 
+def _index_key(cache: Any, signature: Any, codegen: Any) -> Any:
+    """What tells the entries of a function's files apart: the directory's name says of which sources they are.
+
+    numba would add a hash of what a function encloses, which for inner functions is another one in each process.
+    """
+    return signature, codegen.magic_tuple()
+
+
 FunctionCache.load_overload, FunctionCache.save_overload = _load_or_nothing, _save_if_possible
+FunctionCache._index_key = _index_key
 
 
 class Kernel:
@@ -178,6 +187,13 @@ class Kernel:
 def kernel(function: Callable[[int, int, int], None]) -> Kernel:
     """Declare a kernel."""
     return Kernel(function)
+
+
+def kernels_of(module: str, **functions: Callable[[int, int, int], None]) -> tuple[Kernel, ...]:
+    """Declare kernels that were made for a module, which has each under the name given here."""
+    for name, function in functions.items():
+        function.__module__, function.__name__, function.__qualname__ = module, name, f"{module}.{name}"
+    return tuple(map(Kernel, functions.values()))
 
 
 class _Inlined(JITCodeLibrary):  # type: ignore[misc]

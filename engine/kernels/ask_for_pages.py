@@ -23,7 +23,7 @@ def ask_for(first, n_bytes):
 def ask_for_experts(op, thread, n_threads):
     """Ask for the weights of the chosen experts. The last thread asks; the others begin meanwhile."""
     if thread == n_threads - 1:
-        table, slabs = vec.load_i64(op + F.table), vec.load_i64(op + F.slabs)
+        table, slabs = vec.load_words(op, (F.table, F.slabs))
         for i in range(vec.load_i64(table)):
             number = vec.load_i64(table + EXPERT_BYTES * (i + 1) + EXPERT.number)
             for s in range(vec.load_i64(op + F.n_slabs)):
@@ -35,7 +35,7 @@ def ask_for_experts(op, thread, n_threads):
 def stream(op, thread, n_threads):
     """Drop the pages that one matrix has for itself, and ask for another. The last thread does it."""
     if thread == n_threads - 1:
-        first, n_bytes = vec.load_i64(op + STREAM.last), vec.load_i64(op + STREAM.last_bytes)
+        first, n_bytes = vec.load_words(op, (STREAM.last, STREAM.last_bytes))
         begin, end = (first + vec.PAGE_BYTES - 1) & -vec.PAGE_BYTES, (first + n_bytes) & -vec.PAGE_BYTES
         if begin < end:
             vec.drop_pages(begin, end - begin)

@@ -159,8 +159,8 @@ def attend_parts(cache, op, thread, n_threads):
     A thread's pairs follow each other in memory, so that what it asks for ahead is what it reads next.
     """
     pos = vec.load_i64(vec.load_i64(op + F.step) + STEP.start_pos)
-    n_heads, n_kv_heads = vec.load_i64(op + F.n_heads), vec.load_i64(op + F.n_kv_heads)
-    head_dim, max_chunks = vec.load_i64(op + F.head_dim), vec.load_i64(op + F.max_chunks)
+    n_heads, n_kv_heads = vec.load_words(op, (F.n_heads, F.n_kv_heads))
+    head_dim, max_chunks = vec.load_words(op, (F.head_dim, F.max_chunks))
     group, part_bytes = n_heads // n_kv_heads, 4 * (HEADER + head_dim)
     room = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
     seen = first_seen(op, pos)

@@ -184,7 +184,7 @@ def attend_chunk(cache, op, rows, room, first, end):
 @inner
 def attend_rows(cache, op, rows, room):
     """Attention of one list."""
-    head_dim, n_heads = vec.load_i64(op + F.head_dim), vec.load_i64(op + F.n_heads)
+    head_dim, n_heads = vec.load_words(op, (F.head_dim, F.n_heads))
     take_queries(op, rows, room)
     store_spans(op, rows, room.spans)
     pos, _ = query_of(op, rows, 0)
@@ -207,7 +207,7 @@ def attend_tokens(cache, op, thread, n_threads):
     The record names a range of KV heads, so that one operation stays short.
     """
     step, room = vec.load_i64(op + F.step), room_of(op, thread)
-    n_tokens, start_pos = vec.load_i64(step + STEP.n_tokens), vec.load_i64(step + STEP.start_pos)
+    n_tokens, start_pos = vec.load_words(step, (STEP.n_tokens, STEP.start_pos))
     group = vec.load_i64(op + F.n_heads) // vec.load_i64(op + F.n_kv_heads)
     n_queries, threads = n_tokens * group, max(n_threads, 1)  # a step of 0 would raise
     n_lists = (n_queries + ROWS - 1) // ROWS

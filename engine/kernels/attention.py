@@ -5,10 +5,7 @@ are joined in order. The score of a query and a key is one sum in the order of e
 one sum in the order of positions. So a result depends neither on the number of threads, nor on how many tokens were fed
 at once, nor on the path: prompts convert keys and values once for many queries, decode as it reads them.
 
-A cache type (``kv_f16.py`` and its like) supplies a function and two numbers each for keys and values:
-    load_k(tile, scales, i) -> f32x8: element i of the tile's eight positions, scaled;
-    load_v(row, scales, i) -> f32x8: eight elements of one position from i on, a multiple of 8, scaled;
-    k_bits, v_bits: of one element; k_block, v_block: elements that share a scale (``UNSCALED`` where there is none).
+A cache type (``kv_f16.py`` and its like) says how its keys and values are kept: ``cache_type.Kept``.
 """
 
 from engine import simd as vec

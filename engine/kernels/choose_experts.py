@@ -10,7 +10,8 @@ import numpy as np
 from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import CHOOSE as F
-from engine.kernels.records import SCORES, STEP
+from engine.kernels.records import SCORES
+from engine.kernels.share import n_tokens_of
 
 SIGMOID, OF_CHOSEN = SCORES.index("sigmoid"), SCORES.index("softmax of chosen")
 LEAST_SUM = 6.103515625e-5
@@ -76,7 +77,7 @@ def mask_groups(scores, n, n_groups, n_used, room):
 @inner
 def choose(op, logits, ids, weights, room):
     """One token; ``room`` holds four words of four bytes for each expert."""
-    n, n_used, score = vec.load_i64(op + F.n_experts), vec.load_i64(op + F.n_used), vec.load_i64(op + F.score)
+    n, n_used, score = vec.load_words(op, (F.n_experts, F.n_used, F.score))
     probabilities, scores, bias = room, room + 4 * n, vec.load_i64(op + F.bias)
     if score == SIGMOID:
         for i in range(n):
@@ -117,9 +118,9 @@ def choose(op, logits, ids, weights, room):
 @kernel
 def choose_experts(op, thread, n_threads):
     """Tokens are dealt in turn, the first to the first thread, which goes on with it alone in decode."""
-    n, n_used = vec.load_i64(op + F.n_experts), vec.load_i64(op + F.n_used)
-    logits, ids, weights = vec.load_i64(op + F.logits), vec.load_i64(op + F.ids), vec.load_i64(op + F.weights)
+    n, n_used = vec.load_words(op, (F.n_experts, F.n_used))
+    logits, ids, weights = vec.load_words(op, (F.logits, F.ids, F.weights))
     room = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
-    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
+    n_tokens = n_tokens_of(op)
     for t in range(thread, n_tokens, max(n_threads, 1)):  # a step of 0 would raise
         choose(op, logits + 4 * n * t, ids + 4 * n_used * t, weights + 4 * n_used * t, room)

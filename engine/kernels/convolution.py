@@ -6,10 +6,10 @@ channels, and the order of additions is the same for one token and for many: no 
 
 from engine import simd as vec
 from engine.jit import inner, kernel
+from engine.kernels.gates import silu_times
 from engine.kernels.records import CONVOLUTION as F
 from engine.kernels.records import STEP
-from engine.kernels.share import share
-from engine.kernels.swiglu import silu_lanes
+from engine.kernels.share import n_tokens_of, share
 
 
 @inner
@@ -23,15 +23,14 @@ def input_at(op, t, c, before):
 @inner
 def state_before(op):
     """The slot that holds the inputs before this block."""
-    return vec.load_i64(op + F.state) + vec.load_i64(vec.load_i64(op + F.step) + STEP.slot) * vec.load_i64(
-        op + F.slot_bytes
-    )
+    slot = vec.load_i64(vec.load_i64(op + F.step) + STEP.slot)
+    return vec.load_i64(op + F.state) + slot * vec.load_i64(op + F.slot_bytes)
 
 
 @inner
 def keep_inputs(op, before, n_tokens, first, last):
     """Write the last inputs into the other slot."""
-    taps, n_channels = vec.load_i64(op + F.taps), vec.load_i64(op + F.n_channels)
+    taps, n_channels = vec.load_words(op, (F.taps, F.n_channels))
     slot = vec.load_i64(vec.load_i64(op + F.step) + STEP.slot)
     kept = vec.load_i64(op + F.state) + (1 - slot) * vec.load_i64(op + F.slot_bytes)
     for j in range(taps - 1):
@@ -43,7 +42,7 @@ def keep_inputs(op, before, n_tokens, first, last):
 @inner
 def convolved_with_state(op, t, c, before):
     """Eight channels of one of the first tokens, some of whose inputs are in the state."""
-    taps, n_channels = vec.load_i64(op + F.taps), vec.load_i64(op + F.n_channels)
+    taps, n_channels = vec.load_words(op, (F.taps, F.n_channels))
     weights = vec.load_i64(op + F.weights) + 4 * c
     found = vec.splat_f32x8(0.0)
     for j in range(taps):
@@ -71,10 +70,10 @@ def convolved(op, taps, n_channels, weights, row, row_bytes, t, c, before):
 @kernel
 def short_convolution(op, thread, n_threads):
     """out = gate * convolution(x * values)."""
-    n_tokens, n_channels = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens), vec.load_i64(op + F.n_channels)
-    x, values, gate = vec.load_i64(op + F.x), vec.load_i64(op + F.values), vec.load_i64(op + F.gate)
+    n_tokens, n_channels = n_tokens_of(op), vec.load_i64(op + F.n_channels)
+    x, values, gate = vec.load_words(op, (F.x, F.values, F.gate))
     row_bytes, out, before = 4 * vec.load_i64(op + F.stride), vec.load_i64(op + F.out), state_before(op)
-    taps, weights = vec.load_i64(op + F.taps), vec.load_i64(op + F.weights)
+    taps, weights = vec.load_words(op, (F.taps, F.weights))
     first, last = share(n_channels, 8, thread, n_threads)
     for t in range(n_tokens):
         for at in range(t * row_bytes + 4 * first, t * row_bytes + 4 * last, 32):
@@ -102,15 +101,10 @@ def lengthen(head, head_dim, eps, length):
 @kernel
 def convolution(op, thread, n_threads):
     """x = silu(convolution(x) + bias), then the lengths of heads; whole heads are dealt to the threads."""
-    n_tokens, head_dim = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens), vec.load_i64(op + F.head_dim)
-    x, row_bytes, bias, before = (
-        vec.load_i64(op + F.x),
-        4 * vec.load_i64(op + F.stride),
-        vec.load_i64(op + F.bias),
-        state_before(op),
-    )
-    n_normed, n_scaled, eps = vec.load_i64(op + F.n_normed), vec.load_i64(op + F.n_scaled), vec.load_f64(op + F.eps)
-    taps, n_channels, weights = vec.load_i64(op + F.taps), vec.load_i64(op + F.n_channels), vec.load_i64(op + F.weights)
+    n_tokens, head_dim = n_tokens_of(op), vec.load_i64(op + F.head_dim)
+    x, bias, n_normed, n_scaled = vec.load_words(op, (F.x, F.bias, F.n_normed, F.n_scaled))
+    taps, n_channels, weights = vec.load_words(op, (F.taps, F.n_channels, F.weights))
+    row_bytes, eps, before = 4 * vec.load_i64(op + F.stride), vec.load_f64(op + F.eps), state_before(op)
     first, last = share(n_channels // head_dim, 1, thread, n_threads)
     keep_inputs(op, before, n_tokens, first * head_dim, last * head_dim)
     for t in range(n_tokens - 1, -1, -1):
@@ -119,7 +113,7 @@ def convolution(op, thread, n_threads):
             found = convolved(op, taps, n_channels, weights, row, row_bytes, t, c, before)
             if bias != 0:
                 found = vec.fadd(found, vec.load_f32x8(bias + 4 * c))
-            vec.store_f32x8(row + 4 * c, silu_lanes(found, vec.splat_f32x8(1.0)))
+            vec.store_f32x8(row + 4 * c, silu_times(found, vec.splat_f32x8(1.0)))
         for head in range(first, min(last, n_normed)):
             length = vec.load_f64(op + F.scale) if head < n_scaled else 1.0
             lengthen(row + 4 * head * head_dim, head_dim, eps, length)

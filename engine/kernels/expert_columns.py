@@ -4,17 +4,17 @@ import math
 
 from engine import simd as vec
 from engine.jit import kernel
-from engine.kernels.records import JOIN, SPREAD, STEP
-from engine.kernels.share import share
+from engine.kernels.records import JOIN, SPREAD
+from engine.kernels.share import n_tokens_of, share
 
 
 @kernel
 def spread_columns(op, thread, n_threads):
     """Copy every token to the columns of its experts; threads have the shares that they quantise."""
-    x, out, columns = vec.load_i64(op + SPREAD.x), vec.load_i64(op + SPREAD.out), vec.load_i64(op + SPREAD.columns)
-    n_used, dim = vec.load_i64(op + SPREAD.n_used), vec.load_i64(op + SPREAD.dim)
+    x, out, columns = vec.load_words(op, (SPREAD.x, SPREAD.out, SPREAD.columns))
+    n_used, dim = vec.load_words(op, (SPREAD.n_used, SPREAD.dim))
     first, last = share(dim, 256, thread, n_threads)
-    for t in range(vec.load_i64(vec.load_i64(op + SPREAD.step) + STEP.n_tokens)):
+    for t in range(n_tokens_of(op)):
         for k in range(n_used):
             to, source = out + 4 * dim * vec.load_i32(columns + 4 * (t * n_used + k)), x + 4 * dim * t
             for i in range(first, last, 8):
@@ -24,16 +24,13 @@ def spread_columns(op, thread, n_threads):
 @kernel
 def join_experts(op, thread, n_threads):
     """Sum up what a token's experts computed, in the order in which they were chosen."""
-    parts, columns, weights = (
-        vec.load_i64(op + JOIN.parts),
-        vec.load_i64(op + JOIN.columns),
-        vec.load_i64(op + JOIN.weights),
+    parts, columns, weights, n_used, n = vec.load_words(
+        op, (JOIN.parts, JOIN.columns, JOIN.weights, JOIN.n_used, JOIN.n)
     )
-    n_used, n, out = vec.load_i64(op + JOIN.n_used), vec.load_i64(op + JOIN.n), vec.load_i64(op + JOIN.out)
-    shared, gate = vec.load_i64(op + JOIN.shared), vec.load_i64(op + JOIN.shared_gate)
-    add, add_stride = vec.load_i64(op + JOIN.add), vec.load_i64(op + JOIN.add_stride)
+    out, shared, gate = vec.load_words(op, (JOIN.out, JOIN.shared, JOIN.shared_gate))
+    add, add_stride = vec.load_words(op, (JOIN.add, JOIN.add_stride))
     first, last = share(n, 256, thread, n_threads)
-    for t in range(vec.load_i64(vec.load_i64(op + JOIN.step) + STEP.n_tokens)):
+    for t in range(n_tokens_of(op)):
         part = 1.0 if gate == 0 else 1.0 / (1.0 + math.exp(-vec.load_f32(gate + 4 * t)))
         for i in range(first, last, 8):
             total = vec.splat_f32x8(0.0)

@@ -4,19 +4,15 @@ A type writes what a block says into 192 bytes of room: offsets into its table, 
 what else they share), and sixteen scales. Everything after that is the same for all: entries are gathered, their signs
 go to the activations, and whole numbers are multiplied and scaled. Any bits are within a grid: offsets are masked.
 
-Of a type's functions, given below as they are called:
+A type supplies:
 
     prepare(block, room)           fills the room
     weights(block, room, j)        the j-th 32 weights: (magnitudes, signs), two i8x32
     d_of(block, d_y)               scale of the block times d_y, f32x8
-
-and of the two kinds of types, with signs or raised:
-
-    times(w, signs, y)             products of 32 weights as i16x16
-    signed(w, signs)               the weights themselves, i8x32
-    start(room, sums)              i32x8 that the sum of products begins with
-    scale_of(room, j)              scales of the j-th 32 weights, i16x16
 """
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,14 +20,12 @@ from engine import simd as vec
 from engine.jit import inner
 from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
-from engine.kernels.matmul import STORED_OF_16, walk_of_bytes
-from engine.kernels.matmul_wide import walk_wide_k
-from engine.kernels.matvec import ask_ahead, finish, finish_four
-from engine.kernels.matvec_k import columns_k
-from engine.kernels.records import MATMUL as F
-from engine.kernels.records import STEP
-from engine.kernels.share import CLAIM_BYTES, claim_rows
+from engine.kernels.matmul import store_scales_of_16
+from engine.kernels.matmul_wide import store_scaled, tiles_signed_k
+from engine.kernels.matvec import leaving, rows_in_order, rows_with_few
+from engine.kernels.matvec_k import row_shared
 from engine.kernels.tiles import NARROW, WIDE
+from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import FOURS_OFFSET, SUMS_FOURS
 
 FOURS, EIGHTS, SIGNS, SCALES, ROOM_BYTES = 0, 64, 128, 160, 192
@@ -55,10 +49,8 @@ def even_signs(fields):
 @inner
 def store_signs_of_words(words, room):
     """Signs of 32 weights in each int32: four times seven bits."""
-    first, second = (
-        vec.and_(words, vec.splat_i32x8(0x7F)),
-        vec.and_(vec.shift_left_i32(words, 1), vec.splat_i32x8(0x7F00)),
-    )
+    first = vec.and_(words, vec.splat_i32x8(0x7F))
+    second = vec.and_(vec.shift_left_i32(words, 1), vec.splat_i32x8(0x7F00))
     third, last = vec.shift_left_i32(words, 2), vec.shift_left_i32(words, 3)
     third, last = vec.and_(third, vec.splat_i32x8(0x7F0000)), vec.and_(last, vec.splat_i32x8(0x7F000000))
     vec.store_i8x32(room + SIGNS, even_signs(vec.bytes_of_i32x8(vec.or_(vec.or_(first, second), vec.or_(third, last)))))
@@ -71,6 +63,16 @@ def store_scales_of_words(words, room):
     vec.store_i32x8(room + SCALES, vec.or_(odd, vec.shift_left_i32(odd, 16)))
 
 
+nibbles = vec.constant_i16x16([1 << 9, 1 << 5] * 8)
+
+
+@inner
+def store_nibble_scales(at, room):
+    """Scales 2 s + 1 of 16 weights each, s being the nibbles of eight bytes, the low one first."""
+    twice = vec.mul_high(vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(at))), nibbles())
+    vec.store_i16x16(room + SCALES, vec.or_(vec.and_(twice, vec.splat_i16x16(30)), vec.splat_i16x16(1)))
+
+
 @inner
 def signs_of(room, j):
     """The signs of the j-th 32 weights: 0xFF where there is a minus."""
@@ -79,7 +81,7 @@ def signs_of(room, j):
 
 @inner
 def turned(w, signs):
-    """The same with the signs turned."""
+    """Bytes with their signs turned where there is a minus."""
     return vec.sub(vec.xor(w, signs), signs)
 
 
@@ -132,90 +134,18 @@ def two_scales(room, j):
 
 
 @inner
-def room_of(op, thread):
-    """Address of a thread's room."""
-    return vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
+def clear_grid(shared, column, state):
+    """A phase: no integers and no result."""
+    return vec.splat_i32x8(0), vec.splat_f32x8(0.0)
 
 
 @inner
-def one_column_grid(prepare, weights, d_of, times, start, scale_of, block_bytes, op, c, row, room):
-    """One row with one column."""
-    q, d, sums = columns_k(op, 256, c)
-    acc = vec.splat_f32x8(0.0)
-    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
-    ahead, n_blocks = vec.load_i64(op + F.ahead), vec.load_i64(op + F.n_cols) // 256
-    prepare(block, room)
-    for i in range(n_blocks):
-        ask_ahead(block, ahead, block_bytes)
-        here = room + ROOM_STEP * (i & 1)
-        prepare(block + (block_bytes if i + 1 < n_blocks else 0), room + ROOM_STEP * (~i & 1))
-        vec.written()
-        y, t = q + 256 * i, start(here, sums + 48 * i)
-        for j in range(8):
-            w, signs = weights(block, here, j)
-            t = vec.add(t, vec.maddwd(times(w, signs, vec.load_i8x32(y + 32 * j)), scale_of(here, j)))
-        acc = vec.fma(d_of(block, vec.load_f32(d + 4 * i)), vec.f32_of_i32x8(t), acc)
-        block += block_bytes
-    finish(op, c, row, vec.sum_f32x8(acc))
+def result_of(state):
+    """Sum of the result's lanes."""
+    return vec.sum_f32x8(state[1])
 
 
-@inner
-def four_columns_grid(prepare, weights, d_of, times, start, scale_of, block_bytes, op, c, row, room):
-    """The same with two to four: weights are gathered once for all."""
-    (q0, d0, s0), (q1, d1, s1) = columns_k(op, 256, c), columns_k(op, 256, c + 1)
-    (q2, d2, s2), (q3, d3, s3) = columns_k(op, 256, c + 2), columns_k(op, 256, c + 3)
-    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
-    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
-    ahead = vec.load_i64(op + F.ahead)
-    for i in range(vec.load_i64(op + F.n_cols) // 256):
-        ask_ahead(block, ahead, block_bytes)
-        prepare(block, room)
-        vec.written()
-        t0, t1 = start(room, s0 + 48 * i), start(room, s1 + 48 * i)
-        t2, t3 = start(room, s2 + 48 * i), start(room, s3 + 48 * i)
-        for j in range(vec.rolled(8)):
-            w, signs = weights(block, room, j)
-            scale, at = scale_of(room, j), 256 * i + 32 * j
-            t0 = vec.add(t0, vec.maddwd(times(w, signs, vec.load_i8x32(q0 + at)), scale))
-            t1 = vec.add(t1, vec.maddwd(times(w, signs, vec.load_i8x32(q1 + at)), scale))
-            t2 = vec.add(t2, vec.maddwd(times(w, signs, vec.load_i8x32(q2 + at)), scale))
-            t3 = vec.add(t3, vec.maddwd(times(w, signs, vec.load_i8x32(q3 + at)), scale))
-        a0 = vec.fma(d_of(block, vec.load_f32(d0 + 4 * i)), vec.f32_of_i32x8(t0), a0)
-        a1 = vec.fma(d_of(block, vec.load_f32(d1 + 4 * i)), vec.f32_of_i32x8(t1), a1)
-        a2 = vec.fma(d_of(block, vec.load_f32(d2 + 4 * i)), vec.f32_of_i32x8(t2), a2)
-        a3 = vec.fma(d_of(block, vec.load_f32(d3 + 4 * i)), vec.f32_of_i32x8(t3), a3)
-        block += block_bytes
-    v0, v1 = vec.sum_f32x8(a0), vec.sum_f32x8(a1)
-    if vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens) == c + 2:
-        finish(op, c, row, v0)
-        finish(op, c + 1, row, v1)
-    else:
-        finish_four(op, c, row, v0, v1, vec.sum_f32x8(a2), vec.sum_f32x8(a3))
-
-
-@inner
-def matvec_grid(prepare, weights, d_of, times, start, scale_of, block_bytes, op, thread, n_threads):
-    """All rows with one column."""
-    room, turn = room_of(op, thread), 0
-    while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
-        for row in range(first, last):
-            one_column_grid(prepare, weights, d_of, times, start, scale_of, block_bytes, op, 0, row, room)
-
-
-@inner
-def few_grid(prepare, weights, d_of, times, start, scale_of, block_bytes, op, thread, n_threads):
-    """All rows with the few columns of the step, a row with all of them before the next row."""
-    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
-    room, turn = room_of(op, thread), 0
-    while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
-        for row in range(first, last):
-            for c in range(0, n_tokens, 4):
-                if n_tokens - c >= 2:
-                    four_columns_grid(prepare, weights, d_of, times, start, scale_of, block_bytes, op, c, row, room)
-                else:
-                    one_column_grid(prepare, weights, d_of, times, start, scale_of, block_bytes, op, c, row, room)
+leave_grid = leaving(result_of)
 
 
 @inner
@@ -230,8 +160,7 @@ def unpack_words(prepare, weights, d_of, signed, block, out):
         w, signs = weights(block, room, j)
         w = signed(w, signs)
         low, high = vec.load_i16(room + SCALES + 4 * j), vec.load_i16(room + SCALES + 4 * j + 2)
-        vec.store_i16x16(out + 64 * j, vec.mul(vec.widen_i8x16(vec.low_half_i8(w)), vec.splat_i16x16(low)))
-        vec.store_i16x16(out + 64 * j + 32, vec.mul(vec.widen_i8x16(vec.high_half_i8(w)), vec.splat_i16x16(high)))
+        store_scaled(out + 64 * j, w, low, high)
     vec.store_f32(out + tiles_of_words.ROW_D, vec.first_lane(d_of(block, ONE)))
 
 
@@ -244,14 +173,12 @@ def unpack_bytes(prepare, weights, d_of, signed, block, out):
         w, signs = weights(block, room, j)
         vec.store_i8x32(out + 32 * j, vec.xor(signed(w, signs), vec.splat_i8x32(FOURS_OFFSET)))
     s = vec.load_i16x16(room + SCALES)
-    vec.store_i16x16(out + tiles_of_bytes.ROW_SCALES, vec.each_twice_i16x8(vec.low_half_i16(s)))
-    vec.store_i16x16(out + tiles_of_bytes.ROW_SCALES + 32, vec.each_twice_i16x8(vec.high_half_i16(s)))
+    store_scales_of_16(s, out)
     vec.store_i16x16(out + tiles_of_bytes.ROW_MINIMA, vec.mul(s, vec.splat_i16x16(FOURS_OFFSET)))
     vec.store_f32(out + tiles_of_bytes.ROW_D, vec.first_lane(d_of(block, ONE)))
 
 
 unpack_grid = unpack_bytes if SUMS_FOURS else unpack_words
-walk_grid = walk_of_bytes(16, 16, STORED_OF_16) if SUMS_FOURS else walk_wide_k
 
 
 @inner
@@ -273,3 +200,80 @@ def dequantize_grid(prepare, weights, d_of, signed, block, out):
         low, high = d * vec.load_i16(room + SCALES + 4 * j), d * vec.load_i16(room + SCALES + 4 * j + 2)
         store_sixteen(vec.first_bytes_f32(w), vec.second_bytes_f32(w), low, out + 128 * j)
         store_sixteen(vec.third_bytes_f32(w), vec.fourth_bytes_f32(w), high, out + 128 * j + 64)
+
+
+class Kind(NamedTuple):
+    """What the two kinds of types differ in.
+
+    Attributes:
+        times: (w, signs, y) -> products of 32 weights as i16x16.
+        plain: (w, signs) -> the weights themselves, i8x32.
+        start: (room, sums) -> i32x8 that the sum of products begins with.
+    """
+
+    times: Callable[..., Any]
+    plain: Callable[..., Any]
+    start: Callable[..., Any]
+
+
+SIGNED, RAISED = Kind(times_signed, turned, start_at_zero), Kind(times_raised, lowered, start_lowered)
+
+
+def half_times(factor):
+    """Make ``d_of`` of blocks that begin with a half, times a factor."""
+    factor = np.float32(factor)
+
+    @inner
+    def d_of(block, d_y):
+        return vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y * factor)))
+
+    return d_of
+
+
+def grid_type(module, block_bytes, kind, scale_of, prepare, weights, d_of):
+    """Make the four kernels of a type.
+
+    Args:
+        kind: ``SIGNED`` or ``RAISED``.
+        scale_of: ``one_scale`` or ``two_scales``.
+        prepare, weights, d_of: as above.
+    """
+    times, plain, start_of = kind
+
+    @inner
+    def prepare_next(block, room, i, n_blocks):
+        prepare(block + (block_bytes if i + 1 < n_blocks else 0), room + ROOM_STEP * (~i & 1))
+        return room + ROOM_STEP * (i & 1)
+
+    @inner
+    def unit(block, room, j):
+        w, signs = weights(block, room, j)
+        return w, signs, scale_of(room, j)
+
+    @inner
+    def start(shared, column, state):
+        (_, room, i), (_, _, _, sums), (_, acc) = shared, column, state
+        return start_of(room, sums + 48 * i), acc
+
+    @inner
+    def add(shared, column, state):
+        ((w, signs, scale), at), (_, q, _, _), (t, acc) = shared, column, state
+        return vec.add(t, vec.maddwd(times(w, signs, vec.load_i8x32(q + at)), scale)), acc
+
+    @inner
+    def fold(shared, column, state):
+        (block, _, i), (_, _, d, _), (t, acc) = shared, column, state
+        return t, vec.fma(d_of(block, vec.load_f32(d + 4 * i)), vec.f32_of_i32x8(t), acc)
+
+    @inner
+    def unpack_row(block, out, n_live):
+        unpack_grid(prepare, weights, d_of, plain, block, out)
+
+    @inner
+    def dequantize(block, out):
+        dequantize_grid(prepare, weights, d_of, plain, block, out)
+
+    phases = clear_grid, start, add, fold, leave_grid
+    one, four = (row_shared(n, phases, prepare, prepare_next, unit, 32, block_bytes) for n in (1, 4))
+    rows = rows_in_order(one, is_few=False), rows_with_few(one, four, four)
+    return type_kernels(module, 256, block_bytes, dequantize, rows, unpack_row, tiles_signed_k(16))

@@ -5,8 +5,9 @@ The experts share the crew without a barrier between two of them: the threads cl
 
 from engine import simd as vec
 from engine.jit import inner, kernel
-from engine.kernels.records import COUNTER_BYTES, EACH, EACH_BYTES, EXPERT, EXPERT_BYTES, STEP
+from engine.kernels.records import COUNTER_BYTES, EACH, EACH_BYTES, EXPERT, EXPERT_BYTES
 from engine.kernels.records import GROUP as F
+from engine.kernels.share import n_tokens_of
 from engine.kernels.tiles import COLUMNS_AT_ONCE
 
 
@@ -34,10 +35,10 @@ def reset_expert(op, place, n_threads):
 def group_tokens(op, thread, n_threads):
     """The first thread does it: a walk over all choices, none of which is longer than a look at its weights."""
     if thread == 0:
-        ids, columns, counts = vec.load_i64(op + F.ids), vec.load_i64(op + F.columns), vec.load_i64(op + F.room)
-        n_experts, table = vec.load_i64(op + F.n_experts), vec.load_i64(op + F.table)
+        ids, columns, counts = vec.load_words(op, (F.ids, F.columns, F.room))
+        n_experts, table = vec.load_words(op, (F.n_experts, F.table))
         pad = min(vec.load_i64(op + F.pad), COLUMNS_AT_ONCE)
-        n_chosen = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens) * vec.load_i64(op + F.n_used)
+        n_chosen = n_tokens_of(op) * vec.load_i64(op + F.n_used)
         count_tokens(ids, n_chosen, n_experts, counts)
         n_entries, first = 0, 0
         for e in range(n_experts):
@@ -61,15 +62,11 @@ def group_tokens(op, thread, n_threads):
 @kernel
 def each_expert(op, thread, n_threads):
     """Every thread calls the kernel with a record of its own."""
-    table, patches, n_patches = (
-        vec.load_i64(op + EACH.table),
-        vec.load_i64(op + EACH.patches),
-        vec.load_i64(op + EACH.n_patches),
-    )
+    table, patches, n_patches = vec.load_words(op, (EACH.table, EACH.patches, EACH.n_patches))
     record, code = vec.load_i64(op + EACH.room) + EACH_BYTES * thread, vec.load_i64(op + EACH.kernel)
     for i in range(vec.load_i64(table)):
         entry = table + EXPERT_BYTES * (i + 1)
-        number, first = vec.load_i64(entry + EXPERT.number), vec.load_i64(entry + EXPERT.first)
+        number, first = vec.load_words(entry, (EXPERT.number, EXPERT.first))
         for word in range(8, EACH.kernel, 8):
             vec.store_i64(record + word, vec.load_i64(op + word))
         vec.store_i64(record, entry)

@@ -8,8 +8,7 @@ by it, and so do sums of values when they are multiplied once more (QuaRot, arXi
 from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import HADAMARD as F
-from engine.kernels.records import STEP
-from engine.kernels.share import share
+from engine.kernels.share import n_tokens_of, share
 
 
 @inner
@@ -34,6 +33,6 @@ def hadamard(op, thread, n_threads):
     n_heads, head_bytes = vec.load_i64(op + F.n_heads), 4 * vec.load_i64(op + F.head_dim)
     x, block_bytes = vec.load_i64(op + F.x), 4 * vec.load_i64(op + F.block)
     factor = vec.splat_f32x8(vec.load_f64(op + F.factor))
-    first, last = share(vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens) * n_heads, 1, thread, n_threads)
+    first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for number in range((last - first) * head_bytes // block_bytes):
         spread(x + first * head_bytes + number * block_bytes, block_bytes, factor)

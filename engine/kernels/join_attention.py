@@ -14,14 +14,12 @@ from engine.kernels.share import share
 def join_attention(op, thread, n_threads):
     """Heads are dealt to the threads; ``x`` holds the chunks' results."""
     pos = vec.load_i64(vec.load_i64(op + F.step) + STEP.start_pos)
-    head_dim, max_chunks = vec.load_i64(op + F.head_dim), vec.load_i64(op + F.max_chunks)
+    head_dim, max_chunks = vec.load_words(op, (F.head_dim, F.max_chunks))
     n_chunks, part_bytes = pos // CHUNK + 1 - first_seen(op, pos) // CHUNK, 4 * (HEADER + head_dim)
     first, last = share(vec.load_i64(op + F.n_heads), 1, thread, n_threads)
     for head in range(first, last):
-        result, out = (
-            vec.load_i64(op + F.x) + head * max_chunks * part_bytes,
-            vec.load_i64(op + F.out) + 4 * head * head_dim,
-        )
+        result = vec.load_i64(op + F.x) + head * max_chunks * part_bytes
+        out = vec.load_i64(op + F.out) + 4 * head * head_dim
         top, total = begin_joined(op, head, out)
         for chunk in range(n_chunks):
             top, total = join_chunk(top, total, out, result + chunk * part_bytes, head_dim)

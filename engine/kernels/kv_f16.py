@@ -1,13 +1,9 @@
 """The cache as halves: K in tiles ``[position/8][head_dim][8]``, V in rows ``[position][head_dim]``."""
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.attend_parts import attend_parts
-from engine.kernels.attend_tokens import attend_tokens
+from engine.jit import inner
 from engine.kernels.attention import UNSCALED
-from engine.kernels.store_kv import store_heads
-
-BITS = 16
+from engine.kernels.cache_type import Kept, cache_kernels
 
 
 @inner
@@ -29,19 +25,5 @@ def store_head(x, head_dim, at, step, scales, scale_step):
         vec.store_f16(at + 2 * step * i, vec.load_f32(x + 4 * i))
 
 
-@kernel
-def store(op, thread, n_threads):
-    """Write k and v of the step's tokens."""
-    store_heads(store_head, BITS, UNSCALED, store_head, BITS, UNSCALED, op, thread, n_threads)
-
-
-@kernel
-def attention_parts(op, thread, n_threads):
-    """Attention of one token, up to partial results."""
-    attend_parts((BITS, UNSCALED, load_k, BITS, UNSCALED, load_v), op, thread, n_threads)
-
-
-@kernel
-def attention(op, thread, n_threads):
-    """Attention of a block of tokens."""
-    attend_tokens((BITS, UNSCALED, load_k, BITS, UNSCALED, load_v), op, thread, n_threads)
+keys, values = Kept(16, UNSCALED, load_k, store_head), Kept(16, UNSCALED, load_v, store_head)
+store, attention_parts, attention = cache_kernels(__name__, keys, values)

@@ -1,31 +1,7 @@
 """The cache with keys of ``kv_f16.py`` and values of ``kv_q4_0.py``, in their layouts."""
 
-from engine.jit import kernel
-from engine.kernels import kv_f16, kv_q4_0
-from engine.kernels.attend_parts import attend_parts
-from engine.kernels.attend_tokens import attend_tokens
-from engine.kernels.attention import UNSCALED
-from engine.kernels.store_kv import store_heads
+from engine.kernels.cache_type import cache_kernels
+from engine.kernels.kv_f16 import keys
+from engine.kernels.kv_q4_0 import values
 
-K_BITS, K_BLOCK = kv_f16.BITS, UNSCALED
-V_BITS, V_BLOCK = kv_q4_0.BITS, kv_q4_0.BLOCK
-load_k, load_v = kv_f16.load_k, kv_q4_0.load_v
-store_k, store_v = kv_f16.store_head, kv_q4_0.store_head
-
-
-@kernel
-def store(op, thread, n_threads):
-    """Write k and v of the step's tokens."""
-    store_heads(store_k, K_BITS, K_BLOCK, store_v, V_BITS, V_BLOCK, op, thread, n_threads)
-
-
-@kernel
-def attention_parts(op, thread, n_threads):
-    """Attention of one token, up to partial results."""
-    attend_parts((K_BITS, K_BLOCK, load_k, V_BITS, V_BLOCK, load_v), op, thread, n_threads)
-
-
-@kernel
-def attention(op, thread, n_threads):
-    """Attention of a block of tokens."""
-    attend_tokens((K_BITS, K_BLOCK, load_k, V_BITS, V_BLOCK, load_v), op, thread, n_threads)
+store, attention_parts, attention = cache_kernels(__name__, keys, values)

@@ -5,13 +5,11 @@ bytes by shifts. The scale is an eighth of what lies furthest from 0, with the s
 """
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.attend_parts import attend_parts
-from engine.kernels.attend_tokens import attend_tokens
+from engine.jit import inner
+from engine.kernels.cache_type import Kept, cache_kernels
 from engine.kernels.quantize_activations import largest
-from engine.kernels.store_kv import store_heads
 
-BITS, BLOCK = 4, 32
+BLOCK = 32
 
 
 @inner
@@ -56,19 +54,5 @@ def store_head(x, head_dim, at, step, scales, scale_step):
             vec.store_i8(to + step * i, nibble(vec.load_f32(low), inverse) | nibble(vec.load_f32(high), inverse) << 4)
 
 
-@kernel
-def store(op, thread, n_threads):
-    """Write k and v of the step's tokens."""
-    store_heads(store_head, BITS, BLOCK, store_head, BITS, BLOCK, op, thread, n_threads)
-
-
-@kernel
-def attention_parts(op, thread, n_threads):
-    """Attention of one token, up to partial results."""
-    attend_parts((BITS, BLOCK, load_k, BITS, BLOCK, load_v), op, thread, n_threads)
-
-
-@kernel
-def attention(op, thread, n_threads):
-    """Attention of a block of tokens."""
-    attend_tokens((BITS, BLOCK, load_k, BITS, BLOCK, load_v), op, thread, n_threads)
+keys, values = Kept(4, BLOCK, load_k, store_head), Kept(4, BLOCK, load_v, store_head)
+store, attention_parts, attention = cache_kernels(__name__, keys, values)

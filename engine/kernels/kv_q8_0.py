@@ -6,13 +6,11 @@ scales, the layout is ours. Heads come here rotated (``hadamard.py``).
 """
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.attend_parts import attend_parts
-from engine.kernels.attend_tokens import attend_tokens
+from engine.jit import inner
+from engine.kernels.cache_type import Kept, cache_kernels
 from engine.kernels.quantize_activations import largest
-from engine.kernels.store_kv import store_heads
 
-BITS, BLOCK = 8, 32
+BLOCK = 32
 
 
 @inner
@@ -39,19 +37,5 @@ def store_head(x, head_dim, at, step, scales, scale_step):
             vec.store_i8(to + step * i, round(vec.load_f32(x_at + 4 * i) * inverse))
 
 
-@kernel
-def store(op, thread, n_threads):
-    """Write k and v of the step's tokens."""
-    store_heads(store_head, BITS, BLOCK, store_head, BITS, BLOCK, op, thread, n_threads)
-
-
-@kernel
-def attention_parts(op, thread, n_threads):
-    """Attention of one token, up to partial results."""
-    attend_parts((BITS, BLOCK, load_k, BITS, BLOCK, load_v), op, thread, n_threads)
-
-
-@kernel
-def attention(op, thread, n_threads):
-    """Attention of a block of tokens."""
-    attend_tokens((BITS, BLOCK, load_k, BITS, BLOCK, load_v), op, thread, n_threads)
+keys, values = Kept(8, BLOCK, load_k, store_head), Kept(8, BLOCK, load_v, store_head)
+store, attention_parts, attention = cache_kernels(__name__, keys, values)

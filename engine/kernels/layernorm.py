@@ -3,8 +3,8 @@
 from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import RMSNORM as F
-from engine.kernels.records import ROPE, STEP
-from engine.kernels.share import share
+from engine.kernels.records import ROPE
+from engine.kernels.share import n_tokens_of, share
 
 
 @inner
@@ -40,14 +40,10 @@ def norm_by(x, mean, inverse, weight, bias, out, first, last):
 @kernel
 def layernorm(op, thread, n_threads):
     """Every thread finds mean and deviation of every token and writes its own share of elements."""
-    dim, eps, weight, bias = (
-        vec.load_i64(op + F.dim),
-        vec.load_f64(op + F.eps),
-        vec.load_i64(op + F.weight),
-        vec.load_i64(op + F.bias),
-    )
+    dim, weight, bias = vec.load_words(op, (F.dim, F.weight, F.bias))
+    eps = vec.load_f64(op + F.eps)
     first, last = share(dim, 256, thread, n_threads)
-    for t in range(vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)):
+    for t in range(n_tokens_of(op)):
         x, out = vec.load_i64(op + F.x) + 4 * t * dim, vec.load_i64(op + F.out) + 4 * t * dim
         mean = mean_of(x, dim)
         norm_by(x, mean, inverse_deviation(x, mean, dim, eps), weight, bias, out, first, last)
@@ -56,9 +52,9 @@ def layernorm(op, thread, n_threads):
 @kernel
 def layernorm_heads(op, thread, n_threads):
     """Every head of x[(token), n_heads, head_dim] in place, by its own row of weights; heads are dealt to threads."""
-    n_heads, head_dim = vec.load_i64(op + ROPE.n_heads), vec.load_i64(op + ROPE.head_dim)
-    x, weight, eps = vec.load_i64(op + ROPE.x), vec.load_i64(op + ROPE.weight), vec.load_f64(op + ROPE.eps)
-    first, last = share(vec.load_i64(vec.load_i64(op + ROPE.step) + STEP.n_tokens) * n_heads, 1, thread, n_threads)
+    n_heads, head_dim, x, weight = vec.load_words(op, (ROPE.n_heads, ROPE.head_dim, ROPE.x, ROPE.weight))
+    eps = vec.load_f64(op + ROPE.eps)
+    first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
         head, row = x + 4 * i * head_dim, weight + 4 * (i % n_heads) * head_dim
         mean = mean_of(head, head_dim)

@@ -5,7 +5,6 @@ sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from engine import simd as vec
@@ -23,7 +22,7 @@ from engine.kernels.rows import (
     store_floats,
     words_of_bytes,
 )
-from engine.kernels.tiles import HIGH_DIGITS, TILE_BYTES, TILE_SUMS, bytes_at, each_columns, leave_tile
+from engine.kernels.tiles import HIGH_DIGITS, TILE_BYTES, TILE_SUMS, Tiles, bytes_at, each_columns
 from engine.machine.level import FOURS_OFFSET, SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 
 ROW_SCALES, ROW_MINIMA, ROW_D, ROW_DMIN = 256, 320, 352, 356
@@ -155,19 +154,16 @@ def sum_whole(n_products, group, tile, y, totals):
     vec.store_i32x16(totals + 192, t3)
 
 
-@inner
-def split_groups_of_16(tile):
-    """Multiply the weights of a tile by their scales."""
-    split_tile(16, tile, tile + _SCALES, tile + HIGH_DIGITS)
+def split_groups(group):
+    """Make what multiplies the weights of a tile by their scales, one for each ``group``."""
+
+    @inner
+    def split(tile):
+        split_tile(group, tile, tile + _SCALES, tile + HIGH_DIGITS)
+
+    return split
 
 
-@inner
-def split_groups_of_32(tile):
-    """The same with eight scales."""
-    split_tile(32, tile, tile + _SCALES, tile + HIGH_DIGITS)
-
-
-finish_16, finish_32 = (split_groups_of_16, split_groups_of_32) if SIXTEEN_COLUMNS else (leave_tile, leave_tile)
 sum_by_fours = sum_whole if SIXTEEN_ROWS else sum_in_halves
 
 
@@ -205,83 +201,76 @@ def times_eight(minima, sums):
     return vec.add(vec.add(t, times_pair(m2, sums + 8)), times_pair(m3, sums + 12))
 
 
-@inner
-def times_sixteen(minima, sums):
-    """The same of sixteen."""
-    first, last = minima
-    return vec.add(times_eight(first, sums), times_eight(last, sums + 16))
+def minima_in(group):
+    """Make what loads the minima of a tile's rows, and what multiplies them with the sums of their activations."""
+
+    @inner
+    def load_eight(tile):
+        return load_four_minima(tile, 0)
+
+    @inner
+    def times_sums_of_32(minima, sums):
+        return times_eight(minima, sums + 32)
+
+    @inner
+    def load_sixteen(tile):
+        return load_four_minima(tile, 0), load_four_minima(tile, 4)
+
+    @inner
+    def times_sums_of_16(minima, sums):
+        first, last = minima
+        return vec.add(times_eight(first, sums), times_eight(last, sums + 16))
+
+    return (load_eight, times_sums_of_32) if group == 32 else (load_sixteen, times_sums_of_16)
 
 
-@inner
-def keep_minima_of_32(tile):
-    """Scales of products and minima, and eight minima."""
-    return load_floats(tile + _D), load_floats(tile + _DMIN), load_four_minima(tile, 0)
+def minima_of(group):
+    """The scaling of products and minima with a scale each: d * t + dmin * minima."""
+    load, times_sums = minima_in(group)
+
+    @inner
+    def keep(tile):
+        return load_floats(tile + _D), load_floats(tile + _DMIN), load(tile)
+
+    @inner
+    def scaled(kept, t, sums):
+        d, dmin, minima = kept
+        return vec.fma(dmin, floats_of_ints(times_sums(minima, sums)), vec.fmul(d, floats_of_ints(t)))
+
+    return Scaling(keep, scaled)
 
 
-@inner
-def with_minima_of_32(kept, t, sums):
-    """d * t + dmin * minima."""
-    d, dmin, minima = kept
-    return vec.fma(dmin, floats_of_ints(times_eight(minima, sums + 32)), vec.fmul(d, floats_of_ints(t)))
+def offsets_of(group):
+    """The scaling of minima that are multiples of the scales, and so stay integers: d * (t + minima)."""
+    load, times_sums = minima_in(group)
+
+    @inner
+    def keep(tile):
+        return load_floats(tile + _D), load(tile)
+
+    @inner
+    def scaled(kept, t, sums):
+        d, minima = kept
+        return vec.fmul(d, floats_of_ints(vec.add(t, times_sums(minima, sums))))
+
+    return Scaling(keep, scaled)
 
 
-@inner
-def keep_minima_of_16(tile):
-    """The same with sixteen minima."""
-    return load_floats(tile + _D), load_floats(tile + _DMIN), (load_four_minima(tile, 0), load_four_minima(tile, 4))
+def scale_of(group):
+    """The scaling of products alone: d * t."""
+
+    @inner
+    def keep(tile):
+        return load_floats(tile + _D)
+
+    @inner
+    def scaled(d, t, sums):
+        return vec.fmul(d, floats_of_ints(t))
+
+    return Scaling(keep, scaled)
 
 
-@inner
-def with_minima_of_16(kept, t, sums):
-    """d * t + dmin * minima."""
-    d, dmin, minima = kept
-    return vec.fma(dmin, floats_of_ints(times_sixteen(minima, sums)), vec.fmul(d, floats_of_ints(t)))
-
-
-@inner
-def keep_offsets_of_32(tile):
-    """The scale, and eight minima that are multiples of the scales, and so stay integers."""
-    return load_floats(tile + _D), load_four_minima(tile, 0)
-
-
-@inner
-def with_offsets_of_32(kept, t, sums):
-    """d * (t + minima)."""
-    d, minima = kept
-    return vec.fmul(d, floats_of_ints(vec.add(t, times_eight(minima, sums + 32))))
-
-
-@inner
-def keep_offsets_of_16(tile):
-    """The same with sixteen minima."""
-    return load_floats(tile + _D), (load_four_minima(tile, 0), load_four_minima(tile, 4))
-
-
-@inner
-def with_offsets_of_16(kept, t, sums):
-    """d * (t + minima)."""
-    d, minima = kept
-    return vec.fmul(d, floats_of_ints(vec.add(t, times_sixteen(minima, sums))))
-
-
-@inner
-def keep_scale(tile):
-    """The scale alone."""
-    return load_floats(tile + _D)
-
-
-@inner
-def with_scale(d, t, sums):
-    """d * t."""
-    return vec.fmul(d, floats_of_ints(t))
-
-
-MINIMA_OF_32 = Scaling(keep_minima_of_32, with_minima_of_32)
-MINIMA_OF_16 = Scaling(keep_minima_of_16, with_minima_of_16)
-OFFSETS_OF_32 = Scaling(keep_offsets_of_32, with_offsets_of_32)
-OFFSETS_OF_16 = Scaling(keep_offsets_of_16, with_offsets_of_16)
-SCALE = Scaling(keep_scale, with_scale)
-STORED_OF_32, STORED_OF_16 = (OFFSETS_OF_32, OFFSETS_OF_16) if FOURS_OFFSET else (SCALE, SCALE)
+stored_of = offsets_of if FOURS_OFFSET else scale_of
 """Of signed weights as they are stored (``FOURS_OFFSET``)."""
 
 
@@ -360,17 +349,39 @@ def sixteen_columns_k(scaling):
     return walk
 
 
-def walk_of_bytes(n_products, group, scaling):
-    """``walk_k`` for weights that need four products at a time."""
-    return sixteen_columns_k(scaling) if SIXTEEN_COLUMNS else four_columns_k(sum_by_fours, n_products, group, scaling)
+def tiles_of_bytes(n_products, group, scaling_of):
+    """``tiles_k`` of weights that need four products at a time."""
+    scaling = scaling_of(group)
+    if SIXTEEN_COLUMNS:
+        return Tiles(sixteen_columns_k(scaling), split_groups(group))
+    return Tiles(four_columns_k(sum_by_fours, n_products, group, scaling))
 
 
-def walk_k(n_products, group, scaling):
-    """A walk over columns in q8_k form.
+def tiles_k(n_products, group, scaling_of):
+    """Tiles that meet columns in q8_k form.
 
     Args:
         n_products: as many as fit into int16: 8 of six bits, 16 of five, 32 of four.
         group: weights that share a scale, 16 or 32.
-        scaling: what becomes of the sums.
+        scaling_of: what becomes of the sums: ``minima_of``, ``offsets_of`` or ``scale_of``.
     """
-    return (walk_of_bytes if SUMS_FOURS else partial(four_columns_k, sum_by_words))(n_products, group, scaling)
+    if SUMS_FOURS:
+        return tiles_of_bytes(n_products, group, scaling_of)
+    return Tiles(four_columns_k(sum_by_words, n_products, group, scaling_of(group)))
+
+
+@inner
+def store_half(w, out):
+    """Write 128 weights of a row's part of a tile."""
+    w0, w1, w2, w3 = w
+    vec.store_i8x32(out, w0)
+    vec.store_i8x32(out + 32, w1)
+    vec.store_i8x32(out + 64, w2)
+    vec.store_i8x32(out + 96, w3)
+
+
+@inner
+def store_scales_of_16(s, out):
+    """Write sixteen scales of a row's part of a tile."""
+    vec.store_i16x16(out + ROW_SCALES, vec.each_twice_i16x8(vec.low_half_i16(s)))
+    vec.store_i16x16(out + ROW_SCALES + 32, vec.each_twice_i16x8(vec.high_half_i16(s)))

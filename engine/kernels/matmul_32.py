@@ -21,7 +21,7 @@ from engine.kernels.rows import (
     store_floats,
     words_of_bytes,
 )
-from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, bytes_at, each_columns, leave_tile
+from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, Tiles, bytes_at, each_columns, leave_tile
 from engine.machine.level import SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 
 ROW_D, ROW_M = 256, 288
@@ -39,33 +39,32 @@ def fold(s):
 
 
 @inner
-def words_of_eight(tile, y):
-    """Exact integer part of one block for four columns, four i32x8 of the first eight rows and four of the others:
-    weights of four bits."""
+def no_words():
+    """Sixteen rows and four columns of zeros."""
     zero = vec.splat_i16x16(0)
-    return fold(eight(tile, y, (zero, zero, zero, zero, zero, zero, zero, zero)))
+    return zero, zero, zero, zero, zero, zero, zero, zero
 
 
 @inner
-def words_of_four(tile, y):
-    """The same for weights of five bits."""
-    zero = vec.splat_i16x16(0)
-    s = zero, zero, zero, zero, zero, zero, zero, zero
-    (a0, a1, a2, a3), (b0, b1, b2, b3) = fold(four(tile, y, s))
-    (c0, c1, c2, c3), (d0, d1, d2, d3) = fold(four(tile + 256, y + 64, s))
-    return (vec.add(a0, c0), vec.add(a1, c1), vec.add(a2, c2), vec.add(a3, c3)), (
-        vec.add(b0, d0),
-        vec.add(b1, d1),
-        vec.add(b2, d2),
-        vec.add(b3, d3),
-    )
+def words_of_eight(tile, y):
+    """Exact integer part of one block for four columns, four i32x8 of the first eight rows and four of the others:
+    weights of four bits."""
+    return fold(eight(tile, y, no_words()))
 
 
 @inner
 def words_of_sixteen(tile, y):
     """The same for 16 weights of five bits."""
-    zero = vec.splat_i16x16(0)
-    return fold(four(tile, y, (zero, zero, zero, zero, zero, zero, zero, zero)))
+    return fold(four(tile, y, no_words()))
+
+
+@inner
+def words_of_four(tile, y):
+    """The same for weights of five bits."""
+    (a0, a1, a2, a3), (b0, b1, b2, b3) = words_of_sixteen(tile, y)
+    (c0, c1, c2, c3), (d0, d1, d2, d3) = words_of_sixteen(tile + 256, y + 64)
+    low = vec.add(a0, c0), vec.add(a1, c1), vec.add(a2, c2), vec.add(a3, c3)
+    return low, (vec.add(b0, d0), vec.add(b1, d1), vec.add(b2, d2), vec.add(b3, d3))
 
 
 @inner
@@ -104,8 +103,8 @@ def scaled(scales, t, sums):
 
 
 def lowered_by(offset):
-    """Make ``finish`` and ``scaled`` of weights that are stored too large by an offset: sixteen columns take it off the
-    tile, four off their products.
+    """The scaling of weights that are stored too large by an offset: sixteen columns take it off the tile, four off
+    their products.
     """
 
     @inner
@@ -122,10 +121,13 @@ def lowered_by(offset):
 
 
 @inner
-def with_minimum(scales, t, sums):
+def add_minimum(scales, t, sums):
     """``scaled`` of weights with a minimum: d * t + m * sum."""
     minima = vec.fmul(load_floats(scales + _M - _D), floats_of_ints(broadcast_int(sums)))
     return vec.fma(load_floats(scales), floats_of_ints(t), minima)
+
+
+WITH_MINIMUM = leave_tile, add_minimum
 
 
 @inner
@@ -199,11 +201,13 @@ def sixteen_columns_32(value):
     return walk
 
 
-def walk_32(sum_block, value):
-    """A walk over columns in q8_0 form.
+def tiles_32(sum_block, scaling):
+    """Tiles that meet columns in q8_0 form.
 
     Args:
         sum_block: (tile, y) -> four i32x16, or (four i32x8, four i32x8), the two halves of the rows.
-        value: (scales, t, sums) -> f32 lanes of one column, as ``scaled``.
+        scaling: (finish, value): what a tile still needs; and (scales, t, sums) -> f32 lanes of one column, as
+            ``scaled``.
     """
-    return sixteen_columns_32(value) if SIXTEEN_COLUMNS else four_columns_32(sum_block, value)
+    finish, value = scaling
+    return Tiles(sixteen_columns_32(value) if SIXTEEN_COLUMNS else four_columns_32(sum_block, value), finish)

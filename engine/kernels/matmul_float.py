@@ -5,7 +5,9 @@ A tile takes 64 weights of a row, widened to f32: 256 bytes.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.tiles import COLUMNS_AT_ONCE, each_columns
+from engine.kernels.matvec_float import rows_of_floats
+from engine.kernels.tiles import COLUMNS_AT_ONCE, Tiles, each_columns
+from engine.kernels.type_kernels import type_kernels
 
 TILE_COLS = 64
 
@@ -67,4 +69,25 @@ def columns_float(view, tile, y, c, i, n_live, acc, room):
         add_to(acc + 64 * n + 32, high)
 
 
-walk_floats = each_columns(floats_at, columns_float)
+TILES_FLOAT = Tiles(each_columns(floats_at, columns_float), n_cols=TILE_COLS)
+
+
+def float_type(module, load8, load1, item_bytes):
+    """Make the four kernels of a type that is not quantised.
+
+    Args:
+        load8: (address) -> f32x8.
+        load1: (address) -> f32.
+        item_bytes: bytes of a weight.
+    """
+
+    @inner
+    def unpack_row(source, out, n_live):
+        unpack_floats(load8, load1, item_bytes, source, out, n_live)
+
+    @inner
+    def dequantize(source, out):
+        vec.store_f32(out, load1(source))
+
+    rows = rows_of_floats(load8, load1, item_bytes)
+    return type_kernels(module, 1, item_bytes, dequantize, rows, unpack_row, TILES_FLOAT)

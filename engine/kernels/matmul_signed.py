@@ -7,13 +7,11 @@ that off again. ARM64 takes them as they are. Elsewhere they are multiplied as i
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels import matmul_32, matmul_wide
-from engine.kernels.matmul_32 import lowered_by, scaled, walk_32
+from engine.kernels.matmul_32 import lowered_by, scaled, tiles_32
 from engine.kernels.matmul_fours import sum_32
-from engine.kernels.matmul_wide import columns_wide, store_wide
-from engine.kernels.tiles import NARROW, WIDE, each_columns, words_at
+from engine.kernels.matmul_wide import TILES_WIDE, store_wide
+from engine.kernels.tiles import leave_tile
 from engine.machine.level import FOURS_OFFSET, SUMS_FOURS
-
-_, value = lowered_by(128) if FOURS_OFFSET else (None, scaled)
 
 
 @inner
@@ -28,14 +26,8 @@ def store_words(out, b, w):
     store_wide(out + 64 * b, w)
 
 
-@inner
-def columns_of_words(view, tile, y, c, i, n_live, acc, room):
-    """Add the products of the blocks of a tile with four columns, weights being int16."""
-    columns_wide(scaled, view, tile, y, c, i, n_live, acc)
-
-
+_SCALING = lowered_by(128) if FOURS_OFFSET else (leave_tile, scaled)
 store_signed = store_bytes if SUMS_FOURS else store_words
-walk_signed = walk_32(sum_32, value) if SUMS_FOURS else each_columns(words_at, columns_of_words)
+TILES_SIGNED = tiles_32(sum_32, _SCALING) if SUMS_FOURS else TILES_WIDE
 ROW_D = matmul_32.ROW_D if SUMS_FOURS else matmul_wide.ROW_D
 """Byte offset of the scales in an unpacked row."""
-ROOM = NARROW if SUMS_FOURS else WIDE

@@ -9,10 +9,11 @@ An unpacked row holds 512 bytes of weights, then up to eight f32 scales.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul import add_two
+from engine.kernels.matmul import add_two, stored_of, tiles_of_bytes
 from engine.kernels.matmul_32 import add_by_halves, scaled
 from engine.kernels.matmul_fours import no_products
-from engine.kernels.tiles import each_columns, words_at
+from engine.kernels.tiles import WIDE, Tiles, each_columns, words_at
+from engine.machine.level import SUMS_FOURS
 
 ROW_D = 512
 """Byte offset of the scales in an unpacked row: 512 + 32 of the 544."""
@@ -27,9 +28,16 @@ def store_wide(out, w):
 
 
 @inner
+def store_scaled(out, w, low, high):
+    """The same times a scale for the first sixteen, and another for the others."""
+    vec.store_i16x16(out, vec.mul(vec.widen_i8x16(vec.low_half_i8(w)), vec.splat_i16x16(low)))
+    vec.store_i16x16(out + 32, vec.mul(vec.widen_i8x16(vec.high_half_i8(w)), vec.splat_i16x16(high)))
+
+
+@inner
 def two_activations(y):
     """Two int16 activations in all lanes."""
-    return vec.i16_of_i8(vec.broadcast_4_bytes(y))
+    return vec.as_i16x16(vec.broadcast_4_bytes(y))
 
 
 @inner
@@ -62,13 +70,13 @@ def add_32(tile, y, t):
 
 
 @inner
-def columns_wide(value, view, tile, y, c, i, n_live, acc):
-    """Add the products of a tile's 32-weight blocks with four columns; ``value`` as in ``matmul_32``."""
+def columns_wide(view, tile, y, c, i, n_live, acc, room):
+    """Add the products of a tile's 32-weight blocks with four columns."""
     _, d, sums, _, padded = view
     for b in range(n_live // 32):
         at = 4 * ((8 * i + b) * padded + c)
         t = add_32(tile + 1024 * b, y + 256 * b, no_products())
-        add_by_halves(value, tile + TILE_D + 64 * b, t, d + at, sums + at, acc)
+        add_by_halves(scaled, tile + TILE_D + 64 * b, t, d + at, sums + at, acc)
 
 
 @inner
@@ -82,4 +90,11 @@ def columns_wide_k(view, tile, y, c, i, n_live, acc, room):
     add_by_halves(scaled, tile + TILE_D, t, d + at, sums + at, acc)
 
 
-walk_wide_k = each_columns(words_at, columns_wide_k)
+TILES_WIDE = Tiles(each_columns(words_at, columns_wide), room_bytes=WIDE)
+
+
+def tiles_signed_k(group):
+    """Tiles of signed weights in q8_k form, ``group`` of which share a scale."""
+    if SUMS_FOURS:
+        return tiles_of_bytes(group, group, stored_of)
+    return Tiles(each_columns(words_at, columns_wide_k), room_bytes=WIDE)

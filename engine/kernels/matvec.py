@@ -1,18 +1,19 @@
 """Weight rows times one activation column, or a few: the loops of decode, shared by the quantised types.
 
-A type supplies ``dot``, which adds one block's contribution to f32 lanes; the loops walk contiguous rows, or four rows
+A type supplies what adds one block's contribution to f32 lanes; the loops walk contiguous rows, or four rows
 far apart in turn, and prefetch ahead of them, as the record says. Several columns are several calls of the same
 ``dot`` on the same block: the compiler unpacks its weights once for all of them, and every column comes out as it would
 alone, to the bit.
 """
 
-import numpy as np
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.records import LOOK_APART, LOOK_FLAGS, LOOK_NEAR, LOOK_PAGES, STEP
+from engine.kernels.records import LOOK_APART, LOOK_FLAGS, LOOK_NEAR, LOOK_PAGES
 from engine.kernels.records import MATMUL as F
-from engine.kernels.share import CLAIM_APART_BYTES, CLAIM_BYTES, claim_rows
+from engine.kernels.share import CLAIM_APART_BYTES, CLAIM_BYTES, claim_rows, n_tokens_of
 
 PAGE_BYTES = 4096
 PAGE_AHEAD_BYTES = 2048
@@ -88,92 +89,192 @@ def claim(op, thread, n_threads, turn):
 
 
 @inner
-def finish_four(op, c, row, v0, v1, v2, v3):
-    """Write one row's results for three or four columns."""
-    finish(op, c, row, v0)
-    finish(op, c + 1, row, v1)
-    finish(op, c + 2, row, v2)
-    if vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens) > c + 3:
-        finish(op, c + 3, row, v3)
+def room_of(op, thread):
+    """Address of a thread's room."""
+    return vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
 
 
-@inner
-def add_32(load8, item_bytes, at, y, a0, a1, a2, a3):
-    """Add the products of 32 weights to a row's four accumulators."""
-    a0 = vec.fma(load8(at), vec.load_f32x8(y), a0)
-    a1 = vec.fma(load8(at + 8 * item_bytes), vec.load_f32x8(y + 32), a1)
-    a2 = vec.fma(load8(at + 16 * item_bytes), vec.load_f32x8(y + 64), a2)
-    a3 = vec.fma(load8(at + 24 * item_bytes), vec.load_f32x8(y + 96), a3)
-    return a0, a1, a2, a3
-
-
-@inner
-def finish_float(load8, load1, item_bytes, op, c, row, y, a0, a1, a2, a3):
-    """Add what is after a row's last 32 weights, and write its result for column c, whose activations are at y."""
-    n_cols, w = vec.load_i64(op + F.n_cols), vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
-    rest = np.float32(0.0)
-    for k in range(n_cols & ~31, n_cols & ~7, 8):
-        a0 = vec.fma(load8(w + item_bytes * k), vec.load_f32x8(y + 4 * k), a0)
-    for k in range(n_cols & ~7, n_cols):
-        rest += load1(w + item_bytes * k) * vec.load_f32(y + 4 * k)
-    finish(op, c, row, vec.sum_f32x8(vec.fadd(vec.fadd(a0, a1), vec.fadd(a2, a3))) + rest)
-
-
-@inner
-def one_column_float(load8, load1, item_bytes, op, c, row):
-    """One row of floats with one column of f32 activations, four accumulators of eight lanes.
+def rows_apart(one, four_rows):
+    """Make the kernel ``matvec``: all rows with one column, some of them four at a time.
 
     Args:
-        load8: (address) -> f32x8.
-        load1: (address) -> f32, for what is left of a row.
-        item_bytes: bytes of a weight.
+        one: (op, c, row, room) -> None, computes a row with column c.
+        four_rows: (op, row, apart) -> None, computes four that are ``apart`` from each other with column 0.
     """
-    n_cols, ahead = vec.load_i64(op + F.n_cols), vec.load_i64(op + F.ahead)
-    w, y = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes), vec.load_i64(op + F.q) + 4 * c * n_cols
-    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
-    for k in range(0, n_cols & ~31, 32):
-        ask_ahead(w + item_bytes * k, ahead, 32 * item_bytes)
-        a0, a1, a2, a3 = add_32(load8, item_bytes, w + item_bytes * k, y + 4 * k, a0, a1, a2, a3)
-    finish_float(load8, load1, item_bytes, op, c, row, y, a0, a1, a2, a3)
+
+    def matvec(op, thread, n_threads):
+        room, turn = room_of(op, thread), 0
+        while turn < n_threads:
+            apart, first, last, turn = claim(op, thread, n_threads, turn)
+            for row in range(first, first + apart):
+                four_rows(op, row, apart)
+            for row in range(first + 4 * apart, last):
+                one(op, 0, row, room)
+
+    return matvec
+
+
+def rows_in_order(one, is_few):
+    """Make ``matvec``, or ``few``: all rows with one column, or with those of the step one after the other."""
+
+    def rows(op, thread, n_threads):
+        n_columns = n_tokens_of(op) if is_few else 1
+        room, turn = room_of(op, thread), 0
+        while turn < n_threads:
+            first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
+            for row in range(first, last):
+                for c in range(n_columns):
+                    one(op, c, row, room)
+
+    return rows
+
+
+def rows_with_few(one, two, four):
+    """Make ``few``: all rows with the few columns of the step, a row with all of them before the next row.
+
+    Args:
+        one, two, four: (op, c, row, room) -> None, compute a row with the columns from c on; four, or three.
+    """
+
+    def few(op, thread, n_threads):
+        n_tokens, room, turn = n_tokens_of(op), room_of(op, thread), 0
+        while turn < n_threads:
+            first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
+            for row in range(first, last):
+                for c in range(0, n_tokens, 4):
+                    if n_tokens - c >= 3:
+                        four(op, c, row, room)
+                    elif n_tokens - c == 2:
+                        two(op, c, row, room)
+                    else:
+                        one(op, c, row, room)
+
+    return few
+
+
+def side_by_side(n, phase):
+    """The same phase for n columns, a power of two.
+
+    A phase is a step of what is done for a row with a column: (shared, column, state) -> state. What is shared is the
+    same for all columns. Of several columns, column and state are pairs, of pairs.
+    """
+    if n == 1:
+        return phase
+    half = side_by_side(n // 2, phase)
+
+    @inner
+    def both(shared, columns, state):
+        (first, second), (a, b) = columns, state
+        return half(shared, first, a), half(shared, second, b)
+
+    return both
+
+
+def columns_from(n, column):
+    """Find n columns, as ``side_by_side`` takes them, with what finds one: (op, c) -> column; it begins with c."""
+    if n == 1:
+        return column
+    half = columns_from(n // 2, column)
+
+    @inner
+    def both(op, c):
+        return half(op, c), half(op, c + n // 2)
+
+    return both
+
+
+def leaving(total):
+    """Make the last phase: the sum of a state is a row's result, where the step has that column."""
+
+    @inner
+    def leave(shared, column, state):
+        op, row = shared
+        if column[0] < n_tokens_of(op):
+            finish(op, column[0], row, total(state))
+        return state
+
+    return leave
 
 
 @inner
-def two_rows_float(load8, load1, item_bytes, op, row, apart):
-    """Two rows that are ``apart`` from each other with one column, 32 weights of each in turn."""
-    n_cols, ahead = vec.load_i64(op + F.n_cols), vec.load_i64(op + F.ahead)
-    w, y = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes), vec.load_i64(op + F.q)
-    far = apart * vec.load_i64(op + F.row_bytes)
-    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
-    b0, b1, b2, b3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
-    for k in range(0, n_cols & ~31, 32):
-        at = w + item_bytes * k
-        ask_ahead(at, ahead, 32 * item_bytes)
-        a0, a1, a2, a3 = add_32(load8, item_bytes, at, y + 4 * k, a0, a1, a2, a3)
-        ask_ahead(at + far, ahead, 32 * item_bytes)
-        b0, b1, b2, b3 = add_32(load8, item_bytes, at + far, y + 4 * k, b0, b1, b2, b3)
-    finish_float(load8, load1, item_bytes, op, 0, row, y, a0, a1, a2, a3)
-    finish_float(load8, load1, item_bytes, op, 0, row + apart, y, b0, b1, b2, b3)
+def clear_sums(shared, column, state):
+    """A phase: eight sums of zero."""
+    return vec.splat_f32x8(0.0)
+
+
+class Phases(NamedTuple):
+    """What is done for rows in chunks of 256 weights, chunk by chunk.
+
+    Attributes:
+        column: (op, c) -> column, which begins with c.
+        clear: before all chunks, shares op.
+        add: shares (address of the chunk, its number).
+        leave: after all chunks, shares (op, row).
+        chunk_bytes: of 256 weights.
+        may_overlap: whether the last chunk may begin before the one before ends; the activations' scales are zero for
+            what was added already.
+    """
+
+    column: Callable[..., Any]
+    clear: Callable[..., Any]
+    add: Callable[..., Any]
+    leave: Callable[..., Any]
+    chunk_bytes: int
+    may_overlap: bool
 
 
 @inner
-def matvec_float(load8, load1, item_bytes, op, thread, n_threads):
-    """All rows with one column."""
-    turn = 0
-    while turn < n_threads:
-        apart, first, last, turn = claim(op, thread, n_threads, turn)
-        for row in range(first, first + 2 * apart):
-            two_rows_float(load8, load1, item_bytes, op, row, 2 * apart)
-        for row in range(first + 4 * apart, last):
-            one_column_float(load8, load1, item_bytes, op, 0, row)
+def places_of(op, row, chunk_bytes):
+    """Where a row and its last chunk begin, bytes of a row, number of its chunks, and how far to ask ahead."""
+    weights, row_bytes, n_cols, ahead = vec.load_words(op, (F.weights, F.row_bytes, F.n_cols, F.ahead))
+    block = weights + row * row_bytes
+    return block, block + (n_cols // 32 - 8) * chunk_bytes // 8, row_bytes, (n_cols + 255) // 256, ahead
 
 
-@inner
-def few_float(load8, load1, item_bytes, op, thread, n_threads):
-    """All rows with the few columns of the step: a row is in the cache from its first column on."""
-    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
-    turn = 0
-    while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
-        for row in range(first, last):
-            for c in range(n_tokens):
-                one_column_float(load8, load1, item_bytes, op, c, row)
+def row_of_blocks(n, phases):
+    """Make what computes a row with n columns: (op, c, row, room) -> None."""
+    column, *steps, chunk_bytes, may_overlap = phases
+    begin, (clear, add, leave) = columns_from(n, column), (side_by_side(n, one) for one in steps)
+
+    @inner
+    def row_with_columns(op, c, row, room):
+        columns = begin(op, c)
+        state = clear(op, columns, columns)
+        block, last, _, n_chunks, ahead = places_of(op, row, chunk_bytes)
+        for i in range(n_chunks):
+            ask_ahead(block, ahead, chunk_bytes)
+            state = add((min(block, last) if may_overlap else block, i), columns, state)
+            block += chunk_bytes
+        leave((op, row), columns, state)
+
+    return row_with_columns
+
+
+def rows_of_blocks(phases):
+    """Make ``matvec`` and ``few``."""
+    column, clear, add, leave, chunk_bytes, may_overlap = phases
+
+    @inner
+    def four_rows(op, row, apart):
+        y = column(op, 0)
+        a0, a1, a2, a3 = clear(op, y, y), clear(op, y, y), clear(op, y, y), clear(op, y, y)
+        block, last, row_bytes, n_chunks, ahead = places_of(op, row, chunk_bytes)
+        far = apart * row_bytes
+        for i in range(n_chunks):
+            at = min(block, last) if may_overlap else block
+            ask_ahead(block, ahead, chunk_bytes)
+            a0 = add((at, i), y, a0)
+            ask_ahead(block + far, ahead, chunk_bytes)
+            a1 = add((at + far, i), y, a1)
+            ask_ahead(block + 2 * far, ahead, chunk_bytes)
+            a2 = add((at + 2 * far, i), y, a2)
+            ask_ahead(block + 3 * far, ahead, chunk_bytes)
+            a3 = add((at + 3 * far, i), y, a3)
+            block += chunk_bytes
+        leave((op, row), y, a0)
+        leave((op, row + apart), y, a1)
+        leave((op, row + 2 * apart), y, a2)
+        leave((op, row + 3 * apart), y, a3)
+
+    one, two, four = (row_of_blocks(n, phases) for n in (1, 2, 4))
+    return rows_apart(one, four_rows), rows_with_few(one, two, four)

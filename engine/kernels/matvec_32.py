@@ -4,10 +4,8 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matvec import ask_ahead, claim, finish, finish_four
+from engine.kernels.matvec import Phases, clear_sums, finish, leaving, rows_in_order, rows_of_blocks
 from engine.kernels.records import MATMUL as F
-from engine.kernels.records import STEP
-from engine.kernels.share import CLAIM_BYTES, claim_rows
 
 
 @inner
@@ -73,13 +71,6 @@ def eight_groups(weights, sums_of, block_bytes, block, y):
 
 
 @inner
-def nibbles_of_two(block, other):
-    """Nibbles at two addresses, the low ones and the high ones, as ``eight_groups`` takes them."""
-    qs = vec.load_two_i8x16(block, other)
-    return vec.and_(qs, vec.splat_i8x32(15)), vec.high_nibbles(qs)
-
-
-@inner
 def one_block_i16(pair, block, y):
     """Integer product of one block with activations in order, where ``pair`` returns i16x16."""
     products = pair(block, block, vec.broadcast_16_bytes(y), vec.broadcast_16_bytes(y + 16))
@@ -96,157 +87,52 @@ def one_block_i32(pair, block, y):
 
 @inner
 def columns_32(op, c):
-    """Where column c of q8_0 activations is: (q, d, sums)."""
+    """Where column c of q8_0 activations is: (c, q, d, sums)."""
     n_cols = vec.load_i64(op + F.n_cols)
     room = n_cols if n_cols < 256 else (n_cols + 255) & ~255
     at = c * (room // 32) * 4
-    return vec.load_i64(op + F.q) + c * room, vec.load_i64(op + F.d) + at, vec.load_i64(op + F.sums) + at
+    return c, vec.load_i64(op + F.q) + c * room, vec.load_i64(op + F.d) + at, vec.load_i64(op + F.sums) + at
 
 
-@inner
-def short_row_32(dot1, block_size, block_bytes, op, c, row):
-    """One row of fewer than 256 weights with one column.
-
-    Args:
-        dot1: (block, y, d_y, sums) -> f32, one block's value.
-    """
-    q, d, sums = columns_32(op, c)
-    total = np.float32(0.0)
-    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
-    for i in range(0, vec.load_i64(op + F.n_cols) // 32, block_size // 32):
-        total += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
-        block += block_bytes
-    finish(op, c, row, total)
-
-
-@inner
-def one_column_32(dot8, chunk_bytes, op, c, row):
-    """One row with one column, 256 weights at a time: lane = 32 weights.
-
-    The last 256 may overlap those before; the activations' scales are zero for what was added already.
+def rows_32(dot8, dot1, block_bytes, block_size=32):
+    """Make ``matvec`` and ``few``.
 
     Args:
-        dot8: (block, y, d_y, sums, acc) -> acc, adds 256 weights; d_y and sums are addresses, acc is f32x8.
-        chunk_bytes: of 256 weights.
-    """
-    n_blocks = vec.load_i64(op + F.n_cols) // 32
-    q, d, sums = columns_32(op, c)
-    acc = vec.splat_f32x8(0.0)
-    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
-    ahead, last = vec.load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
-    for i in range(0, n_blocks, 8):
-        ask_ahead(block, ahead, chunk_bytes)
-        acc = dot8(min(block, last), q + 32 * i, d + 4 * i, sums + 4 * i, acc)
-        block += chunk_bytes
-    finish(op, c, row, vec.sum_f32x8(acc))
-
-
-@inner
-def two_columns_32(dot8, chunk_bytes, op, c, row):
-    """The same with two."""
-    n_blocks = vec.load_i64(op + F.n_cols) // 32
-    q, d, sums = columns_32(op, c)
-    r, e, tums = columns_32(op, c + 1)
-    a, b = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
-    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
-    ahead, last = vec.load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
-    for i in range(0, n_blocks, 8):
-        ask_ahead(block, ahead, chunk_bytes)
-        at = min(block, last)
-        a = dot8(at, q + 32 * i, d + 4 * i, sums + 4 * i, a)
-        b = dot8(at, r + 32 * i, e + 4 * i, tums + 4 * i, b)
-        block += chunk_bytes
-    finish(op, c, row, vec.sum_f32x8(a))
-    finish(op, c + 1, row, vec.sum_f32x8(b))
-
-
-@inner
-def four_columns_32(dot8, chunk_bytes, op, c, row):
-    """The same with four."""
-    n_blocks = vec.load_i64(op + F.n_cols) // 32
-    (q0, d0, s0), (q1, d1, s1) = columns_32(op, c), columns_32(op, c + 1)
-    (q2, d2, s2), (q3, d3, s3) = columns_32(op, c + 2), columns_32(op, c + 3)
-    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
-    block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
-    ahead, last = vec.load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
-    for i in range(0, n_blocks, 8):
-        ask_ahead(block, ahead, chunk_bytes)
-        at = min(block, last)
-        a0 = dot8(at, q0 + 32 * i, d0 + 4 * i, s0 + 4 * i, a0)
-        a1 = dot8(at, q1 + 32 * i, d1 + 4 * i, s1 + 4 * i, a1)
-        a2 = dot8(at, q2 + 32 * i, d2 + 4 * i, s2 + 4 * i, a2)
-        a3 = dot8(at, q3 + 32 * i, d3 + 4 * i, s3 + 4 * i, a3)
-        block += chunk_bytes
-    v0, v1 = vec.sum_f32x8(a0), vec.sum_f32x8(a1)
-    finish_four(op, c, row, v0, v1, vec.sum_f32x8(a2), vec.sum_f32x8(a3))
-
-
-@inner
-def rows_apart_32(dot8, chunk_bytes, op, row, apart):
-    """Four rows that are ``apart`` from each other with one column, 256 weights of each in turn."""
-    n_blocks = vec.load_i64(op + F.n_cols) // 32
-    q, d, sums = columns_32(op, 0)
-    a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
-    block, far = (
-        vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes),
-        apart * vec.load_i64(op + F.row_bytes),
-    )
-    ahead, last = vec.load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
-    for i in range(0, n_blocks, 8):
-        at, y, d_y, sums_y = min(block, last), q + 32 * i, d + 4 * i, sums + 4 * i
-        ask_ahead(block, ahead, chunk_bytes)
-        a0 = dot8(at, y, d_y, sums_y, a0)
-        ask_ahead(block + far, ahead, chunk_bytes)
-        a1 = dot8(at + far, y, d_y, sums_y, a1)
-        ask_ahead(block + 2 * far, ahead, chunk_bytes)
-        a2 = dot8(at + 2 * far, y, d_y, sums_y, a2)
-        ask_ahead(block + 3 * far, ahead, chunk_bytes)
-        a3 = dot8(at + 3 * far, y, d_y, sums_y, a3)
-        block += chunk_bytes
-    finish(op, 0, row, vec.sum_f32x8(a0))
-    finish(op, 0, row + apart, vec.sum_f32x8(a1))
-    finish(op, 0, row + 2 * apart, vec.sum_f32x8(a2))
-    finish(op, 0, row + 3 * apart, vec.sum_f32x8(a3))
-
-
-@inner
-def matvec_32(dot8, dot1, block_size, block_bytes, op, thread, n_threads):
-    """All rows with one column.
-
-    Args:
+        dot8: (block, y, d_y, sums, acc) -> acc, adds 256 weights; d_y and sums are addresses, acc is f32x8: lane = 32
+            weights.
+        dot1: (block, y, d_y, sums) -> f32, one block's value, for rows of fewer.
         block_size: 32, 64 or 128 weights; activations have a scale for 32.
     """
-    chunk_bytes = 256 // block_size * block_bytes
-    is_short = vec.load_i64(op + F.n_cols) < 256
-    turn = 0
-    while turn < n_threads:
-        apart, first, last, turn = claim(op, thread, n_threads, turn)
-        if is_short:
-            apart = 0
-        for row in range(first, first + apart):
-            rows_apart_32(dot8, chunk_bytes, op, row, apart)
-        for row in range(first + 4 * apart, last):
-            if is_short:
-                short_row_32(dot1, block_size, block_bytes, op, 0, row)
+
+    @inner
+    def short_row(op, c, row, room):
+        _, q, d, sums = columns_32(op, c)
+        total = np.float32(0.0)
+        block = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+        for i in range(0, vec.load_i64(op + F.n_cols) // 32, block_size // 32):
+            total += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
+            block += block_bytes
+        finish(op, c, row, total)
+
+    @inner
+    def add(shared, column, acc):
+        (block, i), (_, q, d, sums) = shared, column
+        return dot8(block, q + 256 * i, d + 32 * i, sums + 32 * i, acc)
+
+    phases = Phases(
+        columns_32, clear_sums, add, leaving(vec.sum_f32x8), 256 // block_size * block_bytes, may_overlap=True
+    )
+
+    def rows(whole_rows, is_few):
+        whole_rows, short_rows = inner(whole_rows), inner(rows_in_order(short_row, is_few))
+
+        def rows_of_any_length(op, thread, n_threads):
+            if vec.load_i64(op + F.n_cols) < 256:
+                short_rows(op, thread, n_threads)
             else:
-                one_column_32(dot8, chunk_bytes, op, 0, row)
+                whole_rows(op, thread, n_threads)
 
+        return rows_of_any_length
 
-@inner
-def few_32(dot8, dot1, block_size, block_bytes, op, thread, n_threads):
-    """All rows with the few columns of the step, a row with all of them before the next row."""
-    chunk_bytes = 256 // block_size * block_bytes
-    n_tokens, is_short = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens), vec.load_i64(op + F.n_cols) < 256
-    turn = 0
-    while turn < n_threads:
-        first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
-        for row in range(first, last):
-            for c in range(n_tokens if is_short else 0):
-                short_row_32(dot1, block_size, block_bytes, op, c, row)
-            for c in range(0, 0 if is_short else n_tokens, 4):
-                if n_tokens - c >= 3:
-                    four_columns_32(dot8, chunk_bytes, op, c, row)
-                elif n_tokens - c == 2:
-                    two_columns_32(dot8, chunk_bytes, op, c, row)
-                else:
-                    one_column_32(dot8, chunk_bytes, op, c, row)
+    matvec, few = rows_of_blocks(phases)
+    return rows(matvec, is_few=False), rows(few, is_few=True)

@@ -4,11 +4,12 @@ Threads take the same shares of a vector as ``rmsnorm`` writes, so no barrier is
 Source: ggml-quants.c, quantize_row_q8_K_ref and quantize_row_q8_0.
 """
 
+from functools import partial
+
 from engine import simd as vec
-from engine.jit import inner, kernel
+from engine.jit import inner, kernels_of
 from engine.kernels.records import QUANTIZE as F
-from engine.kernels.records import STEP
-from engine.kernels.share import share
+from engine.kernels.share import n_tokens_of, share
 from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 
 
@@ -113,10 +114,8 @@ def put_in_columns_of_words(q, n, padded, t, k, low, high):
 def round_sixteen(x, inverse, put, q, n, padded, t, k):
     """Write sixteen rounded values of x, from the k-th of token t on; returns their sum."""
     factor = vec.splat_f32x8(inverse)
-    low, high = (
-        vec.round_to_i32(vec.fmul(vec.load_f32x8(x), factor)),
-        vec.round_to_i32(vec.fmul(vec.load_f32x8(x + 32), factor)),
-    )
+    low = vec.round_to_i32(vec.fmul(vec.load_f32x8(x), factor))
+    high = vec.round_to_i32(vec.fmul(vec.load_f32x8(x + 32), factor))
     put(q, n, padded, t, k, low, high)
     return vec.sum_i32x8(vec.add(low, high))
 
@@ -145,80 +144,42 @@ def quantize_32(x, put, n, padded, t, k, q, d, sums):
     vec.store_i32(sums, low + round_sixteen(x + 64, inverse, put, q, n, padded, t, k + 16))
 
 
-@inner
-def quantize_groups(quantize, group, sums_bytes, in_rows, put, op, thread, n_threads):
-    """All tokens of the step; n is a multiple of ``group``.
+def quantize_groups(quantize, group, sums_bytes, in_rows, put):
+    """Make a kernel: all tokens of the step; n is a multiple of ``group``.
 
     Args:
         in_rows: whether scales and sums are kept token by token, as decode reads them, or for all tokens together.
         put: (q, n, padded, t, k, low, high) -> None, writes the values k to k + 15 of token t, eight int32 each.
     """
-    n, x = vec.load_i64(op + F.n), vec.load_i64(op + F.x)
-    q, d, sums = vec.load_i64(op + F.q), vec.load_i64(op + F.d), vec.load_i64(op + F.sums)
-    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
-    padded = (n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
-    first, last = share(n, 256, thread, n_threads)
-    for t in range(n_tokens):
-        for k in range(first, last, group):
-            at = in_row(n, t, k) // group if in_rows else k // group * padded + t
-            quantize(x + 4 * (t * n + k), put, n, padded, t, k, q, d + 4 * at, sums + sums_bytes * at)
+
+    def quantize_all(op, thread, n_threads):
+        n, x, q, d, sums = vec.load_words(op, (F.n, F.x, F.q, F.d, F.sums))
+        n_tokens = n_tokens_of(op)
+        padded = (n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
+        first, last = share(n, 256, thread, n_threads)
+        for t in range(n_tokens):
+            for k in range(first, last, group):
+                at = in_row(n, t, k) // group if in_rows else k // group * padded + t
+                quantize(x + 4 * (t * n + k), put, n, padded, t, k, q, d + 4 * at, sums + sums_bytes * at)
+
+    return quantize_all
 
 
-@kernel
-def q8_k(op, thread, n_threads):
-    """A few tokens, for decode."""
-    quantize_groups(quantize_256, 256, 48, True, put_in_row, op, thread, n_threads)
-
-
-@kernel
-def q8_k_paired(op, thread, n_threads):
-    """A few tokens, for decode of weights with signs."""
-    quantize_groups(quantize_256, 256, 48, True, put_paired_256, op, thread, n_threads)
-
-
-@kernel
-def q8_k_bytes(op, thread, n_threads):
-    """All tokens, for prefill with byte products."""
-    quantize_groups(quantize_256, 256, 48, False, put_in_columns, op, thread, n_threads)
-
-
-@kernel
-def q8_k_words(op, thread, n_threads):
-    """All tokens, for prefill with int16 products."""
-    quantize_groups(quantize_256, 256, 48, False, put_in_columns_of_words, op, thread, n_threads)
-
-
-@kernel
-def q8_0(op, thread, n_threads):
-    """A few tokens, for decode."""
-    quantize_groups(quantize_32, 32, 4, True, put_in_row, op, thread, n_threads)
-
-
-@kernel
-def q8_0_paired(op, thread, n_threads):
-    """A few tokens, for decode of nibbles."""
-    quantize_groups(quantize_32, 32, 4, True, put_paired_32, op, thread, n_threads)
-
-
-@kernel
-def q8_0_planes8(op, thread, n_threads):
-    """A few tokens, for decode of single bits."""
-    quantize_groups(quantize_32, 32, 4, True, put_planes_8, op, thread, n_threads)
-
-
-@kernel
-def q8_0_planes4(op, thread, n_threads):
-    """A few tokens, for decode of pairs of bits."""
-    quantize_groups(quantize_32, 32, 4, True, put_planes_4, op, thread, n_threads)
-
-
-@kernel
-def q8_0_bytes(op, thread, n_threads):
-    """All tokens, for prefill with byte products."""
-    quantize_groups(quantize_32, 32, 4, False, put_in_columns, op, thread, n_threads)
-
-
-@kernel
-def q8_0_words(op, thread, n_threads):
-    """All tokens, for prefill with int16 products."""
-    quantize_groups(quantize_32, 32, 4, False, put_in_columns_of_words, op, thread, n_threads)
+_of_256, _of_32 = partial(quantize_groups, quantize_256, 256, 48), partial(quantize_groups, quantize_32, 32, 4)
+q8_k, q8_k_paired, q8_k_bytes, q8_k_words = kernels_of(
+    __name__,
+    q8_k=_of_256(True, put_in_row),
+    q8_k_paired=_of_256(True, put_paired_256),
+    q8_k_bytes=_of_256(False, put_in_columns),
+    q8_k_words=_of_256(False, put_in_columns_of_words),
+)
+q8_0, q8_0_paired, q8_0_planes8, q8_0_planes4, q8_0_bytes, q8_0_words = kernels_of(
+    __name__,
+    q8_0=_of_32(True, put_in_row),
+    q8_0_paired=_of_32(True, put_paired_32),
+    q8_0_planes8=_of_32(True, put_planes_8),
+    q8_0_planes4=_of_32(True, put_planes_4),
+    q8_0_bytes=_of_32(False, put_in_columns),
+    q8_0_words=_of_32(False, put_in_columns_of_words),
+)
+"""Of a few tokens for decode; of all tokens for prefill, with byte products or with int16 products."""

@@ -3,8 +3,7 @@
 from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import RMSNORM as F
-from engine.kernels.records import STEP
-from engine.kernels.share import share
+from engine.kernels.share import n_tokens_of, share
 
 
 @inner
@@ -21,46 +20,23 @@ def inverse_rms(x, dim, eps):
 
 
 @inner
-def scale_by(x, weight, inverse, out, first, last):
-    """out = x * inverse * weight for elements first <= i < last."""
+def scale_by(x, weight, bias, inverse, out, first, last):
+    """out = x * inverse * weight, + bias unless that is 0, for elements first <= i < last."""
     factor = vec.splat_f32x8(inverse)
-    for i in range(first, last, 8):
-        vec.store_f32x8(
-            out + 4 * i, vec.fmul(vec.fmul(vec.load_f32x8(x + 4 * i), factor), vec.load_f32x8(weight + 4 * i))
-        )
+    for at in range(4 * first, 4 * last, 32):
+        normed, scale = vec.fmul(vec.load_f32x8(x + at), factor), vec.load_f32x8(weight + at)
+        if bias != 0:
+            vec.store_f32x8(out + at, vec.fma(normed, scale, vec.load_f32x8(bias + at)))
+        else:
+            vec.store_f32x8(out + at, vec.fmul(normed, scale))
 
 
 @kernel
 def rmsnorm(op, thread, n_threads):
     """Every thread finds the root of every token and writes its own share of elements: no barrier in between."""
-    step, dim = vec.load_i64(op + F.step), vec.load_i64(op + F.dim)
-    x, out, weight, eps = (
-        vec.load_i64(op + F.x),
-        vec.load_i64(op + F.out),
-        vec.load_i64(op + F.weight),
-        vec.load_f64(op + F.eps),
-    )
+    dim, x, out, weight, bias = vec.load_words(op, (F.dim, F.x, F.out, F.weight, F.bias))
+    eps = vec.load_f64(op + F.eps)
     first, last = share(dim, 256, thread, n_threads)
-    for t in range(vec.load_i64(step + STEP.n_tokens)):
+    for t in range(n_tokens_of(op)):
         inverse = inverse_rms(x + 4 * t * dim, dim, eps)
-        scale_by(x + 4 * t * dim, weight, inverse, out + 4 * t * dim, first, last)
-
-
-@kernel
-def biased_rmsnorm(op, thread, n_threads):
-    """The same with a bias added."""
-    step, dim = vec.load_i64(op + F.step), vec.load_i64(op + F.dim)
-    x, out, weight, eps = (
-        vec.load_i64(op + F.x),
-        vec.load_i64(op + F.out),
-        vec.load_i64(op + F.weight),
-        vec.load_f64(op + F.eps),
-    )
-    bias = vec.load_i64(op + F.bias)
-    first, last = share(dim, 256, thread, n_threads)
-    for t in range(vec.load_i64(step + STEP.n_tokens)):
-        row = 4 * t * dim
-        factor = vec.splat_f32x8(inverse_rms(x + row, dim, eps))
-        for at in range(4 * first, 4 * last, 32):
-            normed = vec.fmul(vec.load_f32x8(x + row + at), factor)
-            vec.store_f32x8(out + row + at, vec.fma(normed, vec.load_f32x8(weight + at), vec.load_f32x8(bias + at)))
+        scale_by(x + 4 * t * dim, weight, bias, inverse, out + 4 * t * dim, first, last)

@@ -7,24 +7,21 @@ from engine.jit import inner, kernel
 from engine.kernels.records import ANGLES, STEP
 from engine.kernels.records import ROPE as F
 from engine.kernels.rmsnorm import inverse_rms, scale_by
-from engine.kernels.share import share
+from engine.kernels.share import n_tokens_of, share
 
 
 @kernel
-def scaled_angles(op, thread, n_threads):
-    """Write ``angles`` times a factor that may grow with the position (YaRN, longrope, Mistral 3's queries)."""
-    step, n_pairs, magnitude = (
-        vec.load_i64(op + ANGLES.step),
-        vec.load_i64(op + ANGLES.n_pairs),
-        vec.load_f64(op + ANGLES.magnitude),
+def angles(op, thread, n_threads):
+    """cos and sin of position times frequency, in float64 before the rounding, once for all layers.
+
+    Both have a factor that may grow with the position (YaRN, longrope, Mistral 3's queries).
+    """
+    step, n_pairs, frequencies, span = vec.load_words(
+        op, (ANGLES.step, ANGLES.n_pairs, ANGLES.frequencies, ANGLES.span)
     )
-    frequencies, growth, span = (
-        vec.load_i64(op + ANGLES.frequencies),
-        vec.load_f64(op + ANGLES.growth),
-        vec.load_i64(op + ANGLES.span),
-    )
+    magnitude, growth = vec.load_f64(op + ANGLES.magnitude), vec.load_f64(op + ANGLES.growth)
     start_pos = vec.load_i64(step + STEP.start_pos)
-    first, last = share(vec.load_i64(step + STEP.n_tokens), 1, thread, n_threads)
+    first, last = share(n_tokens_of(op), 1, thread, n_threads)
     for t in range(first, last):
         at = vec.load_i64(op + ANGLES.out) + 8 * t * n_pairs
         factor = magnitude * (1.0 + growth * math.log(1.0 + (start_pos + t) // span))
@@ -32,21 +29,6 @@ def scaled_angles(op, thread, n_threads):
             angle = (start_pos + t) * vec.load_f64(frequencies + 8 * i)
             vec.store_f32(at + 4 * i, factor * math.cos(angle))
             vec.store_f32(at + 4 * (n_pairs + i), factor * math.sin(angle))
-
-
-@kernel
-def angles(op, thread, n_threads):
-    """cos and sin of position times frequency, in float64 before the rounding, once for all layers."""
-    step, n_pairs = vec.load_i64(op + ANGLES.step), vec.load_i64(op + ANGLES.n_pairs)
-    frequencies, out = vec.load_i64(op + ANGLES.frequencies), vec.load_i64(op + ANGLES.out)
-    start_pos = vec.load_i64(step + STEP.start_pos)
-    first, last = share(vec.load_i64(step + STEP.n_tokens), 1, thread, n_threads)
-    for t in range(first, last):
-        at = out + 8 * t * n_pairs
-        for i in range(n_pairs):
-            angle = (start_pos + t) * vec.load_f64(frequencies + 8 * i)
-            vec.store_f32(at + 4 * i, math.cos(angle))
-            vec.store_f32(at + 4 * (n_pairs + i), math.sin(angle))
 
 
 @inner
@@ -63,18 +45,12 @@ def rotate(head, angles_at, n_pairs, pair_step, pair_distance):
 @kernel
 def rope(op, thread, n_threads):
     """Heads of all tokens are dealt to the threads."""
-    step, n_heads, head_dim = vec.load_i64(op + F.step), vec.load_i64(op + F.n_heads), vec.load_i64(op + F.head_dim)
-    x, out, weight, eps = (
-        vec.load_i64(op + F.x),
-        vec.load_i64(op + F.out),
-        vec.load_i64(op + F.weight),
-        vec.load_f64(op + F.eps),
-    )
-    n_pairs, angles_at = vec.load_i64(op + F.n_pairs), vec.load_i64(op + F.angles)
-    pair_step, pair_distance = vec.load_i64(op + F.pair_step), vec.load_i64(op + F.pair_distance)
-    first, last = share(vec.load_i64(step + STEP.n_tokens) * n_heads, 1, thread, n_threads)
+    n_heads, head_dim, x, out, weight = vec.load_words(op, (F.n_heads, F.head_dim, F.x, F.out, F.weight))
+    n_pairs, angles_at, pair_step, distance = vec.load_words(op, (F.n_pairs, F.angles, F.pair_step, F.pair_distance))
+    eps = vec.load_f64(op + F.eps)
+    first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
         at = 4 * i * head_dim
         if weight != 0:
-            scale_by(x + at, weight, inverse_rms(x + at, head_dim, eps), out + at, 0, head_dim)
-        rotate(out + at, angles_at + 8 * (i // n_heads) * n_pairs, n_pairs, pair_step, pair_distance)
+            scale_by(x + at, weight, 0, inverse_rms(x + at, head_dim, eps), out + at, 0, head_dim)
+        rotate(out + at, angles_at + 8 * (i // n_heads) * n_pairs, n_pairs, pair_step, distance)

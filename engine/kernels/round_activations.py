@@ -3,16 +3,15 @@
 from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import QUANTIZE as F
-from engine.kernels.records import STEP
-from engine.kernels.share import share
+from engine.kernels.share import n_tokens_of, share
 
 
 @inner
 def round_rows(round_one, op, thread, n_threads):
     """Write every token's vector, rounded, to ``q``; shares are those of ``rmsnorm``."""
-    n, x, out = vec.load_i64(op + F.n), vec.load_i64(op + F.x), vec.load_i64(op + F.q)
+    n, x, out = vec.load_words(op, (F.n, F.x, F.q))
     first, last = share(n, 256, thread, n_threads)
-    for t in range(vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)):
+    for t in range(n_tokens_of(op)):
         for i in range(first, last):
             at = 4 * (t * n + i)
             round_one(x + at, out + at)

@@ -12,6 +12,6 @@ broadcast_4 = vec.broadcast_4_bytes_64 if SIXTEEN_ROWS else vec.broadcast_4_byte
 
 load_words = vec.load_i16x32 if SIXTEEN_ROWS else vec.load_i16x16
 pairs_of_words = vec.pairs_i16x32 if SIXTEEN_ROWS else vec.pairs_i16
-words_of_bytes = vec.i16_of_i8x64 if SIXTEEN_ROWS else vec.i16_of_i8
+words_of_bytes = vec.as_i16x32 if SIXTEEN_ROWS else vec.as_i16x16
 add_word_pairs = vec.maddwd_512 if SIXTEEN_ROWS else vec.maddwd
 """int16 products, neighbours added: a row has two words."""

@@ -1,23 +1,21 @@
 """A vector times a number, and a vector held within bounds, by tanh or cut."""
 
-import math
-
 from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.exp import exp_lanes
 from engine.kernels.records import SCALE as F
-from engine.kernels.records import STEP
-from engine.kernels.share import share
+from engine.kernels.share import n_tokens_of, share
 
 
 @kernel
 def scale(op, thread, n_threads):
     """x *= factor; tokens are dealt to the threads as ``embed`` deals them, so no barrier is needed between."""
-    x, n, factor = vec.load_i64(op + F.x), vec.load_i64(op + F.n), vec.load_f64(op + F.factor)
-    if vec.load_i64(op + F.by) != 0:
-        factor *= vec.load_f32(vec.load_i64(op + F.by))
+    x, n, by = vec.load_words(op, (F.x, F.n, F.by))
+    factor = vec.load_f64(op + F.factor)
+    if by != 0:
+        factor *= vec.load_f32(by)
     factors = vec.splat_f32x8(factor)
-    first, last = share(vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens), 1, thread, n_threads)
+    first, last = share(n_tokens_of(op), 1, thread, n_threads)
     for at in range(x + 4 * first * n, x + 4 * last * n, 32):
         vec.store_f32x8(at, vec.fmul(vec.load_f32x8(at), factors))
 
@@ -36,12 +34,13 @@ def soft_cap(op, thread, n_threads):
     x, n, cap = vec.load_i64(op + F.x), vec.load_i64(op + F.n), vec.load_f64(op + F.factor)
     first, last = share(n, 256, thread, n_threads)
     whole = last - last % 8
-    for t in range(vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)):
+    for t in range(n_tokens_of(op)):
         row = x + 4 * t * n
         for i in range(first, whole, 8):
             vec.store_f32x8(row + 4 * i, capped(vec.load_f32x8(row + 4 * i), cap))
         for i in range(whole, last):
-            vec.store_f32(row + 4 * i, cap * math.tanh(vec.load_f32(row + 4 * i) / cap))
+            one = vec.splat_f32x8(vec.load_f32(row + 4 * i))
+            vec.store_f32(row + 4 * i, vec.first_lane(capped(one, cap)))
 
 
 @kernel
@@ -49,6 +48,6 @@ def clamp(op, thread, n_threads):
     """x = max(-bound, min(x, bound)) of n elements, a multiple of 8."""
     x, n, bound = vec.load_i64(op + F.x), vec.load_i64(op + F.n), vec.load_f64(op + F.factor)
     low, high = vec.splat_f32x8(-bound), vec.splat_f32x8(bound)
-    first, last = share(n * vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens), 256, thread, n_threads)
+    first, last = share(n * n_tokens_of(op), 256, thread, n_threads)
     for i in range(first, last, 8):
         vec.store_f32x8(x + 4 * i, vec.fmax(low, vec.fmin(high, vec.load_f32x8(x + 4 * i))))

@@ -1,4 +1,4 @@
-"""Scales and minima of Q4_K and Q5_K: eight of 6 bits each in twelve bytes after the block's d and dmin.
+"""Q4_K and Q5_K: what they share. Eight scales and eight minima of 6 bits each are in twelve bytes after d and dmin.
 
 Decode reads them for two rows at once, one in each half of a register, and leaves them in a little memory, from where a
 broadcast costs a load and no shuffle.
@@ -6,6 +6,11 @@ broadcast costs a load and no shuffle.
 
 from engine import simd as vec
 from engine.jit import inner
+from engine.kernels.matmul import ROW_D, ROW_DMIN, ROW_MINIMA, ROW_SCALES, minima_of, tiles_k
+from engine.kernels.matvec import row_of_blocks, rows_with_few
+from engine.kernels.matvec_k import leave_k, phases_k, row_shared, rows_in_twos_k, rows_k
+from engine.kernels.type_kernels import type_kernels
+from engine.machine.level import HAS_ARM64
 
 SIX, FOUR, TWO = 0x3F3F3F3F, 0x0F0F0F0F, 0x03030303
 
@@ -42,33 +47,6 @@ def scale_of(room, j):
 
 
 @inner
-def dots_of_two(total, block, other, y, d_y, sums, acc, other_acc, acc_min, room):
-    """Add the products of two rows' blocks with 256 activations, each as the type's ``dot`` does.
-
-    Args:
-        total: (block, y, room) -> i32x8, the integer contribution of one block, with scales from ``scale_of``.
-        acc_min: minima of the first row in the lower half, of the other in the upper half.
-        room: address of 64 bytes of this thread.
-
-    Returns:
-        (acc, other_acc, acc_min).
-    """
-    fields, zero = scales_of_two(block, other), vec.splat_i8x32(0)
-    s = vec.as_i16x16(vec.interleave_low_i8(fields, zero))
-    vec.store_i16x16(room, vec.interleave_low_i16(s, s))
-    vec.store_i16x16(room + 32, vec.interleave_high_i16(s, s))
-    vec.written()
-    d, e = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y)), vec.fmul(vec.load_f16x4(other), vec.splat_f32x4(d_y))
-    minima = vec.maddwd(
-        vec.as_i16x16(vec.interleave_high_i8(fields, zero)), vec.as_i16x16(vec.broadcast_16_bytes(sums + 32))
-    )
-    acc_min = vec.fma(vec.join_halves_f32(vec.second_f32(d), vec.second_f32(e)), vec.f32_of_i32x8(minima), acc_min)
-    acc = vec.fma(vec.first_f32(d), vec.f32_of_i32x8(total(block, y, room)), acc)
-    other_acc = vec.fma(vec.first_f32(e), vec.f32_of_i32x8(total(other, y, room + 16)), other_acc)
-    return acc, other_acc, acc_min
-
-
-@inner
 def add_groups(block, groups, d_y, sums, acc, acc_min):
     """Add a block's sums of sub-blocks, a lane each, times their scales; and its minima."""
     s_low, s_high, m_low, m_high = scale_words(block)
@@ -94,9 +72,168 @@ def prepared_scale(room, j):
 
 
 @inner
-def fold_with_minima(block, room, total, d_y, sums, acc, acc_min):
-    """Add a block's integers: the products times d, the minima times dmin."""
-    d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))
-    minima = vec.i32x8_of_i32x4(vec.maddwd_128(vec.load_i16x8(room + 32), vec.load_i16x8(sums + 32)))
+def clear_shared(shared, column, state):
+    """A phase: no integers, no products and no minima."""
+    return vec.splat_i32x8(0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+
+
+@inner
+def start_shared(shared, column, state):
+    """A phase: no integers of this block yet."""
+    _, acc, acc_min = state
+    return vec.splat_i32x8(0), acc, acc_min
+
+
+@inner
+def add_shared(shared, column, state):
+    """A phase: 64 weights with their two scale registers, ``at`` bytes from a column's first activation."""
+    ((even, odd, even_scale, odd_scale), at), (_, q, _, _), (t, acc, acc_min) = shared, column, state
+    both = vec.add(
+        vec.maddwd_folded(even_scale, vec.maddubs(even, vec.load_i8x32(q + at))),
+        vec.maddwd_folded(odd_scale, vec.maddubs(odd, vec.load_i8x32(q + at + 32))),
+    )
+    return vec.add(t, both), acc, acc_min
+
+
+@inner
+def fold_shared(shared, column, state):
+    """A phase: a block's integers, the products times d, the minima times dmin."""
+    (block, room, i), (_, _, d_y, sums), (t, acc, acc_min) = shared, column, state
+    d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(vec.load_f32(d_y + 4 * i)))
+    minima = vec.i32x8_of_i32x4(vec.maddwd_128(vec.load_i16x8(room + 32), vec.load_i16x8(sums + 48 * i + 32)))
     acc_min = vec.fma(vec.second_f32(d), vec.f32_of_i32x8(minima), acc_min)
-    return vec.fma(vec.first_f32(d), vec.f32_of_i32x8(total), acc), acc_min
+    return t, vec.fma(vec.first_f32(d), vec.f32_of_i32x8(t), acc), acc_min
+
+
+@inner
+def leave_shared(shared, column, state):
+    """The last phase."""
+    _, acc, acc_min = state
+    leave_k(shared, column, (acc, acc_min))
+    return state
+
+
+@inner
+def nothing(block, room):
+    """What is done before the first block."""
+
+
+@inner
+def prepare_here(block, room, i, n_blocks):
+    """Prepare the scales of the block itself."""
+    prepare_scales(block, room)
+    return room
+
+
+def minima_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_of, weight):
+    """Make the four kernels of a type.
+
+    Args:
+        n_products: as ``tiles_k`` takes it.
+        sums_of: adds up the products of four sub-blocks, a lane for each.
+        pair_of: (block, j) -> weights of sub-blocks 2j and 2j + 1 as two registers of bytes, j being a constant.
+        any_pair_of: the same for any j.
+        weight: (block, j, k) -> weight k of sub-block j as a number.
+    """
+
+    @inner
+    def pair(block, y, j, even_scale, odd_scale):
+        even, odd = pair_of(block, j)
+        return vec.add(
+            vec.maddwd_folded(even_scale, vec.maddubs(even, vec.load_i8x32(y + 64 * j))),
+            vec.maddwd_folded(odd_scale, vec.maddubs(odd, vec.load_i8x32(y + 64 * j + 32))),
+        )
+
+    @inner
+    def dot(block, y, d_y, sums, acc, acc_min):
+        s_low, s_high, m_low, m_high = scale_words(block)
+        s, m = vec.widen_u8x16(vec.four_u32(s_low, s_high, s_low, s_high)), vec.widen_8_bytes(m_low, m_high)
+        d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))
+        minima = vec.i32x8_of_i32x4(vec.maddwd_128(m, vec.load_i16x8(sums + 32)))
+        acc_min = vec.fma(vec.second_f32(d), vec.f32_of_i32x8(minima), acc_min)
+        low = vec.add(
+            pair(block, y, 0, vec.half_lane0(s), vec.half_lane1(s)),
+            pair(block, y, 1, vec.half_lane2(s), vec.half_lane3(s)),
+        )
+        high = vec.add(
+            pair(block, y, 2, vec.half_lane4(s), vec.half_lane5(s)),
+            pair(block, y, 3, vec.half_lane6(s), vec.half_lane7(s)),
+        )
+        return vec.fma(vec.first_f32(d), vec.f32_of_i32x8(vec.add(low, high)), acc), acc_min
+
+    @inner
+    def half_groups(block, y, n):
+        w0, w1 = pair_of(block, 2 * n)
+        w2, w3 = pair_of(block, 2 * n + 1)
+        y0, y1, y2, y3 = vec.load_i8x32(y), vec.load_i8x32(y + 32), vec.load_i8x32(y + 64), vec.load_i8x32(y + 96)
+        return sums_of(w0, w1, w2, w3, y0, y1, y2, y3)
+
+    @inner
+    def dot_by_groups(block, y, d_y, sums, acc, acc_min):
+        groups = vec.join_i32(half_groups(block, y, 0), half_groups(block, y + 128, 1))
+        return add_groups(block, groups, d_y, sums, acc, acc_min)
+
+    @inner
+    def total(block, y, room):
+        low = vec.add(
+            pair(block, y, 0, scale_of(room, 0), scale_of(room, 1)),
+            pair(block, y, 1, scale_of(room, 2), scale_of(room, 3)),
+        )
+        high = vec.add(
+            pair(block, y, 2, scale_of(room, 4), scale_of(room, 5)),
+            pair(block, y, 3, scale_of(room, 6), scale_of(room, 7)),
+        )
+        return vec.add(low, high)
+
+    @inner
+    def dots(block, other, y, d_y, sums, acc, other_acc, acc_min, room):
+        fields, zero = scales_of_two(block, other), vec.splat_i8x32(0)
+        s = vec.as_i16x16(vec.interleave_low_i8(fields, zero))
+        vec.store_i16x16(room, vec.interleave_low_i16(s, s))
+        vec.store_i16x16(room + 32, vec.interleave_high_i16(s, s))
+        vec.written()
+        four = vec.splat_f32x4(d_y)
+        d, e = vec.fmul(vec.load_f16x4(block), four), vec.fmul(vec.load_f16x4(other), four)
+        minima = vec.maddwd(
+            vec.as_i16x16(vec.interleave_high_i8(fields, zero)), vec.as_i16x16(vec.broadcast_16_bytes(sums + 32))
+        )
+        acc_min = vec.fma(vec.join_halves_f32(vec.second_f32(d), vec.second_f32(e)), vec.f32_of_i32x8(minima), acc_min)
+        acc = vec.fma(vec.first_f32(d), vec.f32_of_i32x8(total(block, y, room)), acc)
+        other_acc = vec.fma(vec.first_f32(e), vec.f32_of_i32x8(total(other, y, room + 16)), other_acc)
+        return acc, other_acc, acc_min
+
+    @inner
+    def unit(block, room, j):
+        even, odd = any_pair_of(block, j)
+        return even, odd, prepared_scale(room, 2 * j), prepared_scale(room, 2 * j + 1)
+
+    @inner
+    def unpack_row(block, out, n_live):
+        for j in range(4):
+            even, odd = pair_of(block, j)
+            vec.store_i8x32(out + 64 * j, even)
+            vec.store_i8x32(out + 64 * j + 32, odd)
+        s_low, s_high, m_low, m_high = scale_words(block)
+        vec.store_i16x16(out + ROW_SCALES, vec.each_twice_i16x8(vec.widen_8_bytes(s_low, s_high)))
+        vec.store_i16x8(out + ROW_MINIMA, vec.widen_8_bytes(m_low, m_high))
+        vec.store_f32(out + ROW_D, vec.load_f16(block))
+        vec.store_f32(out + ROW_DMIN, -vec.load_f16(block + 2))
+
+    @inner
+    def dequantize(block, out):
+        s_low, s_high, m_low, m_high = scale_words(block)
+        d, dmin = vec.load_f16(block), vec.load_f16(block + 2)
+        for j in range(8):
+            s, m = (s_low, m_low) if j < 4 else (s_high, m_high)
+            scale, minimum = d * ((s >> (8 * (j & 3))) & 255), dmin * ((m >> (8 * (j & 3))) & 255)
+            for k in range(32):
+                vec.store_f32(out + 4 * (32 * j + k), scale * weight(block, j, k) - minimum)
+
+    if HAS_ARM64:
+        rows = rows_k(dot_by_groups, block_bytes)
+    else:
+        one, two = (row_of_blocks(n, phases_k(dot, block_bytes)) for n in (1, 2))
+        phases = clear_shared, start_shared, add_shared, fold_shared, leave_shared
+        four = row_shared(4, phases, nothing, prepare_here, unit, 64, block_bytes)
+        rows = rows_in_twos_k(dots, one, block_bytes), rows_with_few(one, two, four)
+    return type_kernels(module, 256, block_bytes, dequantize, rows, unpack_row, tiles_k(n_products, 32, minima_of))

@@ -16,7 +16,7 @@ from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import RATES, STEP, STRIP
 from engine.kernels.records import SCAN as F
-from engine.kernels.share import share
+from engine.kernels.share import n_tokens_of, share
 from engine.kernels.strips import load_strip, minus, no_strip, plus_times, store_strip, times
 
 AHEAD = 2
@@ -26,7 +26,7 @@ AHEAD = 2
 @inner
 def key_head(op, head):
     """The head of keys and queries that a head of values goes with."""
-    n_heads, n_key_heads = vec.load_i64(op + F.n_heads), vec.load_i64(op + F.n_key_heads)
+    n_heads, n_key_heads = vec.load_words(op, (F.n_heads, F.n_key_heads))
     if vec.load_i64(op + F.is_grouped):
         return head // (n_heads // n_key_heads)
     return head % n_key_heads
@@ -51,8 +51,8 @@ def ask_for_token(n_rows, ahead, q, k, v, out):
 def delta_net(op, thread, n_threads):
     """M = decay M + k d, with d = rate (v - decay M k), and out = M q; strips of heads are dealt to the threads."""
     step = vec.load_i64(op + F.step)
-    n_tokens, slot = vec.load_i64(step + STEP.n_tokens), vec.load_i64(step + STEP.slot)
-    n_rows, head_dim, n_heads = vec.load_i64(op + F.n_rows), vec.load_i64(op + F.head_dim), vec.load_i64(op + F.n_heads)
+    n_tokens, slot = vec.load_words(step, (STEP.n_tokens, STEP.slot))
+    n_rows, head_dim, n_heads = vec.load_words(op, (F.n_rows, F.head_dim, F.n_heads))
     row_bytes, out_bytes = 4 * vec.load_i64(op + F.stride), 4 * n_heads * head_dim
     each = head_dim // STRIP
     first, last = share(n_heads * each, 1, thread, n_threads)
@@ -97,7 +97,7 @@ def narrow(op, columns, width, n_tokens, q, k, v, out, decay, rate, skip):
     Args:
         columns: (before, after), where the eight begin; rows are ``width`` columns long.
     """
-    n_rows, n_heads = vec.load_i64(op + F.n_rows), vec.load_i64(op + F.n_heads)
+    n_rows, n_heads = vec.load_words(op, (F.n_rows, F.n_heads))
     row_bytes, out_bytes = 4 * vec.load_i64(op + F.stride), 4 * n_heads * vec.load_i64(op + F.head_dim)
     before, after = columns
     for _ in range(n_tokens):
@@ -117,8 +117,8 @@ def narrow(op, columns, width, n_tokens, q, k, v, out, decay, rate, skip):
 def selective_scan(op, thread, n_threads):
     """M = decay M + k (rate v), and out = M q + skip v (Dao and Gu 2024, arXiv:2405.21060)."""
     step = vec.load_i64(op + F.step)
-    n_tokens, slot = vec.load_i64(step + STEP.n_tokens), vec.load_i64(step + STEP.slot)
-    n_rows, head_dim, n_heads = vec.load_i64(op + F.n_rows), vec.load_i64(op + F.head_dim), vec.load_i64(op + F.n_heads)
+    n_tokens, slot = vec.load_words(step, (STEP.n_tokens, STEP.slot))
+    n_rows, head_dim, n_heads = vec.load_words(op, (F.n_rows, F.head_dim, F.n_heads))
     row_bytes, out_bytes = 4 * vec.load_i64(op + F.stride), 4 * n_heads * head_dim
     each = (head_dim + STRIP - 1) // STRIP
     first, last = share(n_heads * each, 1, thread, n_threads)
@@ -129,10 +129,8 @@ def selective_scan(op, thread, n_threads):
         after = place + (1 - slot) * vec.load_i64(op + F.slot_bytes)
         at = 4 * key_head(op, head) * n_rows
         q, k = vec.load_i64(op + F.q) + at, vec.load_i64(op + F.k) + at
-        v, out = (
-            vec.load_i64(op + F.v) + 4 * (head * head_dim + start),
-            vec.load_i64(op + F.out) + 4 * (head * head_dim + start),
-        )
+        v = vec.load_i64(op + F.v) + 4 * (head * head_dim + start)
+        out = vec.load_i64(op + F.out) + 4 * (head * head_dim + start)
         decay, rate = vec.load_i64(op + F.decay) + 4 * head, vec.load_i64(op + F.rate) + 4 * head
         skip = vec.load_f32(vec.load_i64(op + F.skip) + 4 * head)
         width = min(STRIP, head_dim - start)
@@ -161,17 +159,12 @@ def rates(op, thread, n_threads):
 
     Heads of all tokens are dealt to the threads.
     """
-    n_heads, times, raw = vec.load_i64(op + RATES.n_heads), vec.load_i64(op + RATES.time), vec.load_i64(op + RATES.raw)
-    n_together, pitch = vec.load_i64(op + RATES.n_together), vec.load_i64(op + RATES.pitch)
-    row_bytes, decay, rate = (
-        4 * vec.load_i64(op + RATES.stride),
-        vec.load_i64(op + RATES.decay),
-        vec.load_i64(op + RATES.rate),
-    )
-    first, last = share(vec.load_i64(vec.load_i64(op + RATES.step) + STEP.n_tokens) * n_heads, 1, thread, n_threads)
+    n_heads, times, raw, stride = vec.load_words(op, (RATES.n_heads, RATES.time, RATES.raw, RATES.stride))
+    n_together, pitch, decay, rate = vec.load_words(op, (RATES.n_together, RATES.pitch, RATES.decay, RATES.rate))
+    first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
         head = i % n_heads
-        at = i // n_heads * row_bytes + 4 * (head // n_together * pitch + head % n_together)
+        at = 4 * (i // n_heads * stride + head // n_together * pitch + head % n_together)
         x = vec.load_f32(times + at) + vec.load_f32(vec.load_i64(op + RATES.bias) + 4 * head)
         passed = x * 1.0 if x > 20.0 else math.log(1.0 + math.exp(x))
         vec.store_f32(decay + 4 * i, math.exp(passed * vec.load_f32(vec.load_i64(op + RATES.factor) + 4 * head)))

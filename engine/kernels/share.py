@@ -2,12 +2,18 @@
 
 from engine import simd as vec
 from engine.jit import inner, kernel
-from engine.kernels.records import CLAIMS, COUNTER_BYTES, MATMUL
+from engine.kernels.records import CLAIMS, COUNTER_BYTES, MATMUL, STEP
 
 CLAIM_BYTES = 64 << 10
 """Weights in one claim: long enough to read memory in order, short enough that no one waits long for the last one."""
 CLAIM_APART_BYTES = 256 << 10
 """The same where memory is read in four places: each begins again with every claim."""
+
+
+@inner
+def n_tokens_of(op):
+    """Tokens of the step that a record begins with."""
+    return vec.load_i64(vec.load_i64(op) + STEP.n_tokens)
 
 
 @inner
@@ -37,7 +43,7 @@ def claim_rows(op, step, n_bytes, thread, n_threads, turn):
     Returns:
         (first, last, turn); there is nothing left when turn is n_threads.
     """
-    n_rows, counters = vec.load_i64(op + MATMUL.n_rows), vec.load_i64(op + MATMUL.claims)
+    n_rows, counters = vec.load_words(op, (MATMUL.n_rows, MATMUL.claims))
     n_each = max(step, n_bytes // vec.load_i64(op + MATMUL.row_bytes) // step * step)
     while turn < n_threads:
         owner = (thread + turn) % n_threads
@@ -53,6 +59,6 @@ def claim_rows(op, step, n_bytes, thread, n_threads, turn):
 def reset_claims(op, thread, n_threads):
     """Begin a walk with all rows unclaimed; the first thread does it, before the first barrier."""
     if thread == 0:
-        address, n_bytes = vec.load_i64(op + CLAIMS.address), vec.load_i64(op + CLAIMS.n_bytes)
+        address, n_bytes = vec.load_words(op, (CLAIMS.address, CLAIMS.n_bytes))
         for at in range(0, n_bytes, COUNTER_BYTES):
             vec.store_i64(address + at, 0)

@@ -10,12 +10,14 @@ A type supplies how a row is unpacked, and a walk that multiplies ready tiles by
 ``NARROW`` or ``WIDE`` bytes: weights first, then scales; each 4-byte word of it becomes 64 bytes of the tile.
 """
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matvec import each_line
 from engine.kernels.records import MATMUL as F
-from engine.kernels.records import STEP
-from engine.kernels.share import CLAIM_BYTES, claim_rows
+from engine.kernels.share import CLAIM_BYTES, claim_rows, n_tokens_of
 from engine.machine.level import HAS_AMX, SIXTEEN_COLUMNS
 
 COLUMNS_AT_ONCE, SIDE_BY_SIDE = (16, 1) if SIXTEEN_COLUMNS else (4, 4)
@@ -44,35 +46,23 @@ AMX 4352 + 5120 + 2 * 10240 + 2 * 32768 = 95488."""
 @inner
 def load_columns(op):
     """Where the activations of a step are: (q, d, sums, n_cols, columns rounded up to whole ``COLUMNS_AT_ONCE``)."""
-    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
-    padded = (n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
-    return (
-        vec.load_i64(op + F.q),
-        vec.load_i64(op + F.d),
-        vec.load_i64(op + F.sums),
-        vec.load_i64(op + F.n_cols),
-        padded,
-    )
+    q, d, sums, n_cols = vec.load_words(op, (F.q, F.d, F.sums, F.n_cols))
+    return q, d, sums, n_cols, (n_tokens_of(op) + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
 
 
-@inner
-def columns_at(view, item_bytes, c, i, n_live):
-    """Address of the activations of columns c to c + 3 that meet the i-th tile: ``[n_live/4][4 columns][4]``; with
-    ``SIXTEEN_COLUMNS`` of columns c to c + 15, ``[16 columns][n_live]``."""
-    q, _, _, _, padded = view
-    return q + item_bytes * (256 * i * padded + c * n_live)
+def _columns_at(item_bytes):
+    @inner
+    def place(view, c, i, n_live):
+        """Address of the activations of columns c to c + 3 that meet the i-th tile: ``[n_live/4][4 columns][4]``; with
+        ``SIXTEEN_COLUMNS`` of columns c to c + 15, ``[16 columns][n_live]``."""
+        q, _, _, _, padded = view
+        return q + item_bytes * (256 * i * padded + c * n_live)
+
+    return place
 
 
-@inner
-def bytes_at(view, c, i, n_live):
-    """Where int8 products find them."""
-    return columns_at(view, 1, c, i, n_live)
-
-
-@inner
-def words_at(view, c, i, n_live):
-    """Where int16 products find them."""
-    return columns_at(view, 2, c, i, n_live)
+bytes_at, words_at = _columns_at(1), _columns_at(2)
+"""Where int8 products find them, and int16 products."""
 
 
 @inner
@@ -87,24 +77,30 @@ def unpack_half(unpack_row, room_bytes, source, source_bytes, row_bytes, n_rows,
         each_line(vec.prefetch_l2, at + source_bytes, source_bytes)
         unpack_row(at, rows + room_bytes * r, n_live)
     for group in range(room_bytes // 32):
-        at = rows + 32 * vec.rolled(group)
-        vec.transpose_store(
-            tile + 512 * group,
-            64,
-            vec.load_i8x32(at),
-            vec.load_i8x32(at + room_bytes),
-            vec.load_i8x32(at + 2 * room_bytes),
-            vec.load_i8x32(at + 3 * room_bytes),
-            vec.load_i8x32(at + 4 * room_bytes),
-            vec.load_i8x32(at + 5 * room_bytes),
-            vec.load_i8x32(at + 6 * room_bytes),
-            vec.load_i8x32(at + 7 * room_bytes),
-        )
+        vec.transpose(tile + 512 * group, 64, rows + 32 * vec.rolled(group), room_bytes)
 
 
 @inner
 def leave_tile(tile):
     """The tile is ready as it was unpacked."""
+
+
+class Tiles(NamedTuple):
+    """How rows are multiplied that were unpacked.
+
+    Attributes:
+        walk: (view, tiles, n_tiles, n_tokens, i, n_live, acc, room) -> None, adds the products of the i-th tiles of
+            ``n_tiles`` times sixteen rows, ``TILE_BYTES`` apart, with all columns to f32 ``[columns][16 rows]`` at
+            ``acc``, ``TILE_SUMS`` apart. View is what ``load_columns`` returns; room holds ``ROOM_BYTES``.
+        finish: (tile) -> None, what a tile of sixteen rows still needs when they are side by side.
+        room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
+        n_cols: weights of a row in one tile.
+    """
+
+    walk: Callable[..., Any]
+    finish: Callable[..., Any] = leave_tile
+    room_bytes: int = NARROW
+    n_cols: int = 256
 
 
 def each_columns(place, columns):
@@ -127,50 +123,50 @@ def each_columns(place, columns):
     return walk
 
 
-@inner
-def matmul_tiles(unpack_row, finish, walk, room_bytes, tile_cols, source_bytes, op, thread, n_threads):
-    """All rows of a matrix against all columns of the step.
+def matmul_tiles(unpack_row, kind, source_bytes):
+    """Make the kernel ``matmul``: all rows of a matrix against all columns of the step.
 
     Args:
         unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; of its weights the first
             ``n_live`` exist.
-        finish: (tile) -> None, what a tile of sixteen rows still needs when they are side by side.
-        walk: (view, tiles, n_tiles, n_tokens, i, n_live, acc, room) -> None, adds the products of the i-th tiles of
-            ``n_tiles`` times sixteen rows, ``TILE_BYTES`` apart, with all columns to f32 ``[columns][16 rows]`` at
-            ``acc``, ``TILE_SUMS`` apart. View is what ``load_columns`` returns; room holds ``ROOM_BYTES``.
-        room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
-        tile_cols: weights of a row in one tile.
-        source_bytes: what they take in the file.
+        kind: the ``Tiles`` that it fills.
+        source_bytes: what a row's part of a tile takes in the file.
     """
-    weights, row_bytes = vec.load_i64(op + F.weights), vec.load_i64(op + F.row_bytes)
-    n_cols, view = vec.load_i64(op + F.n_cols), load_columns(op)
-    n_tokens = vec.load_i64(vec.load_i64(op + F.step) + STEP.n_tokens)
-    scratch = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
-    room, tiles, acc = scratch + _ROOM, scratch + _TILES, scratch + _SUMS
-    if HAS_AMX:
-        vec.shape_tiles()
-    turn = 0
-    while turn < n_threads:
-        first, last, turn = claim_rows(op, ROWS * TILES, CLAIM_BYTES, thread, n_threads, turn)
-        for row in range(first, last, ROWS * TILES):
-            n_rows = min(ROWS * TILES, last - row)
-            n_tiles = (n_rows + ROWS - 1) // ROWS
-            for n in range(n_tiles):
-                clear_columns(acc + TILE_SUMS * n, n_tokens)
-            for i in range((n_cols + tile_cols - 1) // tile_cols):
-                n_live = min(tile_cols, n_cols - i * tile_cols)
-                for half in range((n_rows + 7) // 8):
-                    source = weights + (row + 8 * half) * row_bytes + i * source_bytes
-                    n_here = min(8, n_rows - 8 * half)
-                    tile = tiles + TILE_BYTES * (half >> 1) + 32 * (half & 1)
-                    unpack_half(unpack_row, room_bytes, source, source_bytes, row_bytes, n_here, n_live, scratch, tile)
+    walk, finish, room_bytes, tile_cols = kind
+
+    def matmul(op, thread, n_threads):
+        weights, row_bytes, n_cols = vec.load_words(op, (F.weights, F.row_bytes, F.n_cols))
+        view, n_tokens = load_columns(op), n_tokens_of(op)
+        scratch = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
+        room, tiles, acc = scratch + _ROOM, scratch + _TILES, scratch + _SUMS
+        if HAS_AMX:
+            vec.shape_tiles()
+        turn = 0
+        while turn < n_threads:
+            first, last, turn = claim_rows(op, ROWS * TILES, CLAIM_BYTES, thread, n_threads, turn)
+            for row in range(first, last, ROWS * TILES):
+                n_rows = min(ROWS * TILES, last - row)
+                n_tiles = (n_rows + ROWS - 1) // ROWS
                 for n in range(n_tiles):
-                    finish(tiles + TILE_BYTES * n)
-                walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room)
-            for n in range(n_tiles):
-                store_columns(op, row + ROWS * n, min(ROWS, n_rows - ROWS * n), acc + TILE_SUMS * n, n_tokens)
-    if HAS_AMX:
-        vec.release_tiles()
+                    clear_columns(acc + TILE_SUMS * n, n_tokens)
+                for i in range((n_cols + tile_cols - 1) // tile_cols):
+                    n_live = min(tile_cols, n_cols - i * tile_cols)
+                    for half in range((n_rows + 7) // 8):
+                        source = weights + (row + 8 * half) * row_bytes + i * source_bytes
+                        n_here = min(8, n_rows - 8 * half)
+                        at = tiles + TILE_BYTES * (half >> 1) + 32 * (half & 1)
+                        unpack_half(
+                            unpack_row, room_bytes, source, source_bytes, row_bytes, n_here, n_live, scratch, at
+                        )
+                    for n in range(n_tiles):
+                        finish(tiles + TILE_BYTES * n)
+                    walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room)
+                for n in range(n_tiles):
+                    store_columns(op, row + ROWS * n, min(ROWS, n_rows - ROWS * n), acc + TILE_SUMS * n, n_tokens)
+        if HAS_AMX:
+            vec.release_tiles()
+
+    return matmul
 
 
 @inner
@@ -186,28 +182,18 @@ def clear_columns(acc, n_tokens):
 def store_columns(op, row, n_rows, acc, n_tokens):
     """Write up to sixteen rows of every column, with the bias or residual added where the record names one."""
     stride, out = 4 * vec.load_i64(op + F.out_stride), vec.load_i64(op + F.out) + 4 * row
-    addend, add_stride = vec.load_i64(op + F.add), 4 * vec.load_i64(op + F.add_stride)
-    if n_rows < ROWS:
-        store_some_rows(out, stride, addend, addend + 4 * row, add_stride, n_rows, acc, n_tokens)
-    elif addend == 0:
-        for c in range(n_tokens):
-            low, high = vec.load_f32x8(acc + 4 * ROWS * c), vec.load_f32x8(acc + 4 * ROWS * c + 32)
-            vec.store_f32x8(out + c * stride, low)
-            vec.store_f32x8(out + c * stride + 32, high)
-    else:
-        addend += 4 * row
-        for c in range(n_tokens):
-            low, high = vec.load_f32x8(acc + 4 * ROWS * c), vec.load_f32x8(acc + 4 * ROWS * c + 32)
-            vec.store_f32x8(out + c * stride, vec.fadd(low, vec.load_f32x8(addend + c * add_stride)))
-            vec.store_f32x8(out + c * stride + 32, vec.fadd(high, vec.load_f32x8(addend + c * add_stride + 32)))
-
-
-@inner
-def store_some_rows(out, stride, has_addend, addend, add_stride, n_rows, acc, n_tokens):
-    """The same of fewer than sixteen."""
+    add, add_stride = vec.load_i64(op + F.add), 4 * vec.load_i64(op + F.add_stride)
     for c in range(n_tokens):
-        for r in range(n_rows):
-            one = vec.load_f32(acc + 4 * (ROWS * c + r))
-            if has_addend != 0:
-                one = one + vec.load_f32(addend + c * add_stride + 4 * r)
-            vec.store_f32(out + c * stride + 4 * r, one)
+        at, to, more = acc + 4 * ROWS * c, out + c * stride, add + 4 * row + c * add_stride
+        if n_rows == ROWS:
+            low, high = vec.load_f32x8(at), vec.load_f32x8(at + 32)
+            if add != 0:
+                low, high = vec.fadd(low, vec.load_f32x8(more)), vec.fadd(high, vec.load_f32x8(more + 32))
+            vec.store_f32x8(to, low)
+            vec.store_f32x8(to + 32, high)
+        else:
+            for r in range(0, 4 * n_rows, 4):
+                one = vec.load_f32(at + r)
+                if add != 0:
+                    one += vec.load_f32(more + r)
+                vec.store_f32(to + r, one)

@@ -95,7 +95,7 @@ class _Inputs:
 
 
 def _columns_in_use(table: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (expert, its first column, its number of columns) of ``records.Group``'s table."""
+    """Yield (expert, its first column, its number of columns) of ``records.GROUP``'s table."""
     n = ctypes.c_int64.from_address(table).value
     words = (ctypes.c_int64 * (n * EXPERT_BYTES // 8)).from_address(table + EXPERT_BYTES)
     for entry in np.ctypeslib.as_array(words).reshape(n, -1).tolist():

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class HeadLengths:
 
 @dataclass(frozen=True)
 class ScanPlace:
-    """Where in a layer's state a scan's matrices begin, and how key heads go with them; see ``records.ScanState``."""
+    """Where in a layer's state a scan's matrices begin, and how key heads go with them; see ``records.SCAN``."""
 
     layer: int
     first_float: int
@@ -99,7 +99,7 @@ class Operation:
 
     kernel: str
     arguments: dict[str, int]
-    record: NamedTuple
+    record: Any
     phase: str
     weight: Tensor | None = None
     n_rows: int = 0
@@ -196,7 +196,7 @@ class Plan:
         """Let adapters change the products that are written from now on; ``buffers`` hold what is between."""
         self._low_ranks, self._buffers = low_ranks, buffers
 
-    def _add(self, kernel: str, record: NamedTuple, matrix: Tensor | None = None, **arguments: int) -> None:
+    def _add(self, kernel: str, record: Any, matrix: Tensor | None = None, **arguments: int) -> None:
         arguments["step"] = self._step
         n_rows = arguments.get("n_rows", 1) if matrix is not None else 0
         self.operations.append(Operation(kernel, arguments, record, self.phase, matrix, n_rows))
@@ -226,12 +226,12 @@ class Plan:
             with self.counted_by(step):
                 yield n * WIDEST_BLOCK
 
-    def row(self, kernel: str, record: NamedTuple, **arguments: int) -> Operation:
+    def row(self, kernel: str, record: Any, **arguments: int) -> Operation:
         """Append a row that another file describes (``plan/expert_rows.py``)."""
         self._add(kernel, record, None, **arguments)
         return self.operations[-1]
 
-    def insert(self, at: int, kernel: str, record: NamedTuple, arguments: Iterable[dict[str, int]]) -> None:
+    def insert(self, at: int, kernel: str, record: Any, arguments: Iterable[dict[str, int]]) -> None:
         """Put rows of one kernel in front of a row of a plan that is written but for these; no barrier follows them."""
         phase = self.operations[min(at, len(self.operations) - 1)].phase
         rows = [Operation(kernel, {"step": self._step, **words}, record, phase) for words in arguments]
@@ -323,8 +323,8 @@ class Plan:
         """Scale to unit root mean square, then by weight, which may be an address; plus a bias."""
         address = weight if isinstance(weight, int) else weight.address
         self._add(
-            "biased rmsnorm" if bias else "rmsnorm", records.RMSNORM, x=x.address, weight=address,
-            out=out.address, dim=x.n, eps=bits(eps), bias=bias.address if bias else 0,
+            "rmsnorm", records.RMSNORM, x=x.address, weight=address, out=out.address, dim=x.n, eps=bits(eps),
+            bias=bias.address if bias else 0,
         )  # fmt: skip
 
     def layernorm(
@@ -466,16 +466,10 @@ class Plan:
         memory = Memory(rotation.frequencies.nbytes)
         memory.array(np.float64, rotation.frequencies.shape)[:] = rotation.frequencies
         self._memory.append(memory)
-        name, scaled = "angles", {}
-        if rotation.magnitude != 1.0 or growth:
-            name, scaled = (
-                "scaled angles",
-                {"magnitude": bits(rotation.magnitude), "growth": bits(growth), "span": span},
-            )
         for _ in self._each_lane():
             self._add(
-                name, records.ANGLES, None, frequencies=memory.address, n_pairs=len(rotation.frequencies),
-                out=self._at(out), **scaled,
+                "angles", records.ANGLES, None, frequencies=memory.address, n_pairs=len(rotation.frequencies),
+                out=self._at(out), magnitude=bits(rotation.magnitude), growth=bits(growth), span=span,
             )  # fmt: skip
 
     def rope(
@@ -637,7 +631,7 @@ class Plan:
         rate: Activations,
         together: tuple[int, int] | None = None,
     ) -> None:
-        """How fast each head forgets and learns; see ``records.Rates``.
+        """How fast each head forgets and learns; see ``records.RATES``.
 
         Args:
             time, raw: (vector, first element in it), both of vectors of the same length.
@@ -660,7 +654,7 @@ class Plan:
         out: Activations,
         skip: Tensor | None = None,
     ) -> None:
-        """``"delta net"`` or ``"selective scan"``; see ``records.ScanState``.
+        """``"delta net"`` or ``"selective scan"``; see ``records.SCAN``.
 
         Args:
             qkv: (vector, first element of queries, of keys, of values in it).
@@ -684,7 +678,7 @@ class Plan:
         eps: float,
         gate_first: bool,
     ) -> None:
-        """Norm and gate every head of x; see ``records.GatedNorm``.
+        """Norm and gate every head of x; see ``records.GATED_NORM``.
 
         Args:
             gate: (vector, first element in it).
@@ -698,10 +692,8 @@ class Plan:
 
     def split_heads(self, x: Activations, head_dim: int, left: Activations, right: Activations) -> None:
         """Part every head of x into two of ``head_dim``; dealt to the threads as ``rope`` deals heads of ``left``."""
-        self._add(
-            "split heads", records.SPLIT, None, x=x.address, left=left.address, right=right.address,
-            n_heads=left.n // head_dim, head_dim=head_dim,
-        )  # fmt: skip
+        for k, half in enumerate((left, right)):
+            self.copy(x, (k * head_dim, 2 * head_dim), half, (0, head_dim), head_dim, left.n // head_dim)
 
     def gate(self, function: str, gate: Activations, up: Activations, first: int = 0) -> None:
         """gate = function(gate) * up, from up's element ``first`` on, with a function of ``GATES``."""
@@ -709,7 +701,7 @@ class Plan:
 
     def activate(self, function: str, up: Activations) -> None:
         """up = function(up), with a function of ``FUNCTIONS``."""
-        self._add(FUNCTIONS[function], records.GATE, up=up.address, n=up.n)
+        self._add(FUNCTIONS[function], records.GATE, gate=up.address, up=up.address, n=up.n, up_stride=up.n)
 
     def xielu(self, parameters: Xielu, up: Activations) -> None:
         """up = xielu(up)."""

@@ -93,6 +93,6 @@ QUANT_TYPES = {
         QuantType("TQ2_0", "q8_k"),
     )
 }
-"""The types of ``QUANTS`` by name. A type's module has four kernels: ``embed`` (record ``Embed``: rows picked by token
-id, dequantised to f32), ``matvec`` (``Matmul``: rows times one column), ``few`` (times up to ``buffers.FEW_COLUMNS``,
+"""The weight types by name. A type's module has four kernels: ``embed`` (record ``EMBED``: rows picked by token
+id, dequantised to f32), ``matvec`` (``MATMUL``: rows times one column), ``few`` (times up to ``buffers.FEW_COLUMNS``,
 each to the bit as by ``matvec``) and ``matmul`` (times all columns of a block)."""

@@ -12,29 +12,10 @@ A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1
 import numpy as np
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.embed import embed_rows
+from engine.jit import inner
 from engine.kernels.grid_tables import GRIDS
-from engine.kernels.grids import (
-    EIGHTS,
-    SCALES,
-    SIGNS,
-    dequantize_grid,
-    few_grid,
-    lowered,
-    matvec_grid,
-    raised_of,
-    start_lowered,
-    times_raised,
-    two_scales,
-    unpack_grid,
-    walk_grid,
-)
-from engine.kernels.matmul import finish_16
-from engine.kernels.matmul_signed import ROOM
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.grids import EIGHTS, RAISED, SCALES, SIGNS, grid_type, raised_of, two_scales
 
-BLOCK_BYTES = 56
 QH, SCALE_WORDS = 32, 48
 FACTOR = np.float32(0.125)
 
@@ -84,37 +65,4 @@ def d_of(block, d_y):
     )
 
 
-@inner
-def unpack_row(block, out, n_live):
-    """Write one row's part of a tile."""
-    unpack_grid(prepare, weights, d_of, lowered, block, out)
-
-
-@inner
-def dequantize(block, out):
-    """Write the 256 weights of a block as f32."""
-    dequantize_grid(prepare, weights, d_of, lowered, block, out)
-
-
-@kernel
-def embed(op, thread, n_threads):
-    """Rows by token id."""
-    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matvec(op, thread, n_threads):
-    """Rows times one column."""
-    matvec_grid(prepare, weights, d_of, times_raised, start_lowered, two_scales, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def few(op, thread, n_threads):
-    """Rows times a few columns."""
-    few_grid(prepare, weights, d_of, times_raised, start_lowered, two_scales, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matmul(op, thread, n_threads):
-    """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_16, walk_grid, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
+embed, matvec, few, matmul = grid_type(__name__, 56, RAISED, two_scales, prepare, weights, d_of)

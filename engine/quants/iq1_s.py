@@ -9,34 +9,12 @@
 A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1/8. Layout: ggml-common.h, block_iq1_s.
 """
 
-import numpy as np
-
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.embed import embed_rows
+from engine.jit import inner
 from engine.kernels.grid_tables import GRIDS
-from engine.kernels.grids import (
-    EIGHTS,
-    SCALES,
-    SIGNS,
-    dequantize_grid,
-    few_grid,
-    lowered,
-    matvec_grid,
-    one_scale,
-    raised_of,
-    start_lowered,
-    times_raised,
-    unpack_grid,
-    walk_grid,
-)
-from engine.kernels.matmul import finish_16
-from engine.kernels.matmul_signed import ROOM
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.grids import EIGHTS, RAISED, SCALES, SIGNS, grid_type, half_times, one_scale, raised_of
 
-BLOCK_BYTES = 50
 QS, QH = 2, 34
-FACTOR = np.float32(0.125)
 
 grid = vec.table(GRIDS["IQ1_S"].table)
 upper_bits = vec.constant_i16x16([1 << 11, 1 << 8, 1 << 5, 1 << 2] * 4)
@@ -70,43 +48,4 @@ def weights(block, room, j):
     return w, w
 
 
-@inner
-def d_of(block, d_y):
-    """Scale of the block times ``d_y``."""
-    return vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y * FACTOR)))
-
-
-@inner
-def unpack_row(block, out, n_live):
-    """Write one row's part of a tile."""
-    unpack_grid(prepare, weights, d_of, lowered, block, out)
-
-
-@inner
-def dequantize(block, out):
-    """Write the 256 weights of a block as f32."""
-    dequantize_grid(prepare, weights, d_of, lowered, block, out)
-
-
-@kernel
-def embed(op, thread, n_threads):
-    """Rows by token id."""
-    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matvec(op, thread, n_threads):
-    """Rows times one column."""
-    matvec_grid(prepare, weights, d_of, times_raised, start_lowered, one_scale, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def few(op, thread, n_threads):
-    """Rows times a few columns."""
-    few_grid(prepare, weights, d_of, times_raised, start_lowered, one_scale, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matmul(op, thread, n_threads):
-    """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_16, walk_grid, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
+embed, matvec, few, matmul = grid_type(__name__, 50, RAISED, one_scale, prepare, weights, half_times(0.125))

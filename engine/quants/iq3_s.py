@@ -11,43 +11,15 @@ A weight is ``d * (2 * scale + 1) * entry * sign``. Layout: ggml-common.h, block
 """
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.embed import embed_rows
+from engine.jit import inner
 from engine.kernels.grid_tables import GRIDS
-from engine.kernels.grids import (
-    FOURS,
-    SCALES,
-    SIGNS,
-    dequantize_grid,
-    few_grid,
-    matvec_grid,
-    one_scale,
-    signs_of,
-    start_at_zero,
-    times_signed,
-    turned,
-    unpack_grid,
-    walk_grid,
-)
-from engine.kernels.matmul import finish_16
-from engine.kernels.matmul_signed import ROOM
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.grids import FOURS, SCALES, SIGNED, SIGNS, grid_type, half_times, one_scale, signs_of
 
-BLOCK_BYTES = 110
 QS, QH, SIGN_BYTES, SCALE_BYTES = 2, 66, 74, 106
 
 grid = vec.table(GRIDS["IQ3_S"].table)
 ninth_bits = vec.constant_i16x16([1 << (11 - k) for k in range(8)] * 2)
-nibbles = vec.constant_i16x16(
-    [1 << 9] * 2
-    + [1 << 5] * 2
-    + [1 << 9] * 2
-    + [1 << 5] * 2
-    + [1 << 9] * 2
-    + [1 << 5] * 2
-    + [1 << 9] * 2
-    + [1 << 5] * 2
-)
+nibbles = vec.constant_i16x16(([1 << 9] * 2 + [1 << 5] * 2) * 4)
 
 
 @inner
@@ -77,43 +49,4 @@ def weights(block, room, j):
     return vec.fours_by_offset(grid(), room + FOURS + 16 * j, 512 * 8), signs_of(room, j)
 
 
-@inner
-def d_of(block, d_y):
-    """Scale of the block times ``d_y``."""
-    return vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y)))
-
-
-@inner
-def unpack_row(block, out, n_live):
-    """Write one row's part of a tile."""
-    unpack_grid(prepare, weights, d_of, turned, block, out)
-
-
-@inner
-def dequantize(block, out):
-    """Write the 256 weights of a block as f32."""
-    dequantize_grid(prepare, weights, d_of, turned, block, out)
-
-
-@kernel
-def embed(op, thread, n_threads):
-    """Rows by token id."""
-    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matvec(op, thread, n_threads):
-    """Rows times one column."""
-    matvec_grid(prepare, weights, d_of, times_signed, start_at_zero, one_scale, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def few(op, thread, n_threads):
-    """Rows times a few columns."""
-    few_grid(prepare, weights, d_of, times_signed, start_at_zero, one_scale, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matmul(op, thread, n_threads):
-    """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_16, walk_grid, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
+embed, matvec, few, matmul = grid_type(__name__, 110, SIGNED, one_scale, prepare, weights, half_times(1.0))

@@ -10,53 +10,27 @@ A weight is ``d * VALUES[q]``. Layout and table: ggml-common.h, block_iq4_nl and
 import numpy as np
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_signed import ROOM, ROW_D, store_signed, walk_signed
-from engine.kernels.matvec_32 import (
-    eight_blocks,
-    eight_groups,
-    few_32,
-    fold_i32,
-    matvec_32,
-    nibbles_of_two,
-    one_block_i32,
-)
-from engine.kernels.tiles import leave_tile, matmul_tiles
+from engine.jit import inner
+from engine.kernels.matmul_signed import ROW_D, TILES_SIGNED, store_signed
+from engine.kernels.matvec_32 import eight_blocks, eight_groups, fold_i32, one_block_i32, rows_32
+from engine.kernels.nibbles import entries_at
+from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
 
 BLOCK_BYTES = 18
 VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
-codebook = vec.constant_i8x32(VALUES * 2)
-
-
-@inner
-def codebook_value(q):
-    """The table's entry of one weight."""
-    return VALUES[q]
+entries, weights, first, last, _ = entries_at(2, VALUES)
 
 
 @inner
 def pair(block, other, y_low, y_high):
-    """Products of two blocks as i32x8, one block in each half."""
-    qs, nibble = vec.load_two_i8x16(block + 2, other + 2), vec.splat_i8x32(15)
-    low, high = (
-        vec.lookup16(codebook(), vec.and_(qs, nibble)),
-        vec.lookup16(codebook(), vec.and_(vec.shift_right(qs, 4), nibble)),
-    )
-    ones = vec.splat_i16x16(1)
+    """Products of two blocks as i32x8, one block in each half; the weights' signs move to the activations."""
+    (low, high), ones = entries(block, other), vec.splat_i16x16(1)
     return vec.add(
         vec.maddwd(vec.maddubs(vec.abs_i8(low), vec.with_sign_of(y_low, low)), ones),
         vec.maddwd(vec.maddubs(vec.abs_i8(high), vec.with_sign_of(y_high, high)), ones),
     )
-
-
-@inner
-def entries(block, other):
-    """Weights of two blocks."""
-    low, high = nibbles_of_two(block + 2, other + 2)
-    return vec.lookup16(codebook(), low), vec.lookup16(codebook(), high)
 
 
 @inner
@@ -81,14 +55,6 @@ def dot1(block, y, d_y, sums):
 
 
 @inner
-def weights(block):
-    """The 32 weights of a block as signed bytes."""
-    qs = vec.broadcast_16_bytes(block + 2)
-    both = vec.and_(vec.join_i8(vec.low_half_i8(qs), vec.high_half_i8(vec.shift_right(qs, 4))), vec.splat_i8x32(15))
-    return vec.lookup16(codebook(), both)
-
-
-@inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
@@ -102,30 +68,10 @@ def dequantize(block, out):
     """Write the 32 weights of a block as f32."""
     d = vec.load_f16(block)
     for k in range(16):
-        q = vec.load_u8(block + 2 + k)
-        vec.store_f32(out + 4 * k, d * codebook_value(q & 15))
-        vec.store_f32(out + 4 * (k + 16), d * codebook_value(q >> 4))
+        vec.store_f32(out + 4 * k, d * first(block, k))
+        vec.store_f32(out + 4 * (k + 16), d * last(block, k))
 
 
-@kernel
-def embed(op, thread, n_threads):
-    """Rows by token id."""
-    embed_rows(dequantize, 32, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matvec(op, thread, n_threads):
-    """Rows times one column."""
-    matvec_32(dot8, dot1, 32, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def few(op, thread, n_threads):
-    """Rows times a few columns."""
-    few_32(dot8, dot1, 32, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matmul(op, thread, n_threads):
-    """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, leave_tile, walk_signed, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+embed, matvec, few, matmul = type_kernels(
+    __name__, 32, BLOCK_BYTES, dequantize, rows_32(dot8, dot1, BLOCK_BYTES), unpack_row, TILES_SIGNED
+)

@@ -10,22 +10,22 @@ A weight is ``d * (scale - 32) * VALUES[q]``, the table being that of IQ4_NL. La
 """
 
 from engine import simd as vec
-from engine.jit import inner, kernel
+from engine.jit import inner
 from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
-from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import STORED_OF_32, finish_32, walk_of_bytes
-from engine.kernels.matmul_signed import ROOM
-from engine.kernels.matmul_wide import walk_wide_k
-from engine.kernels.matvec_32 import by_block, nibbles_of_two
-from engine.kernels.matvec_k import few_k, matvec_k
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.matmul_wide import store_scaled, tiles_signed_k
+from engine.kernels.matvec_32 import by_block
+from engine.kernels.matvec_k import rows_k
+from engine.kernels.nibbles import nibbles_of_one, nibbles_of_two
+from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import FOURS_OFFSET, HAS_ARM64, SUMS_FOURS
-from engine.quants.iq4_nl import codebook, codebook_value
+from engine.quants.iq4_nl import VALUES
 
 BLOCK_BYTES = 136
 SCALES_H, SCALES_L, QS = 2, 4, 8
 FOUR, TWO = 0x0F0F0F0F, 0x03030303
+
+codebook = vec.constant_i8x32(VALUES * 2)
 
 
 @inner
@@ -74,10 +74,8 @@ def scales(block):
 def pair(block, y, j, scale):
     """Integer contribution of sub-blocks 2j and 2j+1, one in each half of the registers."""
     qs, nibble = vec.load_i8x32(block + QS + 32 * j), vec.splat_i8x32(15)
-    low, high = (
-        vec.lookup16(codebook(), vec.and_(qs, nibble)),
-        vec.lookup16(codebook(), vec.and_(vec.shift_right(qs, 4), nibble)),
-    )
+    low = vec.lookup16(codebook(), vec.and_(qs, nibble))
+    high = vec.lookup16(codebook(), vec.and_(vec.shift_right(qs, 4), nibble))
     at = y + 128 * j  # as buffers.PAIRED_256 says: the sign goes to the weights, the magnitudes are there already
     return vec.add(
         vec.maddwd(scale, vec.maddubs(vec.load_i8x32(at + 64), vec.with_sign_of(low, vec.load_i8x32(at)))),
@@ -93,9 +91,8 @@ def dot(block, y, d_y, sums, acc, acc_min):
         vec.add(pair(block, y, 0, vec.half_lane0(s)), pair(block, y, 1, vec.half_lane1(s))),
         vec.add(pair(block, y, 2, vec.half_lane2(s)), pair(block, y, 3, vec.half_lane3(s))),
     )
-    return vec.fma(
-        vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))), vec.f32_of_i32x8(total), acc
-    ), acc_min
+    d = vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y)))
+    return vec.fma(d, vec.f32_of_i32x8(total), acc), acc_min
 
 
 @inner
@@ -115,20 +112,14 @@ def dot_by_groups(block, y, d_y, sums, acc, acc_min):
     """``dot`` with a lane for each sub-block."""
     groups = vec.join_i32(half_groups(block, y, 0), half_groups(block, y + 256, 1))
     total = vec.mul(vec.i32_of_i16x8(scales_in_order(block)), groups)
-    return vec.fma(
-        vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))), vec.f32_of_i32x8(total), acc
-    ), acc_min
-
-
-dot_of_one = dot_by_groups if HAS_ARM64 else dot
+    d = vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y)))
+    return vec.fma(d, vec.f32_of_i32x8(total), acc), acc_min
 
 
 @inner
 def weights(block, j):
     """The j-th 32 weights of a block as signed bytes."""
-    qs = vec.broadcast_16_bytes(block + QS + 16 * j)
-    both = vec.and_(vec.join_i8(vec.low_half_i8(qs), vec.high_half_i8(vec.shift_right(qs, 4))), vec.splat_i8x32(15))
-    return vec.lookup16(codebook(), both)
+    return vec.lookup16(codebook(), nibbles_of_one(block + QS + 16 * j))
 
 
 @inner
@@ -137,9 +128,8 @@ def unpack_row_words(block, out, n_live):
     even, odd = scale_words(block)
     for j in range(vec.rolled(8)):
         w, word = weights(block, j), odd if j & 1 else even
-        scale = vec.splat_i16x16(((word >> (8 * (j >> 1))) & 255) - 32)
-        vec.store_i16x16(out + 64 * j, vec.mul(vec.widen_i8x16(vec.low_half_i8(w)), scale))
-        vec.store_i16x16(out + 64 * j + 32, vec.mul(vec.widen_i8x16(vec.high_half_i8(w)), scale))
+        scale = ((word >> (8 * (j >> 1))) & 255) - 32
+        store_scaled(out + 64 * j, w, scale, scale)
     vec.store_f32(out + tiles_of_words.ROW_D, vec.load_f16(block))
 
 
@@ -154,10 +144,6 @@ def unpack_row_bytes(block, out, n_live):
     vec.store_f32(out + tiles_of_bytes.ROW_D, vec.load_f16(block))
 
 
-unpack_row = unpack_row_bytes if SUMS_FOURS else unpack_row_words
-walk = walk_of_bytes(32, 32, STORED_OF_32) if SUMS_FOURS else walk_wide_k
-
-
 @inner
 def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
@@ -167,28 +153,9 @@ def dequantize(block, out):
         scale = d * ((low | (((high >> (2 * j)) & 3) << 4)) - 32)
         for k in range(32):
             q = (vec.load_u8(block + QS + 16 * j + (k & 15)) >> (4 * (k >> 4))) & 15
-            vec.store_f32(out + 4 * (32 * j + k), scale * codebook_value(q))
+            vec.store_f32(out + 4 * (32 * j + k), scale * VALUES[q])
 
 
-@kernel
-def embed(op, thread, n_threads):
-    """Rows by token id."""
-    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matvec(op, thread, n_threads):
-    """Rows times one column."""
-    matvec_k(dot_of_one, 512, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def few(op, thread, n_threads):
-    """Rows times a few columns."""
-    few_k(dot_of_one, 512, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matmul(op, thread, n_threads):
-    """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_32, walk, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
+rows = rows_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES, y_bytes=512)
+unpack_row = unpack_row_bytes if SUMS_FOURS else unpack_row_words
+embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles_signed_k(32))

@@ -11,25 +11,18 @@ each expert, by one more number (``.scale``). Layout: ggml-common.h, block_nvfp4
 import numpy as np
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import (
-    ROW_D,
-    add_sixteen,
-    add_tile,
-    lowered_by,
-    sixteen_of_32,
-    store_sums_of_16,
-)
+from engine.jit import inner
+from engine.kernels.matmul_32 import ROW_D, add_sixteen, add_tile, lowered_by, sixteen_of_32, store_sums_of_16
 from engine.kernels.matmul_sixteens import product_16
-from engine.kernels.matvec_32 import few_32, matvec_32
-from engine.kernels.tiles import NARROW, bytes_at, each_columns, matmul_tiles
+from engine.kernels.matvec_32 import rows_32
+from engine.kernels.tiles import Tiles, bytes_at, each_columns
+from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import SIXTEEN_COLUMNS
-from engine.quants.mxfp4 import VALUES, raised_values, value_of
+from engine.quants.mxfp4 import OFFSET, RAISED_VALUES, VALUES
 
 BLOCK_BYTES = 36
 
-values = vec.constant_i8x32(VALUES * 2)
+values, raised_values = vec.constant_i8x32(VALUES * 2), vec.constant_i8x32(RAISED_VALUES * 2)
 
 
 @inner
@@ -42,10 +35,8 @@ def scale(block, k):
 @inner
 def sixteens_in_lanes(qs, table):
     """The weights of a block by a table: first and third sixteen, second and fourth."""
-    low, high = (
-        vec.lookup16(table, vec.and_(qs, vec.splat_i8x32(15))),
-        vec.lookup16(table, vec.and_(vec.shift_right(qs, 4), vec.splat_i8x32(15))),
-    )
+    low, high = vec.and_(qs, vec.splat_i8x32(15)), vec.and_(vec.shift_right(qs, 4), vec.splat_i8x32(15))
+    low, high = vec.lookup16(table, low), vec.lookup16(table, high)
     return vec.even_quads(low, high), vec.odd_quads(low, high)
 
 
@@ -90,7 +81,7 @@ def dot1(block, y, d_y, sums):
     for g in range(4):
         t = 0
         for k in range(vec.rolled(16 * g), 16 * g + 16):
-            t += value_of(number(block, k)) * vec.load_i8(y + k)
+            t += VALUES[number(block, k)] * vec.load_i8(y + k)
         total += scale(block, g) * vec.load_f32(d_y + 4 * (g >> 1)) * np.float32(t)
     return total
 
@@ -106,7 +97,7 @@ def unpack_row(block, out, n_live):
         vec.store_f32(out + ROW_D + 4 * g, scale(block + BLOCK_BYTES * (vec.rolled(g) >> 2), g & 3))
 
 
-finish, value = lowered_by(12)
+finish, value = lowered_by(OFFSET)
 
 
 @inner
@@ -130,35 +121,13 @@ def columns_by_fours(view, tile, y, c, i, n_live, acc, room):
         add_tile(value, scales, t, at, room, acc)
 
 
-walk = each_columns(bytes_at, columns_by_sixteens if SIXTEEN_COLUMNS else columns_by_fours)
-
-
 @inner
 def dequantize(block, out):
     """Write the 64 weights of a block as f32."""
     for k in range(64):
-        vec.store_f32(out + 4 * k, scale(block, k >> 4) * np.float32(value_of(number(block, k))))
+        vec.store_f32(out + 4 * k, scale(block, k >> 4) * np.float32(VALUES[number(block, k)]))
 
 
-@kernel
-def embed(op, thread, n_threads):
-    """Rows by token id."""
-    embed_rows(dequantize, 64, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matvec(op, thread, n_threads):
-    """Rows times one column."""
-    matvec_32(dot8, dot1, 64, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def few(op, thread, n_threads):
-    """Rows times a few columns."""
-    few_32(dot8, dot1, 64, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matmul(op, thread, n_threads):
-    """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish, walk, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
+walk = each_columns(bytes_at, columns_by_sixteens if SIXTEEN_COLUMNS else columns_by_fours)
+rows = rows_32(dot8, dot1, BLOCK_BYTES, block_size=64)
+embed, matvec, few, matmul = type_kernels(__name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, Tiles(walk, finish))

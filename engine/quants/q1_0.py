@@ -13,11 +13,10 @@ bytes meets every eighth activation from the k-th on, and four bytes of a regist
 import numpy as np
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_eight, walk_32
-from engine.kernels.matvec_32 import few_32, matvec_32
-from engine.kernels.tiles import NARROW, matmul_tiles
+from engine.jit import inner
+from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_eight, tiles_32
+from engine.kernels.matvec_32 import rows_32
+from engine.kernels.type_kernels import type_kernels
 
 BLOCK_BYTES = 18
 
@@ -64,10 +63,6 @@ def unpack_row(block, out, n_live):
         vec.store_f32(out + ROW_D + 4 * g, vec.load_f16(at))
 
 
-finish, value = lowered_by(1)
-walk = walk_32(sum_eight, value)
-
-
 @inner
 def dequantize(block, out):
     """Write the 128 weights of a block as f32."""
@@ -76,25 +71,5 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d if vec.load_u8(block + 2 + (k >> 3)) >> (k & 7) & 1 else -d)
 
 
-@kernel
-def embed(op, thread, n_threads):
-    """Rows by token id."""
-    embed_rows(dequantize, 128, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matvec(op, thread, n_threads):
-    """Rows times one column."""
-    matvec_32(dot8, dot1, 128, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def few(op, thread, n_threads):
-    """Rows times a few columns."""
-    few_32(dot8, dot1, 128, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matmul(op, thread, n_threads):
-    """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish, walk, NARROW, 256, 2 * BLOCK_BYTES, op, thread, n_threads)
+rows, tiles = rows_32(dot8, dot1, BLOCK_BYTES, block_size=128), tiles_32(sum_eight, lowered_by(1))
+embed, matvec, few, matmul = type_kernels(__name__, 128, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)

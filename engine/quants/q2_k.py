@@ -11,19 +11,10 @@ A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q2_
 """
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import (
-    MINIMA_OF_16,
-    ROW_D,
-    ROW_DMIN,
-    ROW_MINIMA,
-    ROW_SCALES,
-    finish_16,
-    walk_k,
-)
-from engine.kernels.matvec_k import few_k, four_groups, matvec_k
-from engine.kernels.tiles import NARROW, matmul_tiles
+from engine.jit import inner
+from engine.kernels.matmul import ROW_D, ROW_DMIN, ROW_MINIMA, minima_of, store_half, store_scales_of_16, tiles_k
+from engine.kernels.matvec_k import four_groups, rows_k, two_bit_fields
+from engine.kernels.type_kernels import type_kernels
 
 BLOCK_BYTES = 84
 QS, D, DMIN = 16, 80, 82
@@ -32,13 +23,7 @@ QS, D, DMIN = 16, 80, 82
 @inner
 def half(block, n):
     """Weights of one half of a block as bytes: four registers of 32."""
-    qs, mask = vec.load_i8x32(block + QS + 32 * n), vec.splat_i8x32(3)
-    return (
-        vec.and_(qs, mask),
-        vec.and_(vec.shift_right(qs, 2), mask),
-        vec.and_(vec.shift_right(qs, 4), mask),
-        vec.and_(vec.shift_right(qs, 6), mask),
-    )
+    return two_bit_fields(block + QS + 32 * n)
 
 
 @inner
@@ -59,22 +44,14 @@ def dot(block, y, d_y, sums, acc, acc_min):
 @inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
-    for n in range(2):
-        w0, w1, w2, w3 = half(block, n)
-        vec.store_i8x32(out + 128 * n, w0)
-        vec.store_i8x32(out + 128 * n + 32, w1)
-        vec.store_i8x32(out + 128 * n + 64, w2)
-        vec.store_i8x32(out + 128 * n + 96, w3)
+    store_half(half(block, 0), out)
+    store_half(half(block, 1), out + 128)
     both = vec.load_i8x16(block)
     s = vec.widen_u8x16(vec.and_(both, vec.splat_i8x16(15)))
-    vec.store_i16x16(out + ROW_SCALES, vec.each_twice_i16x8(vec.low_half_i16(s)))
-    vec.store_i16x16(out + ROW_SCALES + 32, vec.each_twice_i16x8(vec.high_half_i16(s)))
+    store_scales_of_16(s, out)
     vec.store_i16x16(out + ROW_MINIMA, vec.widen_u8x16(vec.and_(vec.shift_right(both, 4), vec.splat_i8x16(15))))
     vec.store_f32(out + ROW_D, vec.load_f16(block + D))
     vec.store_f32(out + ROW_DMIN, -vec.load_f16(block + DMIN))
-
-
-walk = walk_k(16, 16, MINIMA_OF_16)
 
 
 @inner
@@ -89,25 +66,5 @@ def dequantize(block, out):
             vec.store_f32(out + 4 * k, scale * q - minimum)
 
 
-@kernel
-def embed(op, thread, n_threads):
-    """Rows by token id."""
-    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matvec(op, thread, n_threads):
-    """Rows times one column."""
-    matvec_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def few(op, thread, n_threads):
-    """Rows times a few columns."""
-    few_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matmul(op, thread, n_threads):
-    """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_16, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
+rows, tiles = rows_k(dot, BLOCK_BYTES), tiles_k(16, 16, minima_of)
+embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)

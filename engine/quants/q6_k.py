@@ -11,11 +11,10 @@ A weight is ``d * scale * (q - 32)``. Layout: ggml-common.h, block_q6_K.
 """
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import OFFSETS_OF_16, ROW_D, ROW_MINIMA, ROW_SCALES, finish_16, walk_k
-from engine.kernels.matvec_k import few_k, four_groups, matvec_k
-from engine.kernels.tiles import NARROW, matmul_tiles
+from engine.jit import inner
+from engine.kernels.matmul import ROW_D, ROW_MINIMA, offsets_of, store_half, store_scales_of_16, tiles_k
+from engine.kernels.matvec_k import rows_k, sixteen_groups
+from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64, HAS_F16C
 
 BLOCK_BYTES = 210
@@ -60,12 +59,8 @@ def dot(block, y, d_y, sums, acc, acc_min):
     scales = vec.load_i8x16(block + SCALES)
     offset = vec.shift_lanes_left(vec.maddwd(vec.widen_i8x16(scales), vec.load_i16x16(sums)), 5)
     s = vec.widen_i8x16(vec.even_then_odd(scales))
-    low = four_groups(half(block, 0), y, vec.half_lane0(s), vec.half_lane1(s), vec.half_lane2(s), vec.half_lane3(s))
-    vec.keep_order()
-    high = four_groups(
-        half(block, 1), y + 128, vec.half_lane4(s), vec.half_lane5(s), vec.half_lane6(s), vec.half_lane7(s)
-    )
-    total = vec.sub(vec.add(low, high), offset)
+    products = sixteen_groups(half, block, y, s)
+    total = vec.sub(products, offset)
     return vec.fma(scale_of(block, d_y), vec.f32_of_i32x8(total), acc), acc_min
 
 
@@ -87,26 +82,15 @@ def dot_by_groups(block, y, d_y, sums, acc, acc_min):
     return vec.fma(scale_of(block, d_y), vec.f32_of_i32x8(vec.sub(vec.add(low, high), offset)), acc), acc_min
 
 
-dot_of_one = dot_by_groups if HAS_ARM64 else dot
-
-
 @inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile; the offset of 32 becomes minima of -32 scales."""
-    for n in range(2):
-        w0, w1, w2, w3 = half(block, n)
-        vec.store_i8x32(out + 128 * n, w0)
-        vec.store_i8x32(out + 128 * n + 32, w1)
-        vec.store_i8x32(out + 128 * n + 64, w2)
-        vec.store_i8x32(out + 128 * n + 96, w3)
+    store_half(half(block, 0), out)
+    store_half(half(block, 1), out + 128)
     s = vec.widen_i8x16(vec.load_i8x16(block + SCALES))
-    vec.store_i16x16(out + ROW_SCALES, vec.each_twice_i16x8(vec.low_half_i16(s)))
-    vec.store_i16x16(out + ROW_SCALES + 32, vec.each_twice_i16x8(vec.high_half_i16(s)))
+    store_scales_of_16(s, out)
     vec.store_i16x16(out + ROW_MINIMA, vec.sub(vec.splat_i16x16(0), vec.shift_lanes_left(s, 5)))
     vec.store_f32(out + ROW_D, vec.load_f16(block + D))
-
-
-walk = walk_k(8, 16, OFFSETS_OF_16)
 
 
 @inner
@@ -121,25 +105,5 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * vec.load_i8(block + SCALES + (k >> 4)) * q)
 
 
-@kernel
-def embed(op, thread, n_threads):
-    """Rows by token id."""
-    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matvec(op, thread, n_threads):
-    """Rows times one column."""
-    matvec_k(dot_of_one, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def few(op, thread, n_threads):
-    """Rows times a few columns."""
-    few_k(dot_of_one, 256, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matmul(op, thread, n_threads):
-    """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, finish_16, walk, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
+rows, tiles = rows_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES), tiles_k(8, 16, offsets_of)
+embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)

@@ -10,11 +10,10 @@ A weight is ``d * q``. Layout: ggml-common.h, block_q8_0.
 import numpy as np
 
 from engine import simd as vec
-from engine.jit import inner, kernel
-from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_signed import ROOM, ROW_D, store_signed, walk_signed
-from engine.kernels.matvec_32 import few_32, fold_i32, matvec_32
-from engine.kernels.tiles import leave_tile, matmul_tiles
+from engine.jit import inner
+from engine.kernels.matmul_signed import ROW_D, TILES_SIGNED, store_signed
+from engine.kernels.matvec_32 import fold_i32, rows_32
+from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
 
 BLOCK_BYTES = 34
@@ -64,9 +63,6 @@ def dot8_by_groups(block, y, d_y, sums, acc):
     return vec.fma(vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
 
-dot_of_eight = dot8_by_groups if HAS_ARM64 else dot8
-
-
 @inner
 def dot1(block, y, d_y, sums):
     """Value of one block's products with 32 activations."""
@@ -90,25 +86,5 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * vec.load_i8(block + 2 + k))
 
 
-@kernel
-def embed(op, thread, n_threads):
-    """Rows by token id."""
-    embed_rows(dequantize, 32, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matvec(op, thread, n_threads):
-    """Rows times one column."""
-    matvec_32(dot_of_eight, dot1, 32, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def few(op, thread, n_threads):
-    """Rows times a few columns."""
-    few_32(dot_of_eight, dot1, 32, BLOCK_BYTES, op, thread, n_threads)
-
-
-@kernel
-def matmul(op, thread, n_threads):
-    """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, leave_tile, walk_signed, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+rows = rows_32(dot8_by_groups if HAS_ARM64 else dot8, dot1, BLOCK_BYTES)
+embed, matvec, few, matmul = type_kernels(__name__, 32, BLOCK_BYTES, dequantize, rows, unpack_row, TILES_SIGNED)

@@ -6,37 +6,52 @@ elsewhere LLVM gets plain IR.
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from engine.machine import level
-from engine.simd.arith import _in_halves, _pick, _splat_ir, maddwd_ir
-from engine.simd.memory import _widen_halves
-from engine.simd.types import I32, I64, call, f32x4, f32x8, i8x16, i8x32, i16x16, i16x32, i32x4, i32x8, i32x16, shuffle
-
-I8, I16 = ir.IntType(8), ir.IntType(16)
+from engine.simd.arith import in_halves, maddwd_ir, of_one, pick, pick_of_two
+from engine.simd.memory import read_register, widen_halves
+from engine.simd.types import (
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    call,
+    f32x4,
+    f32x8,
+    i8x16,
+    i8x32,
+    i16x16,
+    i16x32,
+    i32x4,
+    i32x8,
+    i32x16,
+    lowered,
+    put_together,
+    read,
+    shuffle,
+    splat,
+    write,
+)
 
 
 def _half_lane(k):
-    @intrinsic
-    def half_lane(typingctx, v):
+    @lowered(i16x16(i16x16))
+    def half_lane(builder, v):
         """One lane of each half."""
-
-        def emit(context, builder, signature, args):
-            if level.HAS_AVX2 or not level.HAS_SSSE3:
-                return shuffle(builder, args[0], [k] * 8 + [8 + k] * 8)
-            lanes = _hidden(builder, ir.Constant(i8x16.ir, [2 * k, 2 * k + 1] * 8))
-            cut = [builder.bitcast(half, i8x16.ir) for half in _in_halves(builder, args[0])]
-            picked = [call(builder, "llvm.x86.ssse3.pshuf.b.128", i8x16.ir, [half, lanes]) for half in cut]
-            return builder.bitcast(shuffle(builder, tuple(picked), range(32)), i16x16.ir)
-
-        return i16x16(i16x16), emit
+        if level.HAS_AVX2 or not level.HAS_SSSE3:
+            return shuffle(builder, v, [k] * 8 + [8 + k] * 8)
+        lanes = _hidden(builder, ir.Constant(i8x16.ir, [2 * k, 2 * k + 1] * 8))
+        cut = [builder.bitcast(half, i8x16.ir) for half in in_halves(builder, v)]
+        picked = [call(builder, "llvm.x86.ssse3.pshuf.b.128", i8x16.ir, [half, lanes]) for half in cut]
+        return builder.bitcast(shuffle(builder, tuple(picked), range(32)), i16x16.ir)
 
     return half_lane
 
 
-def _hidden(builder, value):
-    """The same value, of which LLVM knows nothing: it would make three shuffles of one by a constant."""
-    same = ir.InlineAsm(ir.FunctionType(value.type, [value.type]), "", "=x,0", side_effect=False)
+def _hidden(builder, value, registers="=x,0", has_effect=False):
+    """The same value, of which LLVM knows nothing; with an effect it stays where the source has it."""
+    same = ir.InlineAsm(ir.FunctionType(value.type, [value.type]), "", registers, side_effect=has_effect)
     return builder.call(same, [value])
 
 
@@ -45,86 +60,46 @@ half_lane0, half_lane1, half_lane2, half_lane3, half_lane4, half_lane5, half_lan
 )
 """Lane k of each half, in all eight lanes of that half."""
 
-even_then_odd = _pick(i8x16, i8x16, [*range(0, 16, 2), *range(1, 16, 2)])
+even_then_odd = pick(i8x16, i8x16, [*range(0, 16, 2), *range(1, 16, 2)])
 """Bytes 0, 2, 4 ... 14 and then 1, 3, 5 ... 15: scales of 16 weights, ready for ``half_lane``."""
 
-
-halves_in_turn = _pick(i16x16, i16x16, [8 * (k % 2) + k // 2 for k in range(16)])
+halves_in_turn = pick(i16x16, i16x16, [8 * (k % 2) + k // 2 for k in range(16)])
 """Lanes of the lower half and of the upper half in turn."""
 
 
-@intrinsic
-def maddwd_folded(typingctx, scale, products):
+@lowered(i32x8(i16x16, i16x16))
+def maddwd_folded(builder, scale, products):
     """``maddwd`` of scales that are all the same with sums of products small enough to be added in pairs first."""
-
-    def emit(context, builder, signature, args):
-        if level.HAS_AVX2:
-            return call(builder, "llvm.x86.avx2.pmadd.wd", i32x8.ir, args)
-        scale, (low, high) = _in_halves(builder, args[0])[0], _in_halves(builder, args[1])
-        folded = maddwd_ir(builder, scale, builder.add(low, high))
-        return shuffle(builder, (folded, i32x4.constant([0] * 4)), range(8))
-
-    return i32x8(i16x16, i16x16), emit
+    if level.HAS_AVX2:
+        return call(builder, "llvm.x86.avx2.pmadd.wd", i32x8.ir, [scale, products])
+    scale, (low, high) = in_halves(builder, scale)[0], in_halves(builder, products)
+    folded = maddwd_ir(builder, scale, builder.add(low, high))
+    return shuffle(builder, (folded, i32x4.constant([0] * 4)), range(8))
 
 
 def _fence(builder):
     builder.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", side_effect=True), [])
 
 
-@intrinsic
-def keep_order(typingctx):
+@lowered(types.void())
+def keep_order(builder):
     """Let LLVM move no load beyond this point: where registers are few it would load everything first, and spill."""
-
-    def emit(context, builder, signature, args):
-        if not level.HAS_AVX2:
-            _fence(builder)
-        return context.get_dummy_value()
-
-    return types.void(), emit
-
-
-def _cast(src, dst):
-    @intrinsic
-    def cast(typingctx, v):
-        """The same bits as another kind of register."""
-        return dst(src), lambda context, builder, signature, args: builder.bitcast(args[0], dst.ir)
-
-    return cast
-
-
-as_i16x16 = _cast(i8x32, i16x16)
-bytes_of_f32x8 = _cast(f32x8, i8x32)
-bytes_of_i16x16, bytes_of_i32x8 = _cast(i16x16, i8x32), _cast(i32x8, i8x32)
-
-
-def _read(builder, address, value):
-    loaded = builder.load(builder.inttoptr(address, value.as_pointer()))
-    loaded.align = 1
-    return loaded
-
-
-@intrinsic
-def written(typingctx):
-    """Let LLVM take no load beyond this point for what was stored before it: it would shuffle registers instead."""
-
-    def emit(context, builder, signature, args):
+    if not level.HAS_AVX2:
         _fence(builder)
-        return context.get_dummy_value()
 
-    return types.void(), emit
+
+@lowered(types.void())
+def written(builder):
+    """Let LLVM take no load beyond this point for what was stored before it: it would shuffle registers instead."""
+    _fence(builder)
 
 
 def _within_halves(kind, lanes):
     """The same choice of lanes of a, and of b after them, in each 128-bit half."""
     half = kind.n // 2
-    chosen = [at % half + (kind.n if at >= half else 0) + half * k for k in range(2) for at in lanes]
-
-    @intrinsic
-    def choose(typingctx, a, b):
-        """A fixed choice of lanes of two registers."""
-        return kind(kind, kind), lambda context, builder, signature, args: shuffle(builder, tuple(args), chosen)
-
-    return choose
+    return pick_of_two(
+        kind, kind, [at % half + (kind.n if at >= half else 0) + half * k for k in range(2) for at in lanes]
+    )
 
 
 interleave_low_i8 = _within_halves(i8x32, [at for k in range(8) for at in (k, 16 + k)])
@@ -140,86 +115,58 @@ last_word_of_b = _within_halves(i8x32, [*range(12), *range(28, 32)])
 """a, but for the last 32-bit word of each half."""
 
 
-@intrinsic
-def words_of_four(typingctx, a, b, c, d):
+@lowered(i8x32(i8x32, i8x32, i8x32, i8x32))
+def words_of_four(builder, a, b, c, d):
     """In each half the first 32-bit word of a, the second of b, the third of c and the last of d."""
-
-    def emit(context, builder, signature, args):
-        odd_from_other = [k + (32 if k % 8 >= 4 else 0) for k in range(32)]
-        first = shuffle(builder, tuple(args[:2]), odd_from_other)
-        last = shuffle(builder, tuple(args[2:]), odd_from_other)
-        return shuffle(builder, (first, last), [k + (32 if k % 16 >= 8 else 0) for k in range(32)])
-
-    return i8x32(i8x32, i8x32, i8x32, i8x32), emit
+    odd_from_other = [k + (32 if k % 8 >= 4 else 0) for k in range(32)]
+    first, last = shuffle(builder, (a, b), odd_from_other), shuffle(builder, (c, d), odd_from_other)
+    return shuffle(builder, (first, last), [k + (32 if k % 16 >= 8 else 0) for k in range(32)])
 
 
-@intrinsic
-def join_halves_f32(typingctx, low, high):
-    """Lower half of one register and upper half of another."""
-    lanes = [0, 1, 2, 3, 12, 13, 14, 15]
-    return f32x8(f32x8, f32x8), lambda context, builder, signature, args: shuffle(builder, tuple(args), lanes)
+join_halves_f32 = pick_of_two(f32x8, f32x8, [0, 1, 2, 3, 12, 13, 14, 15])
+"""Lower half of one register and upper half of another."""
 
 
-@intrinsic
-def low_half_f32(typingctx, v):
-    """Lower half of a register, zeros after it."""
+def _half_f32(lanes):
+    @lowered(f32x8(f32x8))
+    def half(builder, v):
+        """Half of a register in the lower one, zeros after it."""
+        return shuffle(builder, (v, f32x8.constant([0.0] * 8)), [*lanes, 8, 9, 10, 11])
 
-    def emit(context, builder, signature, args):
-        return shuffle(builder, (args[0], f32x8.constant([0.0] * 8)), [0, 1, 2, 3, 8, 9, 10, 11])
-
-    return f32x8(f32x8), emit
-
-
-@intrinsic
-def high_half_f32(typingctx, v):
-    """Upper half of a register in the lower one, zeros after it."""
-
-    def emit(context, builder, signature, args):
-        return shuffle(builder, (args[0], f32x8.constant([0.0] * 8)), [4, 5, 6, 7, 8, 9, 10, 11])
-
-    return f32x8(f32x8), emit
+    return half
 
 
-@intrinsic
-def load_two_i8x16(typingctx, low, high):
+low_half_f32, high_half_f32 = _half_f32(range(4)), _half_f32(range(4, 8))
+
+
+@lowered(i8x32(types.intp, types.intp))
+def load_two_i8x16(builder, low, high):
     """Sixteen bytes from each of two addresses as one i8x32."""
-
-    def emit(context, builder, signature, args):
-        return shuffle(builder, tuple(_read(builder, address, i8x16.ir) for address in args), range(32))
-
-    return i8x32(types.intp, types.intp), emit
+    return shuffle(builder, (read(builder, low, i8x16.ir), read(builder, high, i8x16.ir)), range(32))
 
 
-@intrinsic
-def broadcast_two_4_bytes(typingctx, low, high):
+@lowered(i8x32(types.intp, types.intp))
+def broadcast_two_4_bytes(builder, low, high):
     """Four bytes from each of two addresses, each repeated over one half of an i8x32."""
-
-    def emit(context, builder, signature, args):
-        both = [_splat_ir(builder, _read(builder, at, I32), i32x8) for at in args]
-        if level.HAS_AVX2:  # two broadcasting loads and a blend; LLVM would gather both words and spread them
-            both = [_hidden(builder, one) for one in both]
-        return builder.bitcast(shuffle(builder, tuple(both), [0, 1, 2, 3, 12, 13, 14, 15]), i8x32.ir)
-
-    return i8x32(types.intp, types.intp), emit
+    both = [splat(builder, read(builder, at, I32), i32x8.ir) for at in (low, high)]
+    if level.HAS_AVX2:  # two broadcasting loads and a blend; LLVM would gather both words and spread them
+        both = [_hidden(builder, one) for one in both]
+    return builder.bitcast(shuffle(builder, tuple(both), [0, 1, 2, 3, 12, 13, 14, 15]), i8x32.ir)
 
 
 def _fifth_bits(lanes):
-    @intrinsic
-    def fifth_bits(typingctx, bits):
+    @lowered(i8x32(i8x32))
+    def fifth_bits(builder, bits):
         """16 in each byte lane whose bit is set among four broadcast bytes, else 0."""
-
-        def emit(context, builder, signature, args):
-            spread = shuffle(builder, args[0], lanes)
-            own = builder.and_(spread, i8x32.constant([1 << (k & 7) for k in range(32)]))
-            empty = builder.icmp_signed("==", own, i8x32.constant([0] * 32))
-            return builder.select(empty, i8x32.constant([0] * 32), i8x32.constant([16] * 32))
-
-        return i8x32(i8x32), emit
+        own = builder.and_(shuffle(builder, bits, lanes), i8x32.constant([1 << (k & 7) for k in range(32)]))
+        empty = builder.icmp_signed("==", own, i8x32.constant([0] * 32))
+        return builder.select(empty, i8x32.constant([0] * 32), i8x32.constant([16] * 32))
 
     return fifth_bits
 
 
-fifth_bits = _fifth_bits([0] * 8 + [1] * 8 + [18] * 8 + [19] * 8)
+_IN_ORDER = [0] * 8 + [1] * 8 + [18] * 8 + [19] * 8
+fifth_bits = _fifth_bits(_IN_ORDER)
 """All 32 bits of one block; both halves hold its four bytes."""
 
 fifth_bits_low = _fifth_bits([0] * 8 + [1] * 8 + [16] * 8 + [17] * 8)
@@ -227,211 +174,149 @@ fifth_bits_high = _fifth_bits([2] * 8 + [3] * 8 + [18] * 8 + [19] * 8)
 """The lower (upper) 16 bits of two blocks, one in each half."""
 
 
-byte_each_2, byte_each_4, byte_each_8, byte_each_16 = (
-    _pick(i8x32, i8x32, [16 * (k // 16) + k // n for k in range(32)]) for n in (2, 4, 8, 16)
+byte_each_4, byte_each_8, byte_each_16 = (
+    pick(i8x32, i8x32, [16 * (k // 16) + k // n for k in range(32)]) for n in (4, 8, 16)
 )
-"""Of two equal halves, the first 16, 8, 4 or 2 bytes, each 2, 4, 8 or 16 times; of two bytes that repeat, too."""
-word_each_4 = _pick(i8x32, i8x32, [16 * (k // 16) + 2 * (k // 8) + k % 2 for k in range(32)])
+"""Of two equal halves, the first 8, 4 or 2 bytes, each 4, 8 or 16 times; of two bytes that repeat, too."""
+word_each_4 = pick(i8x32, i8x32, [16 * (k // 16) + 2 * (k // 8) + k % 2 for k in range(32)])
 """Of two equal halves, the first four int16, each four times."""
 
 
-@intrinsic
-def bits_to_bytes(typingctx, bits):
+@lowered(i8x32(i8x32))
+def bits_to_bytes(builder, bits):
     """0xFF in each byte lane whose bit is set among four broadcast bytes, else 0."""
-
-    def emit(context, builder, signature, args):
-        spread = shuffle(builder, args[0], [0] * 8 + [1] * 8 + [18] * 8 + [19] * 8)
-        wanted = i8x32.constant([1 << (k & 7) for k in range(32)])
-        return builder.sext(builder.icmp_signed("==", builder.and_(spread, wanted), wanted), i8x32.ir)
-
-    return i8x32(i8x32), emit
+    wanted = i8x32.constant([1 << (k & 7) for k in range(32)])
+    own = builder.and_(shuffle(builder, bits, _IN_ORDER), wanted)
+    return builder.sext(builder.icmp_signed("==", own, wanted), i8x32.ir)
 
 
-@intrinsic
-def load_exponents_strided(typingctx, address, stride):
+def _read_strided(builder, address, stride, kind):
+    """Eight values of an LLVM type, ``stride`` bytes apart, as a vector."""
+    places = (builder.add(address, builder.mul(stride, I64(k))) for k in range(8))
+    return put_together(builder, ir.VectorType(kind, 8), (read(builder, at, kind) for at in places))
+
+
+@lowered(f32x8(types.intp, types.int64))
+def load_exponents_strided(builder, address, stride):
     """Eight powers of two, ``stride`` bytes apart, as f32x8: 2^(e - 128) of a byte e, but never below 2^-126.
 
     Smaller ones multiply zeros only; subnormal numbers would be slow.
     """
-
-    def emit(context, builder, signature, args):
-        exponents = ir.Constant(ir.VectorType(I8, 8), ir.Undefined)
-        for k in range(8):
-            at = builder.add(args[0], builder.mul(args[1], ir.Constant(I64, k)))
-            exponents = builder.insert_element(exponents, _read(builder, at, I8), ir.Constant(I32, k))
-        wide = builder.shl(builder.zext(exponents, i32x8.ir), i32x8.constant([23] * 8))
-        least = i32x8.constant([1 << 24] * 8)
-        kept = builder.select(builder.icmp_unsigned(">", wide, least), wide, least)
-        return builder.bitcast(builder.sub(kept, i32x8.constant([1 << 23] * 8)), f32x8.ir)
-
-    return f32x8(types.intp, types.int64), emit
+    wide = builder.zext(_read_strided(builder, address, stride, I8), i32x8.ir)
+    wide = builder.shl(wide, i32x8.constant([23] * 8))
+    least = i32x8.constant([1 << 24] * 8)
+    kept = builder.select(builder.icmp_unsigned(">", wide, least), wide, least)
+    return builder.bitcast(builder.sub(kept, i32x8.constant([1 << 23] * 8)), f32x8.ir)
 
 
-@intrinsic
-def load_exponent(typingctx, address):
+@lowered(types.float32(types.intp))
+def load_exponent(builder, address):
     """2^(e - 128) of a byte e as f32, exact."""
-
-    def emit(context, builder, signature, args):
-        e = builder.zext(_read(builder, args[0], I8), I32)
-        normal = builder.shl(builder.sub(e, ir.Constant(I32, 1)), ir.Constant(I32, 23))
-        subnormal = builder.shl(ir.Constant(I32, 1 << 21), e)
-        bits = builder.select(builder.icmp_unsigned("<", e, ir.Constant(I32, 2)), subnormal, normal)
-        return builder.bitcast(bits, ir.FloatType())
-
-    return types.float32(types.intp), emit
+    e = builder.zext(read(builder, address, I8), I32)
+    normal = builder.shl(builder.sub(e, I32(1)), I32(23))
+    subnormal = builder.shl(I32(1 << 21), e)
+    return builder.bitcast(builder.select(builder.icmp_unsigned("<", e, I32(2)), subnormal, normal), F32)
 
 
-@intrinsic
-def lane_of_two(typingctx, v):
+@lowered(i16x16(i16x16))
+def lane_of_two(builder, v):
     """Of two int16 that repeat, the first in the lower half and the second in the upper one."""
-
-    def emit(context, builder, signature, args):
-        v = _hidden(builder, args[0]) if level.HAS_AVX2 else args[0]  # known, it would be put together in three steps
-        return shuffle(builder, v, [0] * 8 + [9] * 8)
-
-    return i16x16(i16x16), emit
+    if level.HAS_AVX2:  # known, it would be put together in three steps
+        v = _hidden(builder, v)
+    return shuffle(builder, v, [0] * 8 + [9] * 8)
 
 
-@intrinsic
-def first_lane(typingctx, v):
-    """The first of eight f32."""
-    signature = types.float32(f32x8)
-    return signature, lambda context, builder, signature, args: builder.extract_element(args[0], ir.Constant(I32, 0))
+@lowered(lambda v: types.float32(v))
+def first_lane(builder, v):
+    """The first lane of f32."""
+    return builder.extract_element(v, I32(0))
 
 
-@intrinsic
-def f32_of_half_bits(typingctx, bits):
+@lowered(types.float32(types.int64))
+def f32_of_half_bits(builder, bits):
     """A half, given as a number, as float32."""
-    signature = types.float32(types.int64)
-    return signature, lambda context, builder, signature, args: _widen_halves(builder, builder.trunc(args[0], I16), 1)
+    return widen_halves(builder, builder.trunc(bits, I16))
 
 
-@intrinsic
-def odd_words(typingctx, a, b):
-    """The odd int32 of two registers."""
-    return i32x8(i32x8, i32x8), lambda context, builder, signature, args: shuffle(builder, tuple(args), range(1, 16, 2))
+odd_words = pick_of_two(i32x8, i32x8, range(1, 16, 2))
+"""The odd int32 of two registers."""
 
 
-@intrinsic
-def load_f16x4(typingctx, address):
+@lowered(f32x4(types.intp))
+def load_f16x4(builder, address):
     """Read four halves as f32x4."""
-
-    def emit(context, builder, signature, args):
-        return _widen_halves(builder, _read(builder, args[0], ir.VectorType(I16, 4)), 4)
-
-    return f32x4(types.intp), emit
+    return widen_halves(builder, read(builder, address, ir.VectorType(I16, 4)))
 
 
-first_f32, second_f32, third_f32, fourth_f32 = (_pick(f32x4, f32x8, [k] * 8) for k in range(4))
+first_f32, second_f32, third_f32, fourth_f32 = (pick(f32x4, f32x8, [k] * 8) for k in range(4))
 """One of four f32, in eight lanes."""
 
 
-@intrinsic
-def load_f16x8_strided(typingctx, address, stride):
+@lowered(f32x8(types.intp, types.intp))
+def load_f16x8_strided(builder, address, stride):
     """Eight halves, ``stride`` bytes apart, as f32x8."""
-
-    def emit(context, builder, signature, args):
-        bits = ir.Constant(ir.VectorType(I16, 8), ir.Undefined)
-        for k in range(8):
-            at = builder.add(args[0], builder.mul(args[1], ir.Constant(I64, k)))
-            bits = builder.insert_element(bits, _read(builder, at, I16), ir.Constant(I32, k))
-        return _widen_halves(builder, bits, 8)
-
-    return f32x8(types.intp, types.intp), emit
+    return widen_halves(builder, _read_strided(builder, address, stride, I16))
 
 
-def _halves_of(n):
-    """Halves at n addresses, each in 8 / n lanes."""
-
-    def gathered(builder, args):
-        bits = ir.Constant(ir.VectorType(I16, n), ir.Undefined)
-        for k, address in enumerate(args):
-            bits = builder.insert_element(bits, _read(builder, address, I16), ir.Constant(I32, k))
-        return shuffle(builder, _widen_halves(builder, bits, n), [k * n // 8 for k in range(8)])
-
-    return gathered
+def _read_halves(builder, *addresses):
+    """Halves at some addresses, each in as many of eight lanes."""
+    n = len(addresses)
+    bits = put_together(builder, ir.VectorType(I16, n), (read(builder, at, I16) for at in addresses))
+    return shuffle(builder, widen_halves(builder, bits), [k * n // 8 for k in range(8)])
 
 
-@intrinsic
-def halves_of_two(typingctx, a, b):
+@lowered(f32x8(types.intp, types.intp))
+def halves_of_two(builder, a, b):
     """Two halves as f32, each in four lanes."""
-    signature = f32x8(types.intp, types.intp)
-    return signature, lambda context, builder, signature, args: _halves_of(2)(builder, args)
+    return _read_halves(builder, a, b)
 
 
-@intrinsic
-def load_small_floats(typingctx, a, b):
+@lowered(f32x8(*[types.intp] * 4))
+def halves_of_four(builder, a, b, c, d):
+    """Four halves as f32, each in two lanes."""
+    return _read_halves(builder, a, b, c, d)
+
+
+@lowered(f32x8(types.intp, types.intp))
+def load_small_floats(builder, a, b):
     """Half of four floats of seven bits (NVFP4) at each of two addresses: two of each, then the other two of each.
 
     As halves they are 2^8 too small; 0x7F means 0.
     """
+    both = [read(builder, at, ir.VectorType(I8, 4)) for at in (a, b)]
+    bits = builder.zext(shuffle(builder, tuple(both), [0, 1, 4, 5, 2, 3, 6, 7]), ir.VectorType(I16, 8))
 
-    def emit(context, builder, signature, args):
-        both = [_read(builder, at, ir.VectorType(ir.IntType(8), 4)) for at in args]
-        bits = builder.zext(shuffle(builder, tuple(both), [0, 1, 4, 5, 2, 3, 6, 7]), ir.VectorType(I16, 8))
+    def same(x):
+        return ir.Constant(bits.type, [x] * 8)
 
-        def same(x):
-            return ir.Constant(bits.type, [x] * 8)
-
-        halves = builder.shl(builder.and_(bits, same(0x7F)), same(7))
-        halves = builder.select(builder.icmp_unsigned("==", bits, same(0x7F)), same(0), halves)
-        return builder.fmul(_widen_halves(builder, halves, 8), ir.Constant(f32x8.ir, [128.0] * 8))
-
-    return f32x8(types.intp, types.intp), emit
+    halves = builder.shl(builder.and_(bits, same(0x7F)), same(7))
+    halves = builder.select(builder.icmp_unsigned("==", bits, same(0x7F)), same(0), halves)
+    return builder.fmul(widen_halves(builder, halves), f32x8.constant([128.0] * 8))
 
 
-@intrinsic
-def spread_scales(typingctx, address):
+@lowered(f32x8(types.intp))
+def spread_scales(builder, address):
     """Four f32 as lanes 0, 0, 2, 2, 1, 1, 3, 3: scales of 32 activations for what ``load_small_floats`` reads."""
-
-    def emit(context, builder, signature, args):
-        return shuffle(builder, _read(builder, args[0], f32x4.ir), [0, 0, 2, 2, 1, 1, 3, 3])
-
-    return f32x8(types.intp), emit
+    return shuffle(builder, read(builder, address, f32x4.ir), [0, 0, 2, 2, 1, 1, 3, 3])
 
 
-def _quads(first):
-    @intrinsic
-    def quads(typingctx, a, b):
-        """Every second eight bytes of two registers, in turn."""
-        signature, at = i8x32(i8x32, i8x32), (8 * first, 32 + 8 * first, 16 + 8 * first, 48 + 8 * first)
-        lanes = [start + k for start in at for k in range(8)]
-        return signature, lambda context, builder, signature, args: shuffle(builder, tuple(args), lanes)
-
-    return quads
+even_quads, odd_quads = (
+    pick_of_two(i8x32, i8x32, [first + at + k for at in (0, 32, 16, 48) for k in range(8)]) for first in (0, 8)
+)
+"""Every second eight bytes of two registers, in turn."""
 
 
-even_quads, odd_quads = _quads(0), _quads(1)
-
-
-@intrinsic
-def halves_of_four(typingctx, a, b, c, d):
-    """Four halves as f32, each in two lanes."""
-    signature = f32x8(*[types.intp] * 4)
-    return signature, lambda context, builder, signature, args: _halves_of(4)(builder, args)
-
-
-@intrinsic
-def low_bytes_of(typingctx, a, b):
+@lowered(i8x32(i16x16, i16x16))
+def low_bytes_of(builder, a, b):
     """The low bytes of sixteen int16, and of sixteen others after them."""
-
-    def emit(context, builder, signature, args):
-        small = [builder.trunc(v, i8x16.ir) for v in args]
-        return shuffle(builder, tuple(small), range(32))
-
-    return i8x32(i16x16, i16x16), emit
+    return shuffle(builder, (builder.trunc(a, i8x16.ir), builder.trunc(b, i8x16.ir)), range(32))
 
 
 def _quarter(k):
-    @intrinsic
-    def quarter(typingctx, v):
+    @lowered(f32x8(i8x32))
+    def quarter(builder, v):
         """Eight of 32 signed bytes as f32x8."""
-
-        def emit(context, builder, signature, args):
-            small = shuffle(builder, args[0], range(8 * k, 8 * k + 8))
-            return builder.sitofp(builder.sext(small, i32x8.ir), f32x8.ir)
-
-        return f32x8(i8x32), emit
+        return builder.sitofp(builder.sext(shuffle(builder, v, range(8 * k, 8 * k + 8)), i32x8.ir), f32x8.ir)
 
     return quarter
 
@@ -442,14 +327,10 @@ first_bytes_f32, second_bytes_f32, third_bytes_f32, fourth_bytes_f32 = (_quarter
 def _fold_pair(kind, first, second):
     """Add lanes of two registers that belong together; two shuffles and an addition beat a horizontal addition."""
 
-    @intrinsic
-    def fold_pair(typingctx, a, b):
+    @lowered(kind(kind, kind))
+    def fold_pair(builder, a, b):
         """Sums of lanes of a and of b, half as many of each, within each 128-bit half."""
-
-        def emit(context, builder, signature, args):
-            return builder.add(*(shuffle(builder, tuple(args), lanes) for lanes in (first, second)))
-
-        return kind(kind, kind), emit
+        return builder.add(shuffle(builder, (a, b), first), shuffle(builder, (a, b), second))
 
     return fold_pair
 
@@ -468,29 +349,15 @@ fold_twos = _fold_pair(
 
 fold_neighbours = _fold_pair(i32x8, [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15])
 """int32: neighbours of a, then of b, within each half."""
-
-
-@intrinsic
-def add_halves(typingctx, a, b):
-    """Lower half of the result: a's halves added; upper half: b's."""
-
-    def emit(context, builder, signature, args):
-        low = shuffle(builder, tuple(args), [*range(4), *range(8, 12)])
-        high = shuffle(builder, tuple(args), [*range(4, 8), *range(12, 16)])
-        return builder.add(low, high)
-
-    return i32x8(i32x8, i32x8), emit
+add_halves = _fold_pair(i32x8, [*range(4), *range(8, 12)], [*range(4, 8), *range(12, 16)])
+"""int32: a's halves added in the lower half, b's in the upper one."""
 
 
 def _broadcast_i32(v):
-    @intrinsic
-    def broadcast(typingctx, address):
+    @lowered(v(types.intp))
+    def broadcast(builder, address):
         """One int32 from memory in all lanes."""
-
-        def emit(context, builder, signature, args):
-            return _splat_ir(builder, _read(builder, args[0], I32), v)
-
-        return v(types.intp), emit
+        return splat(builder, read(builder, address, I32), v.ir)
 
     return broadcast
 
@@ -499,17 +366,11 @@ broadcast_i32, broadcast_i32x16 = _broadcast_i32(i32x8), _broadcast_i32(i32x16)
 
 
 def _pairs_i16(v):
-    @intrinsic
-    def pairs(typingctx, even, odd):
+    @lowered(v(types.int64, types.int64))
+    def pairs(builder, even, odd):
         """Two values in turn, in all int16 lanes."""
-
-        def emit(context, builder, signature, args):
-            two = ir.Constant(v.ir, ir.Undefined)
-            for k in range(2):
-                two = builder.insert_element(two, builder.trunc(args[k], I16), ir.Constant(I32, k))
-            return shuffle(builder, two, [0, 1] * (v.n // 2))
-
-        return v(types.int64, types.int64), emit
+        two = put_together(builder, v.ir, (builder.trunc(one, I16) for one in (even, odd)))
+        return shuffle(builder, two, [0, 1] * (v.n // 2))
 
     return pairs
 
@@ -518,17 +379,10 @@ pairs_i16, pairs_i16x32 = _pairs_i16(i16x16), _pairs_i16(i16x32)
 
 
 def _shift_lanes(operation):
-    @intrinsic
-    def shift(typingctx, v, n):
+    @lowered(lambda v, n: v(v, types.int64))
+    def shift(builder, v, n):
         """Shift each lane by n bits, arithmetic to the right."""
-        bits = {"i16": I16, "i32": I32}[v.lane]
-
-        def emit(context, builder, signature, args):
-            count = builder.trunc(args[1], bits)
-            one = builder.insert_element(ir.Constant(v.ir, ir.Undefined), count, ir.Constant(I32, 0))
-            return getattr(builder, operation)(args[0], shuffle(builder, one, [0] * v.n))
-
-        return v(v, types.int64), emit
+        return getattr(builder, operation)(v, splat(builder, builder.trunc(n, v.type.element), v.type))
 
     return shift
 
@@ -536,26 +390,19 @@ def _shift_lanes(operation):
 shift_lanes_left, shift_lanes_right = _shift_lanes("shl"), _shift_lanes("ashr")
 
 
-@intrinsic
-def four_u32(typingctx, a, b, c, d):
+@lowered(i8x16(*[types.uint32] * 4))
+def four_u32(builder, a, b, c, d):
     """Four u32 as i8x16."""
-
-    def emit(context, builder, signature, args):
-        v = ir.Constant(i32x4.ir, ir.Undefined)
-        for k, word in enumerate(args):
-            v = builder.insert_element(v, word, ir.Constant(I32, k))
-        return builder.bitcast(v, i8x16.ir)
-
-    return i8x16(*[types.uint32] * 4), emit
+    return builder.bitcast(put_together(builder, i32x4.ir, [a, b, c, d]), i8x16.ir)
 
 
 def _constants(kind):
     def of_lanes(lanes):
         """An intrinsic that returns a register of fixed lanes: a codebook, held by the module that names it."""
 
-        @intrinsic
-        def constant(typingctx):
-            return kind(), lambda context, builder, signature, args: kind.constant(lanes)
+        @lowered(kind())
+        def constant(builder):
+            return kind.constant(lanes)
 
         return constant
 
@@ -565,51 +412,49 @@ def _constants(kind):
 constant_i8x32, constant_i16x16 = _constants(i8x32), _constants(i16x16)
 
 
-@intrinsic
-def load_bf16(typingctx, address):
-    """Read one bfloat16 as float32."""
-
-    def emit(context, builder, signature, args):
-        wide = builder.shl(builder.zext(_read(builder, args[0], I16), I32), ir.Constant(I32, 16))
-        return builder.bitcast(wide, ir.FloatType())
-
-    return types.float32(types.intp), emit
+def _opaque(builder, v, has_effect):
+    """An identity that the optimiser cannot look through."""
+    is_512_bits = v.type.count * v.type.element.width == 512
+    if not level.HAS_AVX2 or (is_512_bits and not level.HAS_VNNI_512):
+        return v
+    return _hidden(builder, v, "=v,0" if is_512_bits else "=x,0", has_effect)
 
 
-def _opaque(v, has_effect):
-    """An identity that the optimiser cannot look through; with an effect it stays where the source has it."""
-
-    def emit(context, builder, signature, args):
-        if not level.HAS_AVX2:
-            return args[0]
-        kind = ir.FunctionType(v.ir, [v.ir])
-        is_512_bits = v.n * int(v.lane[1:]) == 512
-        if is_512_bits and not level.HAS_VNNI_512:
-            return args[0]
-        registers = "=v,0" if is_512_bits else "=x,0"
-        return builder.call(ir.InlineAsm(kind, "", registers, side_effect=has_effect), args)
-
-    return v(v), emit
-
-
-@intrinsic
-def in_order(typingctx, v):
+@lowered(of_one)
+def in_order(builder, v):
     """The same value, opaque: the optimiser would add long sums as trees, which need more registers than there are."""
-    return _opaque(v, False)
+    return _opaque(builder, v, False)
 
 
-@intrinsic
-def in_turn(typingctx, v):
+@lowered(of_one)
+def in_turn(builder, v):
     """The same value, computed before what follows in the source: the order of the processor's queue is ours."""
-    return _opaque(v, True)
+    return _opaque(builder, v, True)
 
 
-@intrinsic
-def rolled(typingctx, n):
+@lowered(types.int64(types.int64))
+def rolled(builder, n):
     """The number n, opaque: a loop whose body asks for it stays a loop, and compiles quickly."""
+    return _hidden(builder, n, "=r,0")
 
-    def emit(context, builder, signature, args):
-        kind = ir.FunctionType(I64, [I64])
-        return builder.call(ir.InlineAsm(kind, "", "=r,0", side_effect=False), args)
 
-    return types.int64(types.int64), emit
+@lowered(types.void(*[types.intp] * 4))
+def transpose(builder, to, step, source, source_step):
+    """Write eight rows of eight 4-byte groups, transposed: eight rows of one group together, groups ``step`` apart.
+
+    Args:
+        source, source_step: address of the first row, and from one to the next.
+    """
+    places = (builder.add(source, builder.mul(source_step, I64(k))) for k in range(8))
+    rows = [builder.bitcast(read_register(builder, at, i8x32.ir), i32x8.ir) for at in places]
+    pairs = [shuffle(builder, (rows[r], rows[r + 1]), m) for r in range(0, 8, 2) for m in _INTERLEAVE_4]
+    quads = [shuffle(builder, (pairs[r], pairs[r + 2]), m) for r in (0, 1, 4, 5) for m in _INTERLEAVE_8]
+    for group in range(8):
+        first = group & 4
+        lanes = [*range(first, first + 4), *range(8 + first, 12 + first)]
+        both = quads[group & 3], quads[(group & 3) + 4]
+        write(builder, shuffle(builder, both, lanes), builder.add(to, builder.mul(step, I64(group))))
+
+
+_INTERLEAVE_4 = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+_INTERLEAVE_8 = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]

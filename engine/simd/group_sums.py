@@ -7,34 +7,33 @@ their scales multiply without being spread. Elsewhere the operations are right a
 import functools
 
 from llvmlite import ir
-from numba.extending import intrinsic
 
 from engine.machine import level
-from engine.simd.arith import _fold, _in_halves, _neon
-from engine.simd.types import I32, i8x32, i16x8, i32x4, i32x8, shuffle
+from engine.simd.arith import fold, in_halves, neon
+from engine.simd.types import I32, i8x32, i16x8, i32x4, lowered, put_together
 
 
 def _paired(builder, name, result, sums):
     """Neighbouring lanes of two registers added into one."""
-    return [_neon(builder, name, result, *sums[k : k + 2]) for k in range(0, len(sums), 2)]
+    return [neon(builder, name, result, *sums[k : k + 2]) for k in range(0, len(sums), 2)]
 
 
 def _cut(builder, first, second):
     """Halves of one register with those of another."""
-    return list(zip(_in_halves(builder, first), _in_halves(builder, second), strict=True))
+    return list(zip(in_halves(builder, first), in_halves(builder, second), strict=True))
 
 
 def _by_fours(builder, pairs):
     """Sums of one group as i32x4, by an instruction for four products."""
     total = i32x4.constant([0] * 4)
     for w, y in pairs:
-        total = _neon(builder, "sdot.v4i32.v16i8", i32x4, total, w, y)
+        total = neon(builder, "sdot.v4i32.v16i8", i32x4, total, w, y)
     return total
 
 
 def _by_ones(builder, pairs, fitting):
     """Sums of one group as i16x8, each of as many products as fit, or of all; one register or two."""
-    products = [_neon(builder, "smull.v8i16", i16x8, *cut) for w, y in pairs for cut in _cut(builder, w, y)]
+    products = [neon(builder, "smull.v8i16", i16x8, *cut) for w, y in pairs for cut in _cut(builder, w, y)]
     return [
         functools.reduce(builder.add, products[first : first + fitting]) for first in range(0, len(products), fitting)
     ]
@@ -55,7 +54,7 @@ def _grouped(builder, groups, fitting):
         while 2 * n <= fitting and len(narrow) > 1:
             narrow = [[one] for one in _paired(builder, "addp.v8i16", i16x8, [one for (one,) in narrow])]
             n *= 2
-        wide = [[_neon(builder, "saddlp.v4i32.v8i16", i32x4, one) for one in group] for group in narrow]
+        wide = [[neon(builder, "saddlp.v4i32.v8i16", i32x4, one) for one in group] for group in narrow]
         sums = [functools.reduce(builder.add, group) for group in wide]
     while len(sums) > 1:
         sums = _paired(builder, "addp.v4i32", i32x4, sums)
@@ -64,33 +63,32 @@ def _grouped(builder, groups, fitting):
 
 def _anywhere(builder, groups):
     """The same on other processors."""
-    found = i32x4.constant([0] * 4)
     words = ir.VectorType(I32, 16)
-    for k, pairs in enumerate(groups):
+    totals = []
+    for pairs in groups:
         products = [builder.mul(builder.sext(w, words), builder.sext(y, words)) for w, y in pairs]
-        total = _fold(builder, functools.reduce(builder.add, products), builder.add)
-        found = builder.insert_element(found, total, ir.Constant(I32, k))
-    return found
+        totals.append(fold(builder, functools.reduce(builder.add, products), builder.add))
+    return put_together(builder, i32x4.ir, totals)
 
 
 def _sums(size, fitting):
     """The operation on as many registers as hold four groups of ``size`` bytes."""
     n = size // 8
 
-    def emit(context, builder, signature, args):
+    def sums(builder, args):
         pairs = [cut for w, y in zip(args[:n], args[n:], strict=True) for cut in _cut(builder, w, y)]
         groups = [pairs[k : k + size // 16] for k in range(0, len(pairs), size // 16)]
         return _grouped(builder, groups, fitting) if level.HAS_ARM64 else _anywhere(builder, groups)
 
-    @intrinsic
-    def sums_of_16(typingctx, w0, w1, y0, y1):
+    @lowered(i32x4(*[i8x32] * (2 * n)))
+    def sums_of_16(builder, w0, w1, y0, y1):
         """Sums of each sixteen products of signed bytes, a lane each."""
-        return i32x4(*[i8x32] * (2 * n)), emit
+        return sums(builder, (w0, w1, y0, y1))
 
-    @intrinsic
-    def sums_of_32(typingctx, w0, w1, w2, w3, y0, y1, y2, y3):
+    @lowered(i32x4(*[i8x32] * (2 * n)))
+    def sums_of_32(builder, w0, w1, w2, w3, y0, y1, y2, y3):
         """Sums of each 32 products of signed bytes, a lane each."""
-        return i32x4(*[i8x32] * (2 * n)), emit
+        return sums(builder, (w0, w1, w2, w3, y0, y1, y2, y3))
 
     return sums_of_16 if size == 16 else sums_of_32
 
@@ -101,17 +99,7 @@ sums_of_16_u6 = _sums(16, 4)
 """Weights from 0 to 63."""
 
 
-@intrinsic
-def join_i32(typingctx, low, high):
-    """Two i32x4 as one i32x8."""
-    return i32x8(i32x4, i32x4), lambda context, builder, signature, args: shuffle(builder, tuple(args), range(8))
-
-
-@intrinsic
-def high_nibbles(typingctx, v):
+@lowered(i8x32(i8x32))
+def high_nibbles(builder, v):
     """Upper four bits of each byte."""
-
-    def emit(context, builder, signature, args):
-        return builder.lshr(args[0], i8x32.constant([4] * 32))
-
-    return i8x32(i8x32), emit
+    return builder.lshr(v, i8x32.constant([4] * 32))

@@ -9,15 +9,15 @@ import sys
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from engine.machine import level
 from engine.simd.types import (
+    F32,
+    I8,
+    I16,
     I32,
     I64,
-    Vec,
     call,
-    f32x4,
     f32x8,
     f32x16,
     i8x16,
@@ -26,304 +26,225 @@ from engine.simd.types import (
     i16x8,
     i16x16,
     i16x32,
-    i32x4,
     i32x8,
     i32x16,
+    is_split,
+    lowered,
+    read,
     shuffle,
+    write,
 )
 
-I8 = ir.IntType(8)
+
+def read_register(builder, address, kind):
+    """Load a vector, in halves where the processor has no such registers."""
+    if not is_split(kind):
+        return read(builder, address, kind)
+    half = ir.VectorType(kind.element, kind.count // 2)
+    parts = [read(builder, builder.add(address, I64(16 * k)), half) for k in range(2)]
+    return shuffle(builder, tuple(parts), range(kind.count))
 
 
-def _load(kind, value):
-    @intrinsic
-    def load(typingctx, address):
+def _load(kind, value=None):
+    @lowered(kind(types.intp))
+    def load(builder, address):
         """Read one value from an address of any alignment."""
-
-        def emit(context, builder, signature, args):
-            if isinstance(kind, Vec) and kind.is_split:
-                return _load_halves(builder, args[0], kind)
-            loaded = builder.load(builder.inttoptr(args[0], value.as_pointer()))
-            loaded.align = 1
-            return loaded
-
-        return kind(types.intp), emit
+        return read_register(builder, address, kind.ir) if value is None else read(builder, address, value)
 
     return load
 
 
-def _load_halves(builder, address, kind):
-    half = ir.VectorType(kind.ir.element, kind.n // 2)
-    parts = []
-    for k in range(2):
-        part = builder.load(builder.inttoptr(builder.add(address, I64(16 * k)), half.as_pointer()))
-        part.align = 1
-        parts.append(part)
-    return shuffle(builder, tuple(parts), range(kind.n))
-
-
-def _store(kind, value):
-    @intrinsic
-    def store(typingctx, address, x):
+def _store(kind):
+    @lowered(types.void(types.intp, kind))
+    def store(builder, address, x):
         """Write one value to an address of any alignment."""
-
-        def emit(context, builder, signature, args):
-            builder.store(args[1], builder.inttoptr(args[0], value.as_pointer())).align = 1
-            return context.get_dummy_value()
-
-        return types.void(types.intp, kind), emit
+        write(builder, x, address)
 
     return store
 
 
-load_i8x16, load_i8x32 = _load(i8x16, i8x16.ir), _load(i8x32, i8x32.ir)
-load_i16x8, load_i16x16 = _load(i16x8, i16x8.ir), _load(i16x16, i16x16.ir)
-load_i32x4, load_i32x8 = _load(i32x4, i32x4.ir), _load(i32x8, i32x8.ir)
-load_f32x4, load_f32x8 = _load(f32x4, f32x4.ir), _load(f32x8, f32x8.ir)
-load_i8x64, load_i32x16, load_f32x16 = _load(i8x64, i8x64.ir), _load(i32x16, i32x16.ir), _load(f32x16, f32x16.ir)
-load_i16x32 = _load(i16x32, i16x32.ir)
+load_i8x16, load_i8x32, load_i8x64 = map(_load, (i8x16, i8x32, i8x64))
+load_i16x8, load_i16x16, load_i16x32 = map(_load, (i16x8, i16x16, i16x32))
+load_i32x8, load_i32x16 = map(_load, (i32x8, i32x16))
+load_f32x8, load_f32x16 = map(_load, (f32x8, f32x16))
 load_u8, load_i8 = _load(types.uint8, I8), _load(types.int8, I8)
-load_u16, load_i16 = _load(types.uint16, ir.IntType(16)), _load(types.int16, ir.IntType(16))
+load_u16, load_i16 = _load(types.uint16, I16), _load(types.int16, I16)
 load_u32, load_i32, load_i64 = _load(types.uint32, I32), _load(types.int32, I32), _load(types.int64, I64)
-load_f32, load_f64 = _load(types.float32, ir.FloatType()), _load(types.float64, ir.DoubleType())
+load_f32, load_f64 = _load(types.float32, F32), _load(types.float64, ir.DoubleType())
 
-store_i8x16, store_i8x32 = _store(i8x16, i8x16.ir), _store(i8x32, i8x32.ir)
-store_i16x8, store_i16x16 = _store(i16x8, i16x8.ir), _store(i16x16, i16x16.ir)
-store_i32x4, store_i32x8 = _store(i32x4, i32x4.ir), _store(i32x8, i32x8.ir)
-store_f32x4, store_f32x8 = _store(f32x4, f32x4.ir), _store(f32x8, f32x8.ir)
-store_i8x64, store_i32x16, store_f32x16 = _store(i8x64, i8x64.ir), _store(i32x16, i32x16.ir), _store(f32x16, f32x16.ir)
+store_i8x32, store_i8x64, store_i16x8, store_i16x16 = map(_store, (i8x32, i8x64, i16x8, i16x16))
+store_i32x8, store_i32x16, store_f32x8, store_f32x16 = map(_store, (i32x8, i32x16, f32x8, f32x16))
 LANES, load_lanes, store_lanes = (16, load_f32x16, store_f32x16) if level.HAS_VNNI_512 else (8, load_f32x8, store_f32x8)
 """The most float32 of a register, for what works on lanes alone."""
-store_u8, store_i8, store_i16 = _store(types.uint8, I8), _store(types.int8, I8), _store(types.int16, ir.IntType(16))
-store_i32, store_i64 = _store(types.int32, I32), _store(types.int64, I64)
-store_f32 = _store(types.float32, ir.FloatType())
+store_u8, store_i8, store_i16, store_i32 = map(_store, (types.uint8, types.int8, types.int16, types.int32))
+store_i64, store_f32 = _store(types.int64), _store(types.float32)
 
 
-def _widen_halves(builder, bits, n):
+@lowered(lambda op, places: types.UniTuple(types.int64, places.count)(op, places))
+def load_words(builder, op, places):
+    """Read int64 of a record by their places in it."""
+    found = ir.Constant(places.type, ir.Undefined)
+    for k in range(places.type.count):
+        word = read(builder, builder.add(op, builder.extract_value(places, k)), I64)
+        found = builder.insert_value(found, word, k)
+    return found
+
+
+def _kinds(like):
+    """LLVM's i16, i32, f16 and f32, or vectors of them as long as one."""
+    kinds = I16, I32, ir.HalfType(), F32
+    return [ir.VectorType(kind, like.count) for kind in kinds] if isinstance(like, ir.VectorType) else kinds
+
+
+def _same(kind, x):
+    return ir.Constant(kind, [x] * kind.count if isinstance(kind, ir.VectorType) else x)
+
+
+def widen_halves(builder, bits):
     """f32 lanes of f16 bit patterns, with integer arithmetic where the processor has no F16C.
 
     The exponent moves by an addition. Subnormal halves get the smallest exponent, and then lose its one again in
     float32, where nothing is subnormal: scales are often so small, and processors are slow with subnormal numbers.
     Infinities and NaN keep an exponent of all ones. Source: Giesen, "Float->half variants".
     """
-    vector = n > 1
-    f32 = ir.VectorType(ir.FloatType(), n) if vector else ir.FloatType()
-    i32 = ir.VectorType(I32, n) if vector else I32
+    _, i32, f16, f32 = _kinds(bits.type)
     if level.HAS_F16C:
-        f16 = ir.VectorType(ir.HalfType(), n) if vector else ir.HalfType()
         return builder.fpext(builder.bitcast(bits, f16), f32)
-
-    def same(kind, x):
-        return ir.Constant(kind, [x] * n if vector else x)
-
     wide = builder.zext(bits, i32)
-    magnitude = builder.shl(builder.and_(wide, same(i32, 0x7FFF)), same(i32, 13))
-    normal = builder.add(magnitude, same(i32, 112 << 23))
-    one_more = builder.bitcast(builder.add(magnitude, same(i32, 113 << 23)), f32)
-    small = builder.bitcast(builder.fsub(one_more, same(f32, float(2.0**-14))), i32)
-    value = builder.select(builder.icmp_unsigned("<", magnitude, same(i32, 0x400 << 13)), small, normal)
-    special = builder.icmp_unsigned(">=", magnitude, same(i32, 0x7C00 << 13))
-    value = builder.select(special, builder.or_(magnitude, same(i32, 0x7F800000)), value)
-    sign = builder.shl(builder.and_(wide, same(i32, 0x8000)), same(i32, 16))
+    magnitude = builder.shl(builder.and_(wide, _same(i32, 0x7FFF)), _same(i32, 13))
+    normal = builder.add(magnitude, _same(i32, 112 << 23))
+    one_more = builder.bitcast(builder.add(magnitude, _same(i32, 113 << 23)), f32)
+    small = builder.bitcast(builder.fsub(one_more, _same(f32, float(2.0**-14))), i32)
+    value = builder.select(builder.icmp_unsigned("<", magnitude, _same(i32, 0x400 << 13)), small, normal)
+    special = builder.icmp_unsigned(">=", magnitude, _same(i32, 0x7C00 << 13))
+    value = builder.select(special, builder.or_(magnitude, _same(i32, 0x7F800000)), value)
+    sign = builder.shl(builder.and_(wide, _same(i32, 0x8000)), _same(i32, 16))
     return builder.bitcast(builder.or_(value, sign), f32)
 
 
-@intrinsic
-def load_f16(typingctx, address):
+@lowered(types.float32(types.intp))
+def load_f16(builder, address):
     """Read one half as float32."""
-
-    def emit(context, builder, signature, args):
-        bits = builder.load(builder.inttoptr(args[0], ir.IntType(16).as_pointer()))
-        bits.align = 1
-        return _widen_halves(builder, bits, 1)
-
-    return types.float32(types.intp), emit
+    return widen_halves(builder, read(builder, address, I16))
 
 
-@intrinsic
-def load_f16x8(typingctx, address):
+@lowered(f32x8(types.intp))
+def load_f16x8(builder, address):
     """Read eight halves as f32x8."""
-
-    def emit(context, builder, signature, args):
-        bits = builder.load(builder.inttoptr(args[0], ir.VectorType(ir.IntType(16), 8).as_pointer()))
-        bits.align = 1
-        return _widen_halves(builder, bits, 8)
-
-    return f32x8(types.intp), emit
+    return widen_halves(builder, read(builder, address, ir.VectorType(I16, 8)))
 
 
-@intrinsic
-def load_bf16x8(typingctx, address):
-    """Read eight bfloat16 as f32x8: they are the upper halves of float32."""
-
-    def emit(context, builder, signature, args):
-        bits = builder.load(builder.inttoptr(args[0], ir.VectorType(ir.IntType(16), 8).as_pointer()))
-        bits.align = 1
-        wide = builder.zext(bits, i32x8.ir)
-        return builder.bitcast(builder.shl(wide, i32x8.constant([16] * 8)), f32x8.ir)
-
-    return f32x8(types.intp), emit
+def _widen_bf16(builder, bits):
+    """bfloat16 are the upper halves of float32."""
+    _, i32, _, f32 = _kinds(bits.type)
+    return builder.bitcast(builder.shl(builder.zext(bits, i32), _same(i32, 16)), f32)
 
 
-def _narrow_floats(builder, value, n):
-    """f16 bit patterns of f32 lanes, rounded to nearest even."""
-    vector = n > 1
-    i16 = ir.VectorType(ir.IntType(16), n) if vector else ir.IntType(16)
-    i32 = ir.VectorType(I32, n) if vector else I32
-    f32 = ir.VectorType(ir.FloatType(), n) if vector else ir.FloatType()
+@lowered(types.float32(types.intp))
+def load_bf16(builder, address):
+    """Read one bfloat16 as float32."""
+    return _widen_bf16(builder, read(builder, address, I16))
+
+
+@lowered(f32x8(types.intp))
+def load_bf16x8(builder, address):
+    """Read eight bfloat16 as f32x8."""
+    return _widen_bf16(builder, read(builder, address, ir.VectorType(I16, 8)))
+
+
+def _narrow_float(builder, value):
+    """f16 bit pattern of an f32, rounded to nearest even."""
     if level.HAS_F16C:
-        f16 = ir.VectorType(ir.HalfType(), n) if vector else ir.HalfType()
-        return builder.bitcast(builder.fptrunc(value, f16), i16)
-
-    def same(kind, x):
-        return ir.Constant(kind, [x] * n if vector else x)
-
-    bits = builder.bitcast(value, i32)
-    sign = builder.lshr(builder.and_(bits, same(i32, 0x80000000)), same(i32, 16))
-    magnitude = builder.and_(bits, same(i32, 0x7FFFFFFF))
-    odd = builder.and_(builder.lshr(magnitude, same(i32, 13)), same(i32, 1))
-    rounded = builder.lshr(builder.add(builder.add(magnitude, odd), same(i32, 0xFFF - (112 << 23))), same(i32, 13))
+        return builder.bitcast(builder.fptrunc(value, ir.HalfType()), I16)
+    bits = builder.bitcast(value, I32)
+    sign = builder.lshr(builder.and_(bits, I32(0x80000000)), I32(16))
+    magnitude = builder.and_(bits, I32(0x7FFFFFFF))
+    odd = builder.and_(builder.lshr(magnitude, I32(13)), I32(1))
+    rounded = builder.lshr(builder.add(builder.add(magnitude, odd), I32(0xFFF - (112 << 23))), I32(13))
     # below 2^-14 the addition of 0.5 lets the float unit do the rounding at the subnormal step of 2^-24
-    shifted = builder.bitcast(builder.fadd(builder.bitcast(magnitude, f32), same(f32, 0.5)), i32)
-    subnormal = builder.sub(shifted, same(i32, 0x3F000000))
-    small = builder.icmp_unsigned("<", magnitude, same(i32, 0x38800000))
-    large = builder.icmp_unsigned(">=", magnitude, same(i32, 0x477FF000))
-    half = builder.select(small, subnormal, rounded)
-    nan = builder.icmp_unsigned(">", magnitude, same(i32, 0x7F800000))
-    beyond = builder.select(nan, same(i32, 0x7E00), same(i32, 0x7C00))
-    return builder.trunc(builder.or_(builder.select(large, beyond, half), sign), i16)
+    shifted = builder.bitcast(builder.fadd(builder.bitcast(magnitude, F32), F32(0.5)), I32)
+    small = builder.icmp_unsigned("<", magnitude, I32(0x38800000))
+    half = builder.select(small, builder.sub(shifted, I32(0x3F000000)), rounded)
+    nan = builder.icmp_unsigned(">", magnitude, I32(0x7F800000))
+    large = builder.icmp_unsigned(">=", magnitude, I32(0x477FF000))
+    half = builder.select(large, builder.select(nan, I32(0x7E00), I32(0x7C00)), half)
+    return builder.trunc(builder.or_(half, sign), I16)
 
 
-@intrinsic
-def store_f16(typingctx, address, x):
+@lowered(types.void(types.intp, types.float32))
+def store_f16(builder, address, x):
     """Write a float32 as half."""
-
-    def emit(context, builder, signature, args):
-        bits = _narrow_floats(builder, args[1], 1)
-        builder.store(bits, builder.inttoptr(args[0], bits.type.as_pointer())).align = 1
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.float32), emit
+    write(builder, _narrow_float(builder, x), address)
 
 
-@intrinsic
-def store_f16x8(typingctx, address, x):
-    """Write f32x8 as eight halves."""
-
-    def emit(context, builder, signature, args):
-        bits = _narrow_floats(builder, args[1], 8)
-        builder.store(bits, builder.inttoptr(args[0], bits.type.as_pointer())).align = 1
-        return context.get_dummy_value()
-
-    return types.void(types.intp, f32x8), emit
-
-
-@intrinsic
-def round_to_f16(typingctx, x):
+@lowered(types.float32(types.float32))
+def round_to_f16(builder, x):
     """The float32 nearest to x that a half can hold."""
-
-    def emit(context, builder, signature, args):
-        return _widen_halves(builder, _narrow_floats(builder, args[0], 1), 1)
-
-    return types.float32(types.float32), emit
+    return widen_halves(builder, _narrow_float(builder, x))
 
 
 def _prefetch(locality):
-    @intrinsic
-    def prefetch(typingctx, address):
+    @lowered(types.void(types.intp))
+    def prefetch(builder, address):
         """Ask for the cache line of an address; any address is allowed."""
-
-        def emit(context, builder, signature, args):
-            hint = [ir.Constant(I32, x) for x in (0, locality, 1)]
-            call(builder, "llvm.prefetch.p0", ir.VoidType(), [builder.inttoptr(args[0], I8.as_pointer()), *hint])
-            return context.get_dummy_value()
-
-        return types.void(types.intp), emit
+        hint = [I32(x) for x in (0, locality, 1)]
+        call(builder, "llvm.prefetch.p0", ir.VoidType(), [builder.inttoptr(address, I8.as_pointer()), *hint])
 
     return prefetch
 
 
-prefetch_l1 = _prefetch(3)
-prefetch_l2 = _prefetch(2)
-prefetch_once = _prefetch(0)
+prefetch_l1, prefetch_l2, prefetch_once = map(_prefetch, (3, 2, 0))
 
 
-@intrinsic
-def atomic_add(typingctx, address, x):
+@lowered(types.int64(types.intp, types.int64))
+def atomic_add(builder, address, x):
     """Add to an aligned int64 in one step; returns what it held before."""
-
-    def emit(context, builder, signature, args):
-        return builder.atomic_rmw("add", builder.inttoptr(args[0], I64.as_pointer()), args[1], "seq_cst")
-
-    return types.int64(types.intp, types.int64), emit
+    return builder.atomic_rmw("add", builder.inttoptr(address, I64.as_pointer()), x, "seq_cst")
 
 
-@intrinsic
-def atomic_load(typingctx, address):
+@lowered(types.int64(types.intp))
+def atomic_load(builder, address):
     """Read an aligned int64 that another thread may write."""
-
-    def emit(context, builder, signature, args):
-        return builder.load_atomic(builder.inttoptr(args[0], I64.as_pointer()), "seq_cst", 8)
-
-    return types.int64(types.intp), emit
+    return builder.load_atomic(builder.inttoptr(address, I64.as_pointer()), "seq_cst", 8)
 
 
-@intrinsic
-def atomic_store(typingctx, address, x):
+@lowered(types.void(types.intp, types.int64))
+def atomic_store(builder, address, x):
     """Write an aligned int64 that other threads read."""
-
-    def emit(context, builder, signature, args):
-        builder.store_atomic(args[1], builder.inttoptr(args[0], I64.as_pointer()), "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.int64), emit
+    builder.store_atomic(x, builder.inttoptr(address, I64.as_pointer()), "seq_cst", 8)
 
 
-@intrinsic
-def call_kernel(typingctx, kernel, op, thread, n_threads):
+@lowered(types.void(*[types.intp] * 4))
+def call_kernel(builder, kernel, op, thread, n_threads):
     """Call a compiled operation by its address."""
-
-    def emit(context, builder, signature, args):
-        kind = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
-        builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp, types.intp), emit
+    kind = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
+    builder.call(builder.inttoptr(kernel, kind.as_pointer()), [op, thread, n_threads])
 
 
-@intrinsic
-def pause(typingctx):
+@lowered(types.void())
+def pause(builder):
     """Tell the core that this is a spin loop."""
-
-    def emit(context, builder, signature, args):
-        if level.HAS_X86:
-            call(builder, "llvm.x86.sse2.pause", ir.VoidType(), [])
-        elif level.HAS_ARM64:  # ``yield`` does nothing on most cores; this waits until the pipeline is empty
-            call(builder, "llvm.aarch64.isb", ir.VoidType(), [ir.Constant(I32, 15)])
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    if level.HAS_X86:
+        call(builder, "llvm.x86.sse2.pause", ir.VoidType(), [])
+    elif level.HAS_ARM64:  # ``yield`` does nothing on most cores; this waits until the pipeline is empty
+        call(builder, "llvm.aarch64.isb", ir.VoidType(), [I32(15)])
 
 
 NOMINAL_HZ = 2_500_000_000
 
 
-@intrinsic
-def cycles(typingctx):
+@lowered(types.int64())
+def cycles(builder):
     """The processor's cycle counter; on ARM64 its clock, as cycles of ``NOMINAL_HZ``."""
-
-    def emit(context, builder, signature, args):
-        count = call(builder, "llvm.readcyclecounter", I64, [])
-        if not level.HAS_ARM64:
-            return count
-        # Some firmware leaves the rate 0; differences of products are right even where these no longer fit.
-        # Not by inline assembly: numba has no parser for it.
-        name = builder.module.add_metadata(["CNTFRQ_EL0"])
-        rate = call(builder, "llvm.read_register.i64", I64, [name])
-        known = builder.select(builder.icmp_unsigned("==", rate, I64(0)), I64(1), rate)
-        return builder.mul(count, builder.udiv(I64(NOMINAL_HZ), known))
-
-    return types.int64(), emit
+    count = call(builder, "llvm.readcyclecounter", I64, [])
+    if not level.HAS_ARM64:
+        return count
+    # Some firmware leaves the rate 0; differences of products are right even where these no longer fit.
+    # Not by inline assembly: numba has no parser for it.
+    name = builder.module.add_metadata(["CNTFRQ_EL0"])
+    rate = call(builder, "llvm.read_register.i64", I64, [name])
+    known = builder.select(builder.icmp_unsigned("==", rate, I64(0)), I64(1), rate)
+    return builder.mul(count, builder.udiv(I64(NOMINAL_HZ), known))
 
 
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98}
@@ -339,41 +260,27 @@ def _futex_number() -> int | None:
 FUTEX = _futex_number()
 
 
-def _syscall(builder, arguments):
+def _futex(builder, address, operation, value):
     """Call libc's variadic ``syscall``."""
     kind = ir.FunctionType(I64, [I64], var_arg=True)
     function = builder.module.globals.get("syscall") or ir.Function(builder.module, kind, "syscall")
-    return builder.call(function, arguments)
+    builder.call(function, [I64(FUTEX), address, I64(operation), value, I64(0), I64(0), I64(0)])
 
 
-@intrinsic
-def sleep_while_equal(typingctx, address, expected):
+@lowered(types.void(types.intp, types.int64))
+def sleep_while_equal(builder, address, expected):
     """Sleep until woken, if the low 32 bits at an aligned address still hold ``expected``; may return early."""
-
-    def emit(context, builder, signature, args):
-        if FUTEX is None:
-            call(builder, "usleep", I32, [ir.Constant(I32, 200)])
-        else:
-            constants = [ir.Constant(I64, x) for x in (FUTEX, _FUTEX_WAIT_PRIVATE)]
-            none = ir.Constant(I64, 0)
-            _syscall(builder, [constants[0], args[0], constants[1], args[1], none, none, none])
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.int64), emit
+    if FUTEX is None:
+        call(builder, "usleep", I32, [I32(200)])
+    else:
+        _futex(builder, address, _FUTEX_WAIT_PRIVATE, expected)
 
 
-@intrinsic
-def wake_all(typingctx, address):
+@lowered(types.void(types.intp))
+def wake_all(builder, address):
     """Wake every thread that sleeps on this address."""
-
-    def emit(context, builder, signature, args):
-        if FUTEX is not None:
-            none = ir.Constant(I64, 0)
-            number, wake, everyone = (ir.Constant(I64, x) for x in (FUTEX, _FUTEX_WAKE_PRIVATE, 2**31 - 1))
-            _syscall(builder, [number, args[0], wake, everyone, none, none, none])
-        return context.get_dummy_value()
-
-    return types.void(types.intp), emit
+    if FUTEX is not None:
+        _futex(builder, address, _FUTEX_WAKE_PRIVATE, I64(2**31 - 1))
 
 
 WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
@@ -382,22 +289,15 @@ PAGE_OUT = 21 if sys.platform == "linux" else None
 PAGE_BYTES = mmap.PAGESIZE
 
 
-def _advice(number):
-    def emit(context, builder, signature, args):
+def _advise(number):
+    @lowered(types.void(types.intp, types.intp))
+    def advise(builder, address, n_bytes):
+        """Tell the system about mapped pages, if it takes advice; ``address`` is a page's."""
         if number is not None:
-            call(builder, "madvise", I32, [*args, ir.Constant(I32, int(number))])
-        return context.get_dummy_value()
+            call(builder, "madvise", I32, [address, n_bytes, I32(int(number))])
 
-    return types.void(types.intp, types.intp), emit
-
-
-@intrinsic
-def ask_for_pages(typingctx, address, n_bytes):
-    """Tell the system that mapped pages are needed soon, if it takes advice; ``address`` is a page's."""
-    return _advice(WILL_NEED)
+    return advise
 
 
-@intrinsic
-def drop_pages(typingctx, address, n_bytes):
-    """Let the system forget mapped pages of a file, where no other program uses them; both numbers are whole pages."""
-    return _advice(PAGE_OUT)
+ask_for_pages, drop_pages = _advise(WILL_NEED), _advise(PAGE_OUT)
+"""They are needed soon; or the system may forget those of a file, where no other program uses them (whole pages)."""

@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from engine.simd.memory import I8
+from engine.simd.types import I8, lowered
 
 SUMS, MORE_SUMS = 0, 1
 LINES_64, GROUPS_64 = 2, 3
@@ -38,28 +38,18 @@ def _number(tile):
     return ir.Constant(I8, tile.literal_value)
 
 
-@intrinsic
-def shape_tiles(typingctx):
+@lowered(types.none())
+def shape_tiles(builder):
     """Give the thread's tile registers their shapes."""
-
-    def emit(context, builder, signature, args):
-        value = ir.Constant(ir.ArrayType(I8, 64), _configuration())
-        where = cgutils.global_constant(builder.module, "tile_shapes", value)
-        _call(builder, "ldtilecfg", builder.bitcast(where, I8.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.none(), emit
+    value = ir.Constant(ir.ArrayType(I8, 64), _configuration())
+    where = cgutils.global_constant(builder.module, "tile_shapes", value)
+    _call(builder, "ldtilecfg", builder.bitcast(where, I8.as_pointer()))
 
 
-@intrinsic
-def release_tiles(typingctx):
+@lowered(types.none())
+def release_tiles(builder):
     """Let the registers go: the system need not save them any more."""
-
-    def emit(context, builder, signature, args):
-        _call(builder, "tilerelease")
-        return context.get_dummy_value()
-
-    return types.none(), emit
+    _call(builder, "tilerelease")
 
 
 @intrinsic(prefer_literal=True)

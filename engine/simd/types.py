@@ -4,20 +4,17 @@ A value of ``i8x32`` is one LLVM vector and so lives in a register, never in mem
 registers LLVM splits it; only the target's own instructions need a lowering by hand (see ``level``).
 """
 
+from functools import wraps
+
 from llvmlite import ir
 from numba import types
-from numba.extending import models, register_model
+from numba.extending import intrinsic, models, register_model
 
 from engine.machine import level
 
-LANES = {
-    "i8": ir.IntType(8),
-    "i16": ir.IntType(16),
-    "i32": ir.IntType(32),
-    "f16": ir.HalfType(),
-    "f32": ir.FloatType(),
-}
-_WHOLE = ("i8", "i16", "i32")
+I8, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
+F32 = ir.FloatType()
+LANES = {"i8": I8, "i16": I16, "i32": I32, "f16": ir.HalfType(), "f32": F32}
 
 
 class Vec(types.Type):
@@ -28,14 +25,6 @@ class Vec(types.Type):
         self.n = n
         self.ir = ir.VectorType(LANES[lane], n)
         super().__init__(name=f"vec<{n} x {lane}>")
-
-    @property
-    def is_split(self) -> bool:
-        """True for 256-bit integers on a processor without AVX2, which computes on 128 bits at a time.
-
-        With AVX alone, LLVM would keep them in 256-bit registers for logical operations and split them for all others.
-        """
-        return self.lane in _WHOLE and self.n * self.ir.element.width == 256 and not level.HAS_AVX2
 
     def constant(self, lanes):
         """An IR constant with the given lanes."""
@@ -53,8 +42,60 @@ i8x32, i16x16, i32x8, f32x8 = Vec("i8", 32), Vec("i16", 16), Vec("i32", 8), Vec(
 i8x64, i16x32, i32x16, f32x16 = Vec("i8", 64), Vec("i16", 32), Vec("i32", 16), Vec("f32", 16)
 
 SCALAR = {"i8": types.int8, "i16": types.int16, "i32": types.int32, "f32": types.float32}
-I32 = ir.IntType(32)
-I64 = ir.IntType(64)
+
+
+def lowered(typed):
+    """Make an operation of a function that writes its instructions: (builder, *values) -> value, or None for void.
+
+    Args:
+        typed: numba's signature of the operation, or what returns it for the types of its arguments.
+    """
+
+    def operation(body):
+        @wraps(body)
+        def typing(typingctx, *kinds):
+            def emit(context, builder, signature, args):
+                value = body(builder, *args)
+                return context.get_dummy_value() if value is None else value
+
+            return typed(*kinds) if callable(typed) else typed, emit
+
+        return intrinsic(typing)
+
+    return operation
+
+
+def is_split(kind):
+    """Whether a register is of 256-bit integers and the processor has no AVX2, and so computes on 128 bits at a time.
+
+    With AVX alone, LLVM would keep them in 256-bit registers for logical operations and split them for all others.
+    """
+    return isinstance(kind.element, ir.IntType) and kind.count * kind.element.width == 256 and not level.HAS_AVX2
+
+
+def read(builder, address, kind):
+    """Load a value of an LLVM type from an address of any alignment."""
+    loaded = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    loaded.align = 1
+    return loaded
+
+
+def write(builder, value, address):
+    """Store a value to an address of any alignment."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
+
+
+def put_together(builder, kind, lanes):
+    """A vector of an LLVM type of values for its first lanes."""
+    v = ir.Constant(kind, ir.Undefined)
+    for k, lane in enumerate(lanes):
+        v = builder.insert_element(v, lane, ir.Constant(I32, k))
+    return v
+
+
+def splat(builder, scalar, kind):
+    """A vector of an LLVM type with the same value in every lane."""
+    return shuffle(builder, put_together(builder, kind, [scalar]), [0] * kind.count)
 
 
 def shuffle(builder, vector, lanes):

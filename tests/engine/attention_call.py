@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from typing import NamedTuple
 
 import numpy as np
 
-from engine.ahead import address_of
 from engine.cache.kv_types import ElementType, KVType
 from engine.kernels.attention_sizes import scratch_bytes
 from engine.kernels.records import ATTENTION_CHUNK, CACHE, PARTIAL_HEADER, STEP
 from engine.machine.memory import Memory
-from engine.plan.compilation import place_of
 from engine.plan.plan import bits
-from tests.engine.kernel_call import KERNEL
+from tests.engine.kernel_call import run, words
 
 
 class Shape(NamedTuple):
@@ -67,22 +64,16 @@ class Layer:
     def record(self, n_tokens: int, pos: int, x: np.ndarray, out: np.ndarray, n_threads: int) -> np.ndarray:
         """Arguments of a call; what they point into is kept until the next."""
         shape, each, address = self.shape, scratch_bytes(self.shape.head_dim), self.memory.address
-        self._step, self._scratch = np.zeros(16, np.int64), Memory(each * n_threads)
-        self._step[STEP.n_tokens // 8], self._step[STEP.start_pos // 8] = n_tokens, pos
-        found = np.zeros(len(CACHE), np.int64)
-        fields = {
-            "step": self._step.ctypes.data, "x": x.ctypes.data, "out": out.ctypes.data, "n_heads": shape.n_heads,
-            "n_kv_heads": shape.n_kv_heads, "head_dim": shape.head_dim, "k_cache": address + self.starts[0],
-            "v_cache": address + self.starts[1], "k_scales": address + self.starts[2],
-            "v_scales": address + self.starts[3], "scratch": self._scratch.address, "scratch_bytes": each,
-            "scale": bits(shape.head_dim**-0.5), "soft_cap": bits(shape.soft_cap), "max_chunks": self.max_chunks,
-            "end_kv_head": shape.n_kv_heads, "window": shape.window, "n_slots": self.n_slots,
-            "sinks": 0 if self.sinks is None else self.sinks.ctypes.data,
-            "slopes": 0 if self.slopes is None else self.slopes.ctypes.data,
-        }  # fmt: skip
-        for name, value in fields.items():
-            found[getattr(CACHE, name) // 8] = value
-        return found
+        self._scratch = Memory(each * n_threads)
+        return words(
+            CACHE, step=words(STEP, n_tokens=n_tokens, start_pos=pos), x=x, out=out, n_heads=shape.n_heads,
+            n_kv_heads=shape.n_kv_heads, head_dim=shape.head_dim, k_cache=address + self.starts[0],
+            v_cache=address + self.starts[1], k_scales=address + self.starts[2], v_scales=address + self.starts[3],
+            scratch=self._scratch.address, scratch_bytes=each, scale=bits(shape.head_dim**-0.5),
+            soft_cap=bits(shape.soft_cap), max_chunks=self.max_chunks, end_kv_head=shape.n_kv_heads,
+            window=shape.window, n_slots=self.n_slots, sinks=0 if self.sinks is None else self.sinks,
+            slopes=0 if self.slopes is None else self.slopes,
+        )  # fmt: skip
 
     def prompt(self, x: np.ndarray, pos: int, n_threads: int = 1) -> np.ndarray:
         """Attention of (n, n_heads, head_dim) queries from a position on, in the same shape."""
@@ -97,15 +88,6 @@ class Layer:
         run(f"attention parts {self.kv.name}", self.record(1, pos, x, parts, n_threads), n_threads)
         run("join attention", self.record(1, pos, parts, out, n_threads), n_threads)
         return out
-
-
-def run(name: str, record: np.ndarray, n_threads: int) -> None:
-    call = KERNEL(address_of(place_of(name)))
-    crew = [threading.Thread(target=call, args=(record.ctypes.data, i, n_threads)) for i in range(n_threads)]
-    for thread in crew:
-        thread.start()
-    for thread in crew:
-        thread.join()
 
 
 def as_kept(kind: ElementType, heads: np.ndarray) -> np.ndarray:

@@ -179,22 +179,16 @@ def multiply(
     n_rows, row_bytes = weights.shape
     operation = "few" if few else "matmul" if n_tokens else "matvec"
     out = np.full((max(n_tokens, 1), n_rows + 8), 12345.0, np.float32)
-    memory, parts = padded(weights), read_by(quant, columns, 0 if few else n_tokens)
+    memory, (q, d, sums) = padded(weights), read_by(quant, columns, 0 if few else n_tokens)
     scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
-    step, record = np.zeros(8, np.int64), np.zeros(len(MATMUL), np.int64)
     claims = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
-    step[STEP.n_tokens // 8] = max(n_tokens, 1)
-    fields = {
-        "step": step.ctypes.data, "weights": memory.ctypes.data, "row_bytes": row_bytes, "n_rows": n_rows,
-        "n_cols": columns.q.shape[1], "q": parts[0].ctypes.data, "d": parts[1].ctypes.data,
-        "sums": parts[2].ctypes.data, "out": out.ctypes.data, "out_stride": out.shape[1],
-        "scratch": scratch.ctypes.data, "scratch_bytes": SCRATCH_BYTES, "claims": claims.ctypes.data,
-    }  # fmt: skip
-    if add is not None:
-        fields |= {"add": add.ctypes.data, "add_stride": add.shape[1] if len(add) > 1 else 0}
-    for name, value in fields.items():
-        record[getattr(MATMUL, name) // 8] = value
-    run(address_of(place_of(f"{operation} {quant.name}")), record, n_threads)
+    record = words(
+        MATMUL, step=words(STEP, n_tokens=max(n_tokens, 1)), weights=memory, row_bytes=row_bytes, n_rows=n_rows,
+        n_cols=columns.q.shape[1], q=q, d=d, sums=sums, out=out, out_stride=out.shape[1], scratch=scratch,
+        scratch_bytes=SCRATCH_BYTES, claims=claims, add=0 if add is None else add,
+        add_stride=0 if add is None or len(add) == 1 else add.shape[1],
+    )  # fmt: skip
+    run(f"{operation} {quant.name}", record, n_threads)
     assert (out[:, n_rows:] == 12345.0).all(), "a kernel wrote past its rows"
     return out[:, :n_rows]
 
@@ -202,20 +196,30 @@ def multiply(
 def embed(quant: QuantType, weights: np.ndarray, tokens: list[int], n_cols: int, n_threads: int = 1) -> np.ndarray:
     """Run ``embed``; returns (n_tokens, n_cols) float32."""
     out, memory, ids = np.zeros((len(tokens), n_cols), np.float32), padded(weights), np.array(tokens, np.int32)
-    step, record = np.zeros(8, np.int64), np.zeros(len(EMBED), np.int64)
-    step[STEP.n_tokens // 8], step[STEP.tokens // 8] = len(tokens), ids.ctypes.data
-    fields = {
-        "step": step.ctypes.data, "weights": memory.ctypes.data, "row_bytes": weights.shape[1],
-        "n_blocks": n_cols // quant.block_size, "out": out.ctypes.data, "dim": n_cols,
-    }  # fmt: skip
-    for name, value in fields.items():
-        record[getattr(EMBED, name) // 8] = value
-    run(address_of(place_of(f"embed {quant.name}")), record, n_threads)
+    record = words(
+        EMBED, step=words(STEP, n_tokens=len(tokens), tokens=ids), weights=memory, row_bytes=weights.shape[1],
+        n_blocks=n_cols // quant.block_size, out=out, dim=n_cols,
+    )  # fmt: skip
+    run(f"embed {quant.name}", record, n_threads)
     return out
 
 
-def run(address: int, record: np.ndarray, n_threads: int) -> None:
-    function = KERNEL(address)
+class Words(np.ndarray):
+    """A record, which keeps what it points to."""
+
+
+def words(record: NamedTuple, **values: int | np.ndarray) -> np.ndarray:
+    """A record of ``engine.kernels.records`` by the names of its words: numbers, or arrays for their addresses."""
+    found = np.zeros(32, np.int64).view(Words)
+    found.kept = [*values.values()]
+    for name, value in values.items():
+        found[getattr(record, name) // 8] = value.ctypes.data if isinstance(value, np.ndarray) else value
+    return found
+
+
+def run(name: str, record: np.ndarray, n_threads: int) -> None:
+    """Call an operation of a plan, with a record, on threads of its own."""
+    function = KERNEL(address_of(place_of(name)))
     crew = [threading.Thread(target=function, args=(record.ctypes.data, i, n_threads)) for i in range(n_threads)]
     for thread in crew:
         thread.start()

@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 
 from engine import Model
-from engine.ahead import address_of
 from engine.errors import BrokenModelError
 from engine.kernels.records import ASK, CHOOSE, GROUP, SCORES, STEP
 from engine.machine.residency import resident_bytes
 from engine.measure.fit import needs_of_file
 from engine.models import ARCHITECTURES
-from engine.plan.compilation import place_of
 from engine.plan.plan import bits
 from engine.weights.weights import Weights
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_qwen3moe as qwen3moe
-from tests.engine.kernel_call import map_of_a_dropped_file, run
+from tests.engine.kernel_call import map_of_a_dropped_file, run, words
 from tests.engine.reference import Twin
 from tests.engine.refusals import refusal
 from tests.engine.test_models import IDS, nmse
@@ -30,12 +28,9 @@ from tests.engine.test_models import IDS, nmse
 NAN, INF = float("nan"), float("inf")
 
 
-def call(name: str, record: Any, words: dict[str, int], n_threads: int = 2) -> None:
+def call(name: str, record: Any, values: dict[str, int], n_threads: int = 2) -> None:
     """Run a kernel with a record of these words."""
-    packed = np.zeros(32, np.int64)
-    for word, value in words.items():
-        packed[getattr(record, word) // 8] = value
-    run(address_of(place_of(name)), packed, n_threads)
+    run(name, words(record, **values), n_threads)
 
 
 def chosen(logits: list[list[float]], n_used: int, bias: list[float] | None = None, **words: int) -> Any:

@@ -6,21 +6,18 @@ import mmap
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from engine import Model
-from engine.ahead import address_of
 from engine.cache.kv_cache import memory_needs
 from engine.cache.kv_types import KV_TYPES
 from engine.kernels.records import MATMUL, STREAM
 from engine.machine.residency import resident_bytes
-from engine.plan.compilation import place_of
 from engine.plan.plan import Plan
 from tests.engine import tiny_gguf
-from tests.engine.kernel_call import map_of_a_dropped_file, run
+from tests.engine.kernel_call import map_of_a_dropped_file, run, words
 from tests.engine.refusals import check
 
 N_CTX = 64
@@ -137,14 +134,11 @@ def test_the_kernel_drops_one_range_and_asks_for_the_other(tmp_path: Path) -> No
     n_bytes = 1 << 20
     view = map_of_a_dropped_file(tmp_path / "two", 2 * n_bytes)
     view[:n_bytes].sum()
-    words: dict[str, Any] = {"last": view.ctypes.data, "last_bytes": n_bytes}
-    words |= {"next": view.ctypes.data + n_bytes, "next_bytes": n_bytes}
-    packed = np.zeros(8, np.int64)
-    for word, value in words.items():
-        packed[getattr(STREAM, word) // 8] = value
+    halves = view[:n_bytes], view[n_bytes:]
+    record = words(STREAM, last=halves[0], last_bytes=n_bytes, next=halves[1], next_bytes=n_bytes)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:  # a page that another core has just read may be dropped with the next call
-        run(address_of(place_of("stream")), packed, 2)
+        run("stream", record, 2)
         if (resident_bytes(view[:n_bytes]) or 0) < n_bytes // 8 and resident_bytes(view[n_bytes:]) == n_bytes:
             return
         time.sleep(0.01)

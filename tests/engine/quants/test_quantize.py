@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-from engine.ahead import address_of
 from engine.kernels.records import QUANTIZE, STEP
 from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 from engine.plan.buffers import FORMS, in_columns, in_pairs, in_rows, out_of_columns, out_of_pairs
-from engine.plan.compilation import place_of
-from tests.engine.kernel_call import run
+from tests.engine.kernel_call import run, words
 
 pytestmark = pytest.mark.slow
 
@@ -45,12 +43,8 @@ def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> Non
         wanted = q, *(in_rows(part, n, form.group) for part in wanted[1:])
     kind = np.int8 if form.in_rows or form.item_bytes == 1 else np.int16
     found = [np.zeros_like(wanted[0], kind), np.zeros_like(wanted[1]), np.zeros_like(wanted[2])]
-    step, record = np.zeros(8, np.int64), np.zeros(len(QUANTIZE), np.int64)
-    step[STEP.n_tokens // 8] = n_tokens
-    addresses = dict(zip(("q", "d", "sums"), (part.ctypes.data for part in found), strict=True))
-    for field, value in {"step": step.ctypes.data, "x": x.ctypes.data, "n": n, **addresses}.items():
-        record[getattr(QUANTIZE, field) // 8] = value
-    run(address_of(place_of(f"quantize {name}")), record, n_threads)
+    record = words(QUANTIZE, step=words(STEP, n_tokens=n_tokens), x=x, n=n, q=found[0], d=found[1], sums=found[2])
+    run(f"quantize {name}", record, n_threads)
     for one, other in zip(found, wanted, strict=True):
         assert (one == other).all()
 

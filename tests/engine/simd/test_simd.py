@@ -56,7 +56,7 @@ def test_lanes_of_integers(given: Input) -> None:
         "add": a + b, "sub": a - b, "mul": a16 * b16, "and": a & b, "or": a | b, "xor": a ^ b,
         "shift_right": logical_shift_16(a, 3), "shift_left": logical_shift_16(a, -5), "shift_lanes_left": a16 << 3,
         "shift_lanes_right": a32 >> 7, "shift_left_i32": a32 << 9,
-        "bytes_equal": -((a & 3) == (b & 3)).astype(np.int8), "abs": np.abs(a), "sign": b * np.sign(a), "lookup": table,
+        "abs": np.abs(a), "sign": b * np.sign(a), "lookup": table,
     }  # fmt: skip
     assert_equal(results(simd_kernels.lanes, given), wanted)
 
@@ -80,7 +80,9 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
     fours = neighbours(neighbours((a if HAS_ARM64 else a.view(np.uint8)).astype(np.int32) * b))
     words = neighbours(a16.astype(np.int64) * b16).astype(np.int32)
     wanted = {
-        "maddubs": unsigned, "maddubs_128": unsigned[:8], "maddwd": words, "maddwd_128": words[:4],
+        "maddubs": unsigned,
+        "mul_high": (a16.view(np.uint16).astype(np.uint32) * b16.view(np.uint16) >> 16).astype(np.uint16),
+        "maddwd": words, "maddwd_128": np.concatenate([words[:4], np.zeros(4, np.int32)]),
         "fold_fours": in_halves(a16, b16, lambda half: half[:4] + half[4:]),
         "fold_twos": in_halves(a16, b16, lambda half: half[[0, 1, 4, 5]] + half[[2, 3, 6, 7]]),
         "fold_neighbours": in_halves(a32, b32, neighbours),
@@ -127,22 +129,24 @@ def spread(source: np.ndarray) -> np.ndarray:
 
 
 def test_placement_of_lanes(given: Input) -> None:
-    a, b = given.part(0, np.int8, 64), given.part(32, np.int8, 32)
+    a, b, b16 = given.part(0, np.int8, 64), given.part(32, np.int8, 32), given.part(32, np.int16, 16)
     u8, a16, a32 = given.part(0, np.uint8, 16), given.part(0, np.int16, 16), given.part(0, np.int32, 8)
-    bits = spread(a[:8])
+    bits, quads = spread(a[:8]), np.stack([a[:32], b]).reshape(2, 2, 2, 8)
     wanted = {
         "broadcast_4": np.tile(a[3:7], 8), "broadcast_16": np.tile(a[5:21], 2),
         "broadcast_two_4": np.concatenate([np.tile(a[1:5], 4), np.tile(a[9:13], 4)]),
         "broadcast_i32": np.tile(a[7:11], 8), "load_two": np.concatenate([a[1:17], b[1:17]]),
-        "lane0": np.repeat(a16[0], 16), "lane7": np.repeat(a16[7], 16), "pair0": np.repeat(a16[:2], 8),
-        "pair7": np.repeat(a16[14:], 8), "half_lane0": np.repeat(a16[[0, 8]], 8),
-        "half_lane5": np.repeat(a16[[5, 13]], 8), "high_half_i8": a[16:32], "low_half_i16": a16[:8],
-        "high_half_i16": a16[8:], "high_half_i32": a32[4:], "twice": np.tile(a[:16], 2),
-        "each_twice": np.repeat(a16[:8], 2), "even_then_odd": np.concatenate([a[:16:2], a[1:16:2]]),
+        "byte_each_4": np.repeat(a[:8], 4), "word_each_4": np.repeat(a16[:4], 4),
+        "interleave_low": np.stack([a16, b16], 1).reshape(2, 16)[:, :8].ravel(),
+        "interleave_high": np.stack([a[:32], b], 1).reshape(2, 32)[:, 16:].ravel(),
+        "half_lane0": np.repeat(a16[[0, 8]], 8), "half_lane5": np.repeat(a16[[5, 13]], 8),
+        "high_half_i8": np.concatenate([a[16:32], a[:16]]), "low_half_i16": a16[:8], "high_half_i16": a16[8:],
+        "even_quads": quads[:, :, 0].swapaxes(0, 1).ravel(), "odd_quads": quads[:, :, 1].swapaxes(0, 1).ravel(),
+        "each_twice": np.repeat(a16[:8], 2), "even_then_odd": np.concatenate([a[:16:2], a[1:16:2], a[:16]]),
         "join": np.concatenate([a[:16], b[:16]]), "i32x8_of_i32x4": np.concatenate([a32[:4], np.zeros(4, np.int32)]),
-        "widen_8": u8[:8].astype(np.int16), "four_u32": a32[[3, 2, 1, 0]],
+        "widen_8": u8[:8].astype(np.int16), "four_u32": a32[[3, 2, 1, 0, 0, 1, 2, 3]],
         "widen_i8": a[:16].astype(np.int16), "widen_u8": u8.astype(np.int16),
-        "i32_of_i16": a16[:8].astype(np.int32), "i16_of_i8": a16, "fifth_bits": bits[:32],
+        "i32_of_i16": a16[:8].astype(np.int32), "as_i16x16": a16, "fifth_bits": bits[:32],
         "fifth_bits_low": np.concatenate([bits[:16], bits[32:48]]),
         "fifth_bits_high": np.concatenate([bits[16:32], bits[48:]]),
         "store_fours": np.concatenate([a[:32:4], a16[::2].copy().view(np.int8)]),
@@ -184,7 +188,7 @@ def test_halves_read_and_written(given: Input, special: bool) -> None:
     wanted = {
         "load_f16x8": halves[:8].astype(np.float32), "load_bf16x8": upper[:8],
         "load_f16x8_strided": halves[::2].astype(np.float32), "load_f16": np.float32(halves[0]), "load_bf16": upper[0],
-        "store_f16x8": narrow.view(np.uint16), "store_f16": narrow[:1].view(np.uint16),
+        "halves_of_two": np.repeat(halves[:2], 4).astype(np.float32), "store_f16": narrow[:1].view(np.uint16),
         "round_to_f16": narrow[:1].astype(np.float32), "first_f32": np.repeat(halves[:1], 8).astype(np.float32),
         "fourth_f32": np.repeat(halves[3:4], 8).astype(np.float32),
     }  # fmt: skip

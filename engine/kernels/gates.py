@@ -1,0 +1,132 @@
+"""Functions of a feed-forward and of mixers, in place: gate = f(gate, up); where there is no gate, up stands for both.
+
+SwiGLU, GeGLU and ReGLU: Shazeer 2020, arXiv:2002.05202. Elements are dealt to the threads; those that fill no register
+go through one by themselves, so that every element is computed alike.
+"""
+
+import math
+
+from engine import simd as vec
+from engine.jit import inner, kernel, kernels_of
+from engine.kernels.exp import exp_lanes
+from engine.kernels.records import GATE as F
+from engine.kernels.records import XIELU
+from engine.kernels.share import n_tokens_of, share
+
+LINEAR, CUBIC = -2 * (2 / math.pi) ** 0.5, -2 * (2 / math.pi) ** 0.5 * 0.044715
+"""0.5 (1 + tanh(u)) is 1 / (1 + exp(-2 u)); these are the coefficients of -2 u."""
+STEEPNESS, LIMIT = 1.702, 7.0
+"""Of GPT-OSS's gate."""
+STEEP = -1e38
+"""A number below zero times this is above one, but for those that float32 no longer holds in full."""
+
+
+def gated(f):
+    """Make a kernel: gate = f(gate, up), of two registers."""
+
+    def gate(op, thread, n_threads):
+        gate, up, n, up_stride = vec.load_words(op, (F.gate, F.up, F.n, F.up_stride))
+        first, last = share(n, 256, thread, n_threads)
+        whole = last - last % vec.LANES
+        for t in range(n_tokens_of(op)):
+            for i in range(first, whole, vec.LANES):
+                at, up_at = gate + 4 * (t * n + i), up + 4 * (t * up_stride + i)
+                vec.store_lanes(at, f(vec.load_lanes(at), vec.load_lanes(up_at)))
+            for i in range(whole, last):
+                at, up_at = gate + 4 * (t * n + i), up + 4 * (t * up_stride + i)
+                value = f(vec.splat_f32x8(vec.load_f32(at)), vec.splat_f32x8(vec.load_f32(up_at)))
+                vec.store_f32(at, vec.first_lane(value))
+
+    return gate
+
+
+@inner
+def silu_times(x, up):
+    """x / (1 + exp(-x)) * up."""
+    return vec.fmul(vec.fdiv(x, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(vec.fsub(vec.splat_like(x, 0.0), x)))), up)
+
+
+@inner
+def sigmoid_times(x, up):
+    """Up / (1 + exp(-x))."""
+    return vec.fdiv(up, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(vec.fsub(vec.splat_like(x, 0.0), x))))
+
+
+@inner
+def gelu_of(x):
+    """x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): GELU approximated by tanh (arXiv:1606.08415)."""
+    u = vec.fmul(x, vec.fma(vec.fmul(x, x), vec.splat_like(x, CUBIC), vec.splat_like(x, LINEAR)))
+    return vec.fdiv(x, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(u)))
+
+
+@inner
+def gelu_times(x, up):
+    """gelu(x) * up."""
+    return vec.fmul(gelu_of(x), up)
+
+
+@inner
+def relu_times(x, up):
+    """max(x, 0) * up."""
+    return vec.fmul(vec.fmax(vec.splat_like(x, 0.0), x), up)
+
+
+@inner
+def clamped_times(gate, up):
+    """GPT-OSS: g / (1 + exp(-1.702 g)) * (u + 1), g at most 7 and u within [-7, 7]; NaN stays NaN."""
+    gate, one = vec.fmin(vec.splat_like(gate, LIMIT), gate), vec.splat_like(gate, 1.0)
+    up = vec.fmax(vec.splat_like(gate, -LIMIT), vec.fmin(vec.splat_like(gate, LIMIT), up))
+    return vec.fmul(
+        vec.fdiv(gate, vec.fadd(one, exp_lanes(vec.fmul(gate, vec.splat_like(gate, -STEEPNESS))))), vec.fadd(up, one)
+    )
+
+
+@inner
+def gelu_alone(x, up):
+    """gelu(x)."""
+    return gelu_of(x)
+
+
+@inner
+def squared_relu_alone(x, up):
+    """max(x, 0) squared (So et al. 2021, arXiv:2109.08668)."""
+    positive = vec.fmax(vec.splat_like(x, 0.0), x)
+    return vec.fmul(positive, positive)
+
+
+swiglu, sigmoid_gate, geglu, reglu, clamped_swiglu, gelu, squared_relu = kernels_of(
+    __name__,
+    swiglu=gated(silu_times),
+    sigmoid_gate=gated(sigmoid_times),
+    geglu=gated(gelu_times),
+    reglu=gated(relu_times),
+    clamped_swiglu=gated(clamped_times),
+    gelu=gated(gelu_alone),
+    squared_relu=gated(squared_relu_alone),
+)
+
+
+@inner
+def xielu_of(x, above, below, slope, bound):
+    """The parabola of what is above zero, the exponential of what is below, and the line of both."""
+    nought, one = vec.splat_f32x8(0.0), vec.splat_f32x8(1.0)
+    positive, negative = vec.fmax(nought, x), vec.fmin(nought, x)
+    is_negative = vec.fmin(one, vec.fmax(nought, vec.fmul(x, vec.splat_f32x8(STEEP))))
+    bend = vec.fmul(vec.fsub(vec.fsub(exp_lanes(vec.fmin(bound, negative)), one), negative), is_negative)
+    return vec.fma(vec.fmul(positive, positive), above, vec.fma(bend, below, vec.fmul(slope, x)))
+
+
+@kernel
+def xielu(op, thread, n_threads):
+    """up = xielu(up) (Huang and Schlag 2024, arXiv:2411.13010)."""
+    up, n = vec.load_words(op, (XIELU.up, XIELU.n))
+    above, below = vec.splat_f32x8(vec.load_f64(op + XIELU.above)), vec.splat_f32x8(vec.load_f64(op + XIELU.below))
+    slope, bound = vec.splat_f32x8(vec.load_f64(op + XIELU.slope)), vec.splat_f32x8(vec.load_f64(op + XIELU.bound))
+    first, last = share(n, 256, thread, n_threads)
+    whole = last - last % 8
+    for t in range(n_tokens_of(op)):
+        for at in range(up + 4 * (t * n + first), up + 4 * (t * n + whole), 32):
+            vec.store_f32x8(at, xielu_of(vec.load_f32x8(at), above, below, slope, bound))
+        for at in range(up + 4 * (t * n + whole), up + 4 * (t * n + last), 4):
+            value = xielu_of(vec.splat_f32x8(vec.load_f32(at)), above, below, slope, bound)
+            vec.store_f32(at, vec.first_lane(value))

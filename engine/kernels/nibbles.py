@@ -1,0 +1,226 @@
+"""Types with blocks of 32 weights of which sixteen bytes hold four bits each: 0..15 in the low nibbles, 16..31 in the
+high ones.
+
+What the bits mean differs (``Weights``), and how a block's integers are scaled: weights that are kept too large by an
+offset (``lowered_type``), or that have a minimum (``minimum_type``).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import simd as vec
+from engine.jit import inner
+from engine.kernels.matmul_32 import ROW_D, ROW_M, WITH_MINIMUM, lowered_by, sum_eight, sum_two_fours, tiles_32
+from engine.kernels.matvec_32 import eight_blocks, eight_groups, fold_i16, fold_i16_soon, one_block_i16, rows_32
+from engine.kernels.type_kernels import type_kernels
+from engine.machine.level import HAS_ARM64
+
+
+class Weights(NamedTuple):
+    """The integers of a block.
+
+    Attributes:
+        of_two: (block, other) -> bytes of two blocks, one in each half: their first sixteen weights, and the rest.
+        of_one: (block) -> the 32 weights of a block as bytes.
+        first, last: (block, k) -> weight k, or k + 16, as a number.
+        is_four_bits: whether all are from 0 to 15.
+    """
+
+    of_two: Callable[..., Any]
+    of_one: Callable[..., Any]
+    first: Callable[..., Any]
+    last: Callable[..., Any]
+    is_four_bits: bool = False
+
+
+@inner
+def nibbles_of_two(qs, other):
+    """Nibbles at two addresses, the low ones and the high ones."""
+    both = vec.load_two_i8x16(qs, other)
+    return vec.and_(both, vec.splat_i8x32(15)), vec.high_nibbles(both)
+
+
+@inner
+def nibbles_of_one(qs):
+    """The 32 nibbles at an address in order."""
+    both = vec.broadcast_16_bytes(qs)
+    return vec.and_(vec.join_i8(vec.low_half_i8(both), vec.high_half_i8(vec.shift_right(both, 4))), vec.splat_i8x32(15))
+
+
+def nibbles_at(qs):
+    """Weights that are the nibbles from byte ``qs`` of a block on."""
+
+    @inner
+    def of_two(block, other):
+        return nibbles_of_two(block + qs, other + qs)
+
+    @inner
+    def of_one(block):
+        return nibbles_of_one(block + qs)
+
+    @inner
+    def first(block, k):
+        return vec.load_u8(block + qs + k) & 15
+
+    @inner
+    def last(block, k):
+        return vec.load_u8(block + qs + k) >> 4
+
+    return Weights(of_two, of_one, first, last, is_four_bits=True)
+
+
+def nibbles_and_bits_at(qs, qh):
+    """The same with a fifth bit, that of weight l in bit l of the four bytes from ``qh`` on."""
+
+    @inner
+    def of_two(block, other):
+        (low, high), bits = nibbles_of_two(block + qs, other + qs), vec.broadcast_two_4_bytes(block + qh, other + qh)
+        return vec.or_(low, vec.fifth_bits_low(bits)), vec.or_(high, vec.fifth_bits_high(bits))
+
+    @inner
+    def of_one(block):
+        return vec.or_(nibbles_of_one(block + qs), vec.fifth_bits(vec.broadcast_4_bytes(block + qh)))
+
+    @inner
+    def first(block, k):
+        return np.int32(vec.load_u8(block + qs + k) & 15 | (vec.load_u32(block + qh) >> k & 1) << 4)
+
+    @inner
+    def last(block, k):
+        return np.int32(vec.load_u8(block + qs + k) >> 4 | (vec.load_u32(block + qh) >> k + 16 & 1) << 4)
+
+    return Weights(of_two, of_one, first, last)
+
+
+def entries_at(qs, values):
+    """Weights that are entries of a table of sixteen, by the nibbles from byte ``qs`` of a block on."""
+    table = vec.constant_i8x32(values * 2)
+
+    @inner
+    def of_two(block, other):
+        low, high = nibbles_of_two(block + qs, other + qs)
+        return vec.lookup16(table(), low), vec.lookup16(table(), high)
+
+    @inner
+    def of_one(block):
+        return vec.lookup16(table(), nibbles_of_one(block + qs))
+
+    @inner
+    def first(block, k):
+        return values[vec.load_u8(block + qs + k) & 15]
+
+    @inner
+    def last(block, k):
+        return values[vec.load_u8(block + qs + k) >> 4]
+
+    return Weights(of_two, of_one, first, last)
+
+
+def products_of(weights, block_bytes):
+    """Make the integer products of weights without a sign: of two blocks (``pair``), and of eight."""
+    of_two, fold = weights.of_two, fold_i16 if weights.is_four_bits else fold_i16_soon
+    in_groups = HAS_ARM64 and weights.is_four_bits
+
+    @inner
+    def pair(block, other, y_low, y_high):
+        low, high = of_two(block, other)
+        return vec.add(vec.maddubs(low, y_low), vec.maddubs(high, y_high))
+
+    @inner
+    def of_eight(block, y):
+        if in_groups:
+            return eight_groups(of_two, vec.sums_of_32_u4, block_bytes, block, y)
+        return eight_blocks(pair, fold, block_bytes, block, y)
+
+    return pair, of_eight
+
+
+def times_minus(offset):
+    """Make what multiplies eight sums of activations, found at an address, by an offset, and turns the sign."""
+    shift = offset.bit_length() - 1
+
+    @inner
+    def shifted(sums):
+        return vec.sub(vec.splat_i32x8(0), vec.shift_lanes_left(vec.load_i32x8(sums), shift))
+
+    @inner
+    def multiplied(sums):
+        return vec.maddwd(vec.pairs_i16(-offset, 0), vec.as_i16x16(vec.load_i8x32(sums)))
+
+    return shifted if offset == 1 << shift else multiplied
+
+
+def lowered_type(module, block_bytes, weights, offset, scale=vec.load_f16, scales=vec.load_f16x8_strided):
+    """Make the four kernels of a type with d * (weight - offset).
+
+    Args:
+        scale, scales: (block) -> d of a block, and (block, stride) -> those of eight.
+    """
+    of_one, first, last = weights.of_one, weights.first, weights.last
+    (pair, of_eight), lower = products_of(weights, block_bytes), times_minus(offset)
+
+    @inner
+    def dot8(block, y, d_y, sums, acc):
+        t = vec.add(of_eight(block, y), lower(sums))
+        return vec.fma(vec.fmul(scales(block, block_bytes), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
+
+    @inner
+    def dot1(block, y, d_y, sums):
+        t = one_block_i16(pair, block, y) - offset * vec.load_i32(sums)
+        return scale(block) * vec.load_f32(d_y) * np.float32(t)
+
+    @inner
+    def unpack_row(block, out, n_live):
+        for b in range(n_live // 32):
+            at = block + block_bytes * vec.rolled(b)
+            vec.store_i8x32(out + 32 * b, of_one(at))
+            vec.store_f32(out + ROW_D + 4 * b, scale(at))
+
+    @inner
+    def dequantize(block, out):
+        d = scale(block)
+        for k in range(16):
+            vec.store_f32(out + 4 * k, d * (first(block, k) - offset))
+            vec.store_f32(out + 4 * (k + 16), d * (last(block, k) - offset))
+
+    tiles = tiles_32(sum_eight if weights.is_four_bits else sum_two_fours, lowered_by(offset))
+    return type_kernels(module, 32, block_bytes, dequantize, rows_32(dot8, dot1, block_bytes), unpack_row, tiles)
+
+
+def minimum_type(module, block_bytes, weights):
+    """Make the four kernels of a type with d * weight + m, both halves in front of a block."""
+    of_one, first, last = weights.of_one, weights.first, weights.last
+    pair, of_eight = products_of(weights, block_bytes)
+
+    @inner
+    def dot8(block, y, d_y, sums, acc):
+        d_y8 = vec.load_f32x8(d_y)
+        d = vec.fmul(vec.load_f16x8_strided(block, block_bytes), d_y8)
+        m = vec.fmul(vec.load_f16x8_strided(block + 2, block_bytes), d_y8)
+        products = vec.f32_of_i32x8(of_eight(block, y))
+        return vec.fma(m, vec.f32_of_i32x8(vec.load_i32x8(sums)), vec.fma(d, products, acc))
+
+    @inner
+    def dot1(block, y, d_y, sums):
+        product, total = np.float32(one_block_i16(pair, block, y)), np.float32(vec.load_i32(sums))
+        return (vec.load_f16(block) * product + vec.load_f16(block + 2) * total) * vec.load_f32(d_y)
+
+    @inner
+    def unpack_row(block, out, n_live):
+        for b in range(n_live // 32):
+            at = block + block_bytes * vec.rolled(b)
+            vec.store_i8x32(out + 32 * b, of_one(at))
+            vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(at))
+            vec.store_f32(out + ROW_M + 4 * b, vec.load_f16(at + 2))
+
+    @inner
+    def dequantize(block, out):
+        d, m = vec.load_f16(block), vec.load_f16(block + 2)
+        for k in range(16):
+            vec.store_f32(out + 4 * k, d * first(block, k) + m)
+            vec.store_f32(out + 4 * (k + 16), d * last(block, k) + m)
+
+    tiles = tiles_32(sum_eight if weights.is_four_bits else sum_two_fours, WITH_MINIMUM)
+    return type_kernels(module, 32, block_bytes, dequantize, rows_32(dot8, dot1, block_bytes), unpack_row, tiles)
