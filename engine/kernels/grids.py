@@ -202,7 +202,7 @@ def dequantize_grid(prepare, weights, d_of, signed, block, out):
         store_sixteen(vec.third_bytes_f32(w), vec.fourth_bytes_f32(w), high, out + 128 * j + 64)
 
 
-class Kind(NamedTuple):
+class GridKind(NamedTuple):
     """What the two kinds of types differ in.
 
     Attributes:
@@ -216,7 +216,7 @@ class Kind(NamedTuple):
     start: Callable[..., Any]
 
 
-SIGNED, RAISED = Kind(times_signed, turned, start_at_zero), Kind(times_raised, lowered, start_lowered)
+SIGNED, RAISED = GridKind(times_signed, turned, start_at_zero), GridKind(times_raised, lowered, start_lowered)
 
 
 def half_times(factor):

@@ -1,8 +1,8 @@
 """Types with blocks of 32 weights of which sixteen bytes hold four bits each: 0..15 in the low nibbles, 16..31 in the
 high ones.
 
-What the bits mean differs (``Weights``), and how a block's integers are scaled: weights that are kept too large by an
-offset (``lowered_type``), or that have a minimum (``minimum_type``).
+What the bits mean differs (``BlockWeights``), and how a block's integers are scaled: weights that are kept too large by
+an offset (``lowered_type``), or that have a minimum (``minimum_type``).
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
 
 
-class Weights(NamedTuple):
+class BlockWeights(NamedTuple):
     """The integers of a block.
 
     Attributes:
@@ -68,7 +68,7 @@ def nibbles_at(qs):
     def last(block, k):
         return vec.load_u8(block + qs + k) >> 4
 
-    return Weights(of_two, of_one, first, last, is_four_bits=True)
+    return BlockWeights(of_two, of_one, first, last, is_four_bits=True)
 
 
 def nibbles_and_bits_at(qs, qh):
@@ -91,7 +91,7 @@ def nibbles_and_bits_at(qs, qh):
     def last(block, k):
         return np.int32(vec.load_u8(block + qs + k) >> 4 | (vec.load_u32(block + qh) >> k + 16 & 1) << 4)
 
-    return Weights(of_two, of_one, first, last)
+    return BlockWeights(of_two, of_one, first, last)
 
 
 def entries_at(qs, values):
@@ -115,7 +115,7 @@ def entries_at(qs, values):
     def last(block, k):
         return values[vec.load_u8(block + qs + k) >> 4]
 
-    return Weights(of_two, of_one, first, last)
+    return BlockWeights(of_two, of_one, first, last)
 
 
 def products_of(weights, block_bytes):

@@ -4,11 +4,7 @@
 (``emulated_arm64``), and does not run here.
 """
 
-import llvmlite.binding as llvm
+from engine.build_ahead import aim_at
 
 TRIPLE = "aarch64-unknown-linux-gnu"
-
-llvm.initialize_all_targets()
-llvm.initialize_all_asmprinters()
-llvm.get_process_triple = lambda: TRIPLE
-llvm.Target.from_default_triple = classmethod(lambda cls: cls.from_triple(TRIPLE))
+aim_at(TRIPLE)

@@ -89,29 +89,29 @@ def test_integer_results_are_the_same_at_older_levels(level: str, tmp_path: Path
     assert_pass(*tests, temporary=tmp_path / "inner", NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=features)
 
 
-@pytest.mark.skipif(HAS_VNNI_512, reason="it is this processor's own form")
-def test_attention_in_wider_registers_is_right_too(tmp_path: Path) -> None:
-    cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / "wide"
-    plugin = "tests.engine.attends_in_wide_registers"
-    assert_pass("-p", plugin, *ATTENTION, temporary=tmp_path / "inner", JALOPY_CACHE_DIR=str(cache))
+TYPES = "tests/engine/quants/test_quants.py::{}[{}-block]"
+EXACT = ("test_integers_are_exact", "test_largest_values_fit_the_integers_on_the_way")
+PRODUCTS_OF_FOURS = [TYPES.format(test, name) for test in EXACT for name in TYPES_OF_FOURS]
 
 
 @pytest.mark.parametrize(
-    ("plugin", "is_own"),
+    ("form", "is_own", "tests"),
     [
-        ("sums_fours", HAS_VNNI and not HAS_VNNI_512),
-        ("sums_sixteen_rows", HAS_VNNI_512 and not HAS_AMX),
-        ("multiplies_sixteen_columns", False),
+        ("wide attention", HAS_VNNI_512, ATTENTION),
+        ("vnni", HAS_VNNI and not HAS_VNNI_512, PRODUCTS_OF_FOURS),
+        ("avx512", HAS_VNNI_512 and not HAS_AMX, PRODUCTS_OF_FOURS),
+        ("amx", False, PRODUCTS_OF_FOURS),
     ],
 )
-def test_the_forms_for_vnni_and_amx_are_exact_on_any_processor(plugin: str, is_own: bool, tmp_path: Path) -> None:
+def test_the_forms_of_other_processors_are_right_here(
+    form: str, is_own: bool, tests: list[str], tmp_path: Path
+) -> None:
     if is_own:
-        pytest.skip("it is this processor's own form, which test_quants.py proves")
-    wanted = ("test_integers_are_exact", "test_largest_values_fit_the_integers_on_the_way")
-    tests = [f"tests/engine/quants/test_quants.py::{test}[{name}-block]" for test in wanted for name in TYPES_OF_FOURS]
+        pytest.skip("it is this processor's own form, which other tests prove")
     # numba knows two forms of a function by one name: a cache of its own.
-    cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / plugin
-    assert_pass("-p", f"tests.engine.{plugin}", *tests, temporary=tmp_path / "inner", JALOPY_CACHE_DIR=str(cache))
+    cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / form
+    plugin = ("-p", "tests.engine.another_form")
+    assert_pass(*plugin, *tests, temporary=tmp_path / "inner", JALOPY_CACHE_DIR=str(cache), FORM=form)
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")

@@ -1,0 +1,27 @@
+"""A plugin that gives kernels the form of another processor, named by ``FORM``: slow on this one, and as right."""
+
+import os
+
+from engine.machine import level
+from tests.engine import compiles_all as compiles_all
+
+FORM = os.environ["FORM"]
+if FORM == "wide attention":
+    level.HAS_VNNI_512 = True
+else:
+    level.SUMS_FOURS = True
+    level.SIXTEEN_ROWS = FORM != "vnni"
+    level.SIXTEEN_COLUMNS = FORM == "amx"
+    level.FOURS_OFFSET = 0 if level.HAS_ARM64 or level.SIXTEEN_COLUMNS else -128
+    level.HAS_AMX = False
+
+
+def pytest_sessionfinish() -> None:
+    """Fail where the kernels were imported before this was said."""
+    from engine.kernels import matmul, matmul_sixteens
+    from engine.quants.base import QUANT_TYPES
+
+    if FORM != "wide attention":
+        assert QUANT_TYPES["Q8_0"].products == "bytes"
+        assert matmul.sum_by_fours is (matmul.sum_in_halves if FORM == "vnni" else matmul.sum_whole)
+        assert matmul.multiply_digits is matmul_sixteens.multiply_digits_plain
