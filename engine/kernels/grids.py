@@ -274,6 +274,6 @@ def grid_type(module, block_bytes, kind, scale_of, prepare, weights, d_of):
         dequantize_grid(prepare, weights, d_of, plain, block, out)
 
     phases = clear_grid, start, add, fold, leave_grid
-    one, four = (row_shared(n, phases, prepare, prepare_next, unit, 32, block_bytes) for n in (1, 4))
-    rows = rows_in_order(one, is_few=False), rows_with_few(one, four, four)
+    one, two, four = (row_shared(n, phases, prepare, prepare_next, unit, 32, block_bytes) for n in (1, 2, 4))
+    rows = rows_in_order(one, is_few=False), rows_with_few(one, two, four)
     return type_kernels(module, 256, block_bytes, dequantize, rows, unpack_row, tiles_signed_k(16))

@@ -158,11 +158,10 @@ class ExpertRows:
         step = (0, 4 * self.gate.n, 0)
         if self._experts.has_no_gate:
             self._plan.activate(self._experts.gate, self.up)
-            self._run_for_each(self._plan.operations[-1], {"up": step})
-            return self.up
-        self._plan.gate(self._experts.gate, self.gate, self.up)
+        else:
+            self._plan.gate(self._experts.gate, self.gate, self.up)
         self._run_for_each(self._plan.operations[-1], {"gate": step, "up": step})
-        return self.gate
+        return self.up if self._experts.has_no_gate else self.gate
 
     def join(self, shared: Activations | None, shared_gate: Activations | None, out: Activations) -> None:
         """out = weighted sum of a token's results, and what every token passed; ends the layer's rows."""
