@@ -195,6 +195,6 @@ def test_a_few_columns_equal_single_ones_to_the_bit(quant: QuantType, n_cols: in
     added = np.random.default_rng(3).standard_normal((8, N_ROWS), np.float32)
     alone = [multiply(quant, weights, columns.from_column(c), 0, add=added[c : c + 1].copy())[0] for c in range(8)]
     for n_tokens in range(1, 9):
-        for n_threads in (1, 3):
-            together = multiply(quant, weights, columns, n_tokens, n_threads, added[:n_tokens].copy(), few=True)
-            assert together.tobytes() == np.array(alone[:n_tokens]).tobytes()
+        n_threads = 1 + 2 * (n_tokens % 2)
+        together = multiply(quant, weights, columns, n_tokens, n_threads, added[:n_tokens].copy(), few=True)
+        assert together.tobytes() == np.array(alone[:n_tokens]).tobytes()
