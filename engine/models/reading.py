@@ -1,6 +1,6 @@
 """Hyperparameters that decoder-only architectures share: their keys, and the bounds that the kernels set."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,11 @@ RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_e
 SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
 SCALINGS = "none", "linear", "yarn", "longrope"
 LayerMaker = Callable[[int, Attention, Dense], Layer]
+Fields = Mapping[str, Any]
+NO_FIELDS: Fields = {}
+UNGATED: Fields = {"gate": "gelu", "has_no_gate": True}
+SQUARED: Fields = {"gate": "relu squared", "has_no_gate": True}
+"""Feed-forwards without a gate, by what they make of ``up``."""
 MEAN, RANK = "mean", "rank"
 POOLINGS = "", MEAN, "cls", "last", RANK
 """By the number in the file (ggml-org/llama.cpp, ``llama.h``)."""
@@ -32,13 +37,13 @@ DIM_MULTIPLE = 8
 
 
 def decoder(layer: LayerMaker | None = None, **options: Any) -> Callable[[Hyperparameters], ModelConfig]:
-    """Return what reads ``decoder_config`` with these options; layers are plain ones unless ``layer`` makes them."""
-    return lambda read: decoder_config(read, layer or plain_layer, **options)
+    """Return what reads ``decoder_config`` with these options."""
+    return lambda read: decoder_config(read, layer, **options)
 
 
 def decoder_config(
     read: Hyperparameters,
-    layer: LayerMaker,
+    layer: LayerMaker | None = None,
     *,
     neighbours: bool,
     factors: str = "",
@@ -55,7 +60,7 @@ def decoder_config(
     """Read what every decoder has.
 
     Args:
-        layer: makes layer i of its attention and its feed-forward, as the shared keys describe them.
+        layer: makes layer i of its attention and its feed-forward, as the shared keys describe them; plain by default.
         neighbours, factors: of the rope, see ``Rope``.
         layer_norm: see ``ModelConfig``; it has its own key for what is added.
         eps_name: key of what is added; "" for the usual one.
@@ -72,7 +77,7 @@ def decoder_config(
         refuse_experts(read)
     n_blocks, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
     ignored = read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0) if has_predictors else 0
-    n_layers = n_blocks - ignored
+    n_layers, layer = n_blocks - ignored, layer or layers()
     mixers = mixers or attentions(read, n_blocks, dim, neighbours, factors, is_hybrid)
     hidden = read.per_layer("feed_forward_length", n_blocks, 0 if has_bare_mixers else 1, MAX_DIM)
     return ModelConfig(
@@ -88,9 +93,14 @@ def decoder_config(
     )
 
 
-def plain_layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-    """A layer that is what the shared keys say."""
-    return Layer(attention, feed_forward)
+def layers(mixer: Fields = NO_FIELDS, form: Fields = NO_FIELDS, **own: Any) -> LayerMaker:
+    """Return what makes all layers of what the shared keys say, but for some fields.
+
+    Args:
+        mixer, form: fields of each layer's attention and of its feed-forward.
+        own: fields of each ``Layer``.
+    """
+    return lambda _, attention, dense: Layer(replace(attention, **mixer), replace(dense, **form), **own)
 
 
 def width(read: Hyperparameters) -> int:
