@@ -265,6 +265,32 @@ def leading_dense(read: Hyperparameters) -> int:
     return read.integer("leading_dense_block_count", 0, MAX_LAYERS, default=0)
 
 
+def next_to_shared(
+    read: Hyperparameters,
+    router: Router,
+    mixer: Fields = NO_FIELDS,
+    shared_width: int = 0,
+    is_width_stated: bool = True,
+) -> LayerMaker:
+    """Return what makes layers of experts next to a shared one; the first ones have no experts.
+
+    Args:
+        mixer: fields of each layer's attention.
+        shared_width: of one part of the shared one; 0 for that of an expert.
+        is_width_stated: files must say how wide an expert is.
+    """
+    first = leading_dense(read)
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        if number < first:
+            return Layer(replace(attention, **mixer), dense)
+        wide = expert_width(read, None if is_width_stated else dense)
+        shared = Dense((shared_width or wide) * read.integer("expert_shared_count", 1, MAX_USED))
+        return Layer(replace(attention, **mixer), replace(experts(read, wide, router), shared=shared))
+
+    return layer
+
+
 def keyed_router(read: Hyperparameters) -> Router:
     """The router of a family whose files say themselves how experts are scored, and what they weigh."""
     score = SCORES[read.integer("expert_gating_func", 1, len(SCORES), default=1) - 1]
