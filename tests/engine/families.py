@@ -85,13 +85,13 @@ FAMILIES: dict[str, Callable[..., Described]] = {
     "mistral3": lambda **a: tiny_gguf.model("mistral3", **a),
     "olmo3": lambda **a: olmo3([True, False, True], **a),
     "cohere2": lambda **a: sliding("cohere2", 2, **a),
-    "exaone4": exaone4,
     "gpt-oss": lambda **a: sliding("gpt-oss", None, **a),
 }
 """Two or three layers of each kind."""
 TWIN_ARGUMENTS: dict[str, Sequence[str]] = {"phi3": ["long"], "phimoe": ["long"], "minicpm3": ["long"]}
 """What the twins of some must know of a context beyond the original one."""
 OTHERS: dict[str, Callable[..., Described]] = {
+    "exaone4": exaone4,
     "phimoe": phimoe,
     "deepseek2": lambda **a: tiny_gguf.model(
         "deepseek2", query_rank=256, keys={**test_deepseek2.YARN, **test_deepseek2.SIGMOID}, **a

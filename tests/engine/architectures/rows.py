@@ -17,6 +17,7 @@ Change = Callable[[tiny_gguf.TinyGGUF], None]
 Computed = Callable[[Twin, list[int]], Array]
 Branch = Callable[[Twin, str, Array], Array]
 PERIOD, ALIBI = 4, 8.0
+MOST_POSITIONS = 4096
 
 
 @dataclass(frozen=True)
@@ -556,7 +557,7 @@ def _hunyuan(twin: Twin, number: int) -> Mapping[str, Any]:
 
 def _growing(twin: Twin, number: int) -> Mapping[str, Any]:
     """Queries grow with their distance from the beginning."""
-    steps = np.arange(twin.key("context_length")) // twin.key("rope.scaling.original_context_length")
+    steps = np.arange(MOST_POSITIONS) // twin.key("rope.scaling.original_context_length")
     return {"query_growth": 1 + twin.key("attention.temperature_scale", 0.0) * np.log(1 + steps)}
 
 
@@ -1326,6 +1327,15 @@ VARIANTS = {
     "command-r, 64 layers": varied("command-r", _head_norms, n_layers=LAYERS_OF_LARGEST, dim=32, hidden_dim=16),
     "cohere2, four layers of the usual period": varied(
         "cohere2", keys={"attention.sliding_window_pattern": None, "logit_scale": 0.0}, n_layers=4
+    ),
+    "exaone4, the largest": varied(
+        "exaone4",
+        keys={"attention.sliding_window": WINDOW},
+        n_layers=LAYERS_OF_LARGEST,
+        dim=32,
+        hidden_dim=16,
+        n_heads=2,
+        n_kv_heads=1,
     ),
     "exaone4 with divided frequencies": varied("exaone4", rope_factors=True),
     "gemma2, the largest": varied("gemma2", n_layers=46, head_dim=32),
