@@ -23,23 +23,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.cache.cached_tokens import common_prefix
-    from engine.cache.kv_cache import memory_needs
-    from engine.cache.kv_types import KV_TYPES
-    from engine.cache.layer_memory import MemoryNeeds
-    from engine.errors import EngineError
-    from engine.gguf.contents import GGUFFile
-    from engine.gguf.imatrix import Imatrix, read_imatrix
-    from engine.gguf.magic import glance
-    from engine.gguf.parts import part_name
-    from engine.gguf.read import read_gguf, read_single
-    from engine.machine.level import LEVEL
-    from engine.model import Model
-    from engine.plan.crew import MOST_THREADS, Crew
-    from engine.quants import QUANTS
-    from engine.sampling.settings import Sampling
-    from engine.session import Session
-    from engine.tokenizer import Tokenizer
+    from engine.cache.cached_tokens import common_prefix as common_prefix
+    from engine.cache.kv_cache import memory_needs as memory_needs
+    from engine.cache.kv_types import KV_TYPES as KV_TYPES
+    from engine.cache.layer_memory import MemoryNeeds as MemoryNeeds
+    from engine.errors import EngineError as EngineError
+    from engine.gguf.contents import GGUFFile as GGUFFile
+    from engine.gguf.imatrix import Imatrix as Imatrix
+    from engine.gguf.imatrix import read_imatrix as read_imatrix
+    from engine.gguf.magic import glance as glance
+    from engine.gguf.parts import part_name as part_name
+    from engine.gguf.read import read_gguf as read_gguf
+    from engine.gguf.read import read_single as read_single
+    from engine.machine.level import LEVEL as LEVEL
+    from engine.model import Model as Model
+    from engine.plan.crew import MOST_THREADS as MOST_THREADS
+    from engine.plan.crew import Crew as Crew
+    from engine.quants import QUANTS as QUANTS
+    from engine.sampling.settings import Sampling as Sampling
+    from engine.session import Session as Session
+    from engine.tokenizer import Tokenizer as Tokenizer
 
 _HOMES = {
     "common_prefix": "engine.cache.cached_tokens",
@@ -63,29 +66,6 @@ _HOMES = {
     "LEVEL": "engine.machine.level",
     "Tokenizer": "engine.tokenizer",
 }
-
-__all__ = [
-    "KV_TYPES",
-    "LEVEL",
-    "MOST_THREADS",
-    "QUANTS",
-    "Crew",
-    "EngineError",
-    "GGUFFile",
-    "Imatrix",
-    "MemoryNeeds",
-    "Model",
-    "Sampling",
-    "Session",
-    "Tokenizer",
-    "common_prefix",
-    "glance",
-    "memory_needs",
-    "part_name",
-    "read_gguf",
-    "read_imatrix",
-    "read_single",
-]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,6 @@
 """The bert architecture (BERT, and XLM-RoBERTa in its form): learned positions, norms after branches, biases."""
 
-from dataclasses import replace
-
-from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.config import Attention, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
 from engine.models.base import Architecture, fused_tensors, other_biases, qkv_biases
@@ -27,13 +25,10 @@ def post_norm_config(read: Hyperparameters, layer: reading.LayerMaker, learned_p
     )
 
 
-def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-    mixer = replace(attention, rope=None, sees_after=reading.MAX_CONTEXT_LENGTH)
-    return Layer(mixer, replace(feed_forward, gate="gelu", has_no_gate=True), norm_before=False)
-
-
 def _read(read: Hyperparameters) -> ModelConfig:
-    return post_norm_config(read, _layer, read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH))
+    mixer = {"rope": None, "sees_after": reading.MAX_CONTEXT_LENGTH}
+    layers = reading.layers(mixer, reading.UNGATED, norm_before=False)
+    return post_norm_config(read, layers, read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH))
 
 
 def post_norm_tensors(config: ModelConfig) -> dict[str, TensorSpec]:

@@ -1,8 +1,6 @@
 """The command-r architecture (Command R and R+, Aya): attention and feed-forward side by side from one LayerNorm."""
 
-from dataclasses import replace
-
-from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
@@ -13,12 +11,9 @@ LAYERS_OF_PLUS = 64
 
 def _read(read: Hyperparameters) -> ModelConfig:
     has_norms = read.integer("block_count", 1, reading.MAX_LAYERS) >= LAYERS_OF_PLUS
-
-    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        return Layer(replace(attention, head_layer_norms=has_norms), feed_forward, side_by_side=True)
-
+    layers = reading.layers(mixer={"head_layer_norms": has_norms}, side_by_side=True)
     scale = reading.multiplier(read, "logit_scale")
-    return reading.decoder_config(read, layer, neighbours=True, layer_norm=True, logit_scale=scale)
+    return reading.decoder_config(read, layers, neighbours=True, layer_norm=True, logit_scale=scale)
 
 
 ARCHITECTURE = Architecture(_read, decoder_tensors)

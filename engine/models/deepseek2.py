@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.config import Attention, Dense, Latent, Layer, ModelConfig, Rope, Router, sharpness
+from engine.config import Attention, Latent, ModelConfig, Rope, Router, sharpness
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, all_of, choice_biases, decoder_tensors
@@ -16,17 +16,9 @@ QUERY_RANK = "attention.q_lora_rank"
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs neighbours; the first layers have no experts."""
-    first, n_blocks = reading.leading_dense(read), read.integer("block_count", 1, reading.MAX_LAYERS)
-
-    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
-        if number < first:
-            return Layer(attention, dense)
-        width = reading.expert_width(read)
-        shared = Dense(width * read.integer("expert_shared_count", 1, reading.MAX_USED))
-        return Layer(attention, replace(reading.experts(read, width, _router(read, n_blocks)), shared=shared))
-
-    mixers = [_attention(read)] * n_blocks
-    return reading.decoder_config(read, layer, neighbours=True, has_experts=True, has_predictors=True, mixers=mixers)
+    n_blocks = read.integer("block_count", 1, reading.MAX_LAYERS)
+    layers, mixers = reading.next_to_shared(read, _router(read, n_blocks)), [_attention(read)] * n_blocks
+    return reading.decoder_config(read, layers, neighbours=True, has_experts=True, has_predictors=True, mixers=mixers)
 
 
 def _router(read: Hyperparameters, n_blocks: int) -> Router:

@@ -1,8 +1,6 @@
 """The falcon architecture (Falcon 7B, 40B, 180B): branches side by side from one LayerNorm, or from one each."""
 
-from dataclasses import replace
-
-from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
 from engine.models.base import Architecture, fused_tensors, norm_biases
@@ -15,12 +13,8 @@ SECOND = "attn_norm_2"
 
 def _read(read: Hyperparameters) -> ModelConfig:
     has_two = any(f"blk.0.{SECOND}.{kind}" in read.tensors for kind in ("weight", "bias"))
-
-    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        form = replace(feed_forward, gate="gelu", has_no_gate=True)
-        return Layer(attention, form, side_by_side=True, own_norms=has_two)
-
-    return reading.decoder_config(read, layer, neighbours=False, layer_norm=True)
+    layers = reading.layers(form=reading.UNGATED, side_by_side=True, own_norms=has_two)
+    return reading.decoder_config(read, layers, neighbours=False, layer_norm=True)
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, recurrent
 from engine.models.base import Architecture, decoder_tensors, optional_other_biases, rope_factors
@@ -11,12 +11,8 @@ from engine.weights.weights import TensorSpec
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; what the model multiplies with is part of the file's weights."""
-    mamba2 = recurrent.mamba2_of(read)
-
-    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        return Layer(attention, feed_forward, second_mixer=mamba2)
-
-    return reading.decoder_config(read, layer, neighbours=False, factors="rope_freqs.weight")
+    layers = reading.layers(second_mixer=recurrent.mamba2_of(read))
+    return reading.decoder_config(read, layers, neighbours=False, factors="rope_freqs.weight")
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.kernels.records import SCORES
 from engine.models import reading, steps
@@ -16,20 +16,12 @@ NORM = "post_attention_norm"
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the halves of what it turns, a part of each head; the first layers have no experts."""
-    first, has_norms = reading.leading_dense(read), any(f"blk.0.attn_{x}_norm.weight" in read.tensors for x in "qk")
+    has_norms = any(f"blk.0.attn_{x}_norm.weight" in read.tensors for x in "qk")
     router = reading.keyed_router(read)
     if not read.integer("expert_gating_func", 0, len(SCORES), default=0):
         router = replace(router, score="sigmoid")
-
-    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
-        mixer = replace(attention, head_norms=has_norms)
-        if number < first:
-            return Layer(mixer, dense)
-        width = reading.expert_width(read, dense)
-        shared = Dense(width * read.integer("expert_shared_count", 1, reading.MAX_USED))
-        return Layer(mixer, replace(reading.experts(read, width, router), shared=shared))
-
-    return reading.decoder_config(read, layer, neighbours=False, has_experts=True, has_predictors=True)
+    layers = reading.next_to_shared(read, router, {"head_norms": has_norms}, is_width_stated=False)
+    return reading.decoder_config(read, layers, neighbours=False, has_experts=True, has_predictors=True)
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:

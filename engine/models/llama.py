@@ -22,7 +22,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
     return reading.decoder_config(
         read,
-        mixtral_layer if has_experts else reading.plain_layer,
+        mixtral_layer if has_experts else None,
         neighbours=True,
         factors="rope_freqs.weight",
         has_experts=True,

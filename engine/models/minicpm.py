@@ -13,7 +13,6 @@ def _read(read: Hyperparameters) -> ModelConfig:
     n_layers, dim = read.integer("block_count", 1, reading.MAX_LAYERS), reading.width(read)
     return reading.decoder_config(
         read,
-        reading.plain_layer,
         neighbours=True,
         factors="rope_freqs.weight",
         embedding_scale=reading.multiplier(read, "embedding_scale", EMBEDDING_SCALE),

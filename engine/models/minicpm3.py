@@ -18,7 +18,6 @@ def _read(read: Hyperparameters) -> ModelConfig:
     n_layers, dim = read.integer("block_count", 1, reading.MAX_LAYERS), reading.width(read)
     return reading.decoder_config(
         read,
-        reading.plain_layer,
         neighbours=False,
         mixers=[mixer] * n_layers,
         embedding_scale=EMBEDDING_SCALE,

@@ -1,8 +1,6 @@
 """The mpt architecture (MPT 7B, 30B): scores fall with distance, or learned positions; no gate, seldom a bias."""
 
-from dataclasses import replace
-
-from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import (
@@ -20,12 +18,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
     alibi, bound = (reading.number_or_none(read, f"attention.{name}") for name in ("max_alibi_bias", "clamp_kqv"))
     is_learned = "position_embd.weight" in read.tensors
     n_positions = read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH) if is_learned else 0
-
-    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        mixer = replace(attention, rope=None, alibi=alibi or 0.0, bound=bound)
-        return Layer(mixer, replace(feed_forward, gate="gelu", has_no_gate=True))
-
-    return reading.decoder_config(read, layer, neighbours=False, layer_norm=True, learned_positions=n_positions)
+    layers = reading.layers(mixer={"rope": None, "alibi": alibi or 0.0, "bound": bound}, form=reading.UNGATED)
+    return reading.decoder_config(read, layers, neighbours=False, layer_norm=True, learned_positions=n_positions)
 
 
 ARCHITECTURE = Architecture(

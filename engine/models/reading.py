@@ -1,6 +1,6 @@
 """Hyperparameters that decoder-only architectures share: their keys, and the bounds that the kernels set."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,11 @@ RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_e
 SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
 SCALINGS = "none", "linear", "yarn", "longrope"
 LayerMaker = Callable[[int, Attention, Dense], Layer]
+Fields = Mapping[str, Any]
+NO_FIELDS: Fields = {}
+UNGATED: Fields = {"gate": "gelu", "has_no_gate": True}
+SQUARED: Fields = {"gate": "relu squared", "has_no_gate": True}
+"""Feed-forwards without a gate, by what they make of ``up``."""
 MEAN, RANK = "mean", "rank"
 POOLINGS = "", MEAN, "cls", "last", RANK
 """By the number in the file (ggml-org/llama.cpp, ``llama.h``)."""
@@ -32,13 +37,13 @@ DIM_MULTIPLE = 8
 
 
 def decoder(layer: LayerMaker | None = None, **options: Any) -> Callable[[Hyperparameters], ModelConfig]:
-    """Return what reads ``decoder_config`` with these options; layers are plain ones unless ``layer`` makes them."""
-    return lambda read: decoder_config(read, layer or plain_layer, **options)
+    """Return what reads ``decoder_config`` with these options."""
+    return lambda read: decoder_config(read, layer, **options)
 
 
 def decoder_config(
     read: Hyperparameters,
-    layer: LayerMaker,
+    layer: LayerMaker | None = None,
     *,
     neighbours: bool,
     factors: str = "",
@@ -55,7 +60,7 @@ def decoder_config(
     """Read what every decoder has.
 
     Args:
-        layer: makes layer i of its attention and its feed-forward, as the shared keys describe them.
+        layer: makes layer i of its attention and its feed-forward, as the shared keys describe them; plain by default.
         neighbours, factors: of the rope, see ``Rope``.
         layer_norm: see ``ModelConfig``; it has its own key for what is added.
         eps_name: key of what is added; "" for the usual one.
@@ -72,7 +77,7 @@ def decoder_config(
         refuse_experts(read)
     n_blocks, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
     ignored = read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0) if has_predictors else 0
-    n_layers = n_blocks - ignored
+    n_layers, layer = n_blocks - ignored, layer or layers()
     mixers = mixers or attentions(read, n_blocks, dim, neighbours, factors, is_hybrid)
     hidden = read.per_layer("feed_forward_length", n_blocks, 0 if has_bare_mixers else 1, MAX_DIM)
     return ModelConfig(
@@ -88,9 +93,14 @@ def decoder_config(
     )
 
 
-def plain_layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-    """A layer that is what the shared keys say."""
-    return Layer(attention, feed_forward)
+def layers(mixer: Fields = NO_FIELDS, form: Fields = NO_FIELDS, **own: Any) -> LayerMaker:
+    """Return what makes all layers of what the shared keys say, but for some fields.
+
+    Args:
+        mixer, form: fields of each layer's attention and of its feed-forward.
+        own: fields of each ``Layer``.
+    """
+    return lambda _, attention, dense: Layer(replace(attention, **mixer), replace(dense, **form), **own)
 
 
 def width(read: Hyperparameters) -> int:
@@ -253,6 +263,32 @@ def shared_width(read: Hyperparameters) -> int:
 def leading_dense(read: Hyperparameters) -> int:
     """How many of the first layers have no experts."""
     return read.integer("leading_dense_block_count", 0, MAX_LAYERS, default=0)
+
+
+def next_to_shared(
+    read: Hyperparameters,
+    router: Router,
+    mixer: Fields = NO_FIELDS,
+    shared_width: int = 0,
+    is_width_stated: bool = True,
+) -> LayerMaker:
+    """Return what makes layers of experts next to a shared one; the first ones have no experts.
+
+    Args:
+        mixer: fields of each layer's attention.
+        shared_width: of one part of the shared one; 0 for that of an expert.
+        is_width_stated: files must say how wide an expert is.
+    """
+    first = leading_dense(read)
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        if number < first:
+            return Layer(replace(attention, **mixer), dense)
+        wide = expert_width(read, None if is_width_stated else dense)
+        shared = Dense((shared_width or wide) * read.integer("expert_shared_count", 1, MAX_USED))
+        return Layer(replace(attention, **mixer), replace(experts(read, wide, router), shared=shared))
+
+    return layer
 
 
 def keyed_router(read: Hyperparameters) -> Router:

@@ -1,8 +1,6 @@
 """The stablelm architecture (StableLM 3B, Zephyr, 2 1.6B and 12B): LayerNorm, and heads turned in part."""
 
-from dataclasses import replace
-
-from engine.config import Attention, Dense, Layer, ModelConfig
+from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, norm_biases, optional_qkv_biases
@@ -16,11 +14,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
     """
     has_norms = any(f"blk.0.attn_{letter}_norm.weight" in read.tensors for letter in "qk")
     side_by_side = not any(f"blk.0.ffn_norm.{kind}" in read.tensors for kind in ("weight", "bias"))
-
-    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        return Layer(replace(attention, head_layer_norms=has_norms), feed_forward, side_by_side=side_by_side)
-
-    return reading.decoder_config(read, layer, neighbours=False, layer_norm=True)
+    layers = reading.layers(mixer={"head_layer_norms": has_norms}, side_by_side=side_by_side)
+    return reading.decoder_config(read, layers, neighbours=False, layer_norm=True)
 
 
 ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, norm_biases, optional_qkv_biases))

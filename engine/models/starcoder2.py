@@ -1,17 +1,9 @@
 """The starcoder2 architecture (StarCoder 2): LayerNorm and biases everywhere, and a feed-forward without a gate."""
 
-from dataclasses import replace
-
-from engine.config import Attention, Dense, Layer
 from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, norm_biases, optional_qkv_biases, other_biases
 
-
-def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-    return Layer(attention, replace(feed_forward, gate="gelu", has_no_gate=True))
-
-
 ARCHITECTURE = Architecture(
-    reading.decoder(_layer, neighbours=False, layer_norm=True),
+    reading.decoder(reading.layers(form=reading.UNGATED), neighbours=False, layer_norm=True),
     all_of(decoder_tensors, norm_biases, optional_qkv_biases, other_biases),
 )

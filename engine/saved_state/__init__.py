@@ -1,6 +1,6 @@
 """Store of prefixes: tokens with their keys and values, computed once, on disk; written while a session grows.
 
-The files are a disposable cache: token ids, keys and values, no text. ``layout`` describes a file, ``segments`` how
+The files are a disposable cache: token ids, keys and values, no text. ``segments`` describes a file, and how
 files form a tree. Importing this package does not import numba.
 """
 

@@ -13,10 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.saved_state.layout import HEADER_BYTES, HEADER_DIGEST_BYTES
-from engine.saved_state.record import head_bytes, parse_record
-from engine.saved_state.segments import Segment
-from engine.saved_state.state_file import is_own_file, opened, read_at
+from engine.saved_state.segments import Segment, read_head
+from engine.saved_state.state_file import is_own_file, opened
 
 _LEFT_OVER_S = 3600.0
 """Age in seconds at which an unfinished file is no one's any more."""
@@ -139,8 +137,6 @@ def _ends(stored: list[Stored]) -> list[Stored]:
 def _token_ids(stored: Stored) -> list[int]:
     """Return the token ids of a segment; none where its head is damaged."""
     with suppress(OSError), opened(stored.path) as fd:
-        raw = read_at(fd, 0, HEADER_BYTES + head_bytes(stored.segment.last - stored.segment.first))
-        before = raw[HEADER_BYTES - HEADER_DIGEST_BYTES : HEADER_BYTES]
-        record = parse_record(raw[HEADER_BYTES:], before)
-        return record.token_ids.tolist() if record is not None else []
+        head = read_head(fd, stored.segment)
+        return head[0] if head is not None else []
     return []

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import EngineError
-from engine.saved_state.layout import StateHeader
-from engine.saved_state.segments import KEY_BYTES, find, names_of
-from engine.saved_state.state_file import SavedMatch, SavedPiece
+from engine.saved_state.segments import find, names_of
+from engine.saved_state.state_file import SavedPiece
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -53,7 +52,7 @@ def restore_state(session: Session, place: Path, wanted: Sequence[int]) -> Resto
     started_s = time.monotonic()
     if session.length:
         raise EngineError("only an empty session takes over saved tokens")
-    found = _found(session, place, wanted)
+    found = find(place, session, wanted)
     most = min(session.n_ctx, found.n)
     good, n_bytes = _copy_in(session, found.pieces, most)
     length = session.memory.rewind(min(most, good))
@@ -68,7 +67,7 @@ def restorable(session: Session, place: Path, wanted: Sequence[int]) -> int:
     Raises:
         EngineError: as ``restore_state``.
     """
-    found = _found(session, place, wanted)
+    found = find(place, session, wanted)
     return session.memory.resumes_at(min(found.n, session.n_ctx), [piece.copied for piece in found.pieces])
 
 
@@ -78,11 +77,7 @@ def saved_names(session: Session, place: Path, wanted: Sequence[int]) -> list[st
     Raises:
         EngineError: as ``restore_state``.
     """
-    return names_of(place, StateHeader.of(session, bytes(KEY_BYTES)), wanted)
-
-
-def _found(session: Session, place: Path, wanted: Sequence[int]) -> SavedMatch:
-    return find(place, StateHeader.of(session, bytes(KEY_BYTES)), wanted, session.memory)
+    return names_of(place, session, wanted)
 
 
 def _copy_in(session: Session, pieces: Sequence[SavedPiece], most: int) -> tuple[int, int]:

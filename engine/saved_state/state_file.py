@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from engine.saved_state.record import Record
 
 if TYPE_CHECKING:
     from engine.cache.kv_cache import Copied
@@ -78,9 +75,8 @@ def is_own_file(found: os.stat_result) -> bool:
     return stat.S_ISREG(found.st_mode) and is_own
 
 
-def read_into(fd: int, at: int, view: memoryview) -> bool:
-    """Fill the view from offset ``at`` of the file; False if the file ends before."""
-    os.lseek(fd, at, os.SEEK_SET)
+def read_into(fd: int, view: memoryview) -> bool:
+    """Fill the view with what comes next in the file; False if the file ends before."""
     done = 0
     with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
         while done < len(view):
@@ -89,21 +85,3 @@ def read_into(fd: int, at: int, view: memoryview) -> bool:
                 return False
             done += n
     return True
-
-
-def is_sound(fd: int, record: Record, payload: memoryview) -> bool:
-    """Read a record's payload and check it."""
-    is_whole = len(payload) == record.payload_bytes and read_into(fd, record.payload_at, payload)
-    return is_whole and zlib.crc32(payload) == record.payload_crc
-
-
-def read_at(fd: int, at: int, most_bytes: int) -> bytes:
-    """Read from offset ``at``: fewer bytes where the file ends before."""
-    os.lseek(fd, at, os.SEEK_SET)
-    found = b""
-    while len(found) < most_bytes:
-        piece = os.read(fd, most_bytes - len(found))
-        if not piece:
-            break
-        found += piece
-    return found

@@ -17,9 +17,15 @@ from engine.cache.layer_cache import POSITIONS
 from engine.errors import EngineError, shown
 from engine.machine.directories import make_private, sync_directory
 from engine.machine.memory import shown_bytes
-from engine.saved_state.layout import RECORD_POSITIONS, StateHeader
-from engine.saved_state.record import next_segment, saved_bytes
-from engine.saved_state.segments import PrefixKeys, Segment, note_use, write_segment
+from engine.saved_state.segments import (
+    SEGMENT_POSITIONS,
+    PrefixKeys,
+    Segment,
+    next_segment,
+    note_use,
+    saved_bytes,
+    write_segment,
+)
 from engine.saved_state.state_file import is_own_file
 
 if TYPE_CHECKING:
@@ -72,8 +78,7 @@ class StateWriter:
         self.quota_bytes, self.written_bytes = quota_bytes, 0
         self._session, self._place, self._on_segment = session, place, on_segment
         self._memory = session.memory  # keeps the memory alive even if the session is closed
-        self._header = StateHeader.of(session, bytes(16))
-        self._keys = PrefixKeys(self._header)
+        self._keys = PrefixKeys(session)
         self._watch = session.cached.watch()
         self._saved = self._ended = 0
         """Tokens that are saved, and those up to the last recurrent state that is."""
@@ -239,7 +244,7 @@ class StateWriter:
         n_bytes = segment.head_bytes + len(payload)
         if shutil.disk_usage(self._place).free < n_bytes + RESERVE_BYTES:
             raise NoSpaceError("the disk is nearly full")
-        write_segment(self._place, segment, self._header, token_ids, payload)
+        write_segment(self._place, segment, token_ids, payload)
         self.written_bytes += n_bytes
 
     def _drop_needless(self, new: Segment, token_ids: list[int]) -> None:
@@ -256,13 +261,13 @@ class StateWriter:
                     self._drop(tail)
         for tail in ends[:-MOST_ENDS]:
             self._drop(tail)
-        if new.last % RECORD_POSITIONS and new not in self._tails:
+        if new.last % SEGMENT_POSITIONS and new not in self._tails:
             self._tails.append(new)
 
     def _tails_left(self, token_ids: list[int]) -> list[Segment]:
         """Return what an earlier writer left of the same tokens."""
         named = filter(None, map(Segment.of_name, os.listdir(self._place)))
-        tails = [one for one in named if one.last % RECORD_POSITIONS and one.last <= len(token_ids)]
+        tails = [one for one in named if one.last % SEGMENT_POSITIONS and one.last <= len(token_ids)]
         return sorted((one for one in tails if self._keys.at(token_ids, one.last) == one.key), key=lambda one: one.last)
 
     def _drop(self, segment: Segment) -> None:

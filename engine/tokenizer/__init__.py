@@ -147,13 +147,7 @@ class Tokenizer:
         """
         wants_bos = self.add_bos if bos is None else bos
         ids = [self.bos_id] if wants_bos and self.bos_id is not None else []
-        after_special = True
-        for fragment in self.split(text, special):
-            if fragment.token_id is None:
-                ids += self._encode_ordinary(fragment.text, after_special)
-            else:
-                ids.append(fragment.token_id)
-            after_special = fragment.token_id is not None
+        ids += self._encode(text, special, after_special=True)
         if bos is None and self.add_eos and self.eos_id is not None:
             ids.append(self.eos_id)
         return ids
@@ -170,14 +164,7 @@ class Tokenizer:
             after_special: whether a special token or nothing is before it. SentencePiece vocabularies with
                 ``add_space_prefix`` then put a space before it, at every such place, as llama.cpp does.
         """
-        ids: list[int] = []
-        for fragment in self.split(text, special=False):
-            if fragment.token_id is None:
-                ids += self._encode_ordinary(fragment.text, after_special)
-            else:
-                ids.append(fragment.token_id)
-            after_special = fragment.token_id is not None
-        return ids
+        return self._encode(text, False, after_special)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids; control tokens have no text, invalid UTF-8 becomes U+FFFD.
@@ -223,6 +210,16 @@ class Tokenizer:
         """
         texts = self._vocabulary.texts
         return TextStream(lambda token: texts[token].encode() if token in spelled else self.token_bytes(token))
+
+    def _encode(self, text: str, special: bool, after_special: bool) -> list[int]:
+        ids: list[int] = []
+        for fragment in self.split(text, special):
+            if fragment.token_id is None:
+                ids += self._encode_ordinary(fragment.text, after_special)
+            else:
+                ids.append(fragment.token_id)
+            after_special = fragment.token_id is not None
+        return ids
 
     def _encode_ordinary(self, text: str, after_special: bool) -> list[int]:
         if not text.isascii():

@@ -5,18 +5,15 @@ from __future__ import annotations
 from engine.machine.topology import Cores
 from engine.tuning.report import DECODE, Curve
 
-SMALL_MODEL_BYTES = 64 << 20
-"""Bytes read per token below which a model mostly fits into caches, so that memory is not the limit."""
 CAVEAT = " This is not certain yet: measure again when nothing else runs."
 
 
-def explain(curve: Curve, cores: Cores, bytes_per_token: int, others_cores: float | None = None) -> str:
+def explain(curve: Curve, cores: Cores, others_cores: float | None = None) -> str:
     """Return a sentence on why the curve's best count is the best.
 
     Args:
         curve: with a best count.
         cores: the machine it was measured on.
-        bytes_per_token: bytes of weights that one decode step reads.
         others_cores: processor time of other programs during the sweep, in cores; None if negligible.
     """
     best = curve.best
@@ -33,10 +30,7 @@ def explain(curve: Curve, cores: Cores, bytes_per_token: int, others_cores: floa
     elif curve.fastest not in (None, best):
         sentence = _kept(curve, best)
     else:
-        is_small = bytes_per_token < SMALL_MODEL_BYTES
-        cause = _quota_cause(best, cores) or (
-            _decode_cause(best, _next_count(curve, best), cores, is_small) if is_decode else _prefill_cause(best, cores)
-        )
+        cause = _quota_cause(best, cores) or _cause(best, cores, is_decode)
         sentence = f"{_threads(best)} {verb} fastest: {cause}."
     return sentence + ("" if curve.is_settled else CAVEAT)
 
@@ -62,38 +56,19 @@ def _quota_cause(best: int, cores: Cores) -> str:
     return f"the control group grants this process {granted}, and stops further threads in the middle of their work"
 
 
-def _next_count(curve: Curve, best: int) -> int:
-    """Return the next higher count that was tried; the best one if none was."""
-    return min((point.n_threads for point in curve.points if point.n_threads > best), default=best)
-
-
-def _decode_cause(best: int, above: int, cores: Cores, is_small: bool) -> str:
+def _cause(best: int, cores: Cores, is_decode: bool) -> str:
     if best > cores.n_physical:
-        return "siblings help here: one computes while the other one of its core waits for memory"
-    if best == cores.n_physical:
-        return _all_cores(cores, "share the same memory bandwidth")
-    if best > cores.n_fast:
-        return f"{best - cores.n_fast} of the {cores.n_efficiency} efficiency cores help, further ones hold it up"
-    if best == cores.n_fast:
-        return _fast_cores(cores)
-    if is_small:
-        return "this model is so small that handing work to more threads costs more than it saves"
-    if cores.n_sockets > 1 and best <= cores.n_physical // cores.n_sockets < above:
-        return f"more would sit in another of the {cores.n_sockets} sockets, far from the memory that holds the model"
-    if best == 1:
-        return "one core probably keeps the memory busy by itself; a second one only waits for it"
-    return f"{best} cores probably use all the memory bandwidth there is; more only wait for it"
-
-
-def _prefill_cause(best: int, cores: Cores) -> str:
-    if best > cores.n_physical:
+        if is_decode:
+            return "siblings help here: one computes while the other one of its core waits for memory"
         return "that is arithmetic, and two siblings fill each other's pauses"
     if best == cores.n_physical:
-        return _all_cores(cores, "share the same units of arithmetic")
+        return _all_cores(cores, f"share the same {'memory bandwidth' if is_decode else 'units of arithmetic'}")
     if best > cores.n_fast:
         return f"{best - cores.n_fast} of the {cores.n_efficiency} efficiency cores help, further ones hold it up"
     if best == cores.n_fast:
         return _fast_cores(cores)
+    if is_decode:
+        return "more would probably only wait for the memory, or for each other"
     return "further threads brought nothing, which points to other programs, or to heat"
 
 

@@ -247,7 +247,7 @@ class Sweep:
         )
 
     def _explain(self, curve: Curve) -> str:
-        return explain(curve, self._cores, self._trials.bytes_per_token, self.others_cores())
+        return explain(curve, self._cores, self.others_cores())
 
     def _comparisons(self, is_over: bool) -> tuple[Comparison, ...]:
         """Return this search's comparisons, and the earlier report's for parts not in this search."""

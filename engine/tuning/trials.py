@@ -54,7 +54,6 @@ class SessionTrials:
         self.threads = {DECODE: model.threads, PREFILL: model.prefill_threads}
         self.pinned = model.pinned
         self.n_context = session.length
-        self.bytes_per_token = model.bytes_per_token
         self.can_pin = model.can_pin
         self._ids = session.tokens or [0]
         self.sizes = {DECODE: 0, PREFILL: 0}

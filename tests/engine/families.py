@@ -10,7 +10,6 @@ import numpy as np
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_deepseek2
 from tests.engine.architectures.rows import VARIANTS
-from tests.engine.architectures.test_phi3 import longrope
 
 WINDOW, ORIGINAL, N_CTX = 24, 64, 256
 Described = tiny_gguf.TinyGGUF
@@ -82,17 +81,17 @@ FAMILIES: dict[str, Callable[..., Described]] = {
     "gemma3": lambda **a: sliding("gemma3", 2, **a),
     "gemma2": lambda **a: sliding("gemma2", None, **{"tied": True, **a}),
     "gemma4": lambda **a: gemma4([True, False, True, False], **a),
-    "phi3": lambda **a: named_end(longrope(**{"context_length": N_CTX, **a})),
+    "phi3": lambda **a: named_end(VARIANTS["phi3 with longrope"].tiny(**{"context_length": N_CTX, **a})),
     "mistral3": lambda **a: tiny_gguf.model("mistral3", **a),
     "olmo3": lambda **a: olmo3([True, False, True], **a),
     "cohere2": lambda **a: sliding("cohere2", 2, **a),
-    "exaone4": exaone4,
     "gpt-oss": lambda **a: sliding("gpt-oss", None, **a),
 }
 """Two or three layers of each kind."""
 TWIN_ARGUMENTS: dict[str, Sequence[str]] = {"phi3": ["long"], "phimoe": ["long"], "minicpm3": ["long"]}
 """What the twins of some must know of a context beyond the original one."""
 OTHERS: dict[str, Callable[..., Described]] = {
+    "exaone4": exaone4,
     "phimoe": phimoe,
     "deepseek2": lambda **a: tiny_gguf.model(
         "deepseek2", query_rank=256, keys={**test_deepseek2.YARN, **test_deepseek2.SIGMOID}, **a

@@ -70,6 +70,17 @@ def rope(heads: Array, positions: Array, frequencies: Array, neighbours: bool) -
     return turned
 
 
+def _turn(frequencies: Array, neighbours: bool, magnitude: float) -> Turn:
+    """Rope of heads at the positions from 0 on; what is turned is multiplied."""
+
+    def turn(heads: Array) -> Array:
+        turned = rope(heads, np.arange(len(heads)), frequencies, neighbours)
+        turned[..., : 2 * len(frequencies)] *= magnitude
+        return turned
+
+    return turn
+
+
 def causal_attention(
     q: Array,
     k: Array,
@@ -175,32 +186,24 @@ class Twin:
 
     def turner(
         self,
-        n: int,
         *,
         neighbours: bool,
         theta: float | None = None,
         divisor: float | None = None,
-        magnitude: float = 1.0,
         factors: str = "rope_freqs.weight",
         dim: int | None = None,
     ) -> Turn:
-        """Rope of n positions, by the file's keys unless others are given."""
+        """Rope by the file's keys unless others are given."""
         dim = dim or self.key("rope.dimension_count", self.key("attention.key_length"))
         divisor = divisor or self.key("rope.scaling.factor", 1.0)
         theta = theta or self.key("rope.freq_base", 10000.0)
         frequencies = theta ** (-np.arange(0, dim, 2) / dim) / divisor
         divisors = self.tensor(factors)
         frequencies = frequencies if divisors is None else frequencies / divisors
+        return _turn(frequencies, neighbours, self.key("rope.scaling.attn_factor", 1.0))
 
-        def turn(heads: Array) -> Array:
-            turned = rope(heads, np.arange(n), frequencies, neighbours)
-            turned[..., :dim] *= magnitude
-            return turned
-
-        return turn
-
-    def yarn_turner(self, n: int, *, neighbours: bool) -> Turn:
-        """Rope of n positions, stretched by the file's keys."""
+    def yarn_turner(self, *, neighbours: bool) -> Turn:
+        """Rope that is stretched by the file's keys."""
         scaling = "rope.scaling."
         dim, theta = self.key("rope.dimension_count"), self.key("rope.freq_base")
         factor, original = self.key(scaling + "factor"), self.key(scaling + "original_context_length")
@@ -208,13 +211,7 @@ class Twin:
         frequencies = yarn_frequencies(theta ** (-np.arange(0, dim, 2) / dim), theta, factor, original, *betas)
         multiplier = self.key(scaling + "yarn_log_multiplier", 0.0)
         magnitude = (1 + 0.1 * np.log(factor)) / (1 + 0.1 * multiplier * np.log(factor))
-
-        def turn(heads: Array) -> Array:
-            turned = rope(heads, np.arange(n), frequencies, neighbours)
-            turned[..., :dim] *= magnitude
-            return turned
-
-        return turn
+        return _turn(frequencies, neighbours, magnitude)
 
     def attention(
         self,
@@ -227,6 +224,7 @@ class Twin:
         has_head_layer_norms: bool = False,
         has_turned_norms: bool = False,
         has_gate: bool = False,
+        has_query_gates: bool = False,
         bound: float | None = None,
         alibi: float = 0.0,
         query_growth: Array | None = None,
@@ -238,6 +236,10 @@ class Twin:
     ) -> Array:
         n, n_kv_heads = len(h), self.heads_of("attention.head_count_kv", block)
         q, k, v = self.queries_keys_values(block, h, n_kv_heads)
+        gate = self.project(h, block + "attn_gate") if has_gate else None
+        if has_query_gates:
+            halves = q.reshape(n, -1, 2, k.shape[-1] // n_kv_heads)
+            q, gate = halves[:, :, 0], halves[:, :, 1].reshape(n, -1)
         if bound is not None:
             q, k, v = (np.clip(x, -bound, bound) for x in (q, k, v))
         if has_whole_norms:
@@ -252,10 +254,9 @@ class Twin:
         if has_turned_norms:
             q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
         q = q * (scale or k.shape[-1] ** -0.5)
-        q = q if query_growth is None else q * query_growth[:, None, None]
+        q = q if query_growth is None else q * query_growth[:n, None, None]
         attended = causal_attention(q, k, v, window, soft_cap, sinks, alibi, after).reshape(n, -1)
-        if has_gate:
-            attended = attended / (1 + np.exp(-self.project(h, block + "attn_gate")))
+        attended = attended if gate is None else attended / (1 + np.exp(-gate))
         return self.project(attended, block + "attn_output")
 
     def queries_keys_values(self, block: str, h: Array, n_kv_heads: int) -> list[Array]:

@@ -22,7 +22,7 @@ class ScriptedTrials:
     def __init__(self, rate: Rate, sample_s: float = 0.5, sizes: dict[str, int] | None = None) -> None:
         self.clock, self._rate, self._sample_s = Clock(), rate, sample_s
         self.sizes = sizes or {"decode": 4, "prefill": 32}
-        self.n_context, self.bytes_per_token, self.notes, self.can_pin = 840, 2 << 30, (), False
+        self.n_context, self.notes, self.can_pin = 840, (), False
         self.threads, self.pinned = {"decode": 2, "prefill": 2}, False
         self.option_trials: dict[str, ScriptedOptions] = {}
         self.taken: list[tuple[str, int, bool]] = []

@@ -16,10 +16,10 @@ import pytest
 from engine import Model, Sampling, Session
 from engine.batch import Batch
 from engine.errors import Cancelled, MemoryPlanError
-from engine.models import ARCHITECTURES
 from engine.pipeline import Pipeline
 from engine.weights.modes import RESERVE_BYTES
 from tests.engine import tiny_gguf
+from tests.engine.architectures import KINDS
 from tests.engine.families import FAMILIES
 
 pytestmark = pytest.mark.slow
@@ -66,7 +66,7 @@ def fed_together(sessions: Sequence[Session], prompts: Sequence[Sequence[int]]) 
         return list(pool.map(follow, sessions, prompts))
 
 
-@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("architecture", KINDS)
 def test_tokens_among_others_have_the_bits_of_alone(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

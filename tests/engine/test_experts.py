@@ -15,17 +15,18 @@ from engine.errors import BrokenModelError
 from engine.kernels.records import ASK, CHOOSE, GROUP, SCORES, STEP
 from engine.machine.residency import resident_bytes
 from engine.measure.fit import needs_of_file
-from engine.models import ARCHITECTURES
 from engine.plan.plan import bits
 from engine.weights.weights import Weights
 from tests.engine import tiny_gguf
-from tests.engine.architectures import test_qwen3moe as qwen3moe
+from tests.engine.architectures import KINDS
+from tests.engine.architectures.rows import ROWS
 from tests.engine.kernel_call import map_of_a_dropped_file, run, words
 from tests.engine.reference import Twin
 from tests.engine.refusals import refusal
 from tests.engine.test_models import IDS, nmse
 
 NAN, INF = float("nan"), float("inf")
+QWEN3MOE = ROWS["qwen3moe"]
 
 
 def call(name: str, record: Any, values: dict[str, int], n_threads: int = 2) -> None:
@@ -128,7 +129,7 @@ def feed(path: Path, n_tokens: list[int], threads: int = 2) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("quant", ["F32", "F16", "Q8_0", "Q4_K"])
 def test_how_a_prompt_is_cut_into_blocks_changes_no_bit(quant: str, tmp_path: Path) -> None:
-    path = qwen3moe.tiny(40, 8, n_layers=1, quant=quant).write(tmp_path / "m.gguf")
+    path = QWEN3MOE.tiny(n_experts=40, n_used=8, n_layers=1, quant=quant).write(tmp_path / "m.gguf")
     whole = feed(path, [90])
     assert feed(path, [31, 5, 16, 38], threads=3).tobytes() == whole.tobytes()
     assert nmse(feed(path, [1] * 9 + [3, 2, 4]), whole[:18]) < (1e-9 if quant == "F32" else 1e-4)
@@ -137,19 +138,21 @@ def test_how_a_prompt_is_cut_into_blocks_changes_no_bit(quant: str, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("quant", ["Q8_0", "Q4_0"])
 def test_widths_with_a_rest_change_no_bit_in_blocks_or_tokens(quant: str, tmp_path: Path) -> None:
-    path = qwen3moe.tiny(6, 3, 288, quant=quant, n_layers=1, dim=320, head_dim=80).write(tmp_path / "m.gguf")
+    path = QWEN3MOE.tiny(n_used=3, expert_dim=288, quant=quant, n_layers=1, dim=320, head_dim=80).write(
+        tmp_path / "m.gguf"
+    )
     assert feed(path, [23, 9, 5], threads=3).tobytes() == feed(path, [37]).tobytes()
     model = Model.open(path, threads=3)
     session = model.session(n_ctx=64, kv="f32")
     single = np.stack([session.feed([token]) for token in IDS[:8]])
     session.truncate(0)
     assert session.verify(IDS[:8]).tobytes() == single.tobytes()
-    assert nmse(single, qwen3moe.logits(Twin(model._checked), IDS[:8])) < 1e-3
+    assert nmse(single, QWEN3MOE.logits(Twin(model._checked), IDS[:8])) < 1e-3
     model.close()
 
 
 def test_gate_and_up_in_one_tensor_compute_the_same(tmp_path: Path) -> None:
-    fused, split = qwen3moe.tiny(is_fused=True), qwen3moe.tiny()
+    fused, split = QWEN3MOE.tiny(is_fused=True), QWEN3MOE.tiny()
     for number in range(2):
         gate, up = (split.tensor(f"blk.{number}.ffn_{name}_exps.weight") for name in ("gate", "up"))
         parts = [np.frombuffer(one.data, "<f4").reshape(6, 64, 64) for one in (gate, up)]
@@ -163,7 +166,7 @@ def test_gate_and_up_in_one_tensor_compute_the_same(tmp_path: Path) -> None:
 
 
 def test_a_token_reads_the_experts_it_uses_and_no_others(tmp_path: Path) -> None:
-    few, all_of_them = (Model.open(qwen3moe.tiny(6, n).write(tmp_path / f"{n}.gguf")) for n in (2, 6))
+    few, all_of_them = (Model.open(QWEN3MOE.tiny(n_used=n).write(tmp_path / f"{n}.gguf")) for n in (2, 6))
     slabs = sum(one.size_bytes for name, one in few._weights.tensors.items() if "_exps." in name)
     assert slabs > few.weights_bytes // 4
     assert all_of_them.bytes_per_token - few.bytes_per_token == slabs * 4 // 6
@@ -181,7 +184,7 @@ def test_a_token_reads_the_experts_it_uses_and_no_others(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["ffn_gate_inp", "ffn_down_exps", "ffn_up_exps"])
 def test_a_damaged_expert_or_router_ends_the_reply_in_one_line(name: str, tmp_path: Path) -> None:
-    described = qwen3moe.tiny()
+    described = QWEN3MOE.tiny()
     described.fill(f"blk.1.{name}.weight", NAN)
     model = Model.open(described.write(tmp_path / "m.gguf"))
     session = model.session(n_ctx=64)
@@ -192,9 +195,9 @@ def test_a_damaged_expert_or_router_ends_the_reply_in_one_line(name: str, tmp_pa
     model.close()
 
 
-def test_a_nan_router_is_one_error_line_in_every_architecture(tmp_path: Path) -> None:
+def test_a_nan_router_is_one_error_line_in_every_kind_of_layer(tmp_path: Path) -> None:
     seen = []
-    for name in ARCHITECTURES:
+    for name in KINDS:
         described = tiny_gguf.model(name)
         routers = [str(one.name) for one in described.tensors if str(one.name).endswith("ffn_gate_inp.weight")]
         if routers:
@@ -207,7 +210,7 @@ def test_a_nan_router_is_one_error_line_in_every_architecture(tmp_path: Path) ->
                     session.feed(ids)
             assert session.length == 0
             model.close()
-    assert {"qwen3moe", "lfm2moe", "deepseek2"} <= set(seen)
+    assert {"gpt-oss", "lfm2moe", "deepseek2"} <= set(seen)
 
 
 @pytest.mark.parametrize("key", ["ffn_up_exps.bias", "ffn_gate_inp.bias", "attn_sinks.weight"])
@@ -218,7 +221,7 @@ def test_biases_and_sinks_that_are_no_numbers_are_refused(key: str, tmp_path: Pa
 
 
 def test_a_saved_state_a_fork_and_the_way_back_change_no_bit(tmp_path: Path) -> None:
-    model = Model.open(qwen3moe.tiny().write(tmp_path / "m.gguf"), threads=2)
+    model = Model.open(QWEN3MOE.tiny().write(tmp_path / "m.gguf"), threads=2)
     session, fresh = (model.session(n_ctx=64) for _ in range(2))
     first = session.feed(IDS, every=True)
     session.truncate(9)
@@ -227,7 +230,7 @@ def test_a_saved_state_a_fork_and_the_way_back_change_no_bit(tmp_path: Path) -> 
     session.prefill(forked)
     fresh.prefill(forked)
     assert session.feed(IDS[:3], every=True).tobytes() == fresh.feed(IDS[:3], every=True).tobytes()
-    assert nmse(first, qwen3moe.logits(Twin(model._checked), IDS)) < 1e-6
+    assert nmse(first, QWEN3MOE.logits(Twin(model._checked), IDS)) < 1e-6
     model.close()
 
 
@@ -245,7 +248,7 @@ def test_chosen_experts_are_read_ahead_and_no_others(tmp_path: Path) -> None:
 
 
 def test_a_model_larger_than_memory_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = qwen3moe.tiny().write(tmp_path / "m.gguf")
+    path = QWEN3MOE.tiny().write(tmp_path / "m.gguf")
     wanted = feed(path, [12, 1, 3])
     monkeypatch.setattr("engine.weights.weights.Weights.resident_share", lambda self: 0.5)
     monkeypatch.setattr("engine.machine.residency.read_in_order", lambda *arguments: pytest.fail("read whole"))

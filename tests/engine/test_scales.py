@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine import Model
-from tests.engine.architectures import test_gemma4, test_qwen3moe
+from tests.engine import tiny_gguf
 from tests.engine.refusals import refusal
 from tests.engine.test_models import IDS, nmse
 from tests.engine.tiny_gguf import TinyGGUF
@@ -41,7 +41,11 @@ def add_scales(described: TinyGGUF, are_applied: bool) -> TinyGGUF:
 def test_scales_are_those_of_the_matrices(kind: str, tmp_path: Path) -> None:
     results = []
     for are_applied in (True, False):
-        described = test_qwen3moe.tiny() if kind == "attention and experts" else test_gemma4.tiny(experts_from=1)
+        described = (
+            tiny_gguf.model("qwen3moe")
+            if kind == "attention and experts"
+            else tiny_gguf.model("gemma4", experts_from=1)
+        )
         described.drop_tensors("ffn_down_exps.scale")
         path = add_scales(described, are_applied).write(tmp_path / f"{are_applied}.gguf")
         model = Model.open(path, threads=2)
@@ -52,6 +56,6 @@ def test_scales_are_those_of_the_matrices(kind: str, tmp_path: Path) -> None:
 
 
 def test_scales_of_too_many_experts_are_refused(tmp_path: Path) -> None:
-    described = add_scales(test_qwen3moe.tiny(), are_applied=False)
+    described = add_scales(tiny_gguf.model("qwen3moe"), are_applied=False)
     described.tensor("blk.0.ffn_up_exps.scale").dims[0] = 5
     assert "blk.0.ffn_up_exps.scale has shape" in refusal(described.write(tmp_path / "model.gguf"))

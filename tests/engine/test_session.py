@@ -199,7 +199,7 @@ def whole_reply(model: Model, ids: list[int], n_tokens: int) -> tuple[list[int],
     return [piece.token_id for piece in pieces][:n_tokens], "".join(piece.text for piece in pieces)
 
 
-@pytest.mark.parametrize("stop_after", [1, 2, 3, 7, 20, 39])
+@pytest.mark.parametrize("stop_after", [1, 7, 39])
 @pytest.mark.parametrize("vocabulary", ["spm", "bpe"])
 def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(tmp_path: Path, vocabulary: str, stop_after: int) -> None:
     path = tiny_gguf.model("llama", "Q8_0", vocabulary, context_length=256, seed=3).write(tmp_path / "m.gguf")
@@ -311,8 +311,12 @@ SCALES = {"F32": (4, 0), "F16": (2, 0), "Q8_0": (34, 0), "Q4_0": (18, 0), "Q4_K"
 
 @pytest.mark.parametrize(
     ("quant", "kv", "bad"),
-    [(quant, "f16", bad) for quant in SCALES for bad in ("nan", "inf")]
-    + [("F32", "f32", "nan"), ("F32", "q8_0", "nan")],
+    [
+        *((quant, "f16", "nan") for quant in SCALES),
+        ("Q8_0", "f16", "inf"),
+        ("F32", "f32", "nan"),
+        ("F32", "q8_0", "nan"),
+    ],
 )
 def test_no_damaged_scale_is_answered_from(quant: str, kv: str, bad: str, tmp_path: Path) -> None:
     """One block of any matrix: NaN goes through quantised activations, attention and cache up to the logits."""
@@ -322,7 +326,10 @@ def test_no_damaged_scale_is_answered_from(quant: str, kv: str, bad: str, tmp_pa
     names = ["output.weight", *(f"blk.0.attn_{part}.weight" for part in ("q", "k", "v", "output"))]
     runs = []
     tiny = tiny_gguf.model("llama", quant, n_heads=2, n_kv_heads=1, **shape)
-    for name in (*names, *(f"blk.0.ffn_{part}.weight" for part in ("gate", "up", "down"))):
+    names += [f"blk.0.ffn_{part}.weight" for part in ("gate", "up", "down")]
+    for name in (
+        names if quant in ("F32", "Q8_0") else ("output.weight", "blk.0.attn_k.weight", "blk.0.ffn_down.weight")
+    ):
         sound = tiny.tensor(name).data
         data = bytearray(sound)
         block = 5 * len(data) // n_bytes // tiny.tensor(name).dims[1]  # the first of the sixth row
@@ -445,7 +452,7 @@ def test_a_few_tokens_at_once_are_single_steps_to_the_bit(tmp_path: Path, kind: 
 
 
 @pytest.mark.parametrize(("kind", "tied"), [("F32", False), ("Q8_0", False), ("Q4_K", True)])
-@pytest.mark.parametrize("n", [1, 2, 5, 8])
+@pytest.mark.parametrize("n", [2, 8])
 def test_proposed_tokens_are_verified_in_one_walk_to_the_bit(tmp_path: Path, kind: str, tied: bool, n: int) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", kind, tied=tied), threads=2)
     together, alone = model.session(n_ctx=64), model.session(n_ctx=64)

@@ -15,7 +15,7 @@ import pytest
 from engine import Model, Session
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import architectures, tiny_gguf
-from tests.engine.architectures.test_phi3 import longrope
+from tests.engine.architectures.rows import VARIANTS
 from tests.engine.families import FAMILIES, N_CTX, TWIN_ARGUMENTS, Described, gemma4, olmo3, sliding
 from tests.engine.reference import Array, Twin
 from tests.engine.test_models import nmse
@@ -33,7 +33,7 @@ OF_ONE_LAYER: dict[str, Callable[[], Described]] = {
     "gemma2, whole": lambda: sliding("gemma2", 1, n_layers=1),
     "gemma4, window": lambda: gemma4([True]),
     "gemma4, whole": lambda: gemma4([False]),
-    "phi3": lambda: longrope(n_layers=1),
+    "phi3": lambda: VARIANTS["phi3 with longrope"].tiny(n_layers=1),
     "mistral3": lambda: tiny_gguf.model("mistral3", n_layers=1),
     "olmo3, window": lambda: olmo3([True]),
     "olmo3, whole": lambda: olmo3([False]),

@@ -7,7 +7,6 @@ values, so only crashes, time and memory are judged.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 import zlib
 from collections.abc import Sequence
@@ -17,10 +16,9 @@ from random import Random
 from typing import Any
 
 from engine.saved_state import StateWriter, restore_state, stored_in
-from engine.saved_state.layout import HEADER_BYTES, HEADER_DIGEST_BYTES
-from engine.saved_state.record import RECORD_BYTES, parse_record, record_head
+from engine.saved_state.segments import Segment, head_bytes
 from tests.engine.scripted_session import ScriptedSession
-from tests.fuzz.mutation import edge, mutate_bytes
+from tests.fuzz.mutation import mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch
 
 _CPU_S, _MEMORY_BYTES = 2.0, 64 << 20
@@ -48,47 +46,33 @@ def seeds() -> list[bytes]:
 
 
 def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Damage bytes, take a part of another segment, or forge fields."""
-    start, raw, choice = data[:2], data[2:], rng.randrange(6)
+    """Damage bytes, take a part of another segment, or forge what a segment says."""
+    start, raw, choice = data[:2], data[2:], rng.randrange(5)
     if choice == 0:
         return start + mutate_bytes(rng, raw, [other[2:] for other in others if other[:1] == b"S"])[:_MOST_BYTES]
     if choice == 1:
-        return start + mutate_bytes(rng, raw, (), within=HEADER_BYTES + RECORD_BYTES)
+        return start + mutate_bytes(rng, raw, (), within=head_bytes(64))
     if choice in (2, 3):
         other = rng.choice(others)
         kind = max(start[:1], other[:1], key=b"SG".index)  # what takes from a forged file is one
-        cut = rng.choice((HEADER_BYTES, HEADER_BYTES + RECORD_BYTES, rng.randrange(len(raw) + 1)))
+        cut = rng.choice((head_bytes(0), head_bytes(64), rng.randrange(len(raw) + 1)))
         return (kind + start[1:] + rng.choice((raw[:cut] + other[2:][cut:], other[2:])))[:_MOST_BYTES]
-    return b"G" + start[1:] + (_forged_header(rng, raw) if choice == 4 else _forged_record(rng, raw))
+    return b"G" + start[1:] + _forged(rng, start[1], raw)
 
 
-def _forged_header(rng: Random, raw: bytes) -> bytes:
-    length = HEADER_BYTES - HEADER_DIGEST_BYTES
-    start = mutate_bytes(rng, raw[:length], ())[:length].ljust(length, b"\0")
-    return start + hashlib.sha256(start).digest() + raw[HEADER_BYTES:]
-
-
-def _forged_record(rng: Random, raw: bytes) -> bytes:
-    """A record with any fields and a sound digest."""
-    record = parse_record(raw[HEADER_BYTES:], raw[HEADER_BYTES - HEADER_DIGEST_BYTES : HEADER_BYTES])
-    if record is None:
-        return raw
-    token_ids, first, n_payload = record.token_ids.tolist(), record.first, record.payload_bytes
-    payload = raw[record.payload_at :]
-    choice = rng.randrange(5)
-    if choice == 0:
-        token_ids[rng.randrange(len(token_ids))] = rng.choice((-1, 299, 300, (1 << 31) - 1, -(1 << 31)))
-    elif choice == 1:
-        first = edge(rng) % (1 << 64)
-    elif choice == 2:
-        n_payload = edge(rng) % (1 << 64)
-    elif choice == 3:
-        payload = payload[: rng.randrange(len(payload) + 1)]
+def _forged(rng: Random, number: int, raw: bytes) -> bytes:
+    """The segment of a number with other tokens or another payload, and a sound digest."""
+    segment = Segment.of_name(grown()[0][number % len(grown()[0])][0])
+    assert segment is not None
+    n, payload = segment.last - segment.first, raw[segment.head_bytes :]
+    ids = bytearray(raw[head_bytes(0) : segment.head_bytes].ljust(4 * n, b"\0"))
+    if rng.random() < 0.5:
+        at, wrong = 4 * rng.randrange(n), rng.choice((-1, 299, 300, (1 << 31) - 1, -(1 << 31)))
+        ids[at : at + 4] = wrong.to_bytes(4, "little", signed=True)
     else:
-        token_ids = token_ids[: rng.randrange(len(token_ids)) + 1]
-    crc = zlib.crc32(payload) if rng.random() < 0.9 else rng.getrandbits(32)
-    start = raw[:HEADER_BYTES]
-    return start + record_head(first, token_ids, n_payload, crc, start[-HEADER_DIGEST_BYTES:]) + payload
+        payload = payload[: rng.randrange(len(payload) + 1)]
+    checksum = zlib.crc32(payload) if rng.random() < 0.9 else rng.getrandbits(32)
+    return segment.digest(checksum, bytes(ids)) + checksum.to_bytes(4, "little") + bytes(ids) + payload
 
 
 def run(data: bytes, place: Path, watch: Watch) -> str:

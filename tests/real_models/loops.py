@@ -1,10 +1,9 @@
 """``python -m tests.real_models.loops MODEL --replies 1000 --out FILE``: which sound replies would the loop guard end?
 
-Writes replies to ordinary questions as the makers of the model recommend, and ends none; with ``--peer-python``
-llama.cpp writes many at once. Then a guard listens to them, and a person judges what is listed: where it would have
-ended a reply, with the end of its text; the replies that came nearest to that; and counted lists (lines that differ in
-their number alone), of which the guard knows only numbered items. FILE keeps the tokens of the replies: run again, it
-goes on after them.
+Writes replies to ordinary questions as the makers of the model recommend, and ends none. Then a guard listens to them,
+and a person judges what is listed: where it would have ended a reply, with the end of its text; the replies that came
+nearest to that; and counted lists (lines that differ in their number alone), of which the guard knows only numbered
+items. FILE keeps the tokens of the replies: run again, it goes on after them.
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ import itertools
 import json
 import random
 import re
-import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,6 @@ from engine import Model
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.sampling.loops import COPIES, MORE_TOKENS, LoopGuard, LoopWatch
 
-PEER = Path(__file__).with_name("loops_peer.py")
 N_CTX = 512
 """Tokens of a conversation."""
 NEAR = 0.4
@@ -36,43 +32,11 @@ NEAR = 0.4
 COUNTED_LINES = 12
 """So many lines in a row that differ in their number alone are listed."""
 SUBJECTS = (
-    "the moon",
-    "bread",
-    "a bicycle",
-    "photosynthesis",
-    "the French Revolution",
-    "cats",
-    "a black hole",
-    "tea",
-    "chess",
-    "the Python language",
-    "rain",
-    "a sailing boat",
-    "Mozart",
-    "the number pi",
-    "old computers",
-    "bees",
-    "a garden",
-    "volcanoes",
-    "the heart",
-    "money",
-    "a birthday party",
-    "train travel",
-    "the sea",
-    "dreams",
-    "wood",
-    "a small shop",
-    "sleep",
-    "snow",
-    "coffee",
-    "libraries",
-    "a violin",
-    "glass",
-    "mountains",
-    "the telephone",
-    "soil",
-    "dogs",
-)
+    "the moon", "bread", "a bicycle", "photosynthesis", "the French Revolution", "cats", "a black hole", "tea", "chess",
+    "the Python language", "rain", "a sailing boat", "Mozart", "the number pi", "old computers", "bees", "a garden",
+    "volcanoes", "the heart", "money", "a birthday party", "train travel", "the sea", "dreams", "wood", "a small shop",
+    "sleep", "snow", "coffee", "libraries", "a violin", "glass", "mountains", "the telephone", "soil", "dogs",
+)  # fmt: skip
 REQUESTS = (
     "What is {}?", "Explain {} to a child.", "Write a short poem about {}.", "List ten facts about {}.",
     "Make a table with five rows about {}.", "Write a short story about {}.", "Give me 20 words that fit {}.",
@@ -116,7 +80,7 @@ class Asking:
 
     def __init__(self, path: Path, most_tokens: int, threads: int) -> None:
         self.model = Model.open(path, threads=threads)
-        self.path, self.most_tokens, self.threads = path, most_tokens, threads
+        self.most_tokens = most_tokens
         self.chat = self.model.chat()
         self.sampling = make_sampling(built_in_settings(), self.model, ThinkingMode())
         self._questions = list(questions())
@@ -152,7 +116,7 @@ def questions() -> Iterator[str]:
         yield request.format(subject)
 
 
-def replies_of_ours(asking: Asking, ns: Sequence[int]) -> Iterator[dict[str, Any]]:
+def replies(asking: Asking, ns: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Yield number and tokens of a reply to each question, one after the other."""
     session = asking.model.session(N_CTX)
     for n in ns:
@@ -164,23 +128,6 @@ def replies_of_ours(asking: Asking, ns: Sequence[int]) -> Iterator[dict[str, Any
     session.close()
 
 
-def replies_of_peer(asking: Asking, ns: Sequence[int], python: str, at_once: int) -> Iterator[dict[str, Any]]:
-    """Yield number and tokens of a reply to each question, in the order in which they end."""
-    with tempfile.TemporaryDirectory() as place:
-        asked = Path(place, "asked.json")
-        how = {
-            "model": str(asking.path), "prompts": [[n, asking.prompt(n)] for n in ns], "at_once": at_once,
-            "n_ctx": N_CTX, "threads": asking.threads, "most_tokens": asking.most_tokens,
-            "stop": list(asking.chat.stops), "sampling": asdict(asking.sampling),
-        }  # fmt: skip
-        asked.write_text(json.dumps(how))
-        with subprocess.Popen([python, str(PEER), str(asked)], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            yield from map(json.loads, process.stdout)
-        if process.returncode:
-            raise SystemExit("llama.cpp wrote no more replies")
-
-
 def main() -> None:
     """Write the replies, then list those to be judged."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -189,16 +136,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256, help="of a reply, at most")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--peer-python", metavar="PYTHON", help="has llama-cpp-python, which writes the replies")
-    parser.add_argument("--at-once", type=int, default=64, help="replies that it writes at the same time")
     chosen = parser.parse_args()
     lines = chosen.out.read_text(encoding="utf-8").splitlines() if chosen.out.exists() else []
     known = {one["n"]: one["ids"] for one in map(json.loads, lines)}
     asking = Asking(chosen.model, chosen.tokens, chosen.threads)
     ns = [n for n in range(chosen.replies) if n not in known]
     with chosen.out.open("a", encoding="utf-8") as file:
-        peer = chosen.peer_python
-        for one in replies_of_peer(asking, ns, peer, chosen.at_once) if peer else replies_of_ours(asking, ns):
+        for one in replies(asking, ns):
             file.write(json.dumps(one) + "\n")
             file.flush()
             known[one["n"]] = one["ids"]

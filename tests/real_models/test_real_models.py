@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +161,8 @@ def losses_of(session: Any, ids: list[int], targets: list[int]) -> list[float]:
     ]
 
 
-@contextmanager
-def serving(path: Path) -> Iterator[httpx.Client]:
+@pytest.fixture(scope="module")
+def client(path: Path) -> Iterator[httpx.Client]:
     """``jalopy serve`` with the model open."""
     command = [sys.executable, "-m", "app", "serve", str(path), "--port", "0"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, env=dict(os.environ))
@@ -184,47 +183,44 @@ def serving(path: Path) -> Iterator[httpx.Client]:
         process.wait(PATIENCE_S)
 
 
-def test_a_server_calls_tools_keeps_schemas_and_repeats(real: RealModel, path: Path) -> None:
-    with serving(path) as client:
+def test_a_server_calls_tools_keeps_schemas_and_repeats(real: RealModel, client: httpx.Client) -> None:
+    def ask(text: str, **more: Any) -> dict[str, Any]:
+        body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 60, **more}
+        answer = client.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 200, answer.text
+        choice: dict[str, Any] = answer.json()["choices"][0]
+        return choice
 
-        def ask(text: str, **more: Any) -> dict[str, Any]:
-            body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 60, **more}
-            answer = client.post("/v1/chat/completions", json=body)
-            assert answer.status_code == 200, answer.text
-            choice: dict[str, Any] = answer.json()["choices"][0]
-            return choice
-
-        form = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
-        person = json.loads(ask("Invent a person with name and age.", response_format=form)["message"]["content"])
-        assert person.keys() == {"name", "age"}
-        assert person["age"] <= 99
-        for question in ("Hi!", "Name a colour."):
-            told = [ask(question, max_tokens=12, logprobs=True) for _ in range(3)]
-            assert told[0] == told[1] == told[2]
-        if real.has_tools:
-            message = ask("What is the weather in Paris?", tools=[WEATHER], tool_choice="required")["message"]
-            (call,) = message["tool_calls"]
-            assert call["function"]["name"] == "get_weather"
-            assert json.loads(call["function"]["arguments"])["city"].startswith("Paris")
-            for question, name in REQUESTS:
-                choice = ask(question, tools=TOOLS, max_tokens=120)
-                calls = choice["message"].get("tool_calls", [])
-                assert [one["function"]["name"] for one in calls] == [name], choice
-                assert choice["finish_reason"] == "tool_calls"
+    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
+    person = json.loads(ask("Invent a person with name and age.", response_format=form)["message"]["content"])
+    assert person.keys() == {"name", "age"}
+    assert person["age"] <= 99
+    for question in ("Hi!", "Name a colour."):
+        told = [ask(question, max_tokens=12, logprobs=True) for _ in range(3)]
+        assert told[0] == told[1] == told[2]
+    if real.has_tools:
+        message = ask("What is the weather in Paris?", tools=[WEATHER], tool_choice="required")["message"]
+        (call,) = message["tool_calls"]
+        assert call["function"]["name"] == "get_weather"
+        assert json.loads(call["function"]["arguments"])["city"].startswith("Paris")
+        for question, name in REQUESTS:
+            choice = ask(question, tools=TOOLS, max_tokens=120)
+            calls = choice["message"].get("tool_calls", [])
+            assert [one["function"]["name"] for one in calls] == [name], choice
+            assert choice["finish_reason"] == "tool_calls"
 
 
-def test_tools_that_may_not_be_called_stay_in_the_cache(real: RealModel, path: Path) -> None:
+def test_tools_that_may_not_be_called_stay_in_the_cache(real: RealModel, client: httpx.Client) -> None:
     if not real.has_tools:
         pytest.skip("knows no tools")
     said: list[dict[str, Any]] = [{"role": "user", "content": REQUESTS[0][0]}]
-    with serving(path) as client:
 
-        def ask(**more: Any) -> dict[str, Any]:
-            body = {"messages": said, "temperature": 0, "max_tokens": 60, "tools": TOOLS, **more}
-            answer: dict[str, Any] = client.post("/v1/chat/completions", json=body).json()
-            return answer
+    def ask(**more: Any) -> dict[str, Any]:
+        body = {"messages": said, "temperature": 0, "max_tokens": 60, "tools": TOOLS, **more}
+        answer: dict[str, Any] = client.post("/v1/chat/completions", json=body).json()
+        return answer
 
-        message = ask()["choices"][0]["message"]
-        said += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "18 degrees"}]
-        usage = ask(tool_choice="none")["usage"]
-        assert usage["prompt_tokens_details"]["cached_tokens"] > 0.8 * usage["prompt_tokens"]
+    message = ask()["choices"][0]["message"]
+    said += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "18 degrees"}]
+    usage = ask(tool_choice="none")["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > 0.8 * usage["prompt_tokens"]

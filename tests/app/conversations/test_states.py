@@ -33,7 +33,7 @@ from tests.app.conversations.fake_states import files, saved_in, with_one_vocabu
 from tests.app.conversations.talk import saved_talk
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
-from tests.engine.architectures.test_gemma3 import tiny as sliding
+from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
 
@@ -260,7 +260,7 @@ async def test_a_model_that_returns_after_a_failure_finds_its_state():
 
 
 def test_a_window_goes_back_by_the_file_beyond_its_ring(tmp_path):
-    model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1)
     session, fresh = (model.session(n_ctx=2048) for _ in range(2))
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
     states = SavedStates(place, state_files(built_in_settings()), model, session, notes=False)
@@ -283,7 +283,7 @@ def test_a_window_goes_back_by_the_file_beyond_its_ring(tmp_path):
 
 
 def test_a_document_is_read_apart_from_the_conversation(tmp_path, monkeypatch):
-    model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1)
     session, idle, ids, told = model.session(n_ctx=2048), IdleWork(), list(range(3, 203)) * 6, []
     place = SimpleNamespace(state_path=None, state_trouble="")
     states = SavedStates(place, state_files(built_in_settings()), model, session)
@@ -303,7 +303,7 @@ def test_a_document_is_read_apart_from_the_conversation(tmp_path, monkeypatch):
 
 
 def test_dropped_typed_text_leaves_a_cache_that_cannot_go_back(tmp_path):
-    model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1)
     session = model.session(n_ctx=2048)
     ahead = ReadAhead(SimpleNamespace(), SimpleNamespace(session=session, chat=None), None)
     for settled, left in ((1150, 1150), (600, 1200)):

@@ -89,11 +89,11 @@ def _begin(twin: Twin, ids: list[int]) -> Array:
     return twin.layer_norm(x if types is None else x + types[0], "token_embd_norm")
 
 
-def _post_norm(turn: Callable[[Twin, int], Turn], branch: Callable[[Twin, str, Array], Array]) -> Callable[..., Array]:
+def _post_norm(turn: Callable[[Twin], Turn], branch: Callable[[Twin, str, Array], Array]) -> Callable[..., Array]:
     def vectors(twin: Twin, ids: list[int]) -> Array:
         x = _begin(twin, ids)
         for block in twin.blocks:
-            attended = twin.attention(block, x, turn(twin, len(ids)), after=len(ids))
+            attended = twin.attention(block, x, turn(twin), after=len(ids))
             x = twin.layer_norm(x + attended, block + "attn_output_norm")
             x = twin.layer_norm(x + branch(twin, block, x), block + "layer_output_norm")
         return x
@@ -104,8 +104,8 @@ def _post_norm(turn: Callable[[Twin, int], Turn], branch: Callable[[Twin, str, A
 def _windowed(twin: Twin, n: int, is_whole: bool, theta: float) -> dict[str, object]:
     """Arguments of attention."""
     if is_whole:
-        return {"turn": twin.turner(n, neighbours=False), "after": n}
-    turn = twin.turner(n, neighbours=False, theta=theta)
+        return {"turn": twin.turner(neighbours=False), "after": n}
+    turn = twin.turner(neighbours=False, theta=theta)
     return {"turn": turn, "after": WINDOW // 2, "window": WINDOW // 2 + 1}
 
 
@@ -133,8 +133,8 @@ def _gemma(twin: Twin, ids: list[int]) -> Array:
 
 TINY = {"bert": bert, "nomic-bert": nomic_bert, "modern-bert": modern_bert, "gemma-embedding": gemma_embedding}
 VECTORS = {
-    "bert": _post_norm(lambda twin, n: np.copy, lambda twin, block, h: twin.plain_feed_forward(block, h, gelu)),
-    "nomic-bert": _post_norm(lambda twin, n: twin.turner(n, neighbours=False), Twin.feed_forward),
+    "bert": _post_norm(lambda twin: np.copy, lambda twin, block, h: twin.plain_feed_forward(block, h, gelu)),
+    "nomic-bert": _post_norm(lambda twin: twin.turner(neighbours=False), Twin.feed_forward),
     "modern-bert": _modern,
     "gemma-embedding": _gemma,
 }

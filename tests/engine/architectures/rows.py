@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from engine.gguf.ggml_types import GGML_TYPES
 from tests.engine import tiny_gguf
-from tests.engine.architectures import test_nemotron_h
-from tests.engine.reference import Array, Turn, Twin, causal_attention, gelu, rmsnorm, silu, squared_relu
+from tests.engine.architectures import recurrent
+from tests.engine.reference import Array, Turn, Twin, causal_attention, gelu, rmsnorm, silu, squared_relu, xielu
 
 Change = Callable[[tiny_gguf.TinyGGUF], None]
 Computed = Callable[[Twin, list[int]], Array]
 Branch = Callable[[Twin, str, Array], Array]
 PERIOD, ALIBI = 4, 8.0
+MOST_POSITIONS = 4096
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Row:
         keys: next to those, without the architecture's name.
         changes: to the tiny model, in order.
         made: makes the tiny model instead of ``tiny_gguf.decoder``.
+        is_same: a variant whose numbers are those of its architecture's row.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Row:
     keys: Mapping[str, Any] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
     made: Callable[..., tiny_gguf.TinyGGUF] = tiny_gguf.decoder
+    is_same: bool = False
 
     def tiny(self, **arguments: Any) -> tiny_gguf.TinyGGUF:
         """Describe a file."""
@@ -45,7 +48,7 @@ class Row:
         for change in self.changes:
             change(described)
         for key, value in self.keys.items():
-            described.set(f"{self.name}.{key}", value)
+            described.set(key if key.startswith("xielu.") else f"{self.name}.{key}", value)
         return described
 
 
@@ -54,6 +57,7 @@ def decoder(
     neighbours: bool | None,
     norm: Callable[[Twin, str, Array], Array] = lambda twin, name, x: twin.norm(x, name),
     attention: Callable[[Twin, int], Mapping[str, Any]] = lambda twin, number: {},
+    mixer: Callable[[Twin, str, Array], Array | None] = lambda twin, block, h: None,
     feed_forward: Branch = Twin.feed_forward,
     norms: tuple[str, str] = ("attn_norm", "ffn_norm"),
     is_parallel: bool = False,
@@ -67,6 +71,7 @@ def decoder(
         neighbours: whether rope pairs neighbours or halves; None for no rope.
         norm: of the residual stream, by a tensor's name without its kind.
         attention: arguments of ``Twin.attention`` for a layer, by its number.
+        mixer: what a layer leaves that has another mixer than attention; None where it attends.
         norms: what the mixer and the feed-forward read through.
         is_parallel: both read what the layer begins with.
         norm_after: a norm of what a branch leaves, by its name.
@@ -77,14 +82,15 @@ def decoder(
         if neighbours is None:
             turn: Turn = np.copy
         elif twin.key("rope.scaling.type") == "yarn":
-            turn = twin.yarn_turner(len(ids), neighbours=neighbours)
+            turn = twin.yarn_turner(neighbours=neighbours)
         else:
-            turn = twin.turner(len(ids), neighbours=neighbours, factors=factors)
+            turn = twin.turner(neighbours=neighbours, factors=factors)
         x = begin(twin, twin.embed(ids))
         for number, block in enumerate(twin.blocks):
-            attended = twin.attention(
-                block, norm(twin, block + norms[0], x), **{"turn": turn, **attention(twin, number)}
-            )
+            h = norm(twin, block + norms[0], x)
+            attended = mixer(twin, block, h)
+            if attended is None:
+                attended = twin.attention(block, h, **{"turn": turn, **attention(twin, number)})
             attended = norm_after(twin, block + "post_attention_norm", attended) if norm_after else attended
             h = norm(twin, block + norms[1], x if is_parallel else x + attended)
             hidden = feed_forward(twin, block, h)
@@ -116,7 +122,7 @@ def routed(
     function: Callable[[Array], Array] | None = None,
     has_shared: bool = True,
 ) -> Branch:
-    """Experts, where the layer has a router, next to a shared one.
+    """Experts, where the layer has a router, next to a shared one, which may have a gate of its own.
 
     Args:
         function: of experts without a gate.
@@ -131,8 +137,11 @@ def routed(
             shared = function(twin.project(h, block + "ffn_up_shexp"))
             found = twin.experts(block, h, weights, lambda gate, up: function(up))
             return found + twin.project(shared, block + "ffn_down_shexp")
-        found = twin.experts(block, h, weights)
-        return found + twin.shared_expert(block, h) if has_shared else found
+        found, gate = twin.experts(block, h, weights), twin.tensor(block + "ffn_gate_inp_shexp.weight")
+        if not has_shared:
+            return found
+        shared = twin.shared_expert(block, h)
+        return found + (shared if gate is None else shared / (1 + np.exp(-(h @ gate)))[:, None])
 
     return branch
 
@@ -197,13 +206,12 @@ def gates(described: tiny_gguf.TinyGGUF) -> None:
         described.tensors.append(tiny_gguf.quantised(name, quant, tensor.dims[1], tensor.dims[0], 0.1, rng))
 
 
-def experts(
-    *, n: int = 6, first: int = 0, n_shared: int = 0, choice_biases: bool = False, is_wide: bool = False
-) -> Change:
+def experts(*, n: int = 6, first: int = 0, n_shared: int = 0, is_wide: bool = False, **others: Any) -> Change:
     """Experts from a layer on, ``n`` in each, and a shared one as wide as ``n_shared`` of them.
 
     Args:
         is_wide: they are as wide as the keys say that a layer's feed-forward is.
+        others: of ``TinyGGUF.with_experts``.
     """
 
     def change(described: tiny_gguf.TinyGGUF) -> None:
@@ -212,11 +220,7 @@ def experts(
         hidden = described.value(f"{name}.feed_forward_length") if is_wide else 256 if wide else 64
         n_layers = described.value(f"{name}.block_count")
         described.with_experts(
-            n,
-            first=min(first, n_layers - 1),
-            hidden_dim=hidden,
-            shared_dim=n_shared * hidden,
-            choice_biases=choice_biases,
+            n, first=min(first, n_layers - 1), hidden_dim=hidden, shared_dim=n_shared * hidden, **others
         )
         described.set(f"{name}.expert_feed_forward_length", hidden)
         described.set(f"{name}.expert_shared_count", n_shared)
@@ -242,10 +246,15 @@ def _after(twin: Twin, name: str, x: Array) -> Array:
     return rmsnorm(x, twin.tensor(name + ".weight"), 1e-8)
 
 
-def _capped(computed: Computed) -> Computed:
+def _capped(computed: Computed, default: float = 0.0) -> Computed:
+    """Multiplied and capped as the keys say, or by default."""
+
     def logits(twin: Twin, ids: list[int]) -> Array:
-        cap = twin.key("final_logit_softcapping")
-        return cap * np.tanh(computed(twin, ids) * twin.key("logit_scale") / cap)
+        found, cap = (
+            computed(twin, ids) * (twin.key("logit_scale") or 1.0),
+            twin.key("final_logit_softcapping", default),
+        )
+        return cap * np.tanh(found / cap) if cap else found
 
     return logits
 
@@ -321,23 +330,19 @@ def _stated_shared(described: tiny_gguf.TinyGGUF) -> None:
     described.set(f"{name}.expert_shared_feed_forward_length", width)
 
 
-def _granite(attention: Callable[[Twin, int], Mapping[str, Any]], feed_forward: Branch) -> Computed:
+def _multiplied(twin: Twin, number: int) -> Mapping[str, Any]:
+    found = {"scale": twin.key("attention.scale") or None}
+    return found if twin.key("rope.scaling.finetuned", True) else {**found, "turn": np.copy}
+
+
+def _granite(**parts: Any) -> Computed:
     """Four multipliers, of which the last is of the logits."""
     layers = decoder(
-        neighbours=True,
-        attention=attention,
-        feed_forward=feed_forward,
-        norm_after=lambda twin, name, x: x * twin.key("residual_scale"),
-        begin=lambda twin, x: x * twin.key("embedding_scale"),
+        **{"neighbours": True, "attention": _multiplied, **parts},
+        norm_after=lambda twin, name, x: x * (twin.key("residual_scale") or 1.0),
+        begin=lambda twin, x: x * (twin.key("embedding_scale") or 1.0),
     )
     return lambda twin, ids: layers(twin, ids) / twin.key("logit_scale")
-
-
-def _granitemoe(has_shared: bool) -> Computed:
-    return _granite(
-        lambda twin, number: {"scale": twin.key("attention.scale")},
-        routed(is_renormalised=True, has_shared=has_shared),
-    )
 
 
 def _shared(width: int) -> Change:
@@ -360,10 +365,6 @@ def _minicpm(twin: Twin, ids: list[int]) -> Array:
         begin=lambda twin, x: x * twin.key("embedding_scale", 12.0),
     )
     return layers(twin, ids) / twin.key("logit_scale", 256 / twin.key("embedding_length"))
-
-
-def output_bias(described: tiny_gguf.TinyGGUF) -> None:
-    described.add_vector("output.bias", np.linspace(-1, 1, described.tensor("output.weight").dims[1]))
 
 
 def _far_mean(described: tiny_gguf.TinyGGUF) -> None:
@@ -399,7 +400,7 @@ def _latent(described: tiny_gguf.TinyGGUF) -> None:
     described.set(f"{name}.rope.dimension_count", turned)
 
 
-def _latent_attention(twin: Twin, block: str, h: Array, turn: Callable[[Array], Array]) -> Array:
+def _latent_attention(twin: Twin, block: str, h: Array, turn: Turn) -> Array:
     """Every head has its own keys and values, as the model's authors wrote it down."""
     n, n_heads, rank = len(h), twin.key("attention.head_count"), twin.key("attention.kv_lora_rank")
     plain = twin.key("attention.key_length") - twin.key("rope.dimension_count")
@@ -415,25 +416,16 @@ def _latent_attention(twin: Twin, block: str, h: Array, turn: Callable[[Array], 
     return twin.project(causal_attention(q, k, both[..., plain:]).reshape(n, -1), block + "attn_output")
 
 
-def _plm(twin: Twin, ids: list[int]) -> Array:
-    turn = twin.turner(len(ids), neighbours=True)
-    return twin.head(
-        twin.pre_norm_layers(
-            twin.embed(ids),
-            lambda block, h: _latent_attention(twin, block, h, turn),
-            lambda block, h: twin.plain_feed_forward(block, h, squared_relu),
-        )
-    )
-
-
 def _minicpm3(twin: Twin, ids: list[int], length: str = "short") -> Array:
     """Its ropes' divisors are others beyond the length that it was trained for."""
-    turn = twin.turner(len(ids), neighbours=False, factors=f"rope_factors_{length}.weight")
-    x, scale = twin.embed(ids) * 12, 1.4 / len(twin.blocks) ** 0.5
-    for block in twin.blocks:
-        x = x + scale * _latent_attention(twin, block, twin.norm(x, block + "attn_norm"), turn)
-        x = x + scale * twin.feed_forward(block, twin.norm(x, block + "ffn_norm"))
-    return twin.head(x) * 256 / x.shape[-1]
+    turn = twin.turner(neighbours=False, factors=f"rope_factors_{length}.weight")
+    layers = decoder(
+        neighbours=None,
+        mixer=lambda twin, block, h: _latent_attention(twin, block, h, turn),
+        norm_after=lambda twin, name, x: x * 1.4 / len(twin.blocks) ** 0.5,
+        begin=lambda twin, x: x * 12,
+    )
+    return layers(twin, ids) * 256 / twin.key("embedding_length")
 
 
 def _divisors(described: tiny_gguf.TinyGGUF) -> None:
@@ -444,7 +436,7 @@ def _divisors(described: tiny_gguf.TinyGGUF) -> None:
 
 def _smallthinker(twin: Twin, ids: list[int]) -> Array:
     """The router reads what its layer begins with; a layer without a window, the first of four, is not turned."""
-    x, turn = twin.embed(ids), twin.turner(len(ids), neighbours=False)
+    x, turn = twin.embed(ids), twin.turner(neighbours=False)
     for number, block in enumerate(twin.blocks):
         score = {2: "sigmoid"}.get(twin.key("expert_gating_func"), "softmax")
         weights = twin.routes(block, x, score=score, is_renormalised=True)
@@ -455,15 +447,279 @@ def _smallthinker(twin: Twin, ids: list[int]) -> Array:
     return twin.head(x)
 
 
+def gated_experts(described: tiny_gguf.TinyGGUF) -> None:
+    """Experts, and a shared one as wide as the feed-forward, whose gate is a row of weights."""
+    name = described.value("general.architecture")
+    described.with_experts(shared_dim=described.value(f"{name}.feed_forward_length"), shared_gate=True)
+    _stated_width(described)
+
+
+def _stated_width(described: tiny_gguf.TinyGGUF) -> None:
+    """A key says how wide experts are."""
+    width = next(one.dims[0] for one in described.tensors if str(one.name).endswith("ffn_down_exps.weight"))
+    described.set(f"{described.value('general.architecture')}.expert_feed_forward_length", width)
+
+
+def _qwen3moe(
+    name: str, n_experts: int = 6, n_used: int = 2, expert_dim: int | None = None, is_fused: bool = False, **others: Any
+) -> tiny_gguf.TinyGGUF:
+    described = tiny_gguf.decoder(name, **others)
+    described.with_experts(n_experts, n_used, expert_dim, is_fused=is_fused)
+    _stated_width(described)
+    return described
+
+
+def unlike_layers(described: tiny_gguf.TinyGGUF) -> None:
+    """Three layers, none like another."""
+    head_dim, kv_heads, hidden = described.value("llama.attention.key_length"), [2, 4, 1], [96, 64, 128]
+    described.set("llama.attention.head_count_kv", np.array(kv_heads, "<u4"))
+    described.set("llama.feed_forward_length", np.array(hidden, "<u4"))
+    rng = np.random.default_rng(1)
+    for layer in range(3):
+        kv_dim, width = head_dim * kv_heads[layer], hidden[layer]
+        for name, rows, cols in (
+            ("attn_k", kv_dim, 64), ("attn_v", kv_dim, 64), ("ffn_gate", width, 64), ("ffn_up", width, 64),
+            ("ffn_down", 64, width),
+        ):  # fmt: skip
+            full_name = f"blk.{layer}.{name}.weight"
+            described.drop_tensor(full_name)
+            described.tensors.append(tiny_gguf.quantised(full_name, "F32", rows, cols, cols**-0.5, rng))
+
+
+def _only_after(twin: Twin, name: str, x: Array) -> Array:
+    """Layers read the stream as it is."""
+    return x if name.endswith(("attn_norm", "ffn_norm")) else twin.norm(x, name)
+
+
+def _norm_and_bias(twin: Twin, name: str, x: Array) -> Array:
+    return twin.norm(x, name) + twin.tensor(name + ".bias")
+
+
+def _named_norm(twin: Twin, name: str, x: Array) -> Array:
+    """LFM2's last norm has another name."""
+    return twin.norm(x, name.replace("output_norm", "token_embd_norm"))
+
+
+def _layer_normed(twin: Twin, number: int) -> Mapping[str, Any]:
+    return {"has_head_layer_norms": twin.tensor(f"blk.{number}.attn_q_norm.weight") is not None}
+
+
+def _stablelm(twin: Twin, ids: list[int]) -> Array:
+    """Branches of files without a second norm are side by side."""
+    is_parallel = twin.tensor("blk.0.ffn_norm.weight") is None
+    norms = ("attn_norm", "attn_norm" if is_parallel else "ffn_norm")
+    return decoder(neighbours=False, norm=layer_norm, norms=norms, is_parallel=is_parallel, attention=_layer_normed)(
+        twin, ids
+    )
+
+
+def _by_length(**parts: Any) -> Callable[..., Array]:
+    """Frequencies are divided by one of two sets of factors."""
+
+    def logits(twin: Twin, ids: list[int], length: str = "short") -> Array:
+        return decoder(neighbours=False, **parts, factors=f"rope_factors_{length}.weight")(twin, ids)
+
+    return logits
+
+
+def longrope(described: tiny_gguf.TinyGGUF) -> None:
+    """Heads that are turned in part, and whose factors differ."""
+    name = described.value("general.architecture")
+    described.set(f"{name}.rope.dimension_count", 12)
+    described.set(f"{name}.rope.scaling.original_context_length", 64)
+    described.set(f"{name}.rope.scaling.attn_factor", 1.3)
+    described.add_vector("rope_factors_short.weight", np.linspace(1, 1.8, 6))
+    described.add_vector("rope_factors_long.weight", np.geomspace(1, 64, 6))
+
+
+def _exaone4(twin: Twin, number: int) -> Mapping[str, Any]:
+    """The largest has windows, and layers without one that are not turned."""
+    if len(twin.blocks) < LAYERS_OF_LARGEST:
+        return HEADS
+    own = {"turn": np.copy} if number % PERIOD == PERIOD - 1 else {"window": twin.key("attention.sliding_window")}
+    return {**HEADS, **own}
+
+
+def _olmo2(twin: Twin, number: int) -> Mapping[str, Any]:
+    """Layers with a window keep the plain rope."""
+    window, pattern = twin.key("attention.sliding_window"), twin.key("attention.sliding_window_pattern")
+    slides = bool(window) and (number % PERIOD < PERIOD - 1 if pattern is None else bool(pattern[number]))
+    own = {"turn": twin.turner(neighbours=False, divisor=1.0), "window": window} if slides else {}
+    return {"has_whole_norms": True, **own}
+
+
+def _hunyuan(twin: Twin, number: int) -> Mapping[str, Any]:
+    """The base of the rope has yet to grow."""
+    alpha, width = twin.key("rope.scaling.alpha", 1.0), twin.key("attention.key_length")
+    theta = twin.key("rope.freq_base") * alpha ** (width / (width - 2))
+    return {**TURNED, "turn": twin.turner(neighbours=False, theta=theta)}
+
+
+def _growing(twin: Twin, number: int) -> Mapping[str, Any]:
+    """Queries grow with their distance from the beginning."""
+    steps = np.arange(MOST_POSITIONS) // twin.key("rope.scaling.original_context_length")
+    return {"query_growth": 1 + twin.key("attention.temperature_scale", 0.0) * np.log(1 + steps)}
+
+
+def _period(twin: Twin, default: int) -> int:
+    found: int = twin.key("attention.sliding_window_pattern", default)
+    return found
+
+
+def _cohere2(twin: Twin, number: int) -> Mapping[str, Any]:
+    period = _period(twin, PERIOD)
+    return {"window": twin.key("attention.sliding_window")} if number % period < period - 1 else {"turn": np.copy}
+
+
+def _gemma2(twin: Twin, number: int) -> Mapping[str, Any]:
+    """The largest scales queries by its own width."""
+    width = twin.key("embedding_length") / twin.key("attention.head_count")
+    return {
+        "scale": width**-0.5 if len(twin.blocks) == 46 else None,
+        "window": twin.key("attention.sliding_window", 4096) if number % 2 == 0 else None,
+        "soft_cap": twin.key("attn_logit_softcapping", 50.0),
+    }
+
+
+def _gemma3(twin: Twin, number: int) -> Mapping[str, Any]:
+    found, period = {**HEADS, "soft_cap": twin.key("attn_logit_softcapping")}, _period(twin, 6)
+    if number % period == period - 1:
+        return found
+    turn = twin.turner(neighbours=False, theta=twin.key("rope.freq_base_swa", 10000.0), divisor=1.0)
+    return {**found, "turn": turn, "window": twin.key("attention.sliding_window")}
+
+
+def _gemma(**parts: Any) -> Computed:
+    return decoder(
+        neighbours=False,
+        **parts,
+        feed_forward=lambda twin, block, h: twin.feed_forward(block, h, gelu),
+        begin=lambda twin, x: x * x.shape[-1] ** 0.5,
+    )
+
+
+def norm(twin: Twin, name: str, x: Array) -> Array:
+    """Of what a branch leaves."""
+    return twin.norm(x, name)
+
+
+def _clamped(twin: Twin, block: str, h: Array) -> Array:
+    """Experts whose gates and values are bounded."""
+
+    def activate(gate: Array, up: Array) -> Array:
+        gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
+        return gate / (1 + np.exp(-1.702 * gate)) * (up + 1)
+
+    return twin.experts(block, h, twin.routes(block, h, score="chosen"), activate)
+
+
+def _beyond_clamps(described: tiny_gguf.TinyGGUF) -> None:
+    for name in ("gate", "up"):
+        described.fill(f"blk.0.ffn_{name}_exps.bias", 0.0)
+        tensor = described.tensor(f"blk.0.ffn_{name}_exps.weight")
+        tensor.data = (8 * np.frombuffer(tensor.data, "<f4")).tobytes()
+
+
+def _xielu(twin: Twin, block: str, h: Array) -> Array:
+    number = twin.blocks.index(block)
+    values = {name: np.resize(twin.metadata[f"xielu.{name}"], len(twin.blocks))[number] for name in PARAMETERS}
+    return twin.plain_feed_forward(block, h, lambda up: xielu(up, **values))
+
+
+def _of_each_layer(described: tiny_gguf.TinyGGUF) -> None:
+    """Every layer's function is another."""
+    for name, values in PARAMETERS.items():
+        value = np.resize(np.array(values, "<f4"), described.value("apertus.block_count"))
+        described.set(f"xielu.{name}", value)
+
+
+def _scales(described: tiny_gguf.TinyGGUF) -> None:
+    """Every matrix has a scale, far from one, and what is read in the middle of a branch a norm."""
+    rng = np.random.default_rng(5)
+    for tensor in list(described.tensors):
+        stem = str(tensor.name).removesuffix(".weight")
+        if stem.endswith(MATRICES):
+            described.add_vector(stem + ".scale", rng.uniform(0.4, 2.5, 1))
+        width = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}.get(stem.split(".")[-1])
+        if width:
+            block = stem.rpartition(".")[0]
+            described.add_vector(f"{block}.{width}.weight", 1 + 0.1 * rng.standard_normal(tensor.dims[0]))
+
+
+def _bitnet(twin: Twin, ids: list[int]) -> Array:
+    def product(x: Array, name: str) -> Array:
+        scale = twin.tensor(name + ".scale")
+        return twin.project(x, name) * (1.0 if scale is None else scale)
+
+    x, turn, n = twin.embed(ids), twin.turner(neighbours=False), len(ids)
+    for block in twin.blocks:
+        h = twin.norm(x, block + "attn_norm")
+        q, k, v = (product(h, block + f"attn_{x}").reshape(n, -1, twin.key("attention.key_length")) for x in "qkv")
+        attended = causal_attention(turn(q) * q.shape[-1] ** -0.5, turn(k), v).reshape(n, -1)
+        x = x + product(twin.norm(attended, block + "attn_sub_norm"), block + "attn_output")
+        h = twin.norm(x, block + "ffn_norm")
+        hidden = silu(product(h, block + "ffn_gate")) * product(h, block + "ffn_up")
+        x = x + product(twin.norm(hidden, block + "ffn_sub_norm"), block + "ffn_down")
+    return twin.head(x)
+
+
+def _falcon_h1(twin: Twin, ids: list[int]) -> Array:
+    x, turn = twin.embed(ids), twin.turner(neighbours=False)
+    for block in twin.blocks:
+        h = twin.norm(x, block + "attn_norm")
+        x = x + twin.attention(block, h, turn) + recurrent.mamba2(twin, block, h)
+        bare = twin.tensor(block + "ffn_norm") is not None
+        x = x + twin.feed_forward(block, twin.norm(x, block + "ffn_norm", "" if bare else ".weight"))
+    return twin.head(x)
+
+
+def _nemotron_h(feed_forward: Branch) -> Computed:
+    """Layers are one thing each."""
+
+    def logits(twin: Twin, ids: list[int]) -> Array:
+        x = twin.embed(ids)
+        for block in twin.blocks:
+            h = twin.norm(x, block + "attn_norm")
+            left = recurrent.mamba2(twin, block, h)
+            if left is None:
+                attends = twin.tensor(block + "attn_q.weight") is not None
+                left = twin.attention(block, h, np.copy) if attends else feed_forward(twin, block, h)
+            x = x + left
+        return twin.head(x)
+
+    return logits
+
+
+def _layer_eps(described: tiny_gguf.TinyGGUF) -> None:
+    described.drop("nemotron_h.attention.layer_norm_rms_epsilon")
+    described.set("nemotron_h.attention.layer_norm_epsilon", 1e-3)
+
+
+def output_bias(described: tiny_gguf.TinyGGUF) -> None:
+    described.add_vector("output.bias", np.linspace(-1, 1, described.tensor("output.weight").dims[1]))
+
+
+def _head_norms(described: tiny_gguf.TinyGGUF) -> None:
+    described.with_head_layer_norms()
+
+
+def _lfm2(twin: Twin, number: int) -> Mapping[str, Any]:
+    return {"has_head_norms": True, "window": twin.key("attention.sliding_window")}
+
+
 GRANITE = {"embedding_scale": 6.0, "residual_scale": 0.4, "attention.scale": 0.1, "logit_scale": 4.0}
-WINDOW = 6
+WINDOW, LAYERS_OF_LARGEST = 6, 64
+MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+PARAMETERS = {"alpha_p": [0.8, -0.3], "alpha_n": [1.2, 0.1], "beta": [0.5, 0.3], "eps": [-1e-6, -0.5]}
+"""Of Apertus' function, as they are trained."""
+YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 32}
 BIASES = biases("attn_qkv", "attn_output", "ffn_up", "ffn_down")
 UNGATED = without("ffn_gate.weight")
 HEADS = {"has_head_norms": True}
 TURNED = {"has_turned_norms": True}
 LEARNED = decoder(neighbours=None, norm=layer_norm, feed_forward=ungated(gelu), begin=learned)
 OF_LEARNED = (layer_norms, fused, UNGATED, BIASES, positions)
-LLAMA = decoder(neighbours=True)
+LLAMA = decoder(neighbours=True, feed_forward=routed(is_renormalised=True, has_shared=False))
 
 
 def _baichuan(twin: Twin, ids: list[int]) -> Array:
@@ -478,19 +734,45 @@ _SIDE_BY_SIDE = decoder(
     neighbours=False, norm=layer_norm, norms=("attn_norm", "attn_norm"), is_parallel=True, feed_forward=ungated(gelu)
 )
 _STARCODER2 = decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu))
-_GLM4 = decoder(
-    neighbours=True,
-    feed_forward=Twin.fused_feed_forward,
-    norm_after=lambda twin, name, x: twin.norm(x, name),
-)
+_GLM4 = decoder(neighbours=True, feed_forward=Twin.fused_feed_forward, norm_after=norm)
 _SEED_OSS = decoder(neighbours=False, norms=("attn_norm", "post_attention_norm"))
 _QWEN3 = decoder(neighbours=False, attention=lambda twin, number: HEADS)
+_OF_EXPERTS = decoder(
+    neighbours=False,
+    attention=lambda twin, number: HEADS,
+    feed_forward=routed(is_renormalised=True, has_shared=False),
+)
+_SIGMOID = decoder(
+    neighbours=False,
+    attention=lambda twin, number: HEADS,
+    feed_forward=routed("sigmoid", is_renormalised=True),
+)
+_QWEN35 = decoder(
+    neighbours=False,
+    attention=lambda twin, number: {**HEADS, "has_query_gates": True},
+    mixer=recurrent.delta_net,
+    norms=("attn_norm", "post_attention_norm"),
+    feed_forward=routed(is_renormalised=True),
+)
+_PLM = decoder(
+    neighbours=None,
+    mixer=lambda twin, block, h: _latent_attention(twin, block, h, twin.turner(neighbours=True)),
+    feed_forward=ungated(squared_relu),
+)
 _ARCEE = decoder(neighbours=True, feed_forward=ungated(squared_relu))
 _CHOSEN = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 2.5}
 _GATE_AND_UP = ("ffn_up.weight", "ffn_gate.weight", "ffn_up.weight")
 OUTPUT_BIASES = biases("attn_output", "ffn_up", "ffn_down")
 GATED_BIASES = biases("attn_output", "ffn_gate", "ffn_up", "ffn_down")
+
+
+def _fuse_gate(described: tiny_gguf.TinyGGUF) -> None:
+    """One tensor for gate and up."""
+    described.fuse(*_GATE_AND_UP)
+
+
 _ROWS = [
+    Row("llama", LLAMA, {"vocabulary": "spm"}),
     Row("qwen2", decoder(neighbours=False), {"biases": True}),
     Row("qwen3", _QWEN3, {"head_norms": True}),
     Row("seed_oss", _SEED_OSS, changes=(renamed("ffn_norm", "post_attention_norm"),)),
@@ -517,7 +799,7 @@ _ROWS = [
         _GLM4,
         {"norms_after": True},
         {"rope.dimension_count": 8},
-        (lambda described: described.fuse(*_GATE_AND_UP),),
+        (_fuse_gate,),
     ),
     Row(
         "olmoe",
@@ -538,36 +820,30 @@ _ROWS = [
     ),
     Row(
         "dots1",
-        decoder(
-            neighbours=False,
-            attention=lambda twin, number: HEADS,
-            feed_forward=routed("sigmoid", is_renormalised=True),
-        ),
+        _SIGMOID,
         {"head_norms": True, "n_kv_heads": 4},
         _CHOSEN,
         (experts(first=1, n_shared=2, choice_biases=True),),
     ),
     Row(
         "bailingmoe2",
-        decoder(
-            neighbours=False,
-            attention=lambda twin, number: HEADS,
-            feed_forward=routed("sigmoid", is_renormalised=True),
-        ),
+        _SIGMOID,
         {"head_norms": True},
         {**_CHOSEN, "expert_group_count": 4, "expert_group_used_count": 2, "rope.dimension_count": 8},
         (experts(n=8, first=1, n_shared=2, choice_biases=True), fused),
     ),
-    Row("granitemoe", _granitemoe(True), {"vocabulary": "spm"}, GRANITE, (_shared(64),)),
+    Row(
+        "granitemoe",
+        _granite(feed_forward=routed(is_renormalised=True)),
+        {"vocabulary": "spm"},
+        GRANITE,
+        (_shared(64),),
+    ),
     Row("qwen2vl", decoder(neighbours=False), {"biases": True}, _SECTIONS),
     Row("qwen3vl", _QWEN3, {"head_norms": True}, {**_SECTIONS, "n_deepstack_layers": 0}),
     Row(
         "qwen3vlmoe",
-        decoder(
-            neighbours=False,
-            attention=lambda twin, number: HEADS,
-            feed_forward=routed(is_renormalised=True, has_shared=False),
-        ),
+        _OF_EXPERTS,
         {"head_norms": True},
         _SECTIONS,
         (experts(),),
@@ -575,11 +851,11 @@ _ROWS = [
     Row("hunyuan_vl", decoder(neighbours=False, attention=lambda twin, number: TURNED), {"head_norms": True}),
     Row(
         "nemotron_h_moe",
-        lambda twin, ids: test_nemotron_h.logits(twin, ids, routed("sigmoid", True, squared_relu)),
+        _nemotron_h(routed("sigmoid", True, squared_relu)),
         {"order": "afm"},
         {"expert_weights_norm": True, "expert_weights_scale": 1.5},
         (_experts_in_place,),
-        made=test_nemotron_h.described_as,
+        made=recurrent.nemotron_h,
     ),
     Row(
         "muse-glimmer",
@@ -595,15 +871,7 @@ _ROWS = [
         {"attention.sliding_window": WINDOW, "logit_scale": 0.3, "final_logit_softcapping": 2.0},
         (gates,),
     ),
-    Row(
-        "gemma",
-        decoder(
-            neighbours=False,
-            feed_forward=lambda twin, block, h: twin.feed_forward(block, h, gelu),
-            begin=lambda twin, x: x * x.shape[-1] ** 0.5,
-        ),
-        {"vocabulary": "spm", "tied": True},
-    ),
+    Row("gemma", _gemma(), {"vocabulary": "spm", "tied": True}),
     Row("exaone", decoder(neighbours=False), {"rope_factors": True}),
     Row(
         "glm4moe",
@@ -693,7 +961,7 @@ _ROWS = [
         decoder(neighbours=True, feed_forward=Twin.fused_feed_forward),
         {"biases": True},
         {"rope.dimension_count": 8},
-        (lambda described: described.fuse(*_GATE_AND_UP),),
+        (_fuse_gate,),
     ),
     Row("baichuan", _baichuan, {"vocabulary": "spm"}),
     Row("xverse", LLAMA, {"vocabulary": "spm"}),
@@ -748,12 +1016,12 @@ _ROWS = [
     ),
     Row(
         "granite_swa",
-        _granite(_by_patterns, _fused_shared),
+        _granite(attention=_by_patterns, feed_forward=_fused_shared),
         {"n_layers": 3},
         {**GRANITE, "attention.sliding_window": WINDOW},
         (sinks, _patterns),
     ),
-    Row("plm", _plm, {"n_kv_heads": 4, "tied": True}, changes=(UNGATED, _latent)),
+    Row("plm", _PLM, {"n_kv_heads": 4, "tied": True}, changes=(UNGATED, _latent)),
     Row(
         "smallthinker",
         _smallthinker,
@@ -762,6 +1030,170 @@ _ROWS = [
         (experts(),),
     ),
     Row("minicpm3", _minicpm3, {"n_kv_heads": 4}, changes=(_latent, _divisors)),
+    Row("qwen3moe", _OF_EXPERTS, {"head_norms": True}, made=_qwen3moe),
+    Row("qwen2moe", decoder(neighbours=False, feed_forward=routed()), {"biases": True}, changes=(gated_experts,)),
+    Row("qwen35", _QWEN35, {"head_norms": True}, made=recurrent.qwen35),
+    Row("qwen35moe", _QWEN35, {"head_norms": True}, changes=(gated_experts,), made=recurrent.qwen35),
+    Row(
+        "qwen3next",
+        _QWEN35,
+        {"head_norms": True},
+        changes=(
+            gated_experts,
+            lambda described: described.fuse("ssm_ba.weight", "ssm_beta.weight", "ssm_alpha.weight"),
+        ),
+        made=recurrent.qwen35,
+    ),
+    Row("falcon-h1", _falcon_h1, made=recurrent.falcon_h1),
+    Row("nemotron_h", _nemotron_h(ungated(squared_relu)), made=recurrent.nemotron_h),
+    Row(
+        "granitehybrid",
+        _granite(mixer=recurrent.mamba2, feed_forward=routed(is_renormalised=True)),
+        {"vocabulary": "spm"},
+        GRANITE,
+        made=recurrent.granitehybrid,
+    ),
+    Row(
+        "lfm2",
+        decoder(neighbours=False, norm=_named_norm, attention=_lfm2, mixer=recurrent.convolution),
+        {"head_norms": True},
+        made=recurrent.lfm2,
+    ),
+    Row(
+        "lfm2moe",
+        decoder(
+            neighbours=False,
+            norm=_named_norm,
+            attention=_lfm2,
+            mixer=recurrent.convolution,
+            feed_forward=routed("sigmoid", is_renormalised=True, has_shared=False),
+        ),
+        {"head_norms": True},
+        {"expert_gating_func": 2},
+        (experts(first=1, choice_biases=True),),
+        made=recurrent.lfm2,
+    ),
+    Row(
+        "command-r",
+        _capped(
+            decoder(
+                neighbours=True,
+                norm=layer_norm,
+                norms=("attn_norm", "attn_norm"),
+                is_parallel=True,
+                attention=_layer_normed,
+            )
+        ),
+        {"tied": True},
+        {"logit_scale": 0.25},
+        (unbiased_layer_norms, without("ffn_norm.weight")),
+    ),
+    Row(
+        "cohere2",
+        _capped(
+            decoder(
+                neighbours=True, norm=layer_norm, norms=("attn_norm", "attn_norm"), is_parallel=True, attention=_cohere2
+            )
+        ),
+        {"tied": True},
+        {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": 2, "logit_scale": 0.25},
+        (unbiased_layer_norms, without("ffn_norm.weight")),
+    ),
+    Row("stablelm", _stablelm, keys={"rope.dimension_count": 4}, changes=(layer_norms,)),
+    Row(
+        "phi3",
+        _by_length(feed_forward=Twin.fused_feed_forward),
+        {"vocabulary": "spm"},
+        changes=(_fuse_gate, fused),
+    ),
+    Row(
+        "phimoe",
+        _by_length(norm=_norm_and_bias, feed_forward=routed(is_renormalised=True, has_shared=False)),
+        {"vocabulary": "spm", "biases": True},
+        changes=(
+            experts(is_wide=True, seed=7),
+            biases("attn_output", ".attn_norm", ".ffn_norm", "output_norm"),
+            output_bias,
+        ),
+    ),
+    Row(
+        "exaone4",
+        decoder(neighbours=False, norm=_only_after, attention=_exaone4, norm_after=norm),
+        {"head_norms": True, "norms_after": True},
+        changes=(without(".attn_norm.weight", ".ffn_norm.weight"),),
+    ),
+    Row(
+        "olmo2",
+        decoder(neighbours=False, norm=_only_after, attention=_olmo2, norm_after=norm),
+        {"head_norms": "whole", "norms_after": True},
+        changes=(without(".attn_norm.weight", ".ffn_norm.weight"),),
+    ),
+    Row("hunyuan-dense", decoder(neighbours=False, attention=_hunyuan), {"head_norms": True}),
+    Row(
+        "gpt-oss",
+        decoder(
+            neighbours=False,
+            attention=lambda twin, number: {
+                "window": twin.key("attention.sliding_window") if number % 2 == 0 else None,
+                "sinks": twin.tensor(f"blk.{number}.attn_sinks.weight"),
+            },
+            norms=("attn_norm", "post_attention_norm"),
+            feed_forward=_clamped,
+        ),
+        {"biases": True},
+        {"attention.sliding_window": WINDOW, **YARN, "rope.scaling.original_context_length": 64},
+        (experts(biases=True), renamed("ffn_norm", "post_attention_norm"), biases("attn_output"), sinks),
+    ),
+    Row(
+        "gemma2",  # its caps lie within the range of what they cap
+        _capped(_gemma(attention=_gemma2, norm_after=norm), 30.0),
+        {"vocabulary": "spm", "norms_after": True},
+        {"attention.sliding_window": WINDOW, "attn_logit_softcapping": 0.5, "final_logit_softcapping": 0.5},
+    ),
+    Row(
+        "gemma3",  # two bases differ, so that neither passes for the other within a few tokens
+        _capped(_gemma(attention=_gemma3, norm_after=norm)),
+        {"vocabulary": "spm", "head_norms": True, "norms_after": True},
+        {
+            "attention.sliding_window": WINDOW,
+            "attention.sliding_window_pattern": 2,
+            "rope.freq_base": 1000.0,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 4.0,
+        },
+    ),
+    Row(
+        "mistral3",  # its original context is so short that a few tokens leave it
+        decoder(neighbours=True, attention=_growing),
+        keys={
+            **YARN,
+            "rope.scaling.factor": 16.0,
+            "rope.scaling.original_context_length": 4,
+            "rope.scaling.yarn_beta_fast": 1.0,
+            "rope.scaling.yarn_beta_slow": 0.05,
+            "rope.scaling.yarn_log_multiplier": 1.0,
+            "attention.temperature_scale": 0.4,
+        },
+    ),
+    Row(
+        "granite",  # so large an eps that it counts next to the stream
+        _granite(),
+        {"vocabulary": "spm"},
+        {**GRANITE, "attention.layer_norm_rms_epsilon": 1e-2},
+    ),
+    Row(
+        "apertus",
+        decoder(neighbours=False, attention=lambda twin, number: HEADS, feed_forward=_xielu),
+        {"head_norms": True, "rope_factors": True},
+        changes=(UNGATED, _of_each_layer),
+    ),
+    Row(
+        "bitnet",  # with a small eps norms undo the scales of what they read
+        _bitnet,
+        {"tied": True},
+        {"attention.layer_norm_rms_epsilon": 0.1},
+        (_scales,),
+    ),
 ]
 ROWS = {row.name: row for row in _ROWS}
 
@@ -772,101 +1204,154 @@ def _second_norm(described: tiny_gguf.TinyGGUF) -> None:
     described.rename(".ffn_norm.", ".attn_norm.")
 
 
+def varied(
+    name: str,
+    *changes: Change,
+    keys: Mapping[str, Any] | None = None,
+    logits: Computed | None = None,
+    is_same: bool = False,
+    **arguments: Any,
+) -> Row:
+    """An architecture's row with more changes, arguments and keys; a key of None is left out."""
+    row = ROWS[name]
+    return replace(
+        row,
+        logits=logits or row.logits,
+        arguments={**row.arguments, **arguments},
+        keys={key: value for key, value in {**row.keys, **(keys or {})}.items() if value is not None},
+        changes=(*row.changes, *changes),
+        is_same=is_same,
+    )
+
+
+_LEFT_OUT = {
+    "gemma2": ("attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"),
+    "mistral3": ("rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_beta_slow", "attention.temperature_scale"),
+    "granite": ("embedding_scale", "residual_scale", "attention.scale"),
+}
+_STATED = {
+    "minicpm": {"embedding_scale": 0.3, "residual_scale": 0.3, "logit_scale": 0.3},
+    "gemma3": {"attn_logit_softcapping": 0.7, "final_logit_softcapping": 0.5, "rope.freq_base_swa": 300.0},
+    "granite": {"embedding_scale": 0.0, "residual_scale": 0.0, "attention.scale": 0.0},  # as if they were left out
+    "hunyuan-dense": {"rope.scaling.alpha": 50.0},
+    "lfm2": {"attention.sliding_window": 7},
+    "llama": {"rope.scaling.factor": 4.0},
+}
+_OLMO3 = {
+    **YARN, "attention.sliding_window": WINDOW, "attention.sliding_window_pattern": np.array([True, False, True]),
+}  # fmt: skip
 VARIANTS = {
-    "qwen2 with a bias of the output": Row(
-        "qwen2", decoder(neighbours=False), {"biases": True}, changes=(output_bias,)
-    ),
-    "qwen3 with another head width and odd groups": Row(
-        "qwen3",
-        _QWEN3,
-        {"head_norms": True, "n_heads": 6, "n_kv_heads": 1, "dim": 48, "head_dim": 40, "hidden_dim": 52},
-    ),
-    "seed_oss with biases": Row(
-        "seed_oss", _SEED_OSS, {"biases": True}, changes=(renamed("ffn_norm", "post_attention_norm"),)
-    ),
-    "ernie4_5 with biases": Row("ernie4_5", LLAMA, {"vocabulary": "spm", "biases": True}, changes=(GATED_BIASES,)),
-    "internlm2 with one projection and its bias": Row(
-        "internlm2",
-        LLAMA,
-        {"vocabulary": "spm", "n_heads": 6, "n_kv_heads": 2, "dim": 96},
-        changes=(fused, biases("attn_qkv")),
-    ),
+    **{f"{name} without {key}": varied(name, keys={key: None}) for name, keys in _LEFT_OUT.items() for key in keys},
     **{
-        f"minicpm that states its {key}": Row("minicpm", _minicpm, {"vocabulary": "spm", "dim": 128}, {key: 0.3})
-        for key in ("embedding_scale", "residual_scale", "logit_scale")
+        f"{name} with {key} {value}": varied(name, keys={key: value})
+        for name, keys in _STATED.items()
+        for key, value in keys.items()
     },
-    "arcee with yarn and a width of 100": Row(
-        "arcee",
-        _ARCEE,
-        {"hidden_dim": 100},
-        {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 32},
-        (UNGATED,),
+    **{
+        f"bitnet with another {name}": varied("bitnet", lambda one, name=name: one.fill(f"blk.1.{name}.scale", 4.0))
+        for name in MATRICES
+    },
+    "bitnet without scales": varied("bitnet", without(".scale")),
+    "llama with a single expert": varied("llama", keys={"expert_count": 1}, is_same=True),
+    "llama with experts": varied("llama", experts(n=8, is_wide=True)),
+    "llama with divided frequencies": varied("llama", rope_factors=True),
+    "llama without an output": varied("llama", tied=True),
+    "llama with a key head for each": varied("llama", n_kv_heads=4),
+    "llama with biases everywhere": varied("llama", GATED_BIASES, biases=True),
+    "llama, no layer like another": varied("llama", unlike_layers, n_layers=3),
+    "qwen2 with a bias of the output": varied("qwen2", output_bias),
+    "qwen3 with another head width and odd groups": varied(
+        "qwen3", n_heads=6, n_kv_heads=1, dim=48, head_dim=40, hidden_dim=52
     ),
-    "nemotron with biases": Row(
-        "nemotron",
-        _NEMOTRON,
-        {"biases": True},
-        {"rope.dimension_count": 8},
-        (UNGATED, layer_norms, OUTPUT_BIASES),
+    "seed_oss with biases": varied("seed_oss", biases=True),
+    "ernie4_5 with biases": varied("ernie4_5", GATED_BIASES, biases=True),
+    "internlm2 with one projection and its bias": varied(
+        "internlm2", fused, biases("attn_qkv"), n_heads=6, n_kv_heads=2, dim=96
     ),
-    "starcoder2 with a width of 100 and a mean far from zero": Row(
-        "starcoder2",
-        _STARCODER2,
-        {"biases": True, "hidden_dim": 100, "dim": 40, "head_dim": 16},
-        changes=(UNGATED, layer_norms, OUTPUT_BIASES, _far_mean),
+    "arcee with yarn and a width of 100": varied("arcee", keys=YARN, hidden_dim=100),
+    "nemotron with biases": varied("nemotron", OUTPUT_BIASES, biases=True),
+    "starcoder2 with a width of 100 and a mean far from zero": varied(
+        "starcoder2", _far_mean, biases=True, hidden_dim=100, dim=40, head_dim=16
     ),
-    "glm4 with biases": Row(
-        "glm4",
-        _GLM4,
-        {"norms_after": True, "biases": True},
-        {"rope.dimension_count": 8},
-        (lambda described: described.fuse(*_GATE_AND_UP),),
+    "glm4 with biases": varied("glm4", biases=True),
+    "granitemoe without a shared expert": replace(
+        ROWS["granitemoe"],
+        logits=_granite(feed_forward=routed(is_renormalised=True, has_shared=False)),
+        changes=(experts(is_wide=True),),
     ),
-    "granitemoe without a shared expert": Row(
-        "granitemoe", _granitemoe(False), {"vocabulary": "spm"}, GRANITE, (experts(is_wide=True),)
+    "granitemoe with a narrow shared expert": replace(ROWS["granitemoe"], changes=(_shared(24),)),
+    "granite without rope, with biases": varied("granite", GATED_BIASES, keys={"rope.scaling.finetuned": False}),
+    "granite_swa with experts": varied(
+        "granite_swa", experts(n_shared=1, is_wide=True), _stated_shared, _fuse_shared, n_layers=2
     ),
-    "granitemoe with a narrow shared expert": Row(
-        "granitemoe", _granitemoe(True), {"vocabulary": "spm"}, GRANITE, (_shared(24),)
-    ),
-    "falcon 40B": Row(
-        "falcon",
-        decoder(
+    "granitehybrid with experts": varied("granitehybrid", _shared(40), n_layers=3),
+    **{
+        f"granitehybrid, {n_groups} groups, heads of {head_dim}, no rope": varied(
+            "granitehybrid", keys={"rope.scaling.finetuned": False}, n_groups=n_groups, head_dim=head_dim
+        )
+        for n_groups, head_dim in ((1, 8), (4, 72))
+    },
+    "falcon 40B": replace(
+        ROWS["falcon"],
+        changes=(layer_norms, fused, UNGATED, _second_norm),
+        logits=decoder(
             neighbours=False,
             norm=layer_norm,
             norms=("attn_norm_2", "attn_norm"),
             is_parallel=True,
             feed_forward=ungated(gelu),
         ),
-        changes=(layer_norms, fused, UNGATED, _second_norm),
     ),
-    "gptneox, one branch after the other": Row(
+    "falcon-h1 with norms": varied("falcon-h1", mamba={"n_groups": 1, "n_heads": 6, "head_dim": 16}),
+    "falcon-h1 without biases": varied("falcon-h1", without("ssm_conv1d.bias")),
+    "falcon-h1, a norm named in full": varied("falcon-h1", ffn_norm="ffn_norm.weight", is_same=True),
+    "nemotron_h with biases and the other name of eps": varied("nemotron_h", OUTPUT_BIASES, _layer_eps, n_layers=6),
+    "lfm2moe, four layers": varied("lfm2moe", n_layers=4),
+    "qwen35, recurrent layers only": varied("qwen35", recurrent=[True, True]),
+    "gptneox, one branch after the other": varied(
         "gptneox",
-        decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu)),
         keys={"use_parallel_residual": False},
-        changes=(layer_norms, fused, UNGATED, BIASES),
+        logits=decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu)),
     ),
     "mpt with learned positions": Row("mpt", LEARNED, changes=OF_LEARNED),
-    "baichuan 13B": Row(
-        "baichuan",
-        _baichuan,
-        {"n_layers": 40, "dim": 32, "hidden_dim": 16, "n_heads": 3, "n_kv_heads": 1, "head_dim": 8},
-    ),
-    "glm4moe without norms of heads": Row(
+    "baichuan 13B": varied("baichuan", n_layers=40, dim=32, hidden_dim=16, n_heads=3, n_kv_heads=1, head_dim=8),
+    "glm4moe without norms of heads": varied(
         "glm4moe",
-        decoder(
+        head_norms=False,
+        logits=decoder(
             neighbours=False,
             norms=("attn_norm", "post_attention_norm"),
             feed_forward=routed("sigmoid", is_renormalised=True),
         ),
-        {"biases": True},
-        {"expert_weights_norm": True},
-        (experts(n_shared=1, choice_biases=True), renamed("ffn_norm", "post_attention_norm")),
     ),
-    "granite_swa with experts": Row(
-        "granite_swa",
-        _granite(_by_patterns, _fused_shared),
-        keys={**GRANITE, "attention.sliding_window": WINDOW},
-        changes=(sinks, _patterns, experts(n_shared=1, is_wide=True), _stated_shared, _fuse_shared),
+    "command-r, 64 layers": varied("command-r", _head_norms, n_layers=LAYERS_OF_LARGEST, dim=32, hidden_dim=16),
+    "cohere2, four layers of the usual period": varied(
+        "cohere2", keys={"attention.sliding_window_pattern": None, "logit_scale": 0.0}, n_layers=4
+    ),
+    "exaone4, the largest": varied(
+        "exaone4",
+        keys={"attention.sliding_window": WINDOW},
+        n_layers=LAYERS_OF_LARGEST,
+        dim=32,
+        hidden_dim=16,
+        n_heads=2,
+        n_kv_heads=1,
+    ),
+    "exaone4 with divided frequencies": varied("exaone4", rope_factors=True),
+    "gemma2, the largest": varied("gemma2", n_layers=46, head_dim=32),
+    "gemma3, four layers": varied("gemma3", n_layers=4),
+    "olmo2 with windows next to stretched layers": varied("olmo2", keys=_OLMO3, n_layers=3),
+    "gpt-oss beyond what its gate clamps": varied("gpt-oss", _beyond_clamps, n_layers=1),
+    "apertus, one function for all layers": varied(
+        "apertus", keys={f"xielu.{name}": values[1] for name, values in PARAMETERS.items()}, hidden_dim=300
+    ),
+    "phi3 with projections of their own": replace(ROWS["phi3"], changes=(_fuse_gate,), is_same=True),
+    "phi3 with longrope": varied("phi3", longrope),
+    "phimoe with longrope": varied("phimoe", longrope),
+    "stablelm with biases": varied("stablelm", biases=True),
+    "stablelm with norms of heads": varied("stablelm", _head_norms, n_kv_heads=1),
+    "stablelm with norms of heads, side by side": varied(
+        "stablelm", _head_norms, without("ffn_norm.weight", "ffn_norm.bias")
     ),
 }
 """What files of an architecture may have in place of what its row says."""

@@ -81,11 +81,11 @@ def attention(twin: Twin, block: str, h: Array) -> Array:
     kept = twin.project(h, block + "attn_kv_a_mqa")
     latent, turned = twin.norm(kept[:, :rank], block + "attn_kv_a_norm"), kept[:, None, rank:]
     scale = twin.key("attention.key_length_mla") ** -0.5
-    turn = twin.turner(n, neighbours=True)
+    turn = twin.turner(neighbours=True)
     if twin.key("rope.scaling.type") == "yarn":
         stretch, multiplier = np.log(twin.key("rope.scaling.factor")), twin.key("rope.scaling.yarn_log_multiplier")
         magnitude = (1 + 0.1 * stretch) / (1 + 0.1 * multiplier * stretch)  # which YaRN has elsewhere
-        stretched, scale = twin.yarn_turner(n, neighbours=True), scale * (1 + multiplier * stretch) ** 2
+        stretched, scale = twin.yarn_turner(neighbours=True), scale * (1 + multiplier * stretch) ** 2
         turn = lambda heads: stretched(heads) / magnitude  # noqa: E731
     key, keys = turn(turned), [slice(head * rank, (head + 1) * rank) for head in range(n_heads)]
     absorbed = [twin.project(q[:, head, :plain], block + "attn_k_b", rows) for head, rows in enumerate(keys)]

@@ -17,6 +17,7 @@ from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.machine import residency
 from engine.measure.fit import needs_of_file
 from tests.engine import tiny_gguf
+from tests.engine.architectures.rows import without
 from tests.engine.reference import Array, Twin, causal_attention, gelu, rmsnorm
 from tests.engine.refusals import refusal
 from tests.engine.test_models import IDS, nmse
@@ -139,11 +140,11 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     inputs = inputs_of_layers(twin, x, ids) if twin.key("embedding_length_per_layer_input", 0) else None
     stored: dict[int, tuple[Array, Array]] = {}
     for number, block in enumerate(twin.blocks):
-        turn = twin.turner(len(ids), neighbours=False)
+        turn = twin.turner(neighbours=False)
         width = twin.key("attention.key_length")
         if slides[number]:
             width, base = twin.key("attention.key_length_swa"), twin.key("rope.freq_base_swa", 10000.0)
-            turn = twin.turner(len(ids), neighbours=False, theta=base, divisor=1.0, factors="", dim=width)
+            turn = twin.turner(neighbours=False, theta=base, divisor=1.0, factors="", dim=width)
         h = twin.norm(x, block + "attn_norm")
 
         def heads(name: str, h: Array = h, block: str = block, width: int = width) -> Array:
@@ -192,40 +193,19 @@ def test_heads_windows_and_caches_are_those_of_each_layer(tmp_path: Path) -> Non
     model.close()
 
 
-def _without_scale(described: tiny_gguf.TinyGGUF) -> None:
-    described.drop_tensors("layer_output_scale.weight")
-
-
-def _without_cap(described: tiny_gguf.TinyGGUF) -> None:
-    described.drop("gemma4.final_logit_softcapping")
-
-
-def _without_unread(described: tiny_gguf.TinyGGUF) -> None:
-    for number in (2, 3):
-        described.drop_tensors(*(f"blk.{number}.attn_{name}.weight" for name in ("k", "v", "k_norm")))
-
-
-def _without_values(described: tiny_gguf.TinyGGUF) -> None:
-    described.drop_tensors("attn_v.weight")
-
-
-def _without_scale_of_experts(described: tiny_gguf.TinyGGUF) -> None:
-    described.drop_tensors("ffn_down_exps.scale")
-
-
 @pytest.mark.parametrize(
     ("arguments", "change"),
     [
-        ({}, _without_scale),
-        ({}, _without_cap),
-        ({}, _without_unread),
-        ({}, _without_values),
+        ({}, without("layer_output_scale.weight")),
+        ({}, lambda one: one.drop("gemma4.final_logit_softcapping")),
+        ({}, without(*(f"blk.{number}.attn_{name}.weight" for number in (2, 3) for name in ("k", "v", "k_norm")))),
+        ({}, without("attn_v.weight")),
         ({"per_layer": False}, None),
         ({"shared": 0}, None),
         ({"slides": [False, True, False, False], "shared": 1}, None),
         ({"slides": [True, True, True], "shared": 1}, None),
         ({"experts_from": 1, "shared": 0, "per_layer": False}, None),
-        ({"experts_from": 0}, _without_scale_of_experts),
+        ({"experts_from": 0}, without("ffn_down_exps.scale")),
     ],
 )
 def test_variants_equal_the_numpy_twin(arguments: dict[str, Any], change: Any, tmp_path: Path) -> None:
@@ -345,50 +325,39 @@ def test_huge_pages_do_not_move_the_input_table_or_change_a_bit(tmp_path: Path) 
     model.close()
 
 
+EXPERTS: dict[str, Any] = {"experts_from": 1}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("arguments", "change", "problem"),
     [
+        ({"shared": 1}, None, "attention.shared_kv_layers is 1: keys and values of layer 2, which has a window"),
+        ({"n_layers": 4, "shared": 3}, None, "attention.shared_kv_layers is 3: must be 0 to 2"),
+        ({"slides": [False, False, True, False], "shared": 2}, None, "keys and values of layer 0, which has no window"),
+        ({"slides": [True, True, False], "shared": 1}, None, "keys and values of layer 1, which has a window"),
         (
-            {"n_layers": 4, "shared": 1},
-            "attention.shared_kv_layers is 1: keys and values of layer 2, which has a window",
+            EXPERTS,
+            lambda one: one.drop("gemma4.expert_feed_forward_length"),
+            "is 0 or missing, but layer 1 has experts",
         ),
-        ({"n_layers": 4, "shared": 3}, "attention.shared_kv_layers is 3: must be 0 to 2"),
-        ({"slides": [False, False, True, False], "shared": 2}, "keys and values of layer 0, which has no window"),
-        ({"slides": [True, True, False], "shared": 1}, "keys and values of layer 1, which has a window"),
+        (EXPERTS, lambda one: one.drop("gemma4.expert_count"), "gemma4.expert_count is missing"),
+        (EXPERTS, lambda one: one.drop_tensors("blk.2.ffn_gate_inp.scale"), "blk.2.ffn_gate_inp.scale is missing"),
+        (EXPERTS, lambda one: one.drop_tensors("blk.3.ffn_gate_inp.weight"), "blk.3.ffn_"),
+        (
+            {},
+            lambda one: one.set(KEY + "head_count_kv", np.array([1, 2, 1, 1], "<u4")),
+            "layer 1, whose 2 heads are not the 1 of layer 3",
+        ),
+        ({}, lambda one: one.tensor("blk.3.attn_k.weight").dims.__setitem__(1, 8), "blk.3.attn_k.weight has shape"),
     ],
 )
-def test_layers_that_would_read_keys_of_another_kind_are_refused(
-    arguments: dict[str, Any], problem: str, tmp_path: Path
+def test_what_contradicts_itself_is_refused(
+    arguments: dict[str, Any], change: Any, problem: str, tmp_path: Path
 ) -> None:
-    message = refusal(tiny(**arguments).write(tmp_path / "model.gguf"))
-    assert problem in message
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda one: one.drop("gemma4.expert_feed_forward_length"), "is 0 or missing, but layer 1 has experts"),
-        (lambda one: one.drop("gemma4.expert_count"), "gemma4.expert_count is missing"),
-        (lambda one: one.drop_tensors("blk.2.ffn_gate_inp.scale"), "blk.2.ffn_gate_inp.scale is missing"),
-        (lambda one: one.drop_tensors("blk.3.ffn_gate_inp.weight"), "blk.3.ffn_"),
-    ],
-)
-def test_experts_that_lack_something_are_refused(change: Any, problem: str, tmp_path: Path) -> None:
-    described = tiny(experts_from=1)
-    change(described)
+    described = tiny(**arguments)
+    if change is not None:
+        change(described)
     assert problem in refusal(described.write(tmp_path / "model.gguf"))
-
-
-def test_layers_that_would_read_other_heads_are_refused(tmp_path: Path) -> None:
-    described = tiny()
-    described.set(KEY + "head_count_kv", np.array([1, 2, 1, 1], "<u4"))
-    assert "layer 1, whose 2 heads are not the 1 of layer 3" in refusal(described.write(tmp_path / "model.gguf"))
-
-
-def test_keys_that_are_not_read_must_still_have_their_shape(tmp_path: Path) -> None:
-    described = tiny()
-    described.tensor("blk.3.attn_k.weight").dims[1] = 8
-    assert "tensor blk.3.attn_k.weight has shape" in refusal(described.write(tmp_path / "model.gguf"))
 
 
 def test_inputs_of_a_layer_that_are_no_whole_blocks_are_refused(tmp_path: Path) -> None:

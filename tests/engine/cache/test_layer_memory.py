@@ -14,7 +14,7 @@ from engine.cache.layer_memory import MemoryNeeds
 from engine.errors import Cancelled
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
-from tests.engine.architectures.test_llama import unlike_layers
+from tests.engine.architectures.rows import VARIANTS
 
 EVERY = 16
 IDS = np.random.default_rng(3).integers(3, 250, 200).tolist()
@@ -136,7 +136,7 @@ def test_a_walk_that_was_given_up_is_gone_back_on(model: Model) -> None:
 
 @pytest.mark.parametrize("kv", KV_TYPES)
 def test_layers_that_are_not_alike_are_kept_shifted_and_saved(tmp_path: Path, kv: str) -> None:
-    model = Model.open(unlike_layers(head_dim=32).write(tmp_path / "m.gguf"), threads=1)
+    model = Model.open(VARIANTS["llama, no layer like another"].tiny(head_dim=32).write(tmp_path / "m.gguf"), threads=1)
     session, back, fresh = (model.session(n_ctx=128, kv=kv) for _ in range(3))
     session.feed(IDS[:70])
     saving = StateWriter(session, tmp_path / "kv.state")
@@ -155,7 +155,7 @@ def test_layers_that_are_not_alike_are_kept_shifted_and_saved(tmp_path: Path, kv
 
 
 def test_memory_needs_are_sums_over_layers_plus_a_fixed_part(tmp_path: Path) -> None:
-    model = Model.open(unlike_layers().write(tmp_path / "m.gguf"), threads=1)
+    model = Model.open(VARIANTS["llama, no layer like another"].tiny().write(tmp_path / "m.gguf"), threads=1)
     assert memory_needs(model.config, KV_TYPES["f16"]) == MemoryNeeds(2 * 2 * 16 * (2 + 4 + 1))
     both = memory_needs(model.config, KV_TYPES["f16"]) + MemoryNeeds(0, 1000)
     assert both.bytes_for(10) == 10 * 448 + 1000

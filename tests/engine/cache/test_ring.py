@@ -17,7 +17,8 @@ from engine.cache.kv_types import KV_TYPES
 from engine.cache.layer_memory import MemoryNeeds
 from engine.cache.ring import RING_BLOCK, RingReach, ring_slots
 from engine.saved_state import StateWriter, restore_state
-from tests.engine.architectures.test_gemma3 import WINDOW, tiny
+from tests.engine import tiny_gguf
+from tests.engine.architectures.rows import WINDOW
 
 N_CTX = 2048
 SLOTS = ring_slots(WINDOW)
@@ -27,7 +28,7 @@ IDS = np.random.default_rng(5).integers(3, 250, 1900).tolist()
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    model = Model.open(tiny(context_length=4096, head_dim=32).write(path), threads=2)
+    model = Model.open(tiny_gguf.write(path, "gemma3", context_length=4096, head_dim=32), threads=2)
     yield model
     model.close()
 

@@ -25,10 +25,9 @@ from engine.config import Dense, Layer, ModelConfig, ShortConvolution
 from engine.errors import Cancelled
 from engine.machine import host
 from engine.saved_state import StateWriter, restorable, restore_state, stored_in, writer
-from engine.saved_state.record import RECORD_POSITIONS
+from engine.saved_state.segments import SEGMENT_POSITIONS
 from engine.weights.modes import RESERVE_BYTES
 from tests.engine import tiny_gguf
-from tests.engine.architectures import test_qwen35
 
 IDS = np.random.default_rng(3).integers(3, 250, 600).tolist()
 OTHERS = np.random.default_rng(4).integers(3, 250, 200).tolist()
@@ -38,7 +37,7 @@ TURN = 200
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    model = Model.open(test_qwen35.tiny(quant="Q8_0", context_length=2048).write(path), threads=2)
+    model = Model.open(tiny_gguf.write(path, "qwen35", "Q8_0", context_length=2048), threads=2)
     yield model
     model.close()
 
@@ -282,7 +281,7 @@ def test_a_state_written_in_steps_is_restored_at_every_turn(model: Model, tmp_pa
         assert saving.flush(60), saving.problem
         ends.append(session.length)
     saving.close()
-    assert any(end % RECORD_POSITIONS % 8 for end in ends)
+    assert any(end % SEGMENT_POSITIONS % 8 for end in ends)
     for end in ends:
         back = session_of(model)
         assert restore_state(back, path, session.tokens[: end + 2]).tokens == end

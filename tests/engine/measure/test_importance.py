@@ -1,4 +1,4 @@
-"""Sums of squared inputs against a NumPy twin, for every architecture, and files of them."""
+"""Sums of squared inputs against a NumPy twin, for every kind of layer, and files of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from engine.errors import BrokenModelError
 from engine.gguf.imatrix import Imatrix, read_imatrix
 from engine.gguf.write import TensorToWrite, writing
 from engine.measure.importance import collect
-from engine.models import ARCHITECTURES
 from tests.engine import architectures, tiny_gguf
 from tests.engine.reference import Twin
 from tests.engine.refusals import refusal
@@ -42,7 +41,7 @@ def collected(model: Model, *chunks: list[int]) -> Imatrix:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures.KINDS)
 def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=2)
     found, twin = collected(model, IDS), Watched(model._checked)

@@ -36,7 +36,7 @@ def _side_by_side(d: Decoder) -> None:
 
 
 def _side_by_side_twin(twin: Twin, ids: list[int]) -> Array:
-    x, turn = twin.embed(ids), twin.turner(len(ids), neighbours=True)
+    x, turn = twin.embed(ids), twin.turner(neighbours=True)
     for block in twin.blocks:
         h = twin.norm(x, block + "attn_norm")
         x = x + twin.attention(block, h, turn) + twin.feed_forward(block, h)
@@ -66,7 +66,7 @@ def _odd_twin(twin: Twin, ids: list[int]) -> Array:
         return turned
 
     x = 3.0 * twin.embed(ids)
-    turns = (twin.turner(len(ids), neighbours=True), lambda heads: heads, half)
+    turns = (twin.turner(neighbours=True), lambda heads: heads, half)
     for block, turn in zip(twin.blocks, turns, strict=True):
         x = x + twin.norm(twin.attention(block, x, turn), block + "post_attention_norm")
         x = x + twin.norm(twin.feed_forward(block, x), block + "post_ffw_norm")

@@ -144,23 +144,6 @@ def test_the_date_comes_from_the_given_time(process: TemplateProcess) -> None:
     assert made.render(USER, now=86_400.0 * 366) == "1971 Hello"
 
 
-def test_jinja_extensions_of_chat_templates_work(process: TemplateProcess) -> None:
-    source = (
-        "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}"
-        "{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
-        "{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 2 %}{{ ns.n }}{{ {'é': '<'} | tojson }}"
-    )
-    assert template(source, process).render(USER * 2) == 'Hello2{"é": "<"}'
-
-
-def test_json_is_written_as_templates_for_transformers_ask(process: TemplateProcess) -> None:
-    source = (
-        "{{ {'b': 1, 'a': 'é'} | tojson(ensure_ascii=True, separators=(',', ':'), sort_keys=True) }}"
-        "{{ [1] | tojson(indent=1) }}"
-    )
-    assert template(source + SHOW, process).render(USER).startswith('{"a":"\\u00e9","b":1}[\n 1\n]')
-
-
 def test_blocks_are_trimmed_like_transformers_does(process: TemplateProcess) -> None:
     assert template("  {% if true %}\n{{ messages[0].content }}\n  {% endif %}\n", process).render(USER) == "Hello\n"
 

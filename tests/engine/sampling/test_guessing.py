@@ -13,7 +13,6 @@ from engine.sampling.earlier_text import DEPTH, EarlierText
 from engine.sampling.guessing import GuessCosts, Guessing
 from engine.session import Session
 from tests.engine import tiny_gguf
-from tests.engine.architectures.test_gemma3 import tiny as tiny_gemma3
 
 VOCAB = 1 << 20
 PROMPT = [5, 9, 20, 33, 47, 60, 71] * 3
@@ -24,7 +23,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     path = tmp_path_factory.mktemp("model") / "tiny.gguf"
     if request.param == "llama":
         return Model.open(tiny_gguf.write(path, "llama", "Q8_0", context_length=512), threads=2)
-    return Model.open(tiny_gemma3(context_length=2048).write(path), threads=2)
+    return Model.open(tiny_gguf.write(path, "gemma3", context_length=2048), threads=2)
 
 
 @pytest.fixture(autouse=True)

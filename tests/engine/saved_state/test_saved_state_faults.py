@@ -1,11 +1,8 @@
 """Saved states that were damaged, swapped, or could not be written: cut or refused, never believed."""
 
 import errno
-import hashlib
 import os
-import struct
 import threading
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.saved_state import StateWriter, record, restorable, restore_state, stored_in, writer
-from engine.saved_state.layout import StateHeader
-from engine.saved_state.segments import PrefixKeys, Segment
+from engine.saved_state import StateWriter, restorable, restore_state, segments, stored_in, writer
 from tests.engine.scripted_session import ROPE, ScriptedSession, config_with
 
 pytestmark = pytest.mark.slow
@@ -151,46 +146,6 @@ def test_two_programs_write_the_same_tree_at_once(tmp_path: Path) -> None:
     assert restored(tmp_path / "tree").length == 150
 
 
-def forged(header: StateHeader, first: int, count: int, n_payload: int, ids: list[int]) -> bytes:
-    """A segment's file whose record says this, with a sound digest."""
-    start = replace(header, parent=bytes.fromhex(PrefixKeys(header).at([], 0))).to_bytes()
-    fields = struct.pack("<4sIQQI", b"KVrc", count, first, n_payload, 0)
-    packed = struct.pack(f"<{len(ids)}i", *ids)
-    digest = hashlib.blake2b(start[-32:] + fields + packed, digest_size=16).digest()
-    return start + (fields + digest).ljust(64, b"\0") + packed.ljust(-len(packed) % 64 + len(packed), b"\0")
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        (0, 2**32 - 1, 1024, [1]),
-        (0, 8, 2**63, [1] * 8),
-        (0, 8, 2**64 - 1, [1] * 8),
-        (0, 0, 0, []),
-        (2**63, 8, 4096, [1] * 8),
-        (64, 8, 4096, [1] * 8),
-        (0, 8, 0, [1] * 8),
-        (0, 8, 4096, [-1] * 8),
-        (0, 65, 4096 * 9, [1] * 65),
-    ],
-)
-def test_impossible_numbers_are_refused_without_memory(tmp_path: Path, head: Any) -> None:
-    session = session_of()
-    header, tokens = StateHeader.of(session, bytes(16)), [1] * 100
-    keys = PrefixKeys(header)
-    segment = Segment(keys.at(tokens, 0), 8, keys.at(tokens, 8))
-    path = tmp_path / segment.name
-    path.write_bytes(forged(header, *head).ljust(segment.head_bytes + session.cache.copied_bytes(0, 8), b"\0"))
-    path.chmod(0o600)
-    assert restorable(session, tmp_path, tokens) == 8  # by its name and size
-    tracemalloc.start()
-    assert restore_state(session, tmp_path, tokens).tokens == 0
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert session.length == 0
-    assert peak_bytes < 1 << 20
-
-
 @pytest.mark.parametrize(
     "sessions",
     [
@@ -292,7 +247,7 @@ def test_a_nearly_full_disk_is_left_alone(tree: Path, monkeypatch: pytest.Monkey
 
 def test_a_quota_stops_saving_and_a_larger_one_goes_on(tmp_path: Path) -> None:
     place, session = tmp_path / "tree", session_of(64)
-    quota_bytes = record.saved_bytes(session.cache, 100)
+    quota_bytes = segments.saved_bytes(session.cache, 100)
     saving = StateWriter(session, place, quota_bytes)
     assert saving.flush(60)
     session.feed([7] * 64)

@@ -1,6 +1,7 @@
 """Text to ids and back: vocabularies small enough to work out by hand, and llama.cpp's own lists where they are."""
 
 import json
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from time import process_time
@@ -40,6 +41,9 @@ def spm(pieces: dict[str, float], **keys: Any) -> Tokenizer:
 
 def byte_bpe(pre: str = "gpt-2", **keys: Any) -> Tokenizer:
     return Tokenizer.from_metadata(as_read(bpe_vocabulary(pre)) | keys, "tiny.gguf")
+
+
+bytes_of = cache(byte_bpe)
 
 
 def texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
@@ -168,92 +172,55 @@ def test_bpe_merges_inside_words_only() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pre", [name for name, one in PRE_TOKENIZERS.items() if not one.is_raw])
-@settings(deadline=None, max_examples=50)  # the first example compiles the expressions
-@given(text=st.text(max_size=40))
-def test_bytes_survive_the_round_trip(pre: str, text: str) -> None:
-    tokenizer = byte_bpe(pre)
-    assert tokenizer.decode(tokenizer.encode(text, bos=False, special=False)) == text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pre", [name for name, one in PRE_TOKENIZERS.items() if one.is_raw])
-@settings(deadline=None, max_examples=50)  # the first example compiles the expressions
+@settings(deadline=None, max_examples=30)  # the first example compiles the expressions
 @given(text=st.text(max_size=60))
-def test_words_joined_are_the_text(pre: str, text: str) -> None:
-    assert "".join(splitter(pre)(text)) == text
+def test_bytes_and_words_survive_the_round_trip(text: str) -> None:
+    for pre, one in PRE_TOKENIZERS.items():
+        assert "".join(splitter(pre)(text)) == text, pre
+        if not one.is_raw:
+            tokenizer = bytes_of(pre)
+            assert tokenizer.decode(tokenizer.encode(text, bos=False, special=False)) == text, pre
 
 
 @pytest.mark.parametrize(
     ("pre", "words"),
     [
-        ("gpt-2", ["I", "'ll", " pay", " 1234", "  ", " now", "\n", "\n", "OK"]),
-        ("smollm", ["I", "'ll", " pay", " ", "1", "2", "3", "4", "  ", " now", "\n", "\n", "OK"]),
-        ("llama-bpe", ["I", "'ll", " pay", " ", "123", "4", "  ", " now", "\n\n", "OK"]),
-        ("qwen2", ["I", "'ll", " pay", " ", "1", "2", "3", "4", "  ", " now", "\n\n", "OK"]),
-        ("tekken", ["I", "'ll", " pay", " ", "1", "2", "3", "4", "  ", " now", "\n\n", "OK"]),
+        ("gpt-2", "I|'ll| pay| 1234|  | now|\n|\n|OK"),
+        ("smollm", "I|'ll| pay| |1|2|3|4|  | now|\n|\n|OK"),
+        ("llama-bpe", "I|'ll| pay| |123|4|  | now|\n\n|OK"),
+        ("qwen2", "I|'ll| pay| |1|2|3|4|  | now|\n\n|OK"),
+        ("tekken", "I|'ll| pay| |1|2|3|4|  | now|\n\n|OK"),
     ],
 )
-def test_each_family_cuts_words_its_own_way(pre: str, words: list[str]) -> None:
-    assert list(splitter(pre)("I'll pay 1234   now\n\nOK")) == words
+def test_each_family_cuts_words_its_own_way(pre: str, words: str) -> None:
+    assert "|".join(splitter(pre)("I'll pay 1234   now\n\nOK")) == words
 
 
 @pytest.mark.parametrize(
     ("pre", "words"),
     [
-        ("glm4", ["I", "'ll", " pay", " ", "123", "456", "7", "?!\n", "नमस", "्त", "े了", "3", "号"]),
-        ("qwen35", ["I", "'ll", " pay", " ", "1", "2", "3", "4", "5", "6", "7", "?!\n", "नमस्ते了", "3", "号"]),
-        ("minicpm5", ["I", "'ll", " pay", " ", "123", "456", "7", "?!\n", "नमस", "्त", "े了", "3", "号"]),
-        ("gpt-4o", ["I'll", " pay", " ", "123", "456", "7", "?!\n", "नमस्ते了", "3", "号"]),
-        ("tiny_aya", ["I'll", " pay", " ", "1", "234", "567", "?!\n", "नमस्ते了", "3", "号"]),
-        ("kimi-k2", ["I'll", " pay", " ", "123", "456", "7", "?!\n", "नमस्ते", "了", "3", "号"]),
-        ("youtu", ["I'll", " pay", " ", "1", "2", "3", "4", "5", "6", "7", "?!\n", "नमस्ते", "了", "3", "号"]),
-        ("deepseek-v3", ["I", "'ll", " pay", " ", "123", "456", "7", "?!\n", "नमस्ते", "了", "3", "号"]),
-        ("afmoe", ["I", "'ll", " pay", " ", "1", "234", "567", "?!\n", "नमस्ते", "了", "3", "号"]),
-        ("superbpe", ["I'll pay ", "1", "234", "567", "?!\nनमस्ते了", "3", "号"]),
-        ("falcon", ["I", "'", "ll", " pay", " ", "123", "456", "7", "?!", "\n", "नमस", "्", "त", "े", "了", "3", "号"]),
-        (
-            "bailingmoe",
-            ["I", "'ll", " pay", " ", "1", "2", "3", "4", "5", "6", "7", "?!\n", "नमस", "्त", "े了", "3", "号"],
-        ),
-        (
-            "seed-coder",
-            ["I", "'ll", " pay", " ", "1", "2", "3", "4", "5", "6", "7", "?!", "\n", "नमस", "्त", "े了", "3", "号"],
-        ),
-        ("exaone-moe", ["I", "'ll", " pay", " ", "1", "2", "3", "4", "5", "6", "7", "?!\n", "नमस्ते了", "3", "号"]),
-        (
-            "deepseek-coder",
-            [
-                "I",
-                "'",
-                "ll",
-                " pay",
-                " ",
-                "1",
-                "2",
-                "3",
-                "4",
-                "5",
-                "6",
-                "7",
-                "?!",
-                "\n",
-                "नमस",
-                "्",
-                "त",
-                "े",
-                "了",
-                "3",
-                "号",
-            ],
-        ),
-        ("gemma4", ["I'll pay 1234567?!", "\n", "नमस्ते了3号"]),
+        ("glm4", "I|'ll| pay| |123|456|7|?!\n|नमस|्त|े了|3|号"),
+        ("qwen35", "I|'ll| pay| |1|2|3|4|5|6|7|?!\n|नमस्ते了|3|号"),
+        ("minicpm5", "I|'ll| pay| |123|456|7|?!\n|नमस|्त|े了|3|号"),
+        ("gpt-4o", "I'll| pay| |123|456|7|?!\n|नमस्ते了|3|号"),
+        ("tiny_aya", "I'll| pay| |1|234|567|?!\n|नमस्ते了|3|号"),
+        ("kimi-k2", "I'll| pay| |123|456|7|?!\n|नमस्ते|了|3|号"),
+        ("youtu", "I'll| pay| |1|2|3|4|5|6|7|?!\n|नमस्ते|了|3|号"),
+        ("deepseek-v3", "I|'ll| pay| |123|456|7|?!\n|नमस्ते|了|3|号"),
+        ("afmoe", "I|'ll| pay| |1|234|567|?!\n|नमस्ते|了|3|号"),
+        ("superbpe", "I'll pay |1|234|567|?!\nनमस्ते了|3|号"),
+        ("falcon", "I|'|ll| pay| |123|456|7|?!|\n|नमस|्|त|े|了|3|号"),
+        ("bailingmoe", "I|'ll| pay| |1|2|3|4|5|6|7|?!\n|नमस|्त|े了|3|号"),
+        ("seed-coder", "I|'ll| pay| |1|2|3|4|5|6|7|?!|\n|नमस|्त|े了|3|号"),
+        ("exaone-moe", "I|'ll| pay| |1|2|3|4|5|6|7|?!\n|नमस्ते了|3|号"),
+        ("deepseek-coder", "I|'|ll| pay| |1|2|3|4|5|6|7|?!|\n|नमस|्|त|े|了|3|号"),
+        ("gemma4", "I'll pay 1234567?!|\n|नमस्ते了3号"),
     ],
 )
-def test_later_families_differ_in_numbers_marks_and_signs(pre: str, words: list[str]) -> None:
+def test_later_families_differ_in_numbers_marks_and_signs(pre: str, words: str) -> None:
     # Compared with llama-cpp-python 0.3.36 on 5,000 made-up texts and a vocabulary of all pairs of bytes: equal but for
     # tekken, gpt-4o, tiny_aya, kimi-k2 and youtu, where it approximates cased letters, and rare signs in four others.
-    assert list(splitter(pre)("I'll pay 1234567?!\nनमस्ते了3号")) == words
+    assert "|".join(splitter(pre)("I'll pay 1234567?!\nनमस्ते了3号")) == words
 
 
 def test_tekken_cuts_before_capitals_and_keeps_slashes_together() -> None:
@@ -542,10 +509,11 @@ def test_long_words_take_no_quadratic_time(entries: dict[str, Any], text: str) -
 @pytest.mark.slow
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
 def test_long_runs_take_no_quadratic_time(pre: str) -> None:
-    text = " " * 50_000 + "1" * 50_000 + "\t" * 50_000 + "中" + "\u2003" * 50_000 + "é\u0301" * 50_000 + "?" * 50_000
+    n = 10_000  # a tenth of a second; a quadratic loop takes ten
+    text = " " * n + "1" * n + "\t" * n + "中" + "\u2003" * n + "é\u0301" * n + "?" * n
     began = process_time()
     assert "".join(splitter(pre)(text)) == text
-    assert process_time() - began < 15
+    assert process_time() - began < 3
 
 
 @pytest.fixture(scope="module")
