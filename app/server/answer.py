@@ -205,14 +205,10 @@ class _Telling:
             self._splitter.push(job.order.begun)
         self._pending: list[TokenChance] = []
         """Of tokens whose text is not told yet: it may be a tag's beginning, or a stop string's."""
-        self._answer: list[str] = []
+        self.answer = ""
+        """That was told."""
         self.n_thought = 0
         """Tokens of the thought."""
-
-    @property
-    def answer(self) -> str:
-        """The answer so far."""
-        return "".join(self._answer)
 
     @property
     def call_doubt(self) -> str:
@@ -260,7 +256,7 @@ class _Telling:
             answer, calls = told.text + rest.text, self._named(told.calls + rest.calls)
         if not answer and not thought and not calls:
             return
-        self._answer.append(answer)
+        self.answer += answer
         chances = tuple(self._pending) if answer else ()
         if answer or calls:
             self._pending.clear()

@@ -67,7 +67,7 @@ def read_message(message: Fields) -> Said:
         calls = tuple(_call(message, item, f"{message.place('tool_calls')}[{at}]") for at, item in enumerate(items))
         old = message.table("function_call")
         calls += (read_call(old, ""),) if old is not None and not calls else ()
-    results = (result_of(message.text("tool_call_id")),) if role == TOOL else ()
+    results = (CallResult("", "", message.text("tool_call_id") or ""),) if role == TOOL else ()
     for name in _OF_REPLIES:
         message.any(name)
     if role == USER and not message.has("content"):
@@ -77,11 +77,6 @@ def read_message(message: Fields) -> Said:
         text = message.text("refusal") or ""
     message.ignore_rest()
     return Said(role, text, calls, results)
-
-
-def result_of(call_id: str | None) -> CallResult:
-    """Return the result of a call, whose tool and words are not known yet."""
-    return CallResult("", "", call_id or "")
 
 
 def read_text(message: Fields, name: str) -> str:
