@@ -20,9 +20,9 @@ from app.server.api_error import ApiError
 from app.server.bodies import CompletionBody
 from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, Guard
-from app.server.job import Ended, Happening, Job, PromptTaken, ReplyPiece
+from app.server.job import Asked, Ended, Happening, PromptTaken, ReplyPiece
 from app.server.log import log
-from app.server.models import Models, OpenModel
+from app.server.models import Models
 from app.server.ollama_models import OllamaModels
 from app.server.order import Order, chat_order, completion_order, take_model
 from app.server.response_body import ResponseBody
@@ -87,7 +87,8 @@ class Routes:
         body = kind(order, model.name)
         if order.is_empty:
             return JsonBody(body.whole([(ReplyPiece(), Ended("load"))]))
-        asked = _Asked(model, order, request.client.host if request.client is not None else "")
+        asked = Asked(order, request.client.host if request.client is not None else "", model.engine.drop)
+        model.engine.ask(asked.jobs)
         if not order.is_streamed:
             async with watched(request.receive, asked.drop):
                 return await self._whole(asked, body)
@@ -183,7 +184,7 @@ class Routes:
         }
         return {**told, "meta": meta}
 
-    async def _whole(self, asked: _Asked, body: Body) -> Response:
+    async def _whole(self, asked: Asked, body: Body) -> Response:
         replies = [ReplyPiece()] * len(asked.jobs)
         ends: dict[int, Ended] = {}
         async for at, one in self._happenings(asked):
@@ -195,7 +196,7 @@ class Routes:
                     replies[at] = replies[at].without_end(one.n_repeated_chars)
         return JsonBody(body.whole([(reply, ends[at]) for at, reply in enumerate(replies)]))
 
-    async def _stream(self, request: Request, asked: _Asked, body: Body) -> AsyncGenerator[dict[str, Any] | None, None]:
+    async def _stream(self, request: Request, asked: Asked, body: Body) -> AsyncGenerator[dict[str, Any] | None, None]:
         async with watched(request.receive, asked.drop):
             try:
                 async for at, one in self._happenings(asked, STILL_HERE_S):
@@ -209,7 +210,7 @@ class Routes:
                 yield body.broken(error)
 
     async def _happenings(
-        self, asked: _Asked, patience_s: float | None = None
+        self, asked: Asked, patience_s: float | None = None
     ) -> AsyncGenerator[tuple[int, Happening | None], None]:
         """Yield what happens to each answer, by its index, until all have ended, and None where nothing has for long.
 
@@ -217,26 +218,22 @@ class Routes:
             ApiError: one broke off.
             GoneError: the client has left.
         """
-        awaited = {asyncio.ensure_future(job.next()): job for job in asked.jobs}
+        n_left = len(asked.jobs)
         try:
-            while awaited:
-                timeout = patience_s if asked.has_begun else None
-                came, _ = await asyncio.wait(awaited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-                if not came:
+            while n_left:
+                try:
+                    came = await asyncio.wait_for(asked.next(), patience_s if asked.has_begun else None)
+                except asyncio.TimeoutError:
                     yield 0, None
-                for task in came:
-                    job, happened = awaited.pop(task), task.result()
-                    for one in happened:
-                        if isinstance(one, Ended):
-                            self._note(one)
-                            if one.error is not None or one.reason == "cancelled":
-                                raise one.error or GoneError
-                        yield job.index, one
-                    if not isinstance(happened[-1], Ended):
-                        awaited[asyncio.ensure_future(job.next())] = job
+                    continue
+                for at, one in came:
+                    if isinstance(one, Ended):
+                        n_left -= 1
+                        self._note(one)
+                        if one.error is not None or one.reason == "cancelled":
+                            raise one.error or GoneError
+                    yield at, one
         finally:
-            for task in awaited:
-                task.cancel()
             asked.drop()  # whatever ended this, no one reads on
 
     def _note(self, ended: Ended) -> None:
@@ -247,30 +244,6 @@ class Routes:
         tps = (ended.tokens - 1) / ended.write_s if ended.write_s > 0 and ended.tokens > 1 else 0.0
         how = f"{ended.reason}: {ended.prompt_tokens} prompt tokens, {ended.cached_tokens} of them cached"
         log(f"reply {how}; {ended.tokens} written at {tps:.1f} tok/s")
-
-
-class _Asked:
-    """A request's jobs, which a model's engine has. Raises ApiError: it has no room for all of them."""
-
-    def __init__(self, model: OpenModel, order: Order, peer: str) -> None:
-        self._engine, self.order = model.engine, order
-        self.jobs = [Job(order, peer, asyncio.get_running_loop(), at) for at in range(order.n_answers)]
-        try:
-            for job in self.jobs:
-                self._engine.ask(job)
-        except ApiError:
-            self.drop()
-            raise
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a reader knows that the prompt was taken."""
-        return any(job.has_begun for job in self.jobs)
-
-    def drop(self) -> None:
-        """End what still runs or waits: no one reads it."""
-        for job in self.jobs:
-            self._engine.drop(job)
 
 
 def make_application(models: Models, names: Collection[str], api_key: str, origins: Collection[str]) -> Guard:

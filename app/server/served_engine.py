@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -138,22 +138,25 @@ class ServedEngine:
         host.submit(self._begin)
         host.start()
 
-    def ask(self, job: Job) -> None:
+    def ask(self, jobs: Sequence[Job]) -> None:
         """Have a request answered when its turn comes. Raises ApiError: too many wait, or the server ends."""
         self._refuse_closed()
         if self.model is not None and self.served is None:
             raise writes_no_text()
         try:
-            self._line.join(job.peer, job)
+            for job in jobs:
+                self._line.join(job.peer, job)
+                self._deal()
         except LineFullError:
+            self.drop(jobs)
             raise _queue_full() from None
-        self._deal()
 
-    def drop(self, job: Job) -> None:
+    def drop(self, jobs: Sequence[Job]) -> None:
         """Drop a request whose client has left."""
-        job.cancel()
-        if self._line.leave(job):
-            job.end(Ended("cancelled"))
+        for job in jobs:
+            job.cancel()
+            if self._line.leave(job):
+                job.end(Ended("cancelled"))
 
     def _deal(self) -> None:
         """Hand those who wait to slots that are free, each to the one that suits it."""
