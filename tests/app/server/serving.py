@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,10 +67,11 @@ class Serving:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
     def end(self) -> None:
-        """End it as a signal does."""
+        """End it as a signal does, if it has not ended."""
         loop = self.running._loop
         assert loop is not None
-        loop.call_soon_threadsafe(self.running._end, 0)
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(self.running._end, 0)
 
     @property
     def n_connections(self) -> int:

@@ -162,19 +162,20 @@ def test_a_wrong_message_is_refused_by_its_place(message: Any, place: str) -> No
 
 
 @settings(max_examples=25)
-@given(st.sampled_from([*WRONG, *WRONG_IN_CHATS, *WRONG_IN_TEXTS, "user", "metadata"]), JSON)
-def test_whatever_a_field_holds_the_request_is_read_or_refused(name: str, value: Any) -> None:
-    for read, needed in ((chat_order, {"messages": HI}), (completion_order, {"prompt": "hi"})):
+@given(
+    st.sampled_from([*WRONG, *WRONG_IN_CHATS, *WRONG_IN_TEXTS, "user", "metadata"]),
+    JSON,
+    st.lists(JSON | st.dictionaries(st.sampled_from(["role", "content", "name"]), JSON), max_size=3),
+)
+def test_whatever_fields_hold_the_request_is_read_or_refused(name: str, value: Any, messages: list[Any]) -> None:
+    for read, needed in (
+        (chat_order, {"messages": HI}),
+        (chat_order, {"messages": messages}),
+        (completion_order, {"prompt": "hi"}),
+    ):
         order, error = outcome(lambda: read(Fields({**needed, name: value}), "m"))  # noqa: B023 - called at once
         assert order is None or order.messages or order.prompt
         assert error is None or (error.status in (400, 404) and is_line(error.message))
-
-
-@settings(max_examples=25)
-@given(st.lists(JSON, max_size=3), st.lists(st.dictionaries(st.sampled_from(["role", "content", "name"]), JSON)))
-def test_whatever_messages_hold_they_are_read_or_refused(some: list[Any], others: list[Any]) -> None:
-    _, error = outcome(lambda: chat_order(Fields({"messages": [*some, *others]}), "m"))
-    assert error is None or (error.param or "").startswith("messages")
 
 
 @settings(max_examples=25)

@@ -311,7 +311,11 @@ def test_a_reply_that_must_be_a_call_can_be_nothing_else(forms: Forms, how: Call
         assert not fits(forms.constraint(form), wrong), wrong
 
 
-@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
+NEXT_TO_A_FORM = [how for how in FORMATS if how.name in ("hermes", "llama", "mistral")]
+"""One that ends each call, one that begins like a form, one that has several in a list."""
+
+
+@pytest.mark.parametrize("how", NEXT_TO_A_FORM, ids=lambda how: how.name)
 def test_next_to_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: CallFormat) -> None:
     tools = tools_of(CITY, {})
     form = reply_form(BYTES, FORM, tools, how)

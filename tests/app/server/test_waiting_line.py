@@ -1,7 +1,7 @@
 """The line of those who wait: bounded, in order for each peer, and fair between peers."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.chat.host import LineFullError, WaitingLine
@@ -20,6 +20,7 @@ def test_who_sends_many_waits_for_who_sends_one_in_its_order() -> None:
     assert taken(line) == [1, 10, 20, 2, 3]
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["join", "leave", "take"])), max_size=60))
 def test_nothing_is_lost_and_nothing_comes_twice(steps: list[tuple[str, str]]) -> None:
     line: WaitingLine[int] = WaitingLine(5)
