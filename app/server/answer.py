@@ -181,9 +181,9 @@ class Answering:
         tokenizer, prompt = local.model.tokenizer, order.prompt
         ids = list(tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         if not ids:
-            raise ApiError("prompt holds no token", param="prompt", code="invalid_value")
+            raise invalid("prompt", "holds no token")
         if max(ids) >= tokenizer.vocab_size:
-            raise invalid("prompt", f"token ids must be 0 to {tokenizer.vocab_size - 1}")
+            raise invalid("prompt", f"must be token ids from 0 to {tokenizer.vocab_size - 1}")
         return TurnPrompt(ids)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from app.chat.answer_form import ANY_OBJECT, GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
 from app.chat.form_sandbox import AS_USUAL, usable_schema
-from app.server.api_error import ApiError
+from app.server.api_error import ApiError, invalid
 from app.server.fields import Fields
 from app.server.messages import Tools
 from engine.prompt.tools.formats import CallFormat, Part, Pattern
@@ -24,7 +24,7 @@ def read_form(fields: Fields) -> AnswerForm | None:
     if not grammar:
         return form
     if form is not None:
-        raise ApiError(f"{GRAMMAR_PLACE} and {PLACE} are both given", param=GRAMMAR_PLACE, code="invalid_value")
+        raise invalid(GRAMMAR_PLACE, f"and {PLACE} are both given")
     return _bounded(GRAMMAR, grammar, GRAMMAR_PLACE)
 
 

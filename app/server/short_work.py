@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.server.api_error import ApiError
+from app.server.api_error import ApiError, invalid
 from app.server.fields import Fields, kind_of
 from engine.errors import ContextFullError, EngineError
 
@@ -55,7 +55,7 @@ def detokenize_work(fields: Fields, model_id: str) -> Work:
     def work(model: Any) -> dict[str, Any]:
         n_vocab = model.tokenizer.vocab_size
         if not all(type(one) is int and 0 <= one < n_vocab for one in ids):
-            raise _wrong("tokens", f"must be token ids from 0 to {n_vocab - 1}")
+            raise invalid("tokens", f"must be token ids from 0 to {n_vocab - 1}")
         return {"content": model.tokenizer.decode(ids)}
 
     return work
@@ -101,7 +101,7 @@ def rerank_work(fields: Fields, model_id: str) -> Work:
     texts = [one.get("text") if isinstance(one, dict) else one for one in documents]
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise _wrong(f"documents[{index}]", f"is {kind_of(documents[index])}: must be a string")
+            raise invalid(f"documents[{index}]", f"is {kind_of(documents[index])}: must be a string")
     n_best = fields.whole("top_n", 0, 1 << 31)
     returns_documents = fields.flag("return_documents")
 
@@ -130,7 +130,7 @@ def _inputs(fields: Fields) -> tuple[list[str | list[int]], int | None]:
         raise fields.wrong("input", f"a text, or a list of 1 to {MOST_TEXTS} texts")
     for index, one in enumerate(value):
         if not isinstance(one, str) and not (isinstance(one, list) and all(type(token) is int for token in one)):
-            raise _wrong(f"input[{index}]", f"is {kind_of(one)}: must be a string, or a list of token ids")
+            raise invalid(f"input[{index}]", f"is {kind_of(one)}: must be a string, or a list of token ids")
     return value, fields.whole("dimensions", 1, 1 << 20)
 
 
@@ -138,7 +138,7 @@ def _vectors(model: Any, texts: list[str | list[int]], n_wanted: int | None) -> 
     """Return a vector of each text, and the tokens of all."""
     embedder, vectors, n_tokens = model.embedder, [], 0
     if n_wanted is not None and n_wanted > embedder.dim:
-        raise _wrong("dimensions", f"is {n_wanted}: this model has {embedder.dim}")
+        raise invalid("dimensions", f"is {n_wanted}: this model has {embedder.dim}")
     for one in texts:
         ids = model.tokenizer.encode(one, special=False) if isinstance(one, str) else one
         vectors.append(_shortened(_computed("input", embedder.embed, ids), n_wanted))
@@ -162,10 +162,6 @@ def _computed(place: str, compute: Callable[[list[int]], Any], ids: list[int]) -
             raise
         code = "context_length_exceeded" if isinstance(error, ContextFullError) else "invalid_value"
         raise ApiError(f"{place}: {error}", param=place, code=code) from None
-
-
-def _wrong(place: str, why: str) -> ApiError:
-    return ApiError(f"{place} {why}", param=place, code="invalid_value")
 
 
 def _usage(n_tokens: int) -> dict[str, int]:
