@@ -137,11 +137,17 @@ class Asked:
         found = [await self._came.get()]
         while not self._came.empty():
             at, one = self._came.get_nowait()
-            last_at, last = found[-1]
-            is_more = at == last_at and isinstance(one, ReplyPiece) and isinstance(last, ReplyPiece)
-            if is_more and not (last.answer and one.thought):
-                found[-1] = at, last.joined(one)
-            else:
+            joined = _joined(found[-1][1], one) if at == found[-1][0] else None
+            if joined is None:
                 found.append((at, one))
+            else:
+                found[-1] = at, joined
         self.has_begun = self.has_begun or any(isinstance(one, PromptTaken) for _, one in found)
         return found
+
+
+def _joined(last: Happening, one: Happening) -> ReplyPiece | None:
+    """Return two pieces as one; None where they are none, or a thought comes after an answer."""
+    if isinstance(last, ReplyPiece) and isinstance(one, ReplyPiece) and not (last.answer and one.thought):
+        return last.joined(one)
+    return None

@@ -90,6 +90,7 @@ def test_one_that_answers_goes_on_while_another_opens(monkeypatch: pytest.Monkey
 
 def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
     """Memory for so many of the scripted models, which claim as much as the tiny files are said to need."""
+    monkeypatch.setattr(models, "_free", lambda: None)  # of all that the tests before have left
     monkeypatch.setattr(fitting, "machine_memory", lambda: fitting.MachineMemory(1 << 40, n_models))
     monkeypatch.setattr("app.server.served_engine.ServedEngine.claimed_bytes", property(lambda self: bool(self.served)))
     monkeypatch.setattr(fitting, "fit", lambda needs, memory, rates, n_ctx: type("Fit", (), {"needed_bytes": 1}))
