@@ -154,7 +154,7 @@ class Pipe:
 
 
 def _end(child: subprocess.Popen[bytes], lifeline: int) -> None:
-    """Let the guard end the server and all its descendants; one that hangs is ended with them."""
+    """Let the guard end the server and all its descendants; one that hangs is ended with its group."""
     with contextlib.suppress(OSError):
         os.close(lifeline)
     for pipe in (child.stdin, child.stdout):
@@ -162,9 +162,6 @@ def _end(child: subprocess.Popen[bytes], lifeline: int) -> None:
             with contextlib.suppress(OSError):
                 pipe.close()
     if not _has_ended(child):
-        for process_id in (*_descendants(child.pid), child.pid):
-            with contextlib.suppress(OSError):
-                os.kill(process_id, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.killpg(child.pid, signal.SIGKILL)
         if not _has_ended(child):
@@ -177,12 +174,3 @@ def _has_ended(child: subprocess.Popen[bytes]) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def _descendants(process_id: int) -> list[int]:
-    import psutil
-
-    try:
-        return [one.pid for one in psutil.Process(process_id).children(recursive=True)]
-    except (psutil.Error, OSError):
-        return []

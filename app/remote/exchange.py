@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 from urllib.parse import urljoin
 
@@ -58,10 +59,9 @@ class Exchange:
         model: RemoteModel,
         key: str = "",
         limits: Limits = Limits(),  # noqa: B008 - it does not change
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server, self.host = model.server, model.host
-        self._key, self._is_private, self._limits, self._clock = key, model.is_private, limits, clock
+        self._key, self._is_private, self._limits = key, model.is_private, limits
         self.is_cancelled = False
         self._web: Web | None = None
         self._until_s = self._text_s = 0.0
@@ -75,7 +75,8 @@ class Exchange:
 
     def answer(self, path: str) -> Any:
         """Ask for an object that nothing is computed for. Raises DownloadError: there is none."""
-        return self._whole(self._send(path, None, self._limits.listing_s, self._limits.listing_s))
+        with closing(self._send(path, None, self._limits.listing_s, self._limits.listing_s)) as response:
+            return parsed(b"".join(self._body(response, MOST_ANSWER_BYTES)), self.host)
 
     def pieces(self, path: str, request: Mapping[str, Any]) -> Iterator[Delta]:
         """Ask for a reply; the last piece may have figures alone. Raises ConnectionCut, or another DownloadError."""
@@ -86,10 +87,8 @@ class Exchange:
             if old is None:
                 raise self._hinted(error, request) from None
             response = self._ask(path, old)
-        try:
+        with closing(response):
             yield from self._checked(events(self._body(response, _MOST_STREAM_BYTES), self.host))
-        finally:
-            response.close()
 
     def _ask(self, path: str, request: Mapping[str, Any]) -> Response:
         return self._send(path, json.dumps(request).encode(), self._limits.silence_s, self._limits.whole_s)
@@ -115,7 +114,7 @@ class Exchange:
                 if n_chars > _MOST_TEXT_CHARS:
                     raise DownloadError(f"{self.host}: the answer does not end")
                 if said:
-                    self._text_s = self._clock()
+                    self._text_s = time.monotonic()
                 if said and is_over and not piece.finish:  # what said that it was over was wrong
                     is_over = False
                     self._wait(self._limits.silence_s, until_s)
@@ -135,7 +134,7 @@ class Exchange:
 
     def _wait(self, silence_s: float, until_s: float | None = None) -> None:
         """Wait so long for the next byte, and until then for all of it."""
-        self._until_s = self._clock() + silence_s if until_s is None else until_s
+        self._until_s = time.monotonic() + silence_s if until_s is None else until_s
         if self._web is not None:
             self._web.hurry(silence_s)
 
@@ -144,20 +143,12 @@ class Exchange:
         self._web = web = Web(self._key, self.host, limits.connecting_s, silence_s, silence_s=silence_s)
         if self.is_cancelled:
             web.give_up()
-        self._text_s, self._until_s = self._clock(), self._clock() + whole_s
+        self._text_s, self._until_s = time.monotonic(), time.monotonic() + whole_s
         response = web.post(url, body, {"Content-Type": "application/json", "Accept": "*/*"})
         if response.status not in _ANSWERS:
-            try:
+            with closing(response):
                 raise self._refused(response)
-            finally:
-                response.close()
         return response
-
-    def _whole(self, response: Response) -> Any:
-        try:
-            return parsed(b"".join(self._body(response, MOST_ANSWER_BYTES)), self.host)
-        finally:
-            response.close()
 
     def _body(self, response: Response, most_bytes: int) -> Iterator[bytes]:
         n_bytes = 0
@@ -170,7 +161,7 @@ class Exchange:
 
     def _raw_body(self, response: Response) -> Iterator[bytes]:
         while piece := response.read(_READ_BYTES):
-            now_s = self._clock()
+            now_s = time.monotonic()
             if now_s > self._until_s:
                 raise ConnectionCut(f"{self.host}: the answer takes too long")
             yield piece

@@ -58,10 +58,9 @@ def piece_of(event: Any) -> Delta:
     delta, message = choice.get("delta"), choice.get("message", event.get("message"))
     said: dict[str, Any] = delta if isinstance(delta, dict) and delta else message if isinstance(message, dict) else {}
     content = said.get("content")
-    answers = _texts(content, is_thought=False)
-    thoughts = _texts(content, is_thought=True)
-    answer = "".join(answers) or text_of(said.get("refusal")) or text_of(choice.get("text"))
-    thought = "".join(thoughts) or next(filter(None, (_whole_text(said.get(name)) for name in _THOUGHTS)), "")
+    answer, thought = _texts(content)
+    answer = answer or text_of(said.get("refusal")) or text_of(choice.get("text"))
+    thought = thought or next(filter(None, (_whole_text(said.get(name)) for name in _THOUGHTS)), "")
     calls = tuple(_calls(said))
     return Delta(
         answer,
@@ -80,32 +79,29 @@ def _choice(event: dict[str, Any]) -> dict[str, Any]:
     return next((one for one in found if one.get("index") in (0, None)), found[0] if found else {})
 
 
-def _texts(content: Any, is_thought: bool, depth: int = 0) -> Iterator[str]:
-    """Yield the texts of the answer, or of the thought, in a content: a text, a part, or a list of them."""
-    if isinstance(content, str) and not depth:
-        if not is_thought:
-            yield text_of(content)
-    elif isinstance(content, list) and depth < _MOST_DEPTH:
-        for part in content:
-            yield from _texts(part, is_thought, depth + 1)
-    elif isinstance(content, dict):
-        kind = text_of(content.get("type"))
-        if ("thinking" in kind or "reasoning" in kind or "thought" in kind) == is_thought:
-            names = ("text", "thinking", "reasoning", "refusal", "summary", "content", "value")
-            found = next((content[name] for name in names if content.get(name)), None)
-            yield _whole_text(found, depth + 1)
+def _texts(content: Any) -> tuple[str, str]:
+    """Return the text of the answer and that of the thought in a content: a text, a part, or a list of parts."""
+    if isinstance(content, str):
+        return text_of(content), ""
+    texts: tuple[list[str], list[str]] = [], []
+    for part in content if isinstance(content, list) else (content,):
+        if isinstance(part, dict):
+            kind = text_of(part.get("type"))
+            is_thought = "thinking" in kind or "reasoning" in kind or "thought" in kind
+            texts[is_thought].append(_whole_text(part))
+    return "".join(texts[False]), "".join(texts[True])
 
 
 def _whole_text(value: Any, depth: int = 0) -> str:
     """Return all text in a text, a part of whatever kind, or a list of them."""
-    if isinstance(value, str):
-        return text_of(value)
-    if isinstance(value, list) and depth < _MOST_DEPTH:
+    if depth >= _MOST_DEPTH:
+        return ""
+    if isinstance(value, list):
         return "".join(_whole_text(one, depth + 1) for one in value)
-    if isinstance(value, dict) and depth < _MOST_DEPTH:
-        names = ("text", "thinking", "reasoning", "summary", "content", "value")
+    if isinstance(value, dict):
+        names = ("text", "thinking", "reasoning", "refusal", "summary", "content", "value")
         return next(filter(None, (_whole_text(value.get(name), depth + 1) for name in names)), "")
-    return ""
+    return text_of(value)
 
 
 def _calls(said: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -167,7 +163,7 @@ def error_in(event: Any) -> Any:
         return choice["error"]
     is_error = "error" in (event.get("object"), event.get("type"), event.get("status")) or event.get("error_code")
     is_error = is_error or text_of(choice.get("finish_reason")).lower() == "error"
-    return (event if is_error else None) or None
+    return event if is_error else None
 
 
 def words_of(answer: Any, depth: int = 0) -> str:

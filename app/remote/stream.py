@@ -77,70 +77,49 @@ def events(body: Iterable[bytes], host: str, most_line_bytes: int = MOST_LINE_BY
         elif not word and rest:  # a comment that keeps the connection alive
             continue
         elif not held.lines and line[:1] in (b"{", b"[", b"<"):
-            yield from held.plain(line)
+            yield from held.take(line, is_plain=True)
         elif not line.strip():
             yield from held.flush()
-        elif word == b"event":
+        elif word in (b"event", b"error"):  # llama-server has a field ``error`` in place of an event
             yield from held.flush()
-            held.is_error = rest.strip() == b"error"
-        elif word == b"error":  # a field of llama-server's in place of an event
-            yield from held.flush()
-            held.is_error = True
-            yield from held.data(rest)
+            held.is_error = b"error" in (word, rest.strip())
+            if word == b"error":
+                yield from held.take(rest)
         elif word == b"data":
             while rest.lstrip().startswith(b"data:"):  # a gateway that wraps each line once more
                 rest = rest.lstrip()[5:]
             if rest.strip(b' \t"').upper() == b"[DONE]":
                 yield from held.flush()
                 return
-            yield from held.data(rest.removeprefix(b" "))
+            yield from held.take(rest.removeprefix(b" "))
     yield from held.flush()
-    if not held.is_one_object:
+    if (held.n_plain, held.n_events) != (1, 0):  # one JSON value alone is no stream, and whole
         raise ConnectionCut(f"{host}: the connection ended before the answer did")
 
 
 class _Held:
-    """Lines of an event that is not whole yet."""
+    """Lines of an event that is not whole yet; ``is_plain``: they are JSON without the fields of events."""
 
     def __init__(self, host: str) -> None:
         self._host = host
         self.lines: list[bytes] = []
-        self._n_bytes = self._n_events = self._n_plain = 0
+        self._n_bytes = self.n_events = self.n_plain = 0
+        self.is_plain = False
         self.is_error = False
         """Whether the event's name says so."""
-        self.is_plain = False
-        """Whether these are lines of JSON without the fields of events."""
 
-    @property
-    def is_one_object(self) -> bool:
-        """Whether JSON without the fields of an event is all that came: no stream, and whole."""
-        return self._n_plain == 1 and not self._n_events
-
-    def data(self, line: bytes) -> Iterator[Any]:
-        """Take a line of data: most are an event each, and are told before the empty line comes."""
+    def take(self, line: bytes, is_plain: bool = False) -> Iterator[Any]:
+        """Take a line: most are an event each, and are told before the empty line comes."""
         if self.lines:
             self.hold(line)
         elif line.strip():
             try:
                 value = _loaded(line)
             except ValueError:
+                self.is_plain = is_plain
                 self.hold(line)
             else:
-                self._n_events += 1
-                yield from self._told(value)
-
-    def plain(self, line: bytes) -> Iterator[Any]:
-        """Take a line of JSON; where it is the first of many, the others are held until the end."""
-        if line.startswith(b"<"):
-            parsed(line, self._host)
-        try:
-            value = _loaded(line)
-        except ValueError:
-            self.is_plain = True
-            self.hold(line)
-        else:
-            self._n_plain += 1
-            yield from self._told(value)
+                yield from self._told(value, is_plain)
 
     def hold(self, line: bytes) -> None:
         """Take a line of an object that has more. Raises DownloadError: it does not end."""
@@ -152,16 +131,15 @@ class _Held:
     def flush(self) -> Iterator[Any]:
         """The event is over. Raises DownloadError: it is no JSON."""
         data, parts, self.lines, self._n_bytes = b"\n".join(self.lines), self.lines, [], 0
-        if self.is_error and data and not self.is_plain:
-            self._n_events += 1
-            yield from self._told(data.decode("utf-8", "replace"))  # an error may be plain words
+        if self.is_error and data and not self.is_plain:  # an error may be plain words
+            yield from self._told(data.decode("utf-8", "replace"), False)
         elif data:
-            self._n_events, self._n_plain = self._n_events + (not self.is_plain), self._n_plain + self.is_plain
-            yield from self._told(parsed(data if _is_strict(data) else b"".join(parts), self._host))
+            yield from self._told(parsed(data if _is_strict(data) else b"".join(parts), self._host), self.is_plain)
         self.is_error = self.is_plain = False
 
-    def _told(self, value: Any) -> Iterator[Any]:
+    def _told(self, value: Any, is_plain: bool) -> Iterator[Any]:
         """Yield a value, or those of an array of chunks."""
+        self.n_plain, self.n_events = self.n_plain + is_plain, self.n_events + (not is_plain)
         if self.is_error and not (isinstance(value, dict) and value.get("error")):
             value = {"error": value}
         yield from value if isinstance(value, list) else (value,)

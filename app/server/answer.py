@@ -181,9 +181,9 @@ class Answering:
         tokenizer, prompt = local.model.tokenizer, order.prompt
         ids = list(tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         if not ids:
-            raise ApiError("prompt holds no token", param="prompt", code="invalid_value")
+            raise invalid("prompt", "holds no token")
         if max(ids) >= tokenizer.vocab_size:
-            raise invalid("prompt", f"token ids must be 0 to {tokenizer.vocab_size - 1}")
+            raise invalid("prompt", f"must be token ids from 0 to {tokenizer.vocab_size - 1}")
         return TurnPrompt(ids)
 
 
@@ -205,14 +205,10 @@ class _Telling:
             self._splitter.push(job.order.begun)
         self._pending: list[TokenChance] = []
         """Of tokens whose text is not told yet: it may be a tag's beginning, or a stop string's."""
-        self._answer: list[str] = []
+        self.answer = ""
+        """That was told."""
         self.n_thought = 0
         """Tokens of the thought."""
-
-    @property
-    def answer(self) -> str:
-        """The answer so far."""
-        return "".join(self._answer)
 
     @property
     def call_doubt(self) -> str:
@@ -260,7 +256,7 @@ class _Telling:
             answer, calls = told.text + rest.text, self._named(told.calls + rest.calls)
         if not answer and not thought and not calls:
             return
-        self._answer.append(answer)
+        self.answer += answer
         chances = tuple(self._pending) if answer else ()
         if answer or calls:
             self._pending.clear()

@@ -2,11 +2,10 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 from app.chat.answer_form import ANY_OBJECT, GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
 from app.chat.form_sandbox import AS_USUAL, usable_schema
-from app.server.api_error import ApiError
+from app.server.api_error import ApiError, invalid
 from app.server.fields import Fields
 from app.server.messages import Tools
 from engine.prompt.tools.formats import CallFormat, Part, Pattern
@@ -25,7 +24,7 @@ def read_form(fields: Fields) -> AnswerForm | None:
     if not grammar:
         return form
     if form is not None:
-        raise ApiError(f"{GRAMMAR_PLACE} and {PLACE} are both given", param=GRAMMAR_PLACE, code="invalid_value")
+        raise invalid(GRAMMAR_PLACE, f"and {PLACE} are both given")
     return _bounded(GRAMMAR, grammar, GRAMMAR_PLACE)
 
 
@@ -42,19 +41,18 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
     if form is None:
         return None
     kinds = "text", "json_object", "json_schema", "regex", "grammar"
-    kind = form.required(form.word("type", *kinds), "type", f"one of {', '.join(kinds)}")
-    found = None
+    kind, text = form.required(form.word("type", *kinds), "type", f"one of {', '.join(kinds)}"), ""
     if kind == "json_object":
         # As llama-server takes it: with a schema next to the type.
-        found = SCHEMA, _schema(form, is_flat=True) if form.has("schema") else ANY_OBJECT
+        text = _schema(form, is_flat=True) if form.has("schema") else ANY_OBJECT
     elif kind == "json_schema":
-        found = SCHEMA, _schema(form, is_flat)
+        text = _schema(form, is_flat)
     elif kind == "regex":
-        found = REGEX, _words(form, "pattern", "a regular expression")
+        text = form.required(form.text("pattern") or None, "pattern", "a regular expression")
     elif kind == "grammar":
-        found = GRAMMAR, _words(form, "grammar", "a grammar in GBNF or Lark")
+        text = form.required(form.text("grammar") or None, "grammar", "a grammar in GBNF or Lark")
     form.ignore_rest()
-    return _bounded(*found, form.where) if found is not None else None
+    return _bounded(kind if kind in (REGEX, GRAMMAR) else SCHEMA, text, form.where) if text else None
 
 
 def read_json_form(fields: Fields, name: str) -> AnswerForm | None:
@@ -79,26 +77,17 @@ def _bounded(kind: str, text: str, place: str) -> AnswerForm:
         raise api_error(error) from None
 
 
-def _words(form: Fields, name: str, wanted: str) -> str:
-    text = form.text(name)
-    if not text:
-        raise form.missing(name, wanted)
-    return text
-
-
 def _schema(form: Fields, is_flat: bool) -> str:
-    described = form if is_flat else form.table("json_schema")
-    if described is None:
-        raise form.missing("json_schema", "an object with a schema")
-    schema: Any = described.any("schema")
-    if not isinstance(schema, dict):
-        raise described.missing("schema", "an object") if schema is None else described.wrong("schema", "an object")
+    described = form
+    if not is_flat:
+        described = form.required(form.table("json_schema"), "json_schema", "an object with a schema")
+    described.required(described.table("schema"), "schema", "an object")
     for name in ("name", "description"):
         described.text(name)
     described.flag("strict")  # it always is
     if not is_flat:
         described.ignore_rest()
-    return json.dumps(schema)
+    return json.dumps(described.any("schema"))
 
 
 def reply_form(
@@ -126,17 +115,12 @@ def _call_rules(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> str:
     """Return rules of which ``calls`` is a call, or several where a reply may have them and the format ends each."""
     rules: list[str] = []
     functions = [tool["function"] for tool in tools.items if not tools.must or tool["function"]["name"] in tools.must]
-    calls = [
-        " ".join(_written(tokenizer, part, rules) for part in how.frame(one["name"], _arguments(one["parameters"])))
-        for one in functions
-    ]
+    calls = []
+    for one in functions:
+        frame = how.frame(one["name"], {"type": "object", **one["parameters"]})  # an object, whatever it says
+        calls.append(" ".join(_written(tokenizer, part, rules) for part in frame))
     more = '("\\n" call)*' if how.closing and not tools.takes_one else ""
     return "\n".join([f"calls: call {more}", f"call: {' | '.join(calls)}", *rules])
-
-
-def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments, which are an object whatever it says."""
-    return schema if "type" in schema else {"type": "object", **schema}
 
 
 def _written(tokenizer: Tokenizer, part: Part, rules: list[str]) -> str:

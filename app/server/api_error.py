@@ -32,7 +32,7 @@ class ApiError(Exception):
 
 def invalid(param: str, why: str) -> ApiError:
     """Return the refusal of a field whose value cannot be meant."""
-    return ApiError(f"{param}: {why}", param=param, code="invalid_value")
+    return ApiError(f"{param} {why}", param=param, code="invalid_value")
 
 
 def unsupported(param: str, why: str) -> ApiError:

@@ -6,7 +6,6 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 from app.server.api_error import ApiError
@@ -41,15 +40,12 @@ class CompletionBody:
         """Of each answer, by its index."""
         self._ended: list[Ended] = []
 
-    def whole(self, answers: Sequence[tuple[Sequence[ReplyPiece], Ended]]) -> dict[str, Any]:
-        """Return the replies in one object: of each its pieces and its end."""
-        choices = [self._whole_choice(at, pieces, ended) for at, (pieces, ended) in enumerate(answers)]
-        return {**self._whole, "choices": choices, "usage": _usage([ended for _, ended in answers])}
+    def whole(self, replies: Sequence[tuple[ReplyPiece, Ended]]) -> dict[str, Any]:
+        """Return the replies in one object: all of each, and its end."""
+        choices = [self._whole_choice(at, piece, ended) for at, (piece, ended) in enumerate(replies)]
+        return {**self._whole, "choices": choices, "usage": _usage([ended for _, ended in replies])}
 
-    def _whole_choice(self, at: int, pieces: Sequence[ReplyPiece], ended: Ended) -> dict[str, Any]:
-        piece = reduce(ReplyPiece.joined, pieces, ReplyPiece())
-        if ended.n_repeated_chars and self._order.n_logprobs is None:
-            piece = piece.without_end(ended.n_repeated_chars)
+    def _whole_choice(self, at: int, piece: ReplyPiece, ended: Ended) -> dict[str, Any]:
         content: dict[str, Any] = {"text": piece.answer}
         if self._order.is_chat:
             content = {"message": {"role": "assistant", "content": piece.answer, "refusal": None}}

@@ -103,19 +103,16 @@ def _api_key(file: str) -> str:
 
     On the command line, it could be read by other users of the machine.
     """
-    where = f"--api-key-file {file}" if file else KEY_VARIABLE
+    key = os.environ.get(KEY_VARIABLE, "")
     if file:
-        try:
-            with open(paths.expanded(file), encoding="utf-8") as opened:
-                key = opened.read(MOST_KEY_CHARS + 2).strip()
-        except UnicodeDecodeError:
-            key = ""
-    else:
-        key = os.environ.get(KEY_VARIABLE, "").strip()
-        if not key:
-            return ""
+        with open(paths.expanded(file), encoding="ascii", errors="replace") as opened:
+            key = opened.read(MOST_KEY_CHARS + 2)
+    key = key.strip()
+    if not (key or file):
+        return ""
     is_right = LEAST_KEY_CHARS <= len(key) <= MOST_KEY_CHARS and key.isascii() and key.isprintable() and " " not in key
     if not is_right:
+        where = f"--api-key-file {file}" if file else KEY_VARIABLE
         form = f"{LEAST_KEY_CHARS} to {MOST_KEY_CHARS} letters, figures and signs without a space"
         raise Refusal(f"jalopy serve: {where}: the key must be {form}", exit_codes.BAD_DATA)
     return key

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from app.server.api_error import ApiError
+from app.server.api_error import ApiError, invalid
 from app.text.clean_text import clean_line
 
 T = TypeVar("T")
@@ -142,8 +142,7 @@ class Fields:
 
     def wrong(self, name: str, wanted: str) -> ApiError:
         """Return the refusal of a field that is there and not what it must be."""
-        place, value = self.place(name), self._values.get(name)
-        return ApiError(f"{place} is {kind_of(value)}: must be {wanted}", param=place, code="invalid_value")
+        return invalid(self.place(name), f"is {kind_of(self._values.get(name))}: must be {wanted}")
 
     def missing(self, name: str, wanted: str) -> ApiError:
         """Return the refusal of a request without a field."""

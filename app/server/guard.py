@@ -7,6 +7,7 @@ answers to.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import re
@@ -14,6 +15,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,19 +23,30 @@ from app.program.background import in_background
 from app.program.garbage import give_back_memory
 from app.program.refusals import bug_line
 from app.server.api_error import ApiError, unavailable
-from app.server.transfer import GoneError, JsonBody, cut
+from app.server.transfer import GoneError, JsonBody
 
 MOST_REQUESTS = 64
 """Limit on the requests that are open at once, those that wait included."""
 LARGE_BYTES = 256 << 10
 """Of a body: what it took goes back to the system."""
+SEND_PATIENCE_S = 60.0
+"""Limit on the time that a client takes nothing of what is sent; then the connection is cut."""
 CLIENT_LEFT = 499
 """The status that log and counters have for a request whose client left; no one receives it."""
+ABORT = "abort"
+"""In the state of a request: cuts its connection."""
 _OPEN_PATHS = ("/health",)
 """Answered without a key."""
 _CLOSES = {"Connection": "close"}  # what is left of the body is not read
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 408: _CLOSES, 413: _CLOSES, 503: {"Retry-After": "2"}}
 """Of refusals, by their status."""
+API = ("/chat/completions", "/completions", "/responses", "/embeddings", "/rerank", "/models")
+"""Paths that begin with /v1, which a base address may lack, or have twice."""
+MOST_HEADER_CHARS = 2000
+"""Limit on the names of headers that a page asks for."""
+_WHOLE_ADDRESS = re.compile(r"https?://([^/]*)(/.*|)", re.IGNORECASE | re.DOTALL)
+_SLASHES = re.compile(r"/+")
+_VERSIONS = re.compile(r"(/v1)+(?=/|$)")
 
 
 class Guard:
@@ -42,7 +55,7 @@ class Guard:
     Args:
         names: host names by which the server may be called, other than ``localhost`` and addresses in figures.
         note: called with scope and status of each answer.
-        origins: of the pages in browsers that may use the server.
+        origins: of the pages in browsers that may use the server, as browsers send them: ``https://notes.example``.
     """
 
     def __init__(
@@ -51,63 +64,61 @@ class Guard:
         names: Collection[str],
         api_key: str,
         note: Callable[[Scope, int], object],
-        origins: Collection[str] = (),
+        origins: Collection[str],
     ) -> None:
         self._app, self._api_key, self._note = app, api_key.encode(), note
         self._names = {"localhost", *(name.lower() for name in names)}
-        self._origins = Origins(origins)
+        self._origins = {origin.lower() for origin in origins}
         self._n_open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        status, n_bytes, headers = 0, 0, Headers(scope=scope)
+        status, headers = 0, Headers(scope=scope)
         host, path = host_and_path(scope["path"])
-        scope = {**scope, "path": meant_path(path)}
-        may_ask = self._origins.allow(headers)
+        scope = {**scope, "path": meant_path(path), "app": self}  # in an app, the router raises what is not there
+        origins = {origin.lower() for origin in headers.getlist("origin")}
+        may_ask = bool(origins) and origins <= self._origins
 
-        async def noting(message: Message) -> None:
+        async def sending(message: Message) -> None:
+            """Note the status, let an allowed page read the answer, and cut off a client that takes nothing."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if may_ask:
-                    further = self._origins.answer(headers).items()
-                    message["headers"] = [*message["headers"], *((k.encode(), v.encode("latin-1")) for k, v in further)]
-            await send(message)
-
-        async def counting() -> Message:
-            nonlocal n_bytes
-            message = await receive()
-            n_bytes += len(message.get("body", b""))
-            return message
+                    allowed = b"access-control-allow-origin", headers["origin"].encode("latin-1")
+                    message["headers"] = [*message["headers"], allowed, (b"vary", b"Origin")]
+            try:
+                await asyncio.wait_for(send(message), SEND_PATIENCE_S)
+            except asyncio.TimeoutError:
+                _cut(scope)
+                raise GoneError from None
 
         self._n_open += 1
         try:
             self._check_caller(host, headers, may_ask)
-            permission = Origins.permission(headers) if may_ask and scope["method"] == "OPTIONS" else None
-            if permission is not None:
-                await Response(status_code=204, headers=permission)(scope, receive, noting)
-            else:
-                self._check_key(scope["path"], headers)
-                await self._answer(scope, counting, noting)
+            if may_ask and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                await Response(status_code=204, headers=_permission(headers))(scope, receive, sending)
+                return
+            self._check_key(scope["path"], headers)
+            if self._n_open > MOST_REQUESTS:
+                raise unavailable("too many requests are open (try again later)", "too_many_requests")
+            await self._app(scope, receive, sending)
         except GoneError:
             status = CLIENT_LEFT
-        except ApiError as error:
-            await _refuse(error, scope, receive, noting, status)
         except Exception as error:
-            bug = ApiError(bug_line(error, " in the server"), 500, code="internal_error")
-            await _refuse(bug, scope, receive, noting, status)
+            told = _error_of(error, scope)
+            if status:  # an answer has begun
+                _cut(scope)
+                return
+            with suppress(GoneError):
+                await _refusal(told, scope)(scope, receive, sending)
         finally:
             self._n_open -= 1
             self._note(scope, status)
-            if n_bytes > LARGE_BYTES:
+            if "transfer-encoding" in headers or int(headers.get("content-length", 0)) > LARGE_BYTES:
                 in_background(give_back_memory, "memory")
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._n_open > MOST_REQUESTS:
-            raise unavailable("too many requests are open (try again later)", "too_many_requests")
-        await self._app(scope, receive, send)
 
     def _check_caller(self, host: str | None, headers: Headers, may_ask: bool) -> None:
         hosts = [headers.get("host", ""), *([] if host is None else [host])]
@@ -128,6 +139,21 @@ class Guard:
                 raise ApiError(why, 401, code="invalid_api_key")
 
 
+def _permission(headers: Headers) -> dict[str, str]:
+    """Return what answers a browser that asks before a page's request.
+
+    It asks without the key, and whether a page of the network may reach this machine at all.
+    """
+    permission = {
+        "Access-Control-Allow-Methods": "GET, POST",
+        "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "")[:MOST_HEADER_CHARS],
+        "Access-Control-Max-Age": "600",
+    }
+    if headers.get("access-control-request-private-network") == "true":
+        permission["Access-Control-Allow-Private-Network"] = "true"
+    return permission
+
+
 def host_name(host: str) -> str:
     """Return the name in a Host header, without the port, in small letters."""
     if host.startswith("["):
@@ -144,26 +170,27 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def refusal(error: ApiError, scope: Scope) -> JsonBody:
+def _error_of(error: Exception, scope: Scope) -> ApiError:
+    """Return what a client is told; a bug goes to the log and is only named."""
+    if isinstance(error, ApiError):
+        return error
+    if not isinstance(error, HTTPException):
+        return ApiError(bug_line(error, " in the server"), 500, code="internal_error")
+    path = scope["path"][:80]
+    if error.status_code == 405:
+        return ApiError(f"{scope['method']} is not possible at {path}", 405, code="method_not_allowed")
+    return ApiError(f"there is nothing at {path}", error.status_code, code="not_found")
+
+
+def _refusal(error: ApiError, scope: Scope) -> JsonBody:
     """Return the answer that says what is wrong, in the words of the API that was asked."""
     body = {"error": error.message} if scope["path"].startswith("/api/") else error.body()
     return JsonBody(body, error.status, _HEADERS.get(error.status))
 
 
-async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send, status: int) -> None:
-    """Answer with an error, or cut the connection where an answer has begun."""
-    if status:
-        cut(scope)
-        return
-    with suppress(GoneError):
-        await refusal(error, scope)(scope, receive, send)
-
-
-API = ("/chat/completions", "/completions", "/responses", "/embeddings", "/rerank", "/models")
-"""Paths that begin with /v1, which a base address may lack, or have twice."""
-_WHOLE_ADDRESS = re.compile(r"https?://([^/]*)(/.*|)", re.IGNORECASE | re.DOTALL)
-_SLASHES = re.compile(r"/+")
-_VERSIONS = re.compile(r"(/v1)+(?=/|$)")
+def _cut(scope: Scope) -> None:
+    """Cut the connection of a request."""
+    scope["state"][ABORT]()
 
 
 def host_and_path(target: str) -> tuple[str | None, str]:
@@ -180,46 +207,3 @@ def meant_path(path: str) -> str:
     if any(rest == one or rest.startswith(f"{one}/") for one in API):
         return f"/v1{rest}"
     return rest or plain
-
-
-_METHODS = "GET, POST"
-_REQUEST_HEADERS = "authorization, content-type"
-MOST_HEADER_CHARS = 2000
-"""Limit on the names of headers that a page asks for."""
-_KEPT_S = "600"
-"""How long a browser remembers what it may do."""
-
-
-class Origins:
-    """The origins that are allowed, each as a browser sends it: ``https://notes.example``."""
-
-    def __init__(self, allowed: Collection[str]) -> None:
-        self._allowed = {origin.lower() for origin in allowed}
-
-    def allow(self, headers: Headers) -> bool:
-        """Whether a request comes from a page that may ask."""
-        origins = headers.getlist("origin")
-        return bool(origins) and all(origin.lower() in self._allowed for origin in origins)
-
-    @staticmethod
-    def answer(headers: Headers) -> dict[str, str]:
-        """Return the headers that let an allowed page read an answer."""
-        return {"Access-Control-Allow-Origin": headers["origin"], "Vary": "Origin"}
-
-    @staticmethod
-    def permission(headers: Headers) -> dict[str, str] | None:
-        """Return what answers a browser that asks before a page's request; None where it does not ask.
-
-        It asks without the key, and whether a page of the network may reach this machine at all.
-        """
-        if "access-control-request-method" not in headers:
-            return None
-        wanted = headers.get("access-control-request-headers", _REQUEST_HEADERS)[:MOST_HEADER_CHARS]
-        permission = {
-            "Access-Control-Allow-Methods": _METHODS,
-            "Access-Control-Allow-Headers": wanted,
-            "Access-Control-Max-Age": _KEPT_S,
-        }
-        if headers.get("access-control-request-private-network") == "true":
-            permission["Access-Control-Allow-Private-Network"] = "true"
-        return permission

@@ -6,7 +6,9 @@ What no one reads yet waits here; it is never more than one reply, which the con
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from app.chat.wire import Stoppable
 from app.server.api_error import ApiError
@@ -79,19 +81,12 @@ Happening = PromptTaken | ReplyPiece | Ended
 
 
 class Job:
-    """One answer to a request. The engine's thread calls ``start``, ``check``, ``tell`` and ``end``; the event loop the
-    rest."""
+    """One answer to a request. The engine's thread calls all but ``cancel``."""
 
-    def __init__(self, order: Order, peer: str, loop: asyncio.AbstractEventLoop, index: int = 0) -> None:
-        self.order, self.peer, self.index = order, peer, index
-        self._loop = loop
-        self._came: asyncio.Queue[Happening] = asyncio.Queue()
+    def __init__(self, order: Order, peer: str, index: int, tell: Callable[[Happening], object]) -> None:
+        self.order, self.peer, self.index, self._tell = order, peer, index, tell
         self._running: Stoppable | None = None
         self.is_cancelled = False
-        self.has_begun = False
-        """Whether the reader knows that the prompt was taken."""
-
-    # ---- the engine's thread
 
     def start(self, running: Stoppable) -> None:
         """Say what computes, so that it can be ended."""
@@ -106,15 +101,12 @@ class Job:
 
     def tell(self, happening: Happening) -> None:
         """Hand something to the reader."""
-        with suppress(RuntimeError):  # the loop has ended: no one reads any more
-            self._loop.call_soon_threadsafe(self._came.put_nowait, happening)
+        self._tell(happening)
 
     def end(self, ended: Ended) -> None:
         """Nothing follows."""
         self._running = None
-        self.tell(ended)
-
-    # ---- the event loop
+        self._tell(ended)
 
     def cancel(self) -> None:
         """The client has left: the computation ends within a token."""
@@ -123,21 +115,39 @@ class Job:
         if running is not None:
             running.cancel()
 
-    async def next(self) -> list[Happening]:
-        """Wait for what comes next; neighbouring pieces of text become one while no one reads."""
-        came = [await self._came.get()]
+
+class Asked:
+    """The answers to one request, for its reader in the event loop; ``drop``: ends what still runs or waits of them."""
+
+    def __init__(self, order: Order, peer: str, drop: Callable[[Sequence[Job]], object]) -> None:
+        self.order = order
+        self._loop = asyncio.get_running_loop()
+        self._came: asyncio.Queue[tuple[int, Happening]] = asyncio.Queue()
+        self.jobs = [Job(order, peer, at, partial(self._note, at)) for at in range(order.n_answers)]
+        self.drop = partial(drop, self.jobs)
+        self.has_begun = False
+        """Whether the reader knows that a prompt was taken."""
+
+    def _note(self, index: int, happening: Happening) -> None:
+        with suppress(RuntimeError):  # the loop has ended: no one reads any more
+            self._loop.call_soon_threadsafe(self._came.put_nowait, (index, happening))
+
+    async def next(self) -> list[tuple[int, Happening]]:
+        """Wait for what comes next, each with its answer's index; neighbouring pieces of one answer become one."""
+        found = [await self._came.get()]
         while not self._came.empty():
-            came.append(self._came.get_nowait())
-        self.has_begun = self.has_begun or any(isinstance(one, PromptTaken) for one in came)
-        return _joined(came)
+            at, one = self._came.get_nowait()
+            joined = _joined(found[-1][1], one) if at == found[-1][0] else None
+            if joined is None:
+                found.append((at, one))
+            else:
+                found[-1] = at, joined
+        self.has_begun = self.has_begun or any(isinstance(one, PromptTaken) for _, one in found)
+        return found
 
 
-def _joined(came: list[Happening]) -> list[Happening]:
-    joined: list[Happening] = []
-    for one in came:
-        last = joined[-1] if joined else None
-        if isinstance(one, ReplyPiece) and isinstance(last, ReplyPiece) and not (last.answer and one.thought):
-            joined[-1] = last.joined(one)
-        else:
-            joined.append(one)
-    return joined
+def _joined(last: Happening, one: Happening) -> ReplyPiece | None:
+    """Return two pieces as one; None where they are none, or a thought comes after an answer."""
+    if isinstance(last, ReplyPiece) and isinstance(one, ReplyPiece) and not (last.answer and one.thought):
+        return last.joined(one)
+    return None

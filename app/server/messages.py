@@ -67,7 +67,7 @@ def read_message(message: Fields) -> Said:
         calls = tuple(_call(message, item, f"{message.place('tool_calls')}[{at}]") for at, item in enumerate(items))
         old = message.table("function_call")
         calls += (read_call(old, ""),) if old is not None and not calls else ()
-    results = (result_of(message.text("tool_call_id")),) if role == TOOL else ()
+    results = (CallResult("", "", message.text("tool_call_id") or ""),) if role == TOOL else ()
     for name in _OF_REPLIES:
         message.any(name)
     if role == USER and not message.has("content"):
@@ -77,11 +77,6 @@ def read_message(message: Fields) -> Said:
         text = message.text("refusal") or ""
     message.ignore_rest()
     return Said(role, text, calls, results)
-
-
-def result_of(call_id: str | None) -> CallResult:
-    """Return the result of a call, whose tool and words are not known yet."""
-    return CallResult("", "", call_id or "")
 
 
 def read_text(message: Fields, name: str) -> str:
@@ -123,15 +118,15 @@ def read_tools(fields: Fields) -> Tools | None:
     names = [tool["function"]["name"] for tool in tools]
     for at, name in enumerate(names):
         if name in names[:at]:
-            raise invalid(f"tools[{at}].function.name", f'"{name}" is there twice')
+            raise invalid(f"tools[{at}].function.name", f'is "{name}", as another is called')
     if len(json.dumps(tools)) > MOST_TOOLS_CHARS:
         raise ApiError(f"tools are longer than {MOST_TOOLS_CHARS} characters", param="tools", code="too_long")
     choice, allowed = _choice(fields)
     takes_one = not fields.flag("parallel_tool_calls", True)
     if not tools and not items and choice not in (AUTO, NONE):
-        raise ApiError("tool_choice needs tools", param="tool_choice", code="invalid_value")
+        raise invalid("tool_choice", "needs tools")
     if choice not in (AUTO, NONE, REQUIRED) and choice not in names:
-        raise invalid("tool_choice.function.name", f'"{choice}" is none of the tools')
+        raise invalid("tool_choice.function.name", f'is "{choice}": none of the tools')
     if allowed is not None:
         tools = tuple(tool for tool in tools if tool["function"]["name"] in allowed)
         names = [tool["function"]["name"] for tool in tools]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +37,7 @@ ROOM_PATIENCE_S = 120.0
 CLOSE_PATIENCE_S = 30.0
 """How long the end of an engine is waited for before its memory is needed."""
 
-MakeEngine = Callable[[Path, Callable[[Answering | BaseException | None], object]], ServedEngine]
+MakeEngine = Callable[[Path], ServedEngine]
 
 
 class OpenModel:
@@ -55,7 +54,7 @@ class OpenModel:
 
     def __init__(self, name: str, path: Path, header: ModelHeader, make_engine: MakeEngine) -> None:
         self.name, self.header = name, header
-        self._make_engine = partial(make_engine, path, self._note_opened)
+        self._make_engine = partial(make_engine, path)
         self.engine = self._make_engine()
         self.used_s = time.monotonic()
         self.n_wanted = 0
@@ -69,34 +68,25 @@ class OpenModel:
         return self.engine.served
 
     @property
+    def n_ctx(self) -> int:
+        """Tokens of a context; 0 while it is not open, or where it writes no text."""
+        served = self.engine.served
+        return served.local.session.n_ctx if served is not None else 0
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is open and no one uses it."""
         return self.opening.done() and not self.n_wanted and not self.engine.is_busy
 
     async def open(self) -> None:
         """Open it. Raises whatever its engine raises; it can be tried again then."""
-        self._loop = asyncio.get_running_loop()
-        self._came: asyncio.Future[None] = self._loop.create_future()
         self.engine.start()
         try:
-            await self._came
+            await asyncio.wrap_future(self.engine.opened)
         except Exception:
             self.engine.close(0.0)
             self.engine = self._make_engine()
             raise
-
-    def _note_opened(self, served: Answering | BaseException | None) -> None:
-        """Called in the engine's thread."""
-        with suppress(RuntimeError):  # the server has ended meanwhile
-            self._loop.call_soon_threadsafe(self._settle, served)
-
-    def _settle(self, served: Answering | BaseException | None) -> None:
-        if self._came.done():
-            return
-        if isinstance(served, BaseException):
-            self._came.set_exception(served)
-        else:
-            self._came.set_result(None)
 
 
 class Models:
@@ -201,10 +191,6 @@ class Models:
             model.used_s = time.monotonic()
         return model
 
-    async def load(self, wanted: str) -> str:
-        """Open a model, if it is not; return its name. Raises ApiError: as ``open``."""
-        return (await self.open(wanted)).name
-
     async def unload(self, wanted: str) -> str:
         """Close a model that requests chose when no one uses it; return its name. Raises ApiError: there is none."""
         name = await self.meant(wanted)
@@ -292,15 +278,12 @@ class Models:
         """Close what was idle for long."""
         while True:
             await asyncio.sleep(LOOK_S)
-            for name in list(self.opened):
-                model = self.opened.get(name)
-                if model is None:
-                    continue
+            for model in list(self.opened.values()):
                 if not model.is_idle:
                     model.used_s = time.monotonic()
                 elif self.left_s(model) == 0:
                     async with self._changing:
-                        if model.is_idle and self.opened.get(name) is model:
+                        if model.is_idle and self.opened.get(model.name) is model:
                             await self._close(model, "as asked" if model.unloads else "idle")
 
 

@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from functools import reduce
 from typing import Any
 
 from app.conversations.conversation import SYSTEM, USER, Said
@@ -22,7 +21,7 @@ from app.server.messages import MOST_MESSAGES, read_messages, read_tools
 from app.server.order import Order, read_effort, read_limit, read_stops, refuse_unsupported, take_model
 from app.server.sampling_fields import read_sampling
 
-_NEUTRAL: dict[str, tuple[Any, ...]] = {"suffix": ("",), "template": ("",), "images": ([],)}
+_NEUTRAL: dict[str, Any] = {"suffix": "", "template": "", "images": []}
 _AT_ONCE = 0, "0", "0s", "0m"
 """Values of ``keep_alive`` that close a model after the answer; how long others keep it the server's owner says."""
 
@@ -78,10 +77,9 @@ class ChatBody:
         """What says that a stream goes on: clients take no empty line."""
         return self._chunk(ReplyPiece())
 
-    def whole(self, answers: Sequence[tuple[Sequence[ReplyPiece], Ended]]) -> dict[str, Any]:
-        """Return the only reply in one object: of its pieces and its end."""
-        pieces, ended = answers[0]
-        return self._chunk(reduce(ReplyPiece.joined, pieces, ReplyPiece()).without_end(ended.n_repeated_chars), ended)
+    def whole(self, replies: Sequence[tuple[ReplyPiece, Ended]]) -> dict[str, Any]:
+        """Return the only reply in one object."""
+        return self._chunk(*replies[0])
 
     def events(self, happening: Happening, at: int = 0) -> list[dict[str, Any]]:
         """Return what a stream tells of a happening."""

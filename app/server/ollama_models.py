@@ -16,7 +16,6 @@ from starlette.routing import Route
 from app.library.header import ModelHeader
 from app.library.places import FoundFile
 from app.program.background import in_background
-from app.server.api_error import ApiError
 from app.server.fields import read_json
 from app.server.models import Models
 from app.server.ollama import as_time
@@ -32,7 +31,6 @@ from engine.prompt.tools.formats import format_of
 VERSION = "0.12.0"
 """Of the API that is followed: editors refuse older ones."""
 _NEVER_S = 100 * 365 * 86400.0
-_REFUSED = ("embeddings", "pull", "push", "create", "copy", "delete")
 
 
 class OllamaModels:
@@ -48,7 +46,6 @@ class OllamaModels:
             Route("/api/tags", self.tags),
             Route("/api/ps", self.opened),
             Route("/api/show", self.show, methods=["POST"]),
-            *(Route(f"/api/{name}", self.refuse, methods=["POST", "DELETE"]) for name in _REFUSED),
         ]
 
     async def version(self, request: Request) -> Response:
@@ -64,16 +61,11 @@ class OllamaModels:
         """List those that are open."""
         listed, found = await self._models.listed(), []
         for name, model in self._models.opened.items():
-            if name in listed and model.engine.served is not None:
+            if name in listed and model.n_ctx:
                 left_s = self._models.left_s(model)
-                found.append(
-                    _entry(name, *listed[name])
-                    | {
-                        "expires_at": as_time(time.time() + (_NEVER_S if left_s is None else left_s)),
-                        "size_vram": 0,
-                        "context_length": model.served.local.session.n_ctx,
-                    }
-                )
+                expires_at = as_time(time.time() + (_NEVER_S if left_s is None else left_s))
+                open_now = {"expires_at": expires_at, "size_vram": 0, "context_length": model.n_ctx}
+                found.append(_entry(name, *listed[name]) | open_now)
         return JsonBody({"models": found})
 
     async def show(self, request: Request) -> Response:
@@ -84,10 +76,9 @@ class OllamaModels:
         file, header = (await self._models.listed())[name]
         template = await asyncio.wrap_future(in_background(lambda: _template_of(file.path), "template"))
         about, family = _entry(name, file, header), clean_line(header.architecture, 24)
-        model, n_ctx = self._models.opened.get(name), 0
-        if model is not None and model.engine.served is not None:
-            n_ctx = model.served.local.session.n_ctx
-        elif header.needs is not None:
+        opened = self._models.opened.get(name)
+        n_ctx = opened.n_ctx if opened is not None else 0
+        if not n_ctx and header.needs is not None:
             n_ctx = self._models.settings.context_size or fitting.default_context(header.needs)
         info = {"general.architecture": family, "general.parameter_count": header.parameters}
         can = {
@@ -107,10 +98,6 @@ class OllamaModels:
                 "modified_at": about["modified_at"],
             }
         )
-
-    async def refuse(self, request: Request) -> Response:
-        """Refuse what is not done here."""
-        raise ApiError(f"{request.url.path} is not supported here", 501, code="unsupported")
 
 
 def _entry(name: str, file: FoundFile, header: ModelHeader) -> dict[str, Any]:

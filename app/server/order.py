@@ -6,6 +6,7 @@ What would change the answer's meaning and is not done here is refused by name; 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from app.chat.answer_form import AnswerForm
@@ -35,14 +36,8 @@ EFFORTS = {
     "none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
     "auto": None, "default": None,
 }  # fmt: skip
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "best_of": (1,),
-    "echo": (False,),
-    "suffix": ("",),
-    "modalities": (["text"],),
-    "functions": ([],),
-}
-"""Parameters that change what is answered and are not supported, with the values at which they have no effect."""
+_NEUTRAL = {"best_of": 1, "echo": False, "suffix": "", "modalities": ["text"], "functions": []}
+"""Parameters that change what is answered and are not supported, with the value at which each has no effect."""
 
 
 @record
@@ -59,7 +54,7 @@ class Order:
     """The beginning of the reply, which goes on from it."""
     prompt: str | tuple[int, ...] = ""
     """The text to continue, or its tokens."""
-    sampling: tuple[tuple[str, Any], ...] = ()
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``engine.Sampling`` that the request sets."""
     max_tokens: int | None = None
     """Limit on the reply; 0 for none, None for what the settings say."""
@@ -108,7 +103,7 @@ def chat_order(fields: Fields, only: str) -> Order:
         messages=messages,
         begun=begun,
         n_logprobs=(n_top or 0) if fields.flag("logprobs") else None,
-        max_tokens=_limit(fields, "max_completion_tokens", "max_tokens", "n_predict"),
+        max_tokens=read_limit(fields, "max_completion_tokens", "max_tokens", "n_predict"),
         thinking=_thinking(fields),
     )
     fields.ignore_rest()
@@ -122,7 +117,7 @@ def completion_order(fields: Fields, only: str) -> Order:
         model=take_model(fields, only),
         prompt=_prompt(fields),
         n_logprobs=fields.whole("logprobs", 0, MOST_TOP_LOGPROBS),
-        max_tokens=_limit(fields, "max_tokens", "n_predict"),
+        max_tokens=read_limit(fields, "max_tokens", "n_predict"),
     )
     fields.ignore_rest()
     return order
@@ -160,14 +155,13 @@ def take_model(fields: Fields, only: str) -> str:
     return only or wanted
 
 
-def _limit(fields: Fields, *names: str) -> int | None:
-    """Return the first limit that is given; a negative one says that there is none."""
-    limits = [read_limit(fields, name) for name in names]
+def read_limit(fields: Fields, *names: str) -> int | None:
+    """Return the first limit that is given on the reply's tokens; 0 for none, None where nothing is said."""
+    limits = [_limit(fields, name) for name in names]
     return next((limit for limit in limits if limit is not None), None)
 
 
-def read_limit(fields: Fields, name: str) -> int | None:
-    """Return a limit on the reply's tokens; 0 for none, None where nothing is said."""
+def _limit(fields: Fields, name: str) -> int | None:
     value = as_whole(fields.any(name))
     if value is None:
         return None
@@ -176,18 +170,12 @@ def read_limit(fields: Fields, name: str) -> int | None:
     return min(max(value, 0), MOST_TOKENS)
 
 
-def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, tuple[Any, ...]]) -> None:
-    """Refuse what asks for something that is not done here: all but the values that ask for nothing."""
+def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, Any]) -> None:
+    """Refuse what asks for something that is not done here: all but the value that asks for nothing."""
     for name, neutral in neutral_values.items():
-        is_read = name in fields.taken
-        if not is_read and fields.has(name) and not any(_same(fields.any(name), value) for value in neutral):
-            allowed = f" (allowed: {', '.join(map(str, neutral))})" if neutral else ""
-            raise unsupported(fields.place(name), f"is not supported{allowed}")
-
-
-def _same(value: Any, neutral: Any) -> bool:
-    is_number = isinstance(value, (int, float)) and isinstance(neutral, (int, float))
-    return (type(value) is type(neutral) or (is_number and not isinstance(value, bool))) and bool(value == neutral)
+        value = as_whole(fields.any(name))
+        if value is not None and (type(value) is not type(neutral) or value != neutral):  # True is not 1
+            raise unsupported(fields.place(name), f"is not supported (allowed: {neutral})")
 
 
 def read_stops(fields: Fields) -> tuple[str, ...]:

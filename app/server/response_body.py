@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 from app.server.api_error import ApiError
@@ -33,18 +32,14 @@ class ResponseBody:
             "temperature": None, "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [],
             "top_p": None, "truncation": "disabled", "usage": None, "metadata": {},
         }  # fmt: skip
-        self._response |= {name: value for name, value in order.sampling if name in ("temperature", "top_p")}
+        self._response |= {name: value for name, value in order.sampling.items() if name in ("temperature", "top_p")}
         self._n_events = 0
         self._items: list[_Item] = []
 
-    def whole(self, answers: Sequence[tuple[Sequence[ReplyPiece], Ended]]) -> dict[str, Any]:
-        """Return the only reply in one object: of its pieces and its end."""
-        pieces, ended = answers[0]
-        if ended.n_repeated_chars:
-            pieces = [reduce(ReplyPiece.joined, pieces, ReplyPiece()).without_end(ended.n_repeated_chars)]
-        for piece in pieces:
-            self._add(piece)
-        return self._finished(ended)
+    def whole(self, replies: Sequence[tuple[ReplyPiece, Ended]]) -> dict[str, Any]:
+        """Return the only reply in one object."""
+        self._add(replies[0][0])
+        return self._finished(replies[0][1])
 
     def events(self, happening: Happening, at: int = 0) -> list[dict[str, Any]]:
         """Return what a stream tells of a happening."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.answer_form import read_format
 from app.server.api_error import unsupported
 from app.server.conversation import arranged
 from app.server.fields import Fields
-from app.server.messages import MOST_MESSAGES, read_call, read_message, read_text, read_tools, result_of
+from app.server.messages import MOST_MESSAGES, read_call, read_message, read_text, read_tools
 from app.server.order import IGNORED, Order, read_effort, read_limit, refuse_unsupported, take_model
 from app.server.sampling_fields import read_sampling
+from engine.prompt.tools.calls import CallResult
 
 _STORED = ("previous_response_id", "conversation", "prompt")
-_NEUTRAL: dict[str, tuple[Any, ...]] = {"background": (False,)}
+_NEUTRAL = {"background": False}
 _IGNORED = ("include", "truncation", "max_tool_calls", "client_metadata")
 """What the answer does not depend on, or a server that stores nothing has nothing for."""
 _LEFT_OUT = ("reasoning", "item_reference", "compaction")
@@ -84,7 +83,7 @@ def _item(fields: Fields, item: Fields) -> Said | None:
     if kind == _CALL:
         return Said(ASSISTANT, "", (read_call(item, item.text("call_id") or ""),))
     if kind == _RESULT:
-        result = Said(TOOL, read_text(item, "output"), results=(result_of(item.text("call_id")),))
+        result = Said(TOOL, read_text(item, "output"), results=(CallResult("", "", item.text("call_id") or ""),))
         item.ignore_rest()
         return result
     if kind not in _LEFT_OUT:

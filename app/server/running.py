@@ -11,7 +11,8 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.program import exit_codes
 from app.program.settings import Settings
-from app.server.answer import Answering
-from app.server.api_error import ApiError
+from app.server.guard import ABORT
 from app.server.log import log
 from app.server.models import Models, OpenModel
 from app.server.routes import make_application
 from app.server.served_engine import ServedEngine
-from app.server.transfer import ABORT, as_json
 from app.text.figures import count
 
 MOST_CONNECTIONS = 128
@@ -67,10 +66,7 @@ class Running:
     ) -> None:
         self._listener, self._model_id = listener, model_id
         self._loop: asyncio.AbstractEventLoop | None = None
-
-        def make_engine(path: Path, on_opened: Callable[[Answering | BaseException | None], object]) -> ServedEngine:
-            return ServedEngine(path, settings, most_waiting, on_opened, most_at_once)
-
+        make_engine = partial(ServedEngine, settings=settings, most_waiting=most_waiting, most_at_once=most_at_once)
         self._models = Models(settings, make_engine, path, model_id, idle_s, self._tell_opened)
         application = make_application(self._models, names, api_key, settings.serve.origins)
         self._server = _Server(
@@ -126,18 +122,14 @@ class Running:
             self._end(exit_codes.INTERNAL)
 
     def _tell_opened(self, model: OpenModel) -> None:
-        served = model.engine.served
         for notice in model.engine.model.notices:
             log(notice)
-        if served is None:
-            where = f" at {_url(self._listener)}: ready" if self._model_id else ": open"
-            log(f"{model.name}{where} (vectors of texts only)")
-            return
-        if served.local.model.chat_template.call_format is None:
-            log(f"{model.name}: the chat template has no tools: requests with some are refused")
-        n_slots = model.engine.n_slots
-        at_once = f"{n_slots} requests at once, " if n_slots > 1 else ""
-        size = f"{at_once}context of {count(served.local.session.n_ctx)} tokens, {served.local.model.threads} threads"
+        served, size = model.engine.served, "vectors of texts only"
+        if served is not None:
+            if served.local.model.chat_template.call_format is None:
+                log(f"{model.name}: the chat template has no tools: requests with some are refused")
+            at_once = f"{model.engine.n_slots} requests at once, " if model.engine.n_slots > 1 else ""
+            size = f"{at_once}context of {count(model.n_ctx)} tokens, {served.local.model.threads} threads"
         where = f" at {_url(self._listener)}: ready ({size}); ctrl+c ends it" if self._model_id else f": open ({size})"
         log(f"{model.name}{where}")
 
@@ -228,17 +220,9 @@ class _Connection(H11Protocol):
             self._deadline = self.loop.call_later(left_s, self._look)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, in the words of the API."""
-        body = as_json(ApiError("this is not an HTTP request", code="invalid_http").body())
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
+        """Refuse what is no HTTP, unless an answer has begun."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
-            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+            super().send_400_response(msg)
         self.transport.close()
 
 

@@ -10,8 +10,6 @@ from app.server.fields import Fields
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
-Chosen = tuple[tuple[str, Any], ...]
-
 MOST_COUNT = 2**31 - 1
 MOST_BIASES = 10_000
 MOST_BREAKERS, MOST_BREAKER_CHARS = 64, 100
@@ -22,48 +20,41 @@ LLAMA_SERVER_NAMES = {
     "dry_penalty_last_n": "dry_window",
     "dry_sequence_breakers": "dry_breakers",
 }
-RANDOM_SEED = -1
-"""As in the settings."""
+_NUMBERS: dict[str, tuple[float, float]] = {
+    "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1), "top_n_sigma": (-MOST_COUNT, 100),
+    "xtc_probability": (0, 1), "xtc_threshold": (0, 1), "repetition_penalty": (0.01, 100),
+    "repeat_penalty": (0.01, 100), "presence_penalty": (-100, 100), "frequency_penalty": (-100, 100),
+    "dry_multiplier": (0, 100), "dry_base": (1, 100),
+}  # fmt: skip
+"""Least and largest values."""
 
 
-def read_sampling(fields: Fields) -> Chosen:
+def read_sampling(fields: Fields) -> dict[str, Any]:
     """Return the fields of ``engine.Sampling`` that a request sets; biases may still name texts (``resolved``)."""
-    whole_context = fields.whole("dry_penalty_last_n", -1, MOST_COUNT)
-    repeat = fields.number("repetition_penalty", 0.01, 100)
-    own_repeat = fields.number("repeat_penalty", 0.01, 100)
-    recent = fields.whole("repeat_last_n", -1, MOST_COUNT)
-    top_k = fields.whole("top_k", -1, MOST_COUNT)
-    sigma = fields.number("top_n_sigma", -MOST_COUNT, 100)
-    seed = fields.whole("seed", -(2**63), 2**64 - 1)
-    chosen = {
-        "temperature": fields.number("temperature", 0, 100),
-        "top_k": 0 if top_k == -1 else top_k,
-        "top_p": fields.number("top_p", 0, 1),
-        "min_p": fields.number("min_p", 0, 1),
-        "typical_p": fields.number("typical_p", 0, 1),
-        "top_n_sigma": None if sigma is None else max(0.0, sigma),
-        "xtc_probability": fields.number("xtc_probability", 0, 1),
-        "xtc_threshold": fields.number("xtc_threshold", 0, 1),
-        "repeat_penalty": repeat if own_repeat is None else own_repeat,
-        "presence_penalty": fields.number("presence_penalty", -100, 100),
-        "frequency_penalty": fields.number("frequency_penalty", -100, 100),
-        "repeat_window": MOST_COUNT if recent == -1 else recent,
-        "dry_multiplier": fields.number("dry_multiplier", 0, 100),
-        "dry_base": fields.number("dry_base", 1, 100),
-        "dry_allowed_length": fields.whole("dry_allowed_length", 0, MOST_COUNT),
-        "dry_window": whole_context if whole_context is None else max(0, whole_context),
-        "dry_breakers": _breakers(fields),
-        "logit_bias": _biases(fields),
-        "ignore_eos": fields.flag("ignore_eos") if fields.has("ignore_eos") else None,
-        "seed": seed,
-    }
-    if whole_context == 0:  # llama-server's way to turn it off
+    chosen: dict[str, Any] = {name: fields.number(name, *limits) for name, limits in _NUMBERS.items()}
+    chosen["top_k"] = fields.whole("top_k", -1, MOST_COUNT)
+    chosen["repeat_window"] = fields.whole("repeat_last_n", -1, MOST_COUNT)
+    chosen["dry_allowed_length"] = fields.whole("dry_allowed_length", 0, MOST_COUNT)
+    chosen["dry_window"] = fields.whole("dry_penalty_last_n", -1, MOST_COUNT)
+    chosen["dry_breakers"] = _breakers(fields)
+    chosen["logit_bias"] = _biases(fields)
+    chosen["ignore_eos"] = fields.flag("ignore_eos") if fields.has("ignore_eos") else None
+    chosen["seed"] = fields.whole("seed", -(2**63), 2**64 - 1)
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if "repetition_penalty" in chosen:  # vLLM's name
+        chosen.setdefault("repeat_penalty", chosen.pop("repetition_penalty"))
+    if chosen.get("dry_window") == 0:  # llama-server's way to turn it off
         chosen["dry_multiplier"] = 0.0
-    given = [(name, value) for name, value in chosen.items() if value is not None]
-    return tuple((name, None if (name, value) == ("seed", RANDOM_SEED) else value) for name, value in given)
+    # -1, where it is allowed, is none, all of it, or for the seed any.
+    for name, meant in {"top_k": 0, "repeat_window": MOST_COUNT, "dry_window": 0, "seed": None}.items():
+        if chosen.get(name) == -1:
+            chosen[name] = meant
+    if "top_n_sigma" in chosen:
+        chosen["top_n_sigma"] = max(0.0, chosen["top_n_sigma"])
+    return chosen
 
 
-def resolved(chosen: Chosen, tokenizer: Tokenizer) -> dict[str, Any]:
+def resolved(chosen: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
     """Return what was chosen with the tokens of the texts that have a bias."""
     values = dict(chosen)
     if "logit_bias" in values:

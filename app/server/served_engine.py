@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from app.chat.local_model import LocalModel
 from app.chat.saved_states import SavedStates
 from app.conversations.quota import drop_oldest_states
 from app.program import garbage, paths
-from app.program.background import in_background
+from app.program.background import fulfil, in_background
 from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.settings import Settings
 from app.server.answer import Answering
@@ -72,26 +73,17 @@ class ServedEngine:
 
     Args:
         settings: how it is opened, and what holds where a request sets nothing.
-        on_opened: called in a thread of the engine when the model is open, with None where it writes no text; or with
-            the exception that prevented it.
         most_at_once: limit on the requests that are answered at once; 0 for as many as pay and memory has room for.
 
     Attributes:
+        opened: done when the model is open; or it has the exception that prevented that.
         model: None before it is open.
         served: how requests are answered; other threads may read what does not change. None before the model is open,
             and where it writes no text.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        settings: Settings,
-        most_waiting: int,
-        on_opened: Callable[[Answering | BaseException | None], object],
-        most_at_once: int = 1,
-    ) -> None:
-        self._path, self._settings, self._on_opened = path, settings, on_opened
-        self._most_at_once = most_at_once
+    def __init__(self, path: Path, settings: Settings, most_waiting: int, most_at_once: int) -> None:
+        self._path, self._settings, self._most_at_once = path, settings, most_at_once
         self._line: WaitingLine[Job] = WaitingLine(most_waiting)
         self._dealing = threading.Lock()
         """Held while it is decided who answers."""
@@ -99,6 +91,8 @@ class ServedEngine:
         self._slots = [Slot(EngineHost(2, self._do_asides, self._end))]
         self._asides: deque[Aside] = deque()
         self._dropped_states_s = 0.0
+        self.opened: Future[None] = Future()
+        self.opened.set_running_or_notify_cancel()  # one who waits for it no longer does not cancel it
         self.model: Any = None
         self.served: Answering | None = None
 
@@ -144,26 +138,25 @@ class ServedEngine:
         host.submit(self._begin)
         host.start()
 
-    def ask(self, job: Job) -> None:
+    def ask(self, jobs: Sequence[Job]) -> None:
         """Have a request answered when its turn comes. Raises ApiError: too many wait, or the server ends."""
         self._refuse_closed()
         if self.model is not None and self.served is None:
             raise writes_no_text()
         try:
-            self._line.join(job.peer, job)
+            for job in jobs:
+                self._line.join(job.peer, job)
+                self._deal()
         except LineFullError:
+            self.drop(jobs)
             raise _queue_full() from None
-        self._deal()
 
-    def drop(self, job: Job) -> None:
+    def drop(self, jobs: Sequence[Job]) -> None:
         """Drop a request whose client has left."""
-        job.cancel()
-        self._leave(job, Ended("cancelled"))
-
-    def _leave(self, job: Job, ended: Ended) -> None:
-        """End a request that still waits."""
-        if self._line.leave(job):
-            job.end(ended)
+        for job in jobs:
+            job.cancel()
+            if self._line.leave(job):
+                job.end(Ended("cancelled"))
 
     def _deal(self) -> None:
         """Hand those who wait to slots that are free, each to the one that suits it."""
@@ -218,12 +211,8 @@ class ServedEngine:
     # ---- the threads
 
     def _begin(self) -> None:
-        try:
-            self.served = self._open()
-        except BaseException as error:
-            self._on_opened(error)
-        else:
-            self._on_opened(self.served)
+        fulfil(self.opened, self._open)
+        if self.served is not None:
             self._deal()
 
     def _end(self) -> None:
@@ -233,32 +222,19 @@ class ServedEngine:
                 slot.answering.states.close()
             self.model.close()
 
-    def _open(self) -> Answering | None:
+    def _open(self) -> None:
         settings = self._settings
+        model: Any = None
         garbage.postpone()
-        model = None
         try:
             model = opening.open_model(settings, self._path)
             if settings.adapters:
                 opening.use_adapters(model, settings.adapters)
             if model.config.is_encoder:
                 model.embedder  # noqa: B018 - so that kernels are compiled now, and memory that is short is told
-                self.model = model
-                return None
-            chat = model.chat()  # before the session: it starts a process
-            session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
-            self._slots[0].answering = self._answering(LocalModel(model, session, chat, settings), self._do_asides)
-            for _ in range(1, self._most_at_once or MOST_AT_ONCE):
-                try:
-                    session = model.session(peer=session)
-                except MemoryPlanError:
-                    if self._most_at_once:
-                        raise
-                    break
-                slot = Slot(EngineHost(1))
-                slot.answering = self._answering(LocalModel(model, session, model.chat(), settings), lambda: None)
-                slot.host.start()
-                self._slots.append(slot)
+            else:
+                self._open_slots(model)
+                self.served = self._slots[0].answering
         except BaseException:
             if model is not None:
                 model.close()
@@ -266,7 +242,23 @@ class ServedEngine:
         finally:
             garbage.settle()
         self.model = model
-        return self._slots[0].answering
+
+    def _open_slots(self, model: Any) -> None:
+        settings = self._settings
+        chat = model.chat()  # before the session: it starts a process
+        session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
+        self._slots[0].answering = self._answering(LocalModel(model, session, chat, settings), self._do_asides)
+        for _ in range(1, self._most_at_once or MOST_AT_ONCE):
+            try:
+                session = model.session(peer=session)
+            except MemoryPlanError:
+                if self._most_at_once:
+                    raise
+                break
+            slot = Slot(EngineHost(1))
+            slot.answering = self._answering(LocalModel(model, session, model.chat(), settings), lambda: None)
+            slot.host.start()
+            self._slots.append(slot)
 
     def _answering(self, local: LocalModel, between: Callable[[], object]) -> Answering:
         settings = self._settings
@@ -276,21 +268,19 @@ class ServedEngine:
         return Answering(local, thinking, between, states)
 
     def _answer(self, slot: Slot, job: Job) -> None:
-        answering = slot.answering
-        if self._is_closing:  # which may not have seen this one
-            job.cancel()
+        states = slot.answering.states
         try:
-            is_dropped = job.is_cancelled and not self._is_closing
-            ended = Ended("cancelled") if is_dropped else answering.answer(job)
-            if ended.reason == "cancelled" and self._is_closing:
-                ended = Ended("cancelled", error=ending())
+            is_dropped = job.is_cancelled or self._is_closing  # the end may not have seen this one
+            ended = Ended("cancelled") if is_dropped else slot.answering.answer(job)
         except Cancelled:  # before anything was computed
-            ended = Ended("cancelled", error=ending() if self._is_closing else None)
+            ended = Ended("cancelled")
         except BaseException as error:  # the thread must outlive any bug, or every client would wait forever
             ended = Ended("cancelled", error=error_of(error))
         finally:
-            answering.states.note_progress()
+            states.note_progress()
             slot.running = None
+        if ended.reason == "cancelled" and ended.error is None and self._is_closing:
+            ended = Ended("cancelled", error=ending())
         job.end(ended)
         self._deal()
         self._drop_old_states()

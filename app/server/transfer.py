@@ -20,13 +20,8 @@ MOST_DISCARDED_BYTES = 64 << 20
 """How much more of a body is taken in and forgotten, so that its sender reads why it is refused."""
 BODY_PATIENCE_S = 30.0
 """Limit on the time that a body takes to come."""
-SEND_PATIENCE_S = 60.0
-"""Limit on the time that a client takes nothing of what is sent; then the connection is cut."""
 STILL_HERE_S = 10.0
 """After how long without text a stream says that it goes on, so that no one between gives it up."""
-
-ABORT = "abort"
-"""In the state of a request: cuts its connection."""
 
 
 class GoneError(Exception):
@@ -43,7 +38,7 @@ async def read_body(request: Request) -> bytes:
 
 async def _read_body(receive: Receive) -> bytes:
     body, n_bytes, has_more = bytearray(), 0, True
-    while has_more:
+    while has_more and n_bytes <= MOST_BODY_BYTES + MOST_DISCARDED_BYTES:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise GoneError
@@ -51,8 +46,6 @@ async def _read_body(receive: Receive) -> bytes:
         n_bytes += len(part)
         if n_bytes <= MOST_BODY_BYTES:
             body += part
-        elif n_bytes > MOST_BODY_BYTES + MOST_DISCARDED_BYTES:
-            break
         has_more = message.get("more_body", False)
     if n_bytes > MOST_BODY_BYTES:
         raise ApiError(f"the body is larger than {MOST_BODY_BYTES} bytes", 413, code="request_too_large")
@@ -84,11 +77,7 @@ class JsonBody(Response):
 
     def render(self, content: Any) -> bytes:
         """Return its bytes."""
-        return as_json(content)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, patiently."""
-        await super().__call__(scope, receive, patiently(scope, send))
+        return _as_json(content)
 
 
 class EventStream(Response):
@@ -101,7 +90,7 @@ class EventStream(Response):
     """
 
     def __init__(
-        self, objects: AsyncGenerator[dict[str, Any] | None, None], ends_with_done: bool, in_lines: bool = False
+        self, objects: AsyncGenerator[dict[str, Any] | None, None], ends_with_done: bool, in_lines: bool
     ) -> None:
         kind = "application/x-ndjson" if in_lines else "text/event-stream"
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=kind)
@@ -111,7 +100,6 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them as they come."""
-        send = patiently(scope, send)
         async with aclosing(self._objects) as objects:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for one in objects:
@@ -120,36 +108,15 @@ class EventStream(Response):
 
 
 def _line(one: dict[str, Any] | None) -> bytes:
-    return as_json(one) + b"\n"
+    return _as_json(one) + b"\n"
 
 
 def _event(one: dict[str, Any] | None) -> bytes:
     if one is None:
         return b": still here\n\n"
     name = f"event: {one['type']}\n".encode() if "type" in one else b""
-    return name + b"data: " + as_json(one) + b"\n\n"
+    return name + b"data: " + _as_json(one) + b"\n\n"
 
 
-def patiently(scope: Scope, send: Send) -> Send:
-    """Return a ``send`` that cuts the connection of a client that takes nothing for a minute."""
-
-    async def send_patiently(message: Any) -> None:
-        try:
-            await asyncio.wait_for(send(message), SEND_PATIENCE_S)
-        except asyncio.TimeoutError:
-            cut(scope)
-            raise GoneError from None
-
-    return send_patiently
-
-
-def cut(scope: Scope) -> None:
-    """Cut the connection of a request."""
-    abort = scope.get("state", {}).get(ABORT)
-    if abort is not None:
-        abort()
-
-
-def as_json(value: Any) -> bytes:
-    """Return a value as one line of ASCII."""
+def _as_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii")

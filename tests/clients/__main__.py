@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,9 @@ LIMIT_S = 300.0
 MOST_TOKENS = 60
 """Limit on each reply: small models may go on without end."""
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks the network first
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+Ask = Callable[[str], Any]
+"""Asks with a choice of tools, and returns the message that answers."""
 
 
 class Seen:
@@ -40,6 +44,17 @@ class Seen:
         return SAID
 
 
+def talked(said: list[Any], seen: Seen, ask: Ask) -> str:
+    """Have the tool called, then the question answered; the messages go back as they came."""
+    for choice in ("required", "none"):
+        message = ask(choice)
+        said.append(message)
+        for call in message.tool_calls or []:
+            result = seen.get_weather(**json.loads(call.function.arguments))
+            said.append({"role": "tool", "tool_call_id": call.id, "name": "get_weather", "content": result})
+    return str(message.content)
+
+
 def with_openai(url: str, seen: Seen, is_streamed: bool) -> str:
     """Chat completions of the official client; its own message objects go back."""
     import openai
@@ -52,55 +67,57 @@ def with_openai(url: str, seen: Seen, is_streamed: bool) -> str:
     tool: Any = openai.pydantic_function_tool(GetWeather, name="get_weather", description="Get the weather of a city")
     said: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
     given: dict[str, Any] = {"model": MODEL, "tools": [tool], "temperature": 0, "max_tokens": MOST_TOKENS}
-    choice: dict[str, Any] = {"tool_choice": "required"}
-    for _ in range(2):
-        if is_streamed:
-            with client.chat.completions.stream(messages=said, **given, **choice) as stream:
-                for _event in stream:
-                    pass
-                message: Any = stream.get_final_completion().choices[0].message
-        else:
-            message = client.chat.completions.parse(messages=said, **given, **choice).choices[0].message
-        said.append(message)
-        for call in message.tool_calls or []:
-            result = seen.get_weather(**call.function.parsed_arguments.model_dump())
-            said.append({"role": "tool", "tool_call_id": call.id, "content": result})
-        choice = {"tool_choice": "none"}
+
+    def ask(choice: Any) -> Any:
+        if not is_streamed:
+            return client.chat.completions.parse(messages=said, tool_choice=choice, **given).choices[0].message
+        with client.chat.completions.stream(messages=said, tool_choice=choice, **given) as stream:
+            return stream.get_final_completion().choices[0].message
+
+    text = talked(said, seen, ask)
     said += [{"role": "user", "content": "Thanks."}]
     assert client.chat.completions.create(messages=said, **given).choices
-    return str(message.content)
+    return text
+
+
+def with_litellm(url: str, seen: Seen, is_streamed: bool) -> str:
+    """litellm, which adds fields of its own to what it sends back."""
+    import litellm
+
+    said: list[Any] = [{"role": "user", "content": QUESTION}]
+    function = {"name": "get_weather", "description": "Get the weather of a city", "parameters": CITY}
+    given: dict[str, Any] = {"messages": said, "tools": [{"type": "function", "function": function}], "temperature": 0}
+    given |= {"model": f"openai/{MODEL}", "api_base": url, "api_key": "none", "max_tokens": MOST_TOKENS}
+
+    def ask(choice: str) -> Any:
+        answer: Any = litellm.completion(**given, tool_choice=choice, stream=is_streamed)
+        answer = litellm.stream_chunk_builder(list(answer), messages=said) if is_streamed else answer
+        return answer.choices[0].message
+
+    return talked(said, seen, ask)
 
 
 def with_responses(url: str, seen: Seen, is_streamed: bool) -> str:
     """The same by ``/v1/responses``; output items go back."""
-    import json
-
     import openai
 
     client = openai.OpenAI(base_url=url, api_key="none", timeout=LIMIT_S, max_retries=0)
-    city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    tools: Any = [{"type": "function", "name": "get_weather", "parameters": city, "strict": True}]
-    tools += [{"type": "web_search"}]
+    tools = [{"type": "function", "name": "get_weather", "parameters": CITY, "strict": True}, {"type": "web_search"}]
     said: list[Any] = [{"role": "user", "content": QUESTION}]
-    choice: Any = "required"
-    text = ""
-    for _ in range(2):
-        given: dict[str, Any] = {"model": MODEL, "input": said, "tools": tools, "tool_choice": choice, "temperature": 0}
-        given["max_output_tokens"] = MOST_TOKENS
+    given: dict[str, Any] = {"model": MODEL, "input": said, "tools": tools, "temperature": 0}
+    given["max_output_tokens"] = MOST_TOKENS
+    for choice in ("required", "none"):
         if is_streamed:
-            with client.responses.stream(**given) as stream:
-                for _event in stream:
-                    pass
+            with client.responses.stream(tool_choice=choice, **given) as stream:
                 response: Any = stream.get_final_response()
         else:
-            response = client.responses.create(**given)
+            response = client.responses.create(tool_choice=choice, **given)
         said += response.output
         for item in response.output:
             if item.type == "function_call":
                 result = seen.get_weather(**json.loads(item.arguments))
                 said.append({"type": "function_call_output", "call_id": item.call_id, "output": result})
-        text, choice = response.output_text, "none"
-    return text
+    return str(response.output_text)
 
 
 def with_llm(url: str, seen: Seen, is_streamed: bool) -> str:
@@ -110,48 +127,14 @@ def with_llm(url: str, seen: Seen, is_streamed: bool) -> str:
         (Path(home) / "extra-openai-models.yaml").write_text(model)
         function = f'def get_weather(city: str) -> str:\n    "Get the weather of a city"\n    return "{SAID}"\n'
         command = [str(Path(sys.executable).parent / "llm"), "-m", "jalopy", QUESTION, "--functions", function, "--td"]
-        command += [
-            "-o",
-            "temperature",
-            "0",
-            "-o",
-            "max_tokens",
-            str(MOST_TOKENS),
-            "--key",
-            "none",
-            *([] if is_streamed else ["--no-stream"]),
-        ]
+        command += f"-o temperature 0 -o max_tokens {MOST_TOKENS} --key none".split()
+        command += [] if is_streamed else ["--no-stream"]
         environment = {**os.environ, "LLM_USER_PATH": home}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
         assert done.returncode == 0, done.stderr
         if "get_weather" in done.stderr:
             seen.cities.append(done.stderr)
         return done.stdout
-
-
-def with_litellm(url: str, seen: Seen, is_streamed: bool) -> str:
-    """litellm, which adds fields of its own to what it sends back."""
-    import json
-
-    import litellm
-
-    city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    function = {"name": "get_weather", "description": "Get the weather of a city", "parameters": city}
-    said: list[Any] = [{"role": "user", "content": QUESTION}]
-    choice, text = "required", ""
-    for _ in range(2):
-        given: dict[str, Any] = {"messages": said, "tools": [{"type": "function", "function": function}]}
-        given |= {"model": f"openai/{MODEL}", "api_base": url, "api_key": "none", "tool_choice": choice}
-        answer: Any = litellm.completion(**given, temperature=0, max_tokens=MOST_TOKENS, stream=is_streamed)
-        if is_streamed:
-            answer = litellm.stream_chunk_builder(list(answer), messages=said)
-        message = answer.choices[0].message
-        said.append(message)
-        for call in message.tool_calls or []:
-            result = seen.get_weather(**json.loads(call.function.arguments))
-            said.append({"role": "tool", "tool_call_id": call.id, "name": "get_weather", "content": result})
-        text, choice = str(message.content), "none"
-    return text
 
 
 def with_langchain(url: str, seen: Seen, is_streamed: bool) -> str:

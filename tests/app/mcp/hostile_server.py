@@ -40,6 +40,17 @@ CONTENT = [
     7,
     "bare",
 ]
+DEEP_LIST: list = []
+for _ in range(200):
+    DEEP_LIST = [DEEP_LIST]
+RESULTS = {
+    "nothing": [],
+    "image": {"content": [{"type": "image", "data": "xx"}, {"type": "text", "text": "below"}, 7]},
+    "content": {"content": CONTENT, "structuredContent": {"answer": 42}},
+    "same": {"content": [{"type": "text", "text": '{"a": 1}'}], "structuredContent": {"a": 1}},
+    "deep structure": {"structuredContent": DEEP_LIST},
+    "old": {"toolResult": {"answer": 42}},
+}
 
 
 def say(value: object) -> None:
@@ -76,23 +87,10 @@ def do(number: object, what: str) -> None:
         say("\x1b]0;owned\x07 no json")
     elif what == "deep":
         say("[" * 100_000)
-    elif what == "nothing":
-        answer(number, [])
     elif what == "refuse":
         say({"jsonrpc": "2.0", "id": number, "error": {"code": -32602, "message": "no \x1b[31mcity"}})
-    elif what == "image":
-        answer(number, {"content": [{"type": "image", "data": "xx"}, {"type": "text", "text": "below"}, 7]})
-    elif what == "content":
-        answer(number, {"content": CONTENT, "structuredContent": {"answer": 42}})
-    elif what == "same":
-        answer(number, {"content": [{"type": "text", "text": '{"a": 1}'}], "structuredContent": {"a": 1}})
-    elif what == "deep structure":
-        deep: list = []
-        for _ in range(200):
-            deep = [deep]
-        answer(number, {"structuredContent": deep})
-    elif what == "old":
-        answer(number, {"toolResult": {"answer": 42}})
+    elif what in RESULTS:
+        answer(number, RESULTS[what])
     elif what == "noise":
         say("Server started\n\n\x1b[31mlog\x1b[0m [info]\n!\n" + "[" * 100_000 + '\n{"jsonrpc": "2.0", "method":')
         sys.stdout.buffer.write(b"\xff\xfe no text\n")

@@ -36,7 +36,7 @@ class RawApi:
     """What the server was sent."""
 
     def __init__(self, answers: list[bytes], models: bytes, is_listing: bool) -> None:
-        self._answers, self._models, self._is_listing = answers, models, is_listing
+        self.answers, self._models, self._is_listing = answers, models, is_listing
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
         self.heads: list[str] = []
@@ -65,7 +65,7 @@ class RawApi:
             connection.sendall(http(self._models, "application/json"))
             return
         self.bodies.append(json.loads(body))
-        said, hang, _ = self._answers.pop(0).partition(HANG)
+        said, hang, _ = self.answers.pop(0).partition(HANG)
         connection.sendall(said)
         if hang:
             reader.read(1)  # until the client goes away

@@ -12,8 +12,11 @@ import pytest
 from app.chat.events import GenerationFailed, GenerationFinished
 from app.conversations.conversation import Ending
 from app.remote import stream as streams
+from app.remote.keys import VARIABLE
+from app.text.clean_text import clean_line
+from tests.app.remote.conftest import Ask
 from tests.app.remote.raw_api import HANG, answering, event, http, stream
-from tests.app.remote.talking import IMPATIENT, talking
+from tests.app.remote.talking import talking
 
 DONE = b"data: [DONE]\n\n"
 END = event(finish="stop") + DONE
@@ -66,6 +69,17 @@ ANSWERS = {
     "BOM": http(b"\xef\xbb\xbf" + PLAIN),
     "blanks": http(b"\n\ndata:\n\ndata: {}\n\ndata: null\n\n" + PLAIN),
     "done in quotes": http(event(content="Blue sky") + b'data: "[done]"\n\n'),
+    "other kinds": http(
+        b'event: x\r\ndata:null\r\n\r\ndata: [1]\r\ndata: {"choices": 7}\r\n\r\ndata:{"choices":[{"delta":{"content":'
+        b'["x"],"tool_calls":5}}], "usage": [], "timings": 3}\r\n\r\n' + PLAIN
+    ),
+    "mad figures": stream(
+        "Blue sky",
+        end=b'data: {"choices": [{"finish_reason": 5}], "usage": {"prompt_tokens": -1, "completion_tokens": 1e99, '
+        b'"prompt_tokens_details": {"cached_tokens": true}}, "timings": {"prompt_ms": "x", "cache_n": null}}\n\n'
+        b'data: {"usage": {"prompt_tokens": 3, "completion_tokens": 999999999999999999}}\n\n'
+        b'data: {"timings": {"prompt_ms": NaN}}\n\n' + DONE,
+    ),
     "whole as a stream": http(json.dumps(WHOLE).encode()),
     "whole and indented": http(json.dumps(WHOLE, indent=2).encode(), "application/json"),
     "whole with BOM": http(b"\xef\xbb\xbf" + json.dumps(WHOLE).encode(), "text/plain"),
@@ -87,6 +101,9 @@ ANSWERS = {
     ),
     "finish in every piece": http(event(content="Blue ", finish="stop") + event(content="sky", finish="stop") + DONE),
     "text after the end": http(event(content="Blue ", finish="stop") + event(content="sky") + DONE),
+    "silence after the end": http(event(content="Blue ", finish="stop") + event(content="sky", finish="stop") + HANG),
+    "nothing after the end": stream("Blue sky", end=event(finish="stop")),
+    "junk after the end": stream("Blue sky", end=event(finish="stop") + b"data: {\n\n"),
     "no reason": http(event(content="Blue sky") + DONE),
     "usage alone": http(chunk({"choices": [], "usage": {"prompt_tokens": 3.0}}) + PLAIN),
     "usage in the choice": http(event(content="Blue sky") + choice(finish_reason="stop", usage={"prompt_tokens": 3})),
@@ -95,12 +112,11 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_is_read_in_every_shape(name: str) -> None:
-    with answering(ANSWERS[name]) as api, talking(api.url, limits=IMPATIENT) as talk:
-        ended = list(talk.ask("Why?"))[-1]
-        assert isinstance(ended, GenerationFinished), ended
-        assert ended.ending is Ending.COMPLETE
-        assert talk.turns.conversation.messages[-1].text == "Blue sky"
+def test_an_answer_is_read_in_every_shape(ask: Ask, name: str) -> None:
+    ended, reply = ask(ANSWERS[name])
+    assert isinstance(ended, GenerationFinished), ended
+    assert (ended.ending, reply.text) == (Ending.COMPLETE, "Blue sky")
+    assert 0 < ended.figures.tokens <= 1 << 20
 
 
 THOUGHTS = {
@@ -117,45 +133,61 @@ THOUGHTS = {
 
 
 @pytest.mark.parametrize("name", THOUGHTS)
-def test_a_thought_is_told_apart_in_every_shape(name: str) -> None:
-    with answering(http(THOUGHTS[name] + PLAIN)) as api, talking(api.url, limits=IMPATIENT) as talk:
-        list(talk.ask("Why?"))
-        reply = talk.turns.conversation.messages[-1]
-        assert reply.text.strip() == "Blue sky"
-        assert reply.thinking is not None
-        assert reply.thinking.text.strip() == "hm"
+def test_a_thought_is_told_apart_in_every_shape(ask: Ask, name: str) -> None:
+    _, reply = ask(http(THOUGHTS[name] + PLAIN))
+    assert reply.thinking is not None
+    assert (reply.text.strip(), reply.thinking.text.strip()) == ("Blue sky", "hm")
 
 
+ENDLESS_CHUNK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n"
+BLUE = event(content="Blue")
 ERRORS = {
-    "event": (b'event: error\ndata: {"message": "slot failed"}\n\n', "slot failed"),
-    "event in words": (b"event: error\ndata: slot failed\n\n", "slot failed"),
-    "field": (b'error: {"code": 500, "message": "slot failed"}\n\n', "slot failed"),
-    "object": (chunk({"object": "error", "message": "slot failed", "code": 500}), "slot failed"),
-    "plain": (b'{"error": {"message": "slot failed"}}\n', "slot failed"),
-    "words": (chunk({"error": "slot failed"}), "slot failed"),
-    "choice": (choice(delta={}, error={"code": 502, "message": "slot failed"}, finish_reason="error"), "slot failed"),
-    "finish": (choice(delta={}, finish_reason="error"), "the server broke off"),
-    "code": (chunk({"text": "slot failed", "error_code": 50001}), "slot failed"),
-    "gateway": (chunk({"error": {"message": "provider", "metadata": {"raw": "slot failed"}}}), "provider: slot failed"),
-    "withheld": (event(finish="content_filter"), "withheld the rest of the answer (content_filter)"),
+    "event": (stream("Blue", end=b'event: error\ndata: {"message": "slot failed"}\n\n'), "slot failed"),
+    "event in words": (stream("Blue", end=b"event: error\ndata: slot failed\n\n"), "slot failed"),
+    "field": (stream("Blue", end=b'error: {"code": 500, "message": "slot failed"}\n\n'), "slot failed"),
+    "object": (stream("Blue", end=chunk({"object": "error", "message": "slot failed", "code": 500})), "slot failed"),
+    "plain": (stream("Blue", end=b'{"error": {"message": "slot failed"}}\n'), "slot failed"),
+    "words": (stream("Blue", end=chunk({"error": "slot failed"})), "slot failed"),
+    "choice": (stream("Blue", end=choice(delta={}, error={"message": "slot failed"})), "slot failed"),
+    "finish": (stream("Blue", end=choice(delta={}, finish_reason="error")), "the server broke off"),
+    "code": (stream("Blue", end=chunk({"text": "slot failed", "error_code": 50001})), "slot failed"),
+    "gateway": (
+        stream("Blue", end=chunk({"error": {"message": "provider", "metadata": {"raw": "slot failed"}}})),
+        "provider: slot failed",
+    ),
+    "withheld": (stream("Blue", end=event(finish="content_filter")), "withheld the rest of the answer (content"),
+    "ends": (stream("Blue", end=b""), "the connection ended before the answer did"),
+    "hangs": (stream("Blue", end=HANG), "the connection broke off (nothing came for too long)"),
+    "junk": (stream("Blue", end=b"data: }\n\n"), "usually ends in /v1"),
+    "cut chunk": (ENDLESS_CHUNK % (len(BLUE), BLUE) + b"99\r\nab", "the connection broke off"),
+    "no chunk": (ENDLESS_CHUNK % (len(BLUE), BLUE) + b"xyz\r\n", "the connection broke off"),
 }
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_an_error_in_a_stream_is_a_line_and_keeps_what_came(name: str) -> None:
-    body, words = ERRORS[name]
-    with answering(stream("Blue", end=body)) as api, talking(api.url, limits=IMPATIENT) as talk:
-        failed = list(talk.ask("Why?"))[-1]
-        assert isinstance(failed, GenerationFailed)
-        assert failed.reason.endswith(words)
-        assert talk.turns.conversation.messages[-1].text == "Blue"
+def test_a_reply_that_breaks_off_is_a_line_and_keeps_what_came(ask: Ask, name: str) -> None:
+    answer, words = ERRORS[name]
+    failed, reply = ask(answer)
+    assert isinstance(failed, GenerationFailed)
+    assert words in failed.reason
+    assert reply.text == "Blue"
 
 
+ERROR = b'{"error": {"message": "context of 4096 exceeded\\u001b[31m\\u202e"}}'
 REFUSALS = {
+    "no key": (http(b"", status="401 No"), f"asks for a key: set {VARIABLE}"),
+    "no model": (http(b'{"error": {"message": "no such model"}}', status="404 No"), "not found: no such model"),
+    "no page": (http(b"<html>", "text/html", "404 No"), "is the address right? It usually ends in /v1"),
+    "too many": (http(b"", status="429 No", more="Retry-After: 90\r\n"), "too many requests (try again in 1 min 30 s)"),
+    "busy": (http(b'{"detail": "loading"}', status="503 No"), "answers with status 503: loading"),
+    "too long": (http(ERROR, status="400 Bad"), "answers with status 400: context of 4096 exceeded"),
+    "endless refusal": (http(b"x" * 9_000_000, status="500 No"), "answers with status 500"),
+    "hanging refusal": (http(b"{" + HANG, status="500 No"), "answers with status 500"),
+    "elsewhere": (http(b"", status="307 Go", more="Location: http://evil.example/v1\r\n"), "redirects to evil.example"),
     "bad redirect": (http(b"", status="302 Go", more="Location: http://[::1\r\n"), "redirects to an address that is"),
     "redirect to nowhere": (http(b"", status="301 Go"), "which is not followed"),
     "no content": (http(b"", status="204 No Content"), "answers with status 204"),
-    "a gateway's page": (http(b"<html>Bad gateway</html>", "text/html", "502 Bad"), "answers with status 502"),
+    "a page": (http(b"<!doctype html><html>", "text/html"), "sends a web page where the API's JSON is expected"),
     "words": (http(b"404 page not found\n", "text/plain", "404 No"), "not found: 404 page not found"),
     "a list": (http(b'[{"error": {"code": 400, "message": "bad field"}}]', status="400 No"), "status 400: bad field"),
     "details": (http(b'{"detail": [{"type": "x", "msg": "bad field"}]}', status="422 No"), "status 422: bad field"),
@@ -163,62 +195,73 @@ REFUSALS = {
         http(gzip.compress(b'{"error": "bad field"}'), status="400 No", more="Content-Encoding: gzip\r\n"),
         "status 400: bad field",
     ),
-    "overloaded": (http(b"", status="503 No", more="Retry-After: 7\r\n"), "status 503 (try again in 7 s)"),
+    "an error for a stream": (http(ERROR, "application/json"), "context of 4096 exceeded"),
+    "no JSON": (http(b"data: {nonsense\n\n"), "sends something else where the API's JSON is expected"),
+    "deep": (http(b"data: " + b"[" * 200_000 + b"\n\n"), "sends something else"),
+    "one endless line": (http(b"data: " + b"x" * 3_000_000), "sends a line that does not end"),
+    "endless head": (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200_000, "cannot be reached"),
+    "no HTTP": (b"SSH-2.0-OpenSSH\r\n", "does not speak HTTP"),
+    "nothing": (HANG, "cannot be reached (nothing came for too long)"),
+    "compressed": (http(b"\x1f\x8b\x08\x00" * 50), "the connection ended before the answer did"),
+    "silent stream": (http(b": ping\n\n" + HANG), "the connection broke off (nothing came for too long)"),
     "brotli": (packed(b"x", "br"), "sends packed (br) what was asked for as it is"),
     "not packed": (packed(PLAIN, "gzip"), "says that its answer is packed (gzip), and it is not"),
     "bomb": (packed(gzip.compress(bytes(8 << 20)), "gzip"), "sends a line that does not end"),
-    "other JSON": (
-        http(b'{"status": "ok"}', "application/json"),
-        "sends no answer, or one in a form that is not known",
-    ),
+    "other JSON": (http(b'{"status": "ok"}', "application/json"), "sends no answer, or one in a form that is"),
     "unknown parts": (http(event(content=[{"type": "image_url"}]) + END), "in a form that is not known"),
     "nothing but the end": (http(DONE), "sends no answer"),
-    "error for JSON": (http(b'{"detail": "no", "object": "error"}', "application/json"), "no"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_no_answer_is_a_line_in_every_shape(name: str) -> None:
+def test_no_answer_is_a_line_in_every_shape(ask: Ask, name: str) -> None:
     answer, words = REFUSALS[name]
-    with answering(answer) as api, talking(api.url) as talk:
-        (failed,) = list(talk.ask("Why?"))
-        assert isinstance(failed, GenerationFailed)
-        assert words in failed.reason
-        assert "\n" not in failed.reason
+    failed, question = ask(answer)
+    assert isinstance(failed, GenerationFailed)
+    assert words in failed.reason
+    assert (clean_line(failed.reason, 300), question.text) == (failed.reason, "Why?")
 
 
-def test_lines_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_without_end_are_cut(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_MOST_LINES", 1000)
     assert list(streams.events([b"\n" * 4096, b"\r" * 4096, DONE], "host")) == []  # empty ones in a row are one
-    with answering(packed(gzip.compress(b": x\n" * 2000), "gzip")) as api, talking(api.url) as talk:
-        (failed,) = list(talk.ask("Why?"))
-        assert isinstance(failed, GenerationFailed)
-        assert failed.reason.endswith("the answer does not end")
+    failed, _ = ask(packed(gzip.compress(b": x\n" * 2000), "gzip"))
+    assert isinstance(failed, GenerationFailed)
+    assert failed.reason.endswith("the answer does not end")
 
 
-def test_a_length_in_another_word_can_be_continued() -> None:
-    body = event(content="Blue", finish="MAX_TOKENS") + DONE
-    with answering(http(body)) as api, talking(api.url, limits=IMPATIENT) as talk:
-        ended = list(talk.ask("Why?"))[-1]
-        assert isinstance(ended, GenerationFinished)
-        assert ended.ending is Ending.LENGTH
+def test_a_length_in_another_word_can_be_continued(ask: Ask) -> None:
+    ended, _ = ask(http(event(content="Blue", finish="MAX_TOKENS") + DONE))
+    assert isinstance(ended, GenerationFinished)
+    assert ended.ending is Ending.LENGTH
 
 
 LISTS = {
-    "as the API says": b'{"object": "list", "data": [{"id": "m", "meta": null}]}',
-    "Ollama": b'{"models": [{"name": "m", "model": "m"}]}',
-    "null and models": b'{"data": null, "models": [{"name": "m"}]}',
-    "a list": b'[{"id": "m"}, {"id": "m"}]',
-    "names": b'{"data": ["m"]}',
-    "BOM": b'\xef\xbb\xbf{"data": [{"id": "m"}]}',
+    "as the API says": (b'{"object": "list", "data": [{"id": "m", "meta": null}]}', ""),
+    "Ollama": (b'{"models": [{"name": "m", "model": "m"}]}', ""),
+    "null and models": (b'{"data": null, "models": [{"name": "m"}]}', ""),
+    "a list": (b'[{"id": "m"}, {"id": "m"}]', ""),
+    "names": (b'{"data": ["m"]}', ""),
+    "BOM": (b'\xef\xbb\xbf{"data": [{"id": "m"}]}', ""),
+    "none": (b'{"data": []}', "has no model"),
+    "no list": (b'{"models": "x"}', "does not list models"),
+    "unsound": (b'{"data": [5, {"id": 7}, {"id": ""}, {"id": "a\\nb"}, {}]}', "has no model"),
+    "a page": (b"<html>", "sends a web page"),
+    "huge": (b'{"data": [' + b" " * 5_000_000 + b"]}", "the answer does not end"),
 }
 
 
 @pytest.mark.parametrize("name", LISTS)
 def test_models_are_listed_in_every_shape(name: str) -> None:
-    with answering(models=LISTS[name]) as api, talking(api.url) as talk:
-        assert talk.turns.model is not None
-        assert talk.turns.model.name == "m"
+    models, trouble = LISTS[name]
+    with answering(models=models) as api:
+        if trouble:
+            with pytest.raises(AssertionError, match=trouble), talking(api.url):
+                pass
+            return
+        with talking(api.url) as talk:
+            assert talk.turns.model is not None
+            assert talk.turns.model.name == "m"
 
 
 def test_a_server_without_a_list_takes_the_name_given() -> None:
@@ -234,9 +277,3 @@ def test_an_address_without_its_version_finds_it() -> None:
     with answering(stream("a")) as api, talking(api.url.removesuffix("/v1") + "/api") as talk:
         list(talk.ask("hi"))
         assert api.heads[-1].startswith("POST /api/v1/chat/completions")
-
-
-def test_silence_after_an_early_end_is_no_failure() -> None:
-    body = event(content="Blue ", finish="stop") + event(content="sky", finish="stop") + HANG
-    with answering(http(body)) as api, talking(api.url, limits=IMPATIENT) as talk:
-        assert isinstance(list(talk.ask("Why?"))[-1], GenerationFinished)

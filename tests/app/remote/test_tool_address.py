@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from unittest.mock import Mock
@@ -37,13 +38,10 @@ class Served:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                served.note("POST", said.get("method", ""), self)
-                served.answer(self, said)
+                served.answer(self, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
             def do_DELETE(self) -> None:
-                served.note("DELETE", "", self)
-                reply(self, 200, b"", "text/plain")
+                served.answer(self, {"method": ""})
 
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
@@ -53,78 +51,61 @@ class Served:
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}/mcp"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
-    def note(self, verb: str, method: str, request: BaseHTTPRequestHandler) -> None:
-        self.asked.append((verb, method, {name.lower(): value for name, value in request.headers.items()}))
-
     def answer(self, request: BaseHTTPRequestHandler, said: dict[str, Any]) -> None:
-        method, number = said.get("method"), said.get("id")
-        if self.how == "key" and request.headers.get("Authorization") != "Bearer secret":
-            reply(request, 401, b"no", "text/plain")
-        elif self.how == "page":
-            reply(request, 200, b"<html>", "text/html")
-        elif self.how == "away":
-            reply(request, 307, b"", "text/plain", Location="http://127.0.0.1:9/elsewhere")
-        elif method is None:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        method, number, session = said.get("method"), said.get("id"), headers.get("mcp-session-id")
+        if method is None:
             self.pinged.append(said)
-            if self.how == "lost":
-                reply(request, 404, b"", "text/plain")
-                return
-            reply(request, 202, b"", "text/plain")
+        else:
+            self.asked.append((request.command, method, headers))
+        if self.how == "key" and headers.get("authorization") != "Bearer secret":
+            reply(request, 401, b"no")
+        elif self.how == "page":
+            reply(request, 200, b"<html>")
+        elif self.how == "away":
+            reply(request, 307, Location="http://127.0.0.1:9/elsewhere")
         elif method == "initialize":
             version = {"protocolVersion": PROTOCOL, "capabilities": {}}
-            reply(request, 200, result(number, version), "application/json", **{"Mcp-Session-Id": self.session})
-        elif request.headers.get("Mcp-Session-Id") != self.session:
-            reply(request, 404, b"", "text/plain")
-        elif number is None:
-            reply(request, 202, b"", "text/plain")
+            reply(request, 200, result(number, version), **{"Mcp-Session-Id": self.session})
+        elif session != self.session or (method is None and self.how == "lost"):
+            reply(request, 404)
         elif method == "tools/list":
-            reply(request, 200, result(number, {"tools": [ECHO]}), "application/json")
+            reply(request, 200, result(number, {"tools": [ECHO]}))
+        elif method == "tools/call":
+            text = {"type": "text", "text": said["params"]["arguments"]["text"]}
+            self.call(request, result(number, {"content": [text]}))
         else:
-            self.call(request, number, said["params"]["arguments"]["text"])
+            reply(request, 202)
 
-    def call(self, request: BaseHTTPRequestHandler, number: int, text: str) -> None:
-        answered = result(number, {"content": [{"type": "text", "text": text}]})
-        if self.how in ("events", "lost"):
-            ping = json.dumps({"jsonrpc": "2.0", "id": "p", "method": "ping"}).encode()
-            note = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}).encode()
-            parts = [b": hello\n\n", b"event: message\ndata: " + ping + b"\n\n", b"id: 1\ndata: " + note + b"\n\n"]
-            chunked(request, [*parts, b"data: " + answered + b"\n\n"], is_ended=False)
+    def call(self, request: BaseHTTPRequestHandler, answered: bytes) -> None:
+        ping = b'data: {"jsonrpc": "2.0", "id": "p", "method": "ping"}\n\n'
+        note = b'id: 1\ndata: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}\n\n'
+        asking = b": hello\n\n" + b"event: message\n" + ping + note + b"data: " + answered + b"\n\n"
+        parts = {"mute": b": wait\n\n", "cut": b": wait\n\n", "flood": (b"data: {}" + b" " * 1000 + b"\n\n") * 2000}
+        if self.how == "json":
+            reply(request, 200, answered)
+            return
+        request.send_response(200)
+        request.send_header("Content-Type", "text/event-stream")
+        request.send_header("Connection", "close")
+        request.end_headers()
+        with suppress(OSError):  # the client has had enough
+            request.wfile.write(parts.get(self.how, asking))
+        if self.how not in ("cut", "flood"):
             self.ended.wait(PATIENCE_S)
-        elif self.how == "mute":
-            chunked(request, [b": wait\n\n"], is_ended=False)
-            self.ended.wait(PATIENCE_S)
-        elif self.how == "cut":
-            chunked(request, [b": wait\n\n"], is_ended=True)
-        elif self.how == "flood":
-            chunked(request, [b"data: {}\n\n" * 10_000] * 20, is_ended=True)
-        else:
-            reply(request, 200, answered, "application/json")
+        request.close_connection = True
 
 
 def result(number: Any, value: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "result": value}).encode()
 
 
-def reply(request: BaseHTTPRequestHandler, status: int, body: bytes, kind: str, **headers: str) -> None:
+def reply(request: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:
     request.send_response(status)
-    for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+    for name, value in {"Content-Length": str(len(body)), **headers}.items():
         request.send_header(name, value)
     request.end_headers()
     request.wfile.write(body)
-
-
-def chunked(request: BaseHTTPRequestHandler, parts: list[bytes], is_ended: bool) -> None:
-    request.send_response(200)
-    request.send_header("Content-Type", "text/event-stream")
-    request.send_header("Transfer-Encoding", "chunked")
-    request.end_headers()
-    try:
-        for part in parts:
-            request.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
-        if is_ended:
-            request.wfile.write(b"0\r\n\r\n")
-    except OSError:
-        return  # the client has had enough
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
-"""A server for each test."""
+"""A server for each test, or for all that leave it as it was."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.app.fake_engine import Script
 from tests.app.server.serving import Serving, serving
+from tests.engine import tiny_gguf
 
 
 @pytest.fixture
@@ -17,3 +19,20 @@ def script() -> Script:
 def server(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Serving]:
     with serving(monkeypatch, script) as served:
         yield served
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Serving]:
+    """Answers ``Paris.``"""
+    with pytest.MonkeyPatch.context() as patch, serving(patch, Script(replies=[["Par", "is", "."]])) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three models, and a file that is none."""
+    made = tmp_path_factory.mktemp("models")
+    for name, quant in (("Big-1B-F16", "F16"), ("Small-0.5B-Q8_0", "Q8_0"), ("Small-0.5B-Q4_0", "Q4_0")):
+        tiny_gguf.write(made / f"{name}.gguf", "llama", quant)
+    (made / "broken.gguf").write_bytes(b"GGUF")
+    return made

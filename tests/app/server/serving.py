@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +26,13 @@ if TYPE_CHECKING:
     import openai
 
 PATIENCE_S = 60.0
-PLAIN: dict[str, Any] = {"timeout": PATIENCE_S, "trust_env": False, "verify": False}
-"""Options of ``httpx`` for this machine: certificates that no one asks for are a third of a request's time."""
 
 
-def client_of(server: Serving, api_key: str = "none", retries: int = 0) -> openai.OpenAI:
+def client_of(server: Serving, api_key: str = "none") -> openai.OpenAI:
     """OpenAI's own client: imported by who uses it, as a worker that collects tests does not."""
     import openai
 
-    client = httpx.Client(**PLAIN)
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=api_key, max_retries=retries, http_client=client)
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=api_key, max_retries=0, http_client=server.client)
 
 
 class Serving:
@@ -44,19 +41,22 @@ class Serving:
     def __init__(self, script: Script, running: Running, port: int) -> None:
         self.script, self.running, self.port = script, running, port
         self.url = f"http://127.0.0.1:{port}"
+        # Certificates that no one asks for are a third of a request's time; each request has its own connection.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self.client = httpx.Client(timeout=PATIENCE_S, trust_env=False, verify=False, limits=limits)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         """Send JSON, or bytes as they are."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return httpx.post(self.url + path, content=content, **PLAIN, **options)
+        return self.client.post(self.url + path, content=content, **options)
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         """Ask."""
-        return httpx.get(self.url + path, **PLAIN, **options)
+        return self.client.get(self.url + path, **options)
 
     def options(self, path: str, **options: Any) -> httpx.Response:
         """Ask what may be asked."""
-        return httpx.options(self.url + path, **PLAIN, **options)
+        return self.client.options(self.url + path, **options)
 
     def chat(self, text: str = "hi", **fields: Any) -> httpx.Response:
         """Ask for an answer."""
@@ -67,10 +67,11 @@ class Serving:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
     def end(self) -> None:
-        """End it as a signal does."""
+        """End it as a signal does, if it has not ended."""
         loop = self.running._loop
         assert loop is not None
-        loop.call_soon_threadsafe(self.running._end, 0)
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(self.running._end, 0)
 
     @property
     def n_connections(self) -> int:
@@ -122,6 +123,7 @@ def serving(
         served.end()
         thread.join(PATIENCE_S)
         listener.close()
+        served.client.close()
     assert not thread.is_alive()
 
 

@@ -36,7 +36,14 @@ MOST_GROWN_BYTES = 24 << 20
 """Of memory: what allocators keep after a storm."""
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 GREEDY = {"temperature": 0, "max_tokens": 24}
+CHAT = "/v1/chat/completions"
 SCHEMA = {"type": "json_schema", "json_schema": {"schema": {"enum": [{"city": "Rome"}]}}}
+
+
+def raw(target: str, body: Any) -> bytes:
+    """A request as its bytes."""
+    sent = json.dumps(body).encode()
+    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (target.encode(), len(sent), sent)
 
 
 class Bench:
@@ -69,12 +76,12 @@ class Bench:
 
 
 def whole(bench: Bench, random: Random) -> bool:
-    answer = bench.post("/v1/chat/completions", {"messages": QUESTION, **GREEDY})
+    answer = bench.post(CHAT, {"messages": QUESTION, **GREEDY})
     return answer.status_code == 503 or "Paris" in answer.json()["choices"][0]["message"]["content"]
 
 
 def streamed(bench: Bench, random: Random) -> bool:
-    answer = bench.post("/v1/chat/completions", {"messages": QUESTION, **GREEDY, "stream": True})
+    answer = bench.post(CHAT, {"messages": QUESTION, **GREEDY, "stream": True})
     return answer.status_code == 503 or answer.text.endswith("data: [DONE]\n\n")
 
 
@@ -84,29 +91,22 @@ def response(bench: Bench, random: Random) -> bool:
 
 
 def formed(bench: Bench, random: Random) -> bool:
-    answer = bench.post("/v1/chat/completions", {"messages": QUESTION, "response_format": SCHEMA})
+    answer = bench.post(CHAT, {"messages": QUESTION, "response_format": SCHEMA})
     return answer.status_code == 503 or answer.json()["choices"][0]["message"]["content"] == '{"city": "Rome"}'
 
 
 def refused(bench: Bench, random: Random) -> bool:
-    bodies = [
-        b"{",
-        b"[" * 5000,
-        {"messages": []},
-        {"messages": QUESTION, "n": 9},
-        {"messages": QUESTION, "grammar": "("},
-    ]
-    return bench.post("/v1/chat/completions", random.choice(bodies)).status_code in (400, 503)
+    wrong: list[Any] = [{"messages": []}, {"messages": QUESTION, "n": 9}, {"messages": QUESTION, "grammar": "("}]
+    return bench.post(CHAT, random.choice([b"{", b"[" * 5000, *wrong])).status_code in (400, 503)
 
 
 def huge(bench: Bench, random: Random) -> bool:
-    return bench.post("/v1/chat/completions", b" " * (5 << 20)).status_code in (413, 503)
+    return bench.post(CHAT, b" " * (5 << 20)).status_code in (413, 503)
 
 
 def cut(bench: Bench, random: Random) -> bool:
     """Leave in the midst of a long stream, or of the request."""
-    body = json.dumps({"prompt": "Once upon a time", "stream": True, "temperature": 5, "min_p": 0}).encode()
-    sent = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    sent = raw("/v1/completions", {"prompt": "Once upon a time", "stream": True, "temperature": 5, "min_p": 0})
     with bench.raw() as connection:
         connection.sendall(sent[: random.choice((len(sent), random.randrange(len(sent))))])
         connection.settimeout(0.2)
@@ -119,11 +119,7 @@ def slow(bench: Bench, random: Random) -> bool:
     """Take a little, wait, and leave."""
     with bench.raw() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        body = json.dumps({"prompt": "Once", "stream": True, "max_tokens": 200}).encode()
-        connection.sendall(
-            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
-        )
-        for byte in body:
+        for byte in raw("/v1/completions", {"prompt": "Once", "stream": True, "max_tokens": 200}):
             connection.sendall(bytes([byte]))
         connection.recv(20)
         time.sleep(0.3)
@@ -162,33 +158,23 @@ def broken(bench: Bench, random: Random) -> bool:
 
 
 def absolute(bench: Bench, random: Random) -> bool:
-    """Name the whole address, as proxies' clients do, with a mark before the body."""
-    body = b"\xef\xbb\xbf" + json.dumps({"messages": QUESTION, "max_tokens": 2}).encode()
+    """Name the whole address, as proxies' clients do."""
+    target = f"http://localhost:{bench.port}{random.choice(('/v1', ''))}/chat/completions"
     with bench.raw() as connection:
-        target = f"POST http://localhost:{bench.port}{random.choice(('/v1', ''))}/chat/completions HTTP/1.1\r\n"
-        head = f"{target}Host: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-        connection.sendall(head.encode() + body)
+        connection.sendall(raw(target, {"messages": QUESTION, "max_tokens": 2}))
         return connection.recv(20).split()[1] in (b"200", b"503")
 
 
 def left(bench: Bench, random: Random) -> bool:
     """Leave while a long text is counted or read, or a whole answer is awaited."""
     text = random.choice(("ab" * 100_000, "word " * 40_000, "x1 y2\n" * 5_000))
-    path, asked = random.choice(
-        (
-            ("/tokenize", {"content": text}),
-            ("/v1/completions", {"prompt": text}),
-            ("/v1/responses", {"input": text}),
-            ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}]}),
-            ("/v1/completions", {"prompt": "Once upon a time", "temperature": 5, "min_p": 0}),
-        )
-    )
-    body = json.dumps(asked).encode()
+    asked = {
+        "/tokenize": {"content": text}, "/v1/responses": {"input": text},
+        "/v1/completions": random.choice(({"prompt": text}, {"prompt": "Once", "temperature": 5, "min_p": 0})),
+        CHAT: {"messages": [{"role": "user", "content": text}]},
+    }  # fmt: skip
     with bench.raw() as connection:
-        connection.sendall(
-            b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body))
-        )
-        connection.sendall(body)
+        connection.sendall(raw(*random.choice(list(asked.items()))))
         connection.settimeout(random.random() * 0.3)
         with suppress(TimeoutError):
             connection.recv(100)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from tests.app.fake_engine import Gate, Script
 from tests.app.scripted_access import use_script
 from tests.app.server.serving import Serving, client_of, serving, until
 
-KEY = "a-key-of-twenty-chars"
 QUESTION: list[Any] = [{"role": "user", "content": "capital of France?"}]
 
 
@@ -32,20 +30,14 @@ def events_of(text: str) -> list[Any]:
     return [json.loads(block.removeprefix("data: ")) for block in blocks[:-1]]
 
 
-def test_a_whole_answer(server: Serving) -> None:
-    reply = client_of(server).chat.completions.create(model="m", messages=QUESTION)
+def test_an_answer_comes_whole_and_streamed(shared: Serving) -> None:
+    create = client_of(shared).chat.completions.create
+    reply = create(model="m", messages=QUESTION)
     assert reply.choices[0].message.content == "Paris."
     assert (reply.choices[0].finish_reason, reply.model, reply.object) == ("stop", "m", "chat.completion")
     assert reply.usage is not None
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (7, 3, 10)
-
-
-def test_a_streamed_answer_says_the_same(server: Serving) -> None:
-    options = {"include_usage": True}
-    stream = client_of(server).chat.completions.create(
-        model="m", messages=QUESTION, stream=True, stream_options=options
-    )
-    chunks = list(stream)
+    chunks = list(create(model="m", messages=QUESTION, stream=True, stream_options={"include_usage": True}))
     assert chunks[0].choices[0].delta.role == "assistant"
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Paris."
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
@@ -80,29 +72,20 @@ def test_several_answers_come_whole_and_in_order(server: Serving) -> None:
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (3, 4, 7)
 
 
-def test_answers_that_no_line_has_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(monkeypatch, Script(token_gate=Gate()), most_waiting=2) as server:
-        assert server.chat(n=4).json()["error"]["code"] == "queue_full"
-        until(lambda: server.metric("requests_waiting") == server.metric("requests_running") == 0)
-
-
-def test_a_text_is_continued_whole_and_streamed(server: Serving) -> None:
-    client = client_of(server)
+def test_a_text_is_continued_whole_and_streamed(shared: Serving) -> None:
+    client = client_of(shared)
     reply = client.completions.create(model="m", prompt="Once upon")
     stream = client.completions.create(model="m", prompt="Once upon", stream=True)
     assert (reply.choices[0].text, reply.choices[0].finish_reason) == ("Paris.", "stop")
     assert "".join(chunk.choices[0].text for chunk in stream) == "Paris."
+    ids = shared.post("/tokenize", {"content": "Once upon"}).json()["tokens"]
+    assert shared.post("/v1/completions", {"prompt": ids}).json()["usage"]["prompt_tokens"] == 2
+    assert shared.script.opened[0].sessions[0].tokens[:2] == ids
 
 
-def test_tokens_may_be_the_prompt(server: Serving) -> None:
-    ids = server.post("/tokenize", {"content": "Once upon"}).json()["tokens"]
-    assert server.post("/v1/completions", {"prompt": ids}).json()["usage"]["prompt_tokens"] == 2
-    assert server.script.opened[0].sessions[0].tokens[:2] == ids
-
-
-def test_the_length_is_limited(server: Serving) -> None:
+def test_the_length_is_limited(shared: Serving) -> None:
     for name in ("max_tokens", "max_completion_tokens"):
-        choice = server.chat(**{name: 2}).json()["choices"][0]
+        choice = shared.chat(**{name: 2}).json()["choices"][0]
         assert (choice["message"]["content"], choice["finish_reason"]) == ("Paris", "length")
 
 
@@ -141,32 +124,21 @@ def test_the_conversation_goes_on_from_what_the_cache_holds(server: Serving) -> 
     assert (second["usage"]["prompt_tokens"], read) == (15, 5)
 
 
-def test_a_system_prompt_stands_before_the_rest(server: Serving) -> None:
-    messages = [
-        {"role": "system", "content": "be brief"},
-        {"role": "developer", "content": [{"type": "text", "text": "and kind"}]},
-        *QUESTION,
-    ]
-    server.post("/v1/chat/completions", {"messages": messages})
-    model = server.script.opened[0]
-    assert model.tokenizer.decode(model.sessions[0].tokens) == "be brief\n\nand kindcapital of France?Paris."
-
-
-def test_logprobs_come_with_the_text_they_belong_to(server: Serving) -> None:
-    reply = client_of(server).chat.completions.create(model="m", messages=QUESTION, logprobs=True, top_logprobs=2)
+def test_logprobs_come_with_the_text_they_belong_to(shared: Serving) -> None:
+    reply = client_of(shared).chat.completions.create(model="m", messages=QUESTION, logprobs=True, top_logprobs=2)
     logprobs = reply.choices[0].logprobs
     assert logprobs is not None
     assert logprobs.content is not None
     assert [one.token for one in logprobs.content] == ["Par", "is", "."]
     assert [one.logprob for one in logprobs.content[0].top_logprobs] == [-0.5, -1.5]
     assert bytes(logprobs.content[1].bytes or []) == b"is"
-    events = events_of(server.chat(logprobs=True, stream=True).text)
+    events = events_of(shared.chat(logprobs=True, stream=True).text)
     streamed = [one for event in events for one in (event["choices"][0]["logprobs"] or {"content": []})["content"]]
     assert [(one["token"], one["top_logprobs"]) for one in streamed] == [("Par", []), ("is", []), (".", [])]
 
 
-def test_logprobs_of_a_continued_text_have_places(server: Serving) -> None:
-    logprobs = server.post("/v1/completions", {"prompt": "a", "logprobs": 1}).json()["choices"][0]["logprobs"]
+def test_logprobs_of_a_continued_text_have_places(shared: Serving) -> None:
+    logprobs = shared.post("/v1/completions", {"prompt": "a", "logprobs": 1}).json()["choices"][0]["logprobs"]
     assert (logprobs["tokens"], logprobs["text_offset"]) == (["Par", "is", "."], [0, 3, 5])
     assert logprobs["token_logprobs"] == [-0.5] * 3
     assert [list(one.values()) for one in logprobs["top_logprobs"]] == [[-0.5]] * 3
@@ -185,33 +157,34 @@ def test_a_thought_is_told_next_to_the_answer(server: Serving) -> None:
     assert "".join(one.get("content", "") for one in deltas) == "Paris"
 
 
-def test_thinking_is_chosen_for_each_request(server: Serving) -> None:
+def test_thinking_is_chosen_for_each_request(shared: Serving) -> None:
     chosen = []
     for fields in ({"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": True}}, {}):
-        server.chat(**fields)
-        chosen.append(str(server.script.opened[0].chats[0].thinking))
+        shared.chat(**fields)
+        chosen.append(str(shared.script.opened[0].chats[0].thinking))
     assert chosen == ["off", "on", "auto"]
 
 
-def test_models_properties_and_tokens(server: Serving) -> None:
-    client = client_of(server)
+def test_models_properties_and_tokens(shared: Serving) -> None:
+    client = client_of(shared)
     assert [model.id for model in client.models.list()] == ["m"]
     assert client.models.retrieve("m").owned_by == "jalopy"
-    props = server.get("/props").json()
+    props = shared.get("/props").json()
     assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (1, 512)
-    ids = server.post("/tokenize", {"content": "a b", "add_special": True}).json()["tokens"]
-    assert server.post("/detokenize", {"tokens": ids}).json() == {"content": "a b"}
-    pieces = server.post("/tokenize", {"content": "a b", "with_pieces": True}).json()["tokens"]
+    ids = shared.post("/tokenize", {"content": "a b", "add_special": True}).json()["tokens"]
+    assert shared.post("/detokenize", {"tokens": ids}).json() == {"content": "a b"}
+    pieces = shared.post("/tokenize", {"content": "a b", "with_pieces": True}).json()["tokens"]
     assert [one["piece"] for one in pieces] == ["a", " b"]
 
 
 def test_counters_are_told_to_prometheus(server: Serving) -> None:
     server.chat()
+    server.post("/chat/completions/", {"messages": QUESTION})
     server.get("/nowhere")
     text = server.get("/metrics").text
-    assert 'jalopy_requests_total{route="/v1/chat/completions",status="200"} 1\n' in text
+    assert 'jalopy_requests_total{route="/v1/chat/completions",status="200"} 2\n' in text
     assert 'jalopy_requests_total{route="other",status="404"} 1\n' in text
-    assert "jalopy_generated_tokens_total 3\n" in text
+    assert "jalopy_generated_tokens_total 6\n" in text
     assert all(line.startswith(("#", "jalopy_")) for line in text.splitlines())
 
 
@@ -223,8 +196,8 @@ def test_counters_are_told_to_prometheus(server: Serving) -> None:
         ("/v1/chat/completions", 405, "method_not_allowed"),
     ],
 )
-def test_what_is_not_there_is_refused_in_the_apis_words(server: Serving, path: str, status: int, code: str) -> None:
-    answer = server.get(path)
+def test_what_is_not_there_is_refused_in_the_apis_words(shared: Serving, path: str, status: int, code: str) -> None:
+    answer = shared.get(path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
@@ -281,46 +254,6 @@ def test_a_bug_is_named_and_nothing_of_it_is_told(server: Serving, capsys: pytes
     assert "Traceback" not in answer.text + err
 
 
-def test_the_key_opens_all_but_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(monkeypatch, api_key=KEY) as server:
-        assert server.get("/health").status_code == 200
-        for headers in (
-            {},
-            {"Authorization": "Bearer wrong"},
-            {"Authorization": KEY},
-            {"Authorization": f"Basic {KEY}"},
-        ):
-            assert server.get("/metrics", headers=headers).json()["error"]["code"] == "invalid_api_key"
-        stranger = client_of(server, "wrong")
-        with pytest.raises(sys.modules["openai"].AuthenticationError):
-            stranger.models.list()
-        assert [model.id for model in client_of(server, KEY).models.list()] == ["m"]
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Host": "attacker.example"},
-        {"Host": "attacker.example:8080"},
-        {"Host": ""},
-        {"Host": "localhost.attacker.example"},
-        {"Origin": "http://attacker.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1"},
-        {"Sec-Fetch-Site": "cross-site"},
-    ],
-)
-def test_no_page_in_a_browser_may_talk_to_it(server: Serving, headers: dict[str, str]) -> None:
-    for answer in (server.get("/health", headers=headers), server.post("/v1/completions", {}, headers=headers)):
-        assert answer.status_code == 403
-        assert "access-control-allow-origin" not in answer.headers
-
-
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:99", "[::1]:8080", "[::1]", "::1"])
-def test_it_answers_to_its_own_names(server: Serving, host: str) -> None:
-    assert server.get("/health", headers={"Host": host}).status_code == 200
-
-
 def test_before_the_model_is_open_clients_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(open_gate=Gate())
     with serving(monkeypatch, script, waits=False) as server:
@@ -362,6 +295,6 @@ def test_a_reply_goes_on_from_its_beginning(server: Serving) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"messages": QUESTION}, {"add_generation_prompt": True}])
-def test_only_a_reply_goes_on(server: Serving, fields: dict[str, Any]) -> None:
-    answer = server.post("/v1/chat/completions", {**fields, "continue_final_message": True})
+def test_only_a_reply_goes_on(shared: Serving, fields: dict[str, Any]) -> None:
+    answer = shared.post("/v1/chat/completions", {**fields, "continue_final_message": True})
     assert answer.status_code == 400

@@ -10,8 +10,6 @@ from app.conversations.conversation import Said
 from app.server.conversation import arranged, as_taken
 from app.server.fields import Fields
 from app.server.messages import read_messages
-from app.server.order import chat_order
-from engine.prompt.tools.calls import ToolCall
 from tests.app.server.serving import Serving
 
 ASK = {"role": "user", "content": "ask"}
@@ -72,6 +70,7 @@ def words(items: list[Any]) -> str:
         ([ASK, calling("1", content="hm"), message("user", "stop")], "u:ask a:hm u:stop"),
         ([ASK, calling("1"), message("user", "stop")], "u:ask u:stop"),
         ([ASK, calling("1", "2"), result("2")], "u:ask a:+f2 t:f2=found"),
+        ([calling("1"), result("1"), ASK], "a:+f1 t:f1=found u:ask"),
         ([ASK, message("assistant", None, function_call={"name": "g", "arguments": "{}"}),
           message("function", "old", name="g")], "u:ask a:+g t:g=old"),
     ],
@@ -111,16 +110,3 @@ def test_every_order_is_answered_and_kept_for_the_next_request(server: Serving, 
     messages += [message("assistant", first["choices"][0]["message"]["content"]), ASK]
     usage = server.post("/v1/chat/completions", {"messages": messages}).json()["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] > first["usage"]["prompt_tokens"]
-
-
-def test_the_last_message_of_the_assistant_goes_on_unasked(server: Serving) -> None:
-    reply = server.post("/v1/chat/completions", {"messages": [ASK, message("assistant", "It is ")]}).json()
-    assert reply["choices"][0]["message"]["content"] == "Paris."
-    model = server.script.opened[0]
-    assert model.tokenizer.decode(model.sessions[0].tokens).endswith("It is Paris.")
-
-
-def test_a_conversation_that_was_trimmed_keeps_its_calls() -> None:
-    order = chat_order(Fields({"messages": [calling("1"), result("1"), ASK]}), "m")
-    assert order.messages[0].calls == (ToolCall("f1", "{}", "1"),)
-    assert [one.role for one in order.messages] == ["assistant", "tool", "user"]

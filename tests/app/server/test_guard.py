@@ -1,7 +1,8 @@
-"""Who may ask, and by which path: addresses as clients write them, pages that the user has named."""
+"""Who may ask, and by which path: names, keys, addresses as clients write them, pages that the user has named."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from app.program.settings import ServeSettings, built_in_settings
 from app.server.guard import meant_path
-from tests.app.server.serving import Serving, serving
+from tests.app.server.serving import Serving, client_of, serving
 from tests.app.server.test_hostile_clients import received
 
 NOTES = "https://notes.example"
@@ -19,12 +20,11 @@ ASK = {"messages": [{"role": "user", "content": "hi"}]}
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,x-stainless-os"}
 
 
-@pytest.fixture
-def open_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
-    """It lets two pages ask, with a key."""
-    allowed = ServeSettings(origins=(NOTES, "app://obsidian.md"))
-    settings = replace(built_in_settings(), serve=allowed)
-    with serving(monkeypatch, api_key=KEY, settings=settings) as served:
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Serving]:
+    """It wants a key, and lets two pages ask."""
+    settings = replace(built_in_settings(), serve=ServeSettings(origins=(NOTES, "app://obsidian.md")))
+    with pytest.MonkeyPatch.context() as patch, serving(patch, api_key=KEY, settings=settings) as served:
         yield served
 
 
@@ -48,12 +48,6 @@ def test_a_path_is_found_as_clients_write_it(path: str, meant: str) -> None:
     assert meant_path(path) == meant
 
 
-def test_counters_and_answers_know_the_path_that_is_meant(server: Serving) -> None:
-    for path in ("/chat/completions", "//v1/chat/completions/"):
-        assert server.post(path, ASK).status_code == 200
-    assert 'jalopy_requests_total{route="/v1/chat/completions",status="200"} 2\n' in server.get("/metrics").text
-
-
 @pytest.mark.parametrize(
     ("target", "host", "status"),
     [
@@ -64,30 +58,43 @@ def test_counters_and_answers_know_the_path_that_is_meant(server: Serving) -> No
         ("http://localhost/v1/models", "attacker.example", b"403"),
         ("http://user@localhost/v1/models", "localhost", b"403"),
         ("ftp://localhost/v1/models", "localhost", b"404"),
+        *(("/health", host, b"200") for host in ("LOCALHOST:1", "127.0.0.1:99", "[::1]:8080", "[::1]", "::1")),
+        *(("/health", host, b"403") for host in ("attacker.example:80", "", "localhost.attacker.example")),
     ],
 )
-def test_a_request_may_name_its_whole_address(server: Serving, target: str, host: str, status: bytes) -> None:
-    connection = server.raw()
+def test_it_answers_to_its_own_names(shared: Serving, target: str, host: str, status: bytes) -> None:
+    connection = shared.raw()
     connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
     assert received(connection).split()[1] == status
 
 
+def test_the_key_opens_all_but_health(locked: Serving) -> None:
+    assert locked.get("/health").status_code == 200
+    for scheme in ("", "Bearer wrong", KEY, f"Basic {KEY}"):
+        headers = {"Authorization": scheme} if scheme else {}
+        assert locked.get("/metrics", headers=headers).json()["error"]["code"] == "invalid_api_key"
+    stranger = client_of(locked, "wrong")
+    with pytest.raises(sys.modules["openai"].AuthenticationError):
+        stranger.models.list()
+    assert [model.id for model in client_of(locked, KEY).models.list()] == ["m"]
+
+
 @pytest.mark.parametrize("origin", [NOTES, "app://obsidian.md", NOTES.upper()])
-def test_a_page_that_the_user_named_may_ask(open_server: Serving, origin: str) -> None:
+def test_a_page_that_the_user_named_may_ask(locked: Serving, origin: str) -> None:
     headers = {"Origin": origin, "Sec-Fetch-Site": "cross-site", "Authorization": f"Bearer {KEY}"}
     for body in (ASK, {**ASK, "stream": True}, {}):
-        answer = open_server.post("/v1/chat/completions", body, headers=headers)
+        answer = locked.post("/v1/chat/completions", body, headers=headers)
         assert answer.status_code == (200 if body else 400)
         assert answer.headers["access-control-allow-origin"] == origin
         assert answer.headers["vary"] == "Origin"
-    refused = open_server.post("/v1/chat/completions", ASK, headers={"Origin": origin})
+    refused = locked.post("/v1/chat/completions", ASK, headers={"Origin": origin})
     assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, origin)
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_a_browser_may_ask_first_without_the_key(open_server: Serving, private: bool) -> None:
+def test_a_browser_may_ask_first_without_the_key(locked: Serving, private: bool) -> None:
     asked = {"Origin": NOTES, **PREFLIGHT, **({"Access-Control-Request-Private-Network": "true"} if private else {})}
-    answer = open_server.options("/v1/chat/completions", headers=asked)
+    answer = locked.options("/v1/chat/completions", headers=asked)
     assert (answer.status_code, answer.content) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == NOTES
     assert answer.headers["access-control-allow-headers"] == "authorization,x-stainless-os"
@@ -98,23 +105,24 @@ def test_a_browser_may_ask_first_without_the_key(open_server: Serving, private: 
 @pytest.mark.parametrize(
     "headers",
     [
-        {"Origin": "https://notes.example.attacker.example"},
-        {"Origin": "http://notes.example"},
-        {"Origin": "null"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Origin": NOTES, "Host": "attacker.example"},
+        [("Origin", "https://notes.example.attacker.example")],
+        [("Origin", "http://notes.example")],
+        [("Origin", "http://127.0.0.1")],
+        [("Origin", "null")],
+        [("Sec-Fetch-Site", "cross-site")],
+        [("Origin", NOTES), ("Host", "attacker.example")],
         [("Origin", NOTES), ("Origin", "https://attacker.example")],
     ],
 )
-def test_other_pages_may_not(open_server: Serving, headers: Any) -> None:
-    more = [*(headers.items() if isinstance(headers, dict) else headers)]
+def test_other_pages_may_not(locked: Serving, headers: Any) -> None:
     for answer in (
-        open_server.get("/health", headers=more),
-        open_server.options("/v1/models", headers=[*more, *PREFLIGHT.items()]),
+        locked.get("/health", headers=headers),
+        locked.post("/v1/completions", {}, headers=headers),
+        locked.options("/v1/models", headers=[*headers, *PREFLIGHT.items()]),
     ):
         assert answer.status_code == 403
         assert answer.headers.get("access-control-allow-origin") in (None, NOTES)
-    assert open_server.get("/health").status_code == 200
+    assert locked.get("/health").status_code == 200
 
 
 def test_ignored_fields_are_named_in_the_log_once(server: Serving, capsys: pytest.CaptureFixture[str]) -> None:

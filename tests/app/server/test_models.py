@@ -27,11 +27,8 @@ NAMES = ["Big-1B", "Small-0.5B-Q4_0", "Small-0.5B-Q8_0"]
 def by_name(
     monkeypatch: pytest.MonkeyPatch, folder: Path, script: Script | None = None, **options: Any
 ) -> Iterator[Serving]:
-    """Serve the three models of a folder; requests without a name get the big one."""
+    """Serve the models of a folder; requests without a name get the big one."""
     monkeypatch.chdir(folder)
-    for name, quant in (("Big-1B-F16", "F16"), ("Small-0.5B-Q8_0", "Q8_0"), ("Small-0.5B-Q4_0", "Q4_0")):
-        tiny_gguf.write(folder / f"{name}.gguf", "llama", quant)
-    (folder / "broken.gguf").write_bytes(b"GGUF")
     settings = replace(built_in_settings(), model_directories=(str(folder),))
     path = folder / "Big-1B-F16.gguf"
     with serving(monkeypatch, script, settings=settings, path=path, model_id="", **options) as server:
@@ -48,8 +45,8 @@ def opened(server: Serving) -> list[str]:
     return [f"{model.path.stem}{' closed' * model.is_closed}" for model in server.script.opened]
 
 
-def test_names_are_those_of_lists_and_open_their_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with by_name(monkeypatch, tmp_path) as server:
+def test_names_are_those_of_lists_and_open_their_model(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    with by_name(monkeypatch, folder) as server:
         client = client_of(server)
         assert sorted(one.id for one in client.models.list() if one.id != "starter") == NAMES
         assert opened(server) == []
@@ -61,22 +58,23 @@ def test_names_are_those_of_lists_and_open_their_model(monkeypatch: pytest.Monke
         assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q4_0"]
 
 
-def test_a_name_that_is_none_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with by_name(monkeypatch, tmp_path) as server:
-        for name in ("nothing", "broken", str(tmp_path / "Big-1B-F16.gguf"), ":latest"):
+def test_a_name_that_is_none_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    with by_name(monkeypatch, folder) as server:
+        for name in ("nothing", "broken", str(folder / "Big-1B-F16.gguf"), ":latest"):
             error = server.chat(model=name).json()["error"]
             assert error["code"] == "model_not_found"
             assert all(one in error["message"] for one in NAMES)
         assert "Small-0.5B-Q4_0" in server.chat(model="small").json()["error"]["message"]
-        tiny_gguf.write(tmp_path / "later.gguf")
+        tiny_gguf.write(folder / "later.gguf")
         monkeypatch.setattr(models, "LISTED_S", 0.0)
         assert asked(server, "later") == "later"
+        (folder / "later.gguf").unlink()
         assert server.get("/v1/models/nothing").status_code == 404
 
 
-def test_one_that_answers_goes_on_while_another_opens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_that_answers_goes_on_while_another_opens(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     script = Script(token_gate=Gate())
-    with by_name(monkeypatch, tmp_path, script) as server, ThreadPoolExecutor() as pool:
+    with by_name(monkeypatch, folder, script) as server, ThreadPoolExecutor() as pool:
         first = pool.submit(asked, server, "big")
         until(lambda: server.metric("requests_running") == 1)
         script.open_gate = Gate()
@@ -92,14 +90,15 @@ def test_one_that_answers_goes_on_while_another_opens(monkeypatch: pytest.Monkey
 
 def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
     """Memory for so many of the scripted models, which claim as much as the tiny files are said to need."""
+    monkeypatch.setattr(models, "_free", lambda: None)  # of all that the tests before have left
     monkeypatch.setattr(fitting, "machine_memory", lambda: fitting.MachineMemory(1 << 40, n_models))
     monkeypatch.setattr("app.server.served_engine.ServedEngine.claimed_bytes", property(lambda self: bool(self.served)))
     monkeypatch.setattr(fitting, "fit", lambda needs, memory, rates, n_ctx: type("Fit", (), {"needed_bytes": 1}))
 
 
-def test_the_one_used_longest_ago_makes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_one_used_longest_ago_makes_room(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     with_room_for(monkeypatch, 2)
-    with by_name(monkeypatch, tmp_path) as server:
+    with by_name(monkeypatch, folder) as server:
         for name in ("big", "small-0.5b-q8", "big", "small-0.5b-q4"):
             asked(server, name)
         assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q8_0 closed", "Small-0.5B-Q4_0"]
@@ -107,10 +106,10 @@ def test_the_one_used_longest_ago_makes_room(monkeypatch: pytest.MonkeyPatch, tm
         assert opened(server)[0] == "Big-1B-F16 closed"
 
 
-def test_none_that_answers_makes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_none_that_answers_makes_room(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     with_room_for(monkeypatch, 1)
     script = Script(token_gate=Gate())
-    with by_name(monkeypatch, tmp_path, script) as server, ThreadPoolExecutor() as pool:
+    with by_name(monkeypatch, folder, script) as server, ThreadPoolExecutor() as pool:
         first = pool.submit(asked, server, "big")
         until(lambda: server.metric("requests_running") == 1)
         monkeypatch.setattr(models, "ROOM_PATIENCE_S", 0.0)
@@ -123,9 +122,9 @@ def test_none_that_answers_makes_room(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert opened(server) == ["Big-1B-F16 closed", "Small-0.5B-Q8_0"]
 
 
-def test_what_the_engine_has_no_memory_for_takes_anothers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_the_engine_has_no_memory_for_takes_anothers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     script = Script(open_errors={"Small-0.5B-Q8_0.gguf": MemoryPlanError("small: no room")})
-    with by_name(monkeypatch, tmp_path, script) as server:
+    with by_name(monkeypatch, folder, script) as server:
         asked(server, "big")
         assert asked(server, "small-0.5b-q8") == "engine_error"
         assert opened(server) == ["Big-1B-F16 closed"]
@@ -133,17 +132,17 @@ def test_what_the_engine_has_no_memory_for_takes_anothers(monkeypatch: pytest.Mo
         assert asked(server, "small-0.5b-q8") == "Small-0.5B-Q8_0"
 
 
-def test_a_model_that_does_not_open_leaves_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_model_that_does_not_open_leaves_the_server(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     script = Script(open_errors={"Small-0.5B-Q8_0.gguf": BrokenModelError("small: is broken")})
-    with by_name(monkeypatch, tmp_path, script) as server:
+    with by_name(monkeypatch, folder, script) as server:
         assert server.chat(model="small-0.5b-q8").json()["error"]["message"] == "small: is broken"
         assert asked(server, "big") == "Big-1B"
 
 
-def test_what_is_idle_is_closed_and_opens_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_idle_is_closed_and_opens_again(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(models, "LOOK_S", 0.02)
     script = Script(token_gate=Gate())
-    with by_name(monkeypatch, tmp_path, script, idle_s=0.2) as server, ThreadPoolExecutor() as pool:
+    with by_name(monkeypatch, folder, script, idle_s=0.2) as server, ThreadPoolExecutor() as pool:
         first = pool.submit(asked, server, "big")
         until(lambda: server.metric("requests_running") == 1)
         with pytest.raises(futures.TimeoutError):
@@ -156,9 +155,9 @@ def test_what_is_idle_is_closed_and_opens_again(monkeypatch: pytest.MonkeyPatch,
         assert asked(server, "big") == "Big-1B"
 
 
-def test_it_ends_while_a_model_opens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_ends_while_a_model_opens(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     script = Script(open_gate=Gate())
-    with by_name(monkeypatch, tmp_path, script) as server, ThreadPoolExecutor() as pool:
+    with by_name(monkeypatch, folder, script) as server, ThreadPoolExecutor() as pool:
         waiting = pool.submit(asked, server, "big")
         assert script.open_gate is not None
         until(script.open_gate.waiting.is_set)

@@ -53,18 +53,10 @@ def test_a_text_is_generated_by_the_template_or_raw(server: Serving) -> None:
 
 
 def test_options_are_sampling_and_what_is_unknown_is_noted() -> None:
-    options = {
-        "num_predict": -1,
-        "temperature": 0.5,
-        "top_k": 3,
-        "min_p": 0.1,
-        "seed": 7,
-        "stop": ["x"],
-        "num_ctx": 4096,
-    }
+    options = {"num_predict": -1, "temperature": 0.5, "top_k": 3, "min_p": 0.1, "seed": 7, "stop": ["x"], "num_ctx": 9}
     fields = Fields({"model": "m:latest", "messages": HI, "options": options, "keep_alive": "5m", "think": "low"})
     order = chat_order(fields, "m")
-    assert dict(order.sampling) == {"temperature": 0.5, "top_k": 3, "min_p": 0.1, "seed": 7}
+    assert order.sampling == {"temperature": 0.5, "top_k": 3, "min_p": 0.1, "seed": 7}
     assert (order.max_tokens, order.stops, order.is_streamed, order.thinking) == (0, ("x",), True, "low")
     assert (order.unloads, fields.ignored) == (False, {"options.num_ctx"})
     assert generate_order(Fields({"prompt": "a", "think": False, "keep_alive": 0}), "m").thinking == "off"
@@ -136,17 +128,14 @@ def test_a_stream_that_waits_says_so_in_an_empty_piece(monkeypatch: pytest.Monke
         assert "".join(line["message"]["content"] for line in lines) == "Hello there."
 
 
-def test_models_are_told_and_none_is_opened_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_models_are_told_and_none_is_opened_for_it(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(models, "LOOK_S", 0.02)
-    with by_name(monkeypatch, tmp_path, idle_s=60.0) as server:
+    with by_name(monkeypatch, folder, idle_s=60.0) as server:
         tags = {one["name"]: one for one in server.get("/api/tags").json()["models"]}
         big = tags["Big-1B:latest"]
-        assert big["size"] == (tmp_path / "Big-1B-F16.gguf").stat().st_size
-        assert (big["details"]["family"], big["details"]["quantization_level"], len(big["digest"])) == (
-            "llama",
-            "F16",
-            64,
-        )
+        assert big["size"] == (folder / "Big-1B-F16.gguf").stat().st_size
+        details = big["details"]
+        assert (details["family"], details["quantization_level"], len(big["digest"])) == ("llama", "F16", 64)
         shown = server.post("/api/show", {"model": "big-1b:latest"}).json()
         assert shown["model_info"]["llama.context_length"] > 0
         assert shown["capabilities"] == ["completion"]

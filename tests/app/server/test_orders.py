@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.chat.answer_form import AnswerForm
 from app.conversations.conversation import Said
+from app.server.answer_form import read_form
 from app.server.api_error import MOST_CHARS, ApiError
 from app.server.fields import MOST_IGNORED, Fields, read_json
 from app.server.order import MOST_TOKENS, chat_order, completion_order
@@ -27,8 +29,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
 )
+INFINITE = float("inf")
+NO_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x"}}
 WRONG: dict[str, list[Any]] = {
-    "temperature": [-1, 101, "1", True, [], {}, float("inf"), float("nan")],
+    "temperature": [-1, 101, "1", True, [], {}, INFINITE, float("nan")],
     "top_p": [-0.1, 1.1, "1", False],
     "min_p": [2],
     "top_k": [-2, 1.5, "4", True],
@@ -47,38 +51,20 @@ WRONG: dict[str, list[Any]] = {
     "stream_options": [True, [], {"include_usage": 1}],
     "n": [9, 0, "1", 1.5, True],
     "logit_bias": [
-        5,
-        "50",
-        [50],
-        [[50]],
-        [[50, 1, 2]],
-        {"50": "1"},
-        {"50": True},
-        {"50": None},
-        [[1.5, 1]],
-        [[True, 1]],
-        {"50": 2e9},
-        {"50": float("inf")},
-        {"50": float("nan")},
-        [[1, 1]] * 10_001,
+        5, "50", [50], [[50]], [[50, 1, 2]], {"50": "1"}, {"50": True}, {"50": None}, [[1.5, 1]], [[True, 1]],
+        {"50": 2e9}, {"50": INFINITE}, {"50": float("nan")}, [[1, 1]] * 10_001,
     ],
     "presence_penalty": [101, "0", False],
     "frequency_penalty": [-101],
+    "grammar": [3],
     "response_format": [
-        "text",
-        {"type": "xml"},
-        {},
-        {"type": "json_schema"},
-        {"type": "json_schema", "json_schema": {"name": "x"}},
-        {"type": "json_schema", "json_schema": {"schema": "x"}},
-        {"type": "regex"},
-        {"type": "regex", "pattern": 5},
-        {"type": "regex", "pattern": "a" * 70_000},
-        {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}},
+        "text", {"type": "xml"}, {}, {"type": "json_schema"}, NO_SCHEMA, {**NO_SCHEMA, "json_schema": {"schema": "x"}},
+        {"type": "regex"}, {"type": "regex", "pattern": 5}, {"type": "regex", "pattern": "a" * 70_000},
+        {"type": "grammar"}, {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}},
     ],
     "model": [5, []],
     "functions": [[{}]],
-}
+}  # fmt: skip
 WRONG_IN_CHATS: dict[str, list[Any]] = {
     "messages": [None, [], {}, "hi", ["hi"], [None], HI * 10_001],
     "logprobs": [1, "true"],
@@ -93,7 +79,7 @@ WRONG_IN_TEXTS: dict[str, list[Any]] = {
     "prompt": [None, "", [], [""], 5, {}, [1, "a"], [-1], [True], ["a", "b"], [[1], [2]], [1.0]],
     "logprobs": [-1, 21, True, "1"],
     "echo": [True, 1],
-    "best_of": [2],
+    "best_of": [2, True],
     "suffix": ["end"],
 }
 WRONG_MESSAGES: list[tuple[Any, str]] = [
@@ -115,15 +101,11 @@ WRONG_MESSAGES: list[tuple[Any, str]] = [
 
 
 def fields_of(values: dict[str, Any]) -> Fields:
-    return read_json(json.dumps(values).encode()) if _is_json(values) else Fields(values)
-
-
-def _is_json(values: dict[str, Any]) -> bool:
+    """As they come over HTTP, where JSON has them."""
     try:
-        json.dumps(values, allow_nan=False)
+        return read_json(json.dumps(values, allow_nan=False).encode())
     except ValueError:
-        return False
-    return True
+        return Fields(values)
 
 
 def outcome(read: Callable[[], Any]) -> tuple[Any, ApiError | None]:
@@ -139,24 +121,36 @@ def is_line(text: str) -> bool:
     return len(text) <= MOST_CHARS and "\n" not in text and clean_text(text) == text
 
 
-def cases(*tables: dict[str, list[Any]]) -> list[tuple[str, Any]]:
-    return [(name, value) for table in tables for name, values in table.items() for value in values]
+def require_refused(read: Callable[..., Any], needed: dict[str, Any], *tables: dict[str, list[Any]]) -> None:
+    for name, value in ((name, value) for table in tables for name, values in table.items() for value in values):
+        order, refused = outcome(lambda: read(fields_of({**needed, name: value}), "m"))  # noqa: B023 - called at once
+        assert refused is not None, (name, value, order)
+        assert (refused.param or "").startswith(name)
+        assert name in refused.message
+        assert is_line(refused.message)
 
 
-@pytest.mark.parametrize(("name", "value"), cases(WRONG, WRONG_IN_CHATS))
-def test_a_wrong_field_of_a_conversation_is_refused_by_its_name(name: str, value: Any) -> None:
-    with pytest.raises(ApiError) as refused:
-        chat_order(fields_of({"messages": HI, name: value}), "m")
-    assert (refused.value.param or "").startswith(name)
-    assert name in refused.value.message
-    assert "\n" not in refused.value.message
+def test_a_wrong_field_is_refused_by_its_name() -> None:
+    require_refused(chat_order, {"messages": HI}, WRONG, WRONG_IN_CHATS)
+    require_refused(completion_order, {"prompt": "hi"}, WRONG, WRONG_IN_TEXTS)
+    require_refused(chat_order, {"messages": HI, "response_format": {"type": "json_object"}}, {"grammar": ["start: X"]})
 
 
-@pytest.mark.parametrize(("name", "value"), cases(WRONG, WRONG_IN_TEXTS))
-def test_a_wrong_field_of_a_text_is_refused_by_its_name(name: str, value: Any) -> None:
-    with pytest.raises(ApiError) as refused:
-        completion_order(fields_of({"prompt": "hi", name: value}), "m")
-    assert (refused.value.param or "").startswith(name)
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, ("schema", '{"type":"object"}')),
+        ({"type": "json_object", "schema": {"type": "null"}}, ("schema", '{"type": "null"}')),
+        ({"type": "regex", "pattern": "a+"}, ("regex", "a+")),
+        ({"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {}}}, ("schema", "{}")),
+        ({"type": "grammar", "grammar": 'root ::= "a"'}, ("grammar", 'root ::= "a"')),
+    ],
+)
+def test_forms_are_read(given: Any, form: tuple[str, str] | None) -> None:
+    assert read_form(Fields({"response_format": given})) == (AnswerForm(*form, "response_format") if form else None)
+    assert read_form(Fields({"grammar": "start: X"})) == AnswerForm("grammar", "start: X", "grammar")
+    assert read_form(Fields({"grammar": ""})) is None
 
 
 @pytest.mark.parametrize(("message", "place"), WRONG_MESSAGES)
@@ -168,19 +162,20 @@ def test_a_wrong_message_is_refused_by_its_place(message: Any, place: str) -> No
 
 
 @settings(max_examples=25)
-@given(st.sampled_from([*WRONG, *WRONG_IN_CHATS, *WRONG_IN_TEXTS, "user", "metadata"]), JSON)
-def test_whatever_a_field_holds_the_request_is_read_or_refused(name: str, value: Any) -> None:
-    for read, needed in ((chat_order, {"messages": HI}), (completion_order, {"prompt": "hi"})):
+@given(
+    st.sampled_from([*WRONG, *WRONG_IN_CHATS, *WRONG_IN_TEXTS, "user", "metadata"]),
+    JSON,
+    st.lists(JSON | st.dictionaries(st.sampled_from(["role", "content", "name"]), JSON), max_size=3),
+)
+def test_whatever_fields_hold_the_request_is_read_or_refused(name: str, value: Any, messages: list[Any]) -> None:
+    for read, needed in (
+        (chat_order, {"messages": HI}),
+        (chat_order, {"messages": messages}),
+        (completion_order, {"prompt": "hi"}),
+    ):
         order, error = outcome(lambda: read(Fields({**needed, name: value}), "m"))  # noqa: B023 - called at once
         assert order is None or order.messages or order.prompt
         assert error is None or (error.status in (400, 404) and is_line(error.message))
-
-
-@settings(max_examples=25)
-@given(st.lists(JSON, max_size=3), st.lists(st.dictionaries(st.sampled_from(["role", "content", "name"]), JSON)))
-def test_whatever_messages_hold_they_are_read_or_refused(some: list[Any], others: list[Any]) -> None:
-    _, error = outcome(lambda: chat_order(Fields({"messages": [*some, *others]}), "m"))
-    assert error is None or (error.param or "").startswith("messages")
 
 
 @settings(max_examples=25)
@@ -246,7 +241,7 @@ def test_values_that_mean_none_or_all_are_read_as_such() -> None:
          "top_logprobs": 3, "n": 1.0, "reasoning_effort": "default", "model": ""}
     ).encode()  # fmt: skip
     order = chat_order(read_json(body), "m")
-    assert dict(order.sampling) == {"top_k": 0, "repeat_window": MOST_TOKENS, "seed": 4}
+    assert order.sampling == {"top_k": 0, "repeat_window": MOST_TOKENS, "seed": 4}
     assert (order.max_tokens, order.stops, order.n_logprobs, order.thinking) == (0, ("x",), None, None)
 
 
@@ -272,7 +267,7 @@ def test_what_asks_for_nothing_is_allowed() -> None:
         "stop": None, "seed": None, "stream": None, "temperature": None, "parallel_tool_calls": True,
     }  # fmt: skip
     order = chat_order(Fields({"messages": HI, **neutral}), "m")
-    assert (order.sampling, order.stops, order.is_streamed, order.n_logprobs) == ((), (), False, None)
+    assert (order.sampling, order.stops, order.is_streamed, order.n_logprobs) == ({}, (), False, None)
 
 
 SPELLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -300,13 +295,13 @@ SPELLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("asked", "chosen"), SPELLINGS, ids=lambda one: next(iter(one)))
 def test_samplers_have_the_names_of_other_servers(asked: dict[str, Any], chosen: dict[str, Any]) -> None:
-    assert dict(chat_order(Fields({"messages": HI, **asked}), "m").sampling) == chosen
-    assert dict(completion_order(Fields({"prompt": "a", **asked}), "m").sampling) == chosen
-    assert dict(response_order(Fields({"input": "a", **asked}), "m").sampling) == chosen
+    assert chat_order(Fields({"messages": HI, **asked}), "m").sampling == chosen
+    assert completion_order(Fields({"prompt": "a", **asked}), "m").sampling == chosen
+    assert response_order(Fields({"input": "a", **asked}), "m").sampling == chosen
 
 
 def test_a_text_with_a_bias_becomes_its_tokens() -> None:
-    named = (("logit_bias", ((50, 1.0), ("ab", -2.0), (-1, 3.0))), ("top_k", 5))
+    named = {"logit_bias": ((50, 1.0), ("ab", -2.0), (-1, 3.0)), "top_k": 5}
     spelled = SimpleNamespace(encode=lambda text, **how: [ord(one) for one in text])
     found = resolved(named, cast("Any", spelled))
     assert found == {"logit_bias": ((50, 1.0), (97, -2.0), (98, -2.0)), "top_k": 5}
@@ -318,5 +313,5 @@ def test_what_is_asked_for_is_in_the_order() -> None:
     )
     assert order.messages == (Said("user", "hi"),)
     assert (order.stops, order.is_streamed, order.n_logprobs) == (("a", "b"), True, 0)
-    assert dict(order.sampling) == {"seed": 5, "temperature": 0.0}
+    assert order.sampling == {"seed": 5, "temperature": 0.0}
     assert completion_order(Fields({"prompt": [[1, 2]]}), "m").prompt == (1, 2)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from app.conversations.conversation import Said
 from app.server.api_error import ApiError
 from app.server.fields import Fields
 from app.server.responses import response_order
@@ -135,7 +134,8 @@ def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
             "model": "gpt-5-codex", "instructions": "be brief", "store": False, "stream": True, "metadata": {"a": "b"},
             "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k", "previous_response_id": None,
             "parallel_tool_calls": False, "truncation": "auto", "reasoning": {"effort": "medium", "summary": "auto"},
-            "text": {"verbosity": "low"}, "service_tier": None, "client_metadata": {"x": "y"}, "future_field": 1,
+            "text": {"verbosity": "low", "format": {"type": "json_schema", "name": "x", "schema": {}, "strict": True}},
+            "temperature": 0.5, "service_tier": None, "client_metadata": {"x": "y"}, "future_field": 1,
             "tools": [TOOL, {"type": "web_search"}, {"type": "local_shell"}, {"type": "custom", "name": "apply_patch"},
                       {"type": "mcp", "server_label": "x", "server_url": "https://mcp.example"}],
             "input": [
@@ -159,7 +159,9 @@ def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
     ]  # fmt: skip
     assert order.tools is not None
     assert ([tool["function"]["name"] for tool in order.tools.items], order.tools.takes_one) == (["get_weather"], True)
-    assert (order.thinking, order.is_streamed) == ("medium", True)
+    assert (order.thinking, order.is_streamed, order.sampling) == ("medium", True, {"temperature": 0.5})
+    assert order.form is not None
+    assert (order.form.name, order.form.text) == ("text.format", "{}")
     skipped = {f"tools of type {kind}" for kind in ("web_search", "local_shell", "custom", "mcp")}
     assert fields.ignored == {*skipped, "future_field", "input of type web_search_call", "model (always m)"}
 
@@ -191,28 +193,3 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as refused:
         response_order(Fields(fields), "m")
     assert refused.value.param == param
-
-
-def test_input_becomes_an_order() -> None:
-    order = response_order(
-        Fields(
-            {
-                "input": [
-                    {"type": "message", "role": "developer", "content": "in French"},
-                    {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
-                    {"type": "reasoning", "id": "rs_1", "summary": []},
-                    {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
-                     "content": [{"type": "output_text", "text": "b", "annotations": [], "logprobs": []}]},
-                    {"role": "user", "content": "c"},
-                ],
-                "instructions": "be brief", "reasoning": {"effort": "none"}, "temperature": 0.5, "store": False,
-                "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "null"}, "strict": True}},
-            }
-        ),
-        "m",
-    )  # fmt: skip
-    expected = Said("system", "be brief\n\nin French"), Said("user", "a"), Said("assistant", "b"), Said("user", "c")
-    assert order.messages == expected
-    assert (order.thinking, order.sampling) == ("off", (("temperature", 0.5),))
-    assert order.form is not None
-    assert (order.form.name, order.form.text) == ("text.format", '{"type": "null"}')

@@ -14,7 +14,7 @@ from app.program.settings import built_in_settings
 from app.server.command import listen
 from app.server.running import Running
 from engine import Sampling
-from engine.errors import BrokenModelError, MemoryPlanError
+from engine.errors import MemoryPlanError
 from tests.app.fake_engine import Gate, Script
 from tests.app.scripted_access import use_script
 from tests.app.server.serving import Serving, serving, until
@@ -65,24 +65,11 @@ def test_a_client_that_leaves_frees_its_slot_alone(monkeypatch: pytest.MonkeyPat
         (stays,) = ask(pool, server, "stays")
         until(lambda: server.metric("requests_running") == 1)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{server.url}/v1/chat/completions", json={"messages": [{"role": "user", "content": "goes"}]},
-                       timeout=0.5, trust_env=False)  # fmt: skip
+            httpx.post(f"{server.url}/v1/completions", json={"prompt": "goes"}, timeout=0.5, trust_env=False)
         until(lambda: server.metric("clients_gone_total") == 1)
         assert server.metric("requests_running") == 1
         gate_of(server).open()
         assert stays.result(60).json()["usage"]["completion_tokens"] == 6
-
-
-def test_a_reply_that_fails_costs_its_own_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = held_back()
-    with serving(monkeypatch, script, most_at_once=2) as server, ThreadPoolExecutor(2) as pool:
-        answers = ask(pool, server, "one", "two")
-        until(lambda: server.metric("requests_running") == 2)
-        script.fail_after_tokens, script.generate_error = 3, BrokenModelError("m.gguf: broken")
-        gate_of(server).open()
-        assert [answer.result(60).status_code for answer in answers] == [500, 500]
-        script.fail_after_tokens = None
-        assert server.chat("again").status_code == 200
 
 
 def test_slots_are_as_many_as_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,11 +83,3 @@ def test_more_slots_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(opening, "make_sampling", lambda settings, model, mode: Sampling())
     with listen("127.0.0.1", 0) as listener, pytest.raises(MemoryPlanError):
         Running(Path("m.gguf"), built_in_settings(), listener, "m", (), "", 4, most_at_once=3).run()
-
-
-def test_the_end_tells_those_who_are_answered_and_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(monkeypatch, held_back(), most_at_once=2) as server, ThreadPoolExecutor(3) as pool:
-        answers = ask(pool, server, "one", "two", "three")
-        until(lambda: (server.metric("requests_running"), server.metric("requests_waiting")) == (2, 1))
-        server.end()
-        assert [answer.result(60).status_code for answer in answers] == [503, 503, 503]
