@@ -348,7 +348,7 @@ _VERBS = {
         *("threads", "prefill_threads", "weights"),
     ),
     "verify MODEL": _verb(
-        "is the file whole, does it write sense",
+        "check that the file is whole and writes sense",
         _MODEL,
         _SHA256,
         _arg("--no-run", "look at the file only", dest="runs", action="store_false"),

@@ -18,14 +18,16 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.library.places import FoundFile
+from app.library.places import FoundFile, find_files, places
 from app.program import paths
 from app.program.refusals import exit_code_of
+from app.program.settings import Settings
 from app.program.small_file import JsonFile, checked
 from app.text.record import record
 from engine import MemoryNeeds
 
 if TYPE_CHECKING:
+    from app.documents.meaning import EmbeddingFile
     from engine import GGUFFile
     from engine.measure.fit import ModelNeeds
 
@@ -175,3 +177,18 @@ class HeaderCache:
             return {}
         models = content.get("models")
         return models if isinstance(models, dict) else {}
+
+
+def embedding_file(settings: Settings) -> EmbeddingFile | None:
+    """Return the smallest file that makes vectors of texts; None where there is none, or the settings want none."""
+    if settings.search_by_meaning == "off":
+        return None
+    headers = HeaderCache()
+    found = [one for one in find_files(places(settings.model_directories)) if headers.header(one).embeds]
+    headers.save()
+    smallest = min(found, key=lambda one: (one.size_bytes, one.path), default=None)
+    if smallest is None:
+        return None
+    from app.documents.meaning import EmbeddingFile
+
+    return EmbeddingFile(smallest.path, f"{smallest.path}:{smallest.size_bytes}:{smallest.mtime_ns}")
