@@ -259,7 +259,7 @@ def test_the_child_ends_when_its_parent_is_killed(opened: list[Terminal]) -> Non
         ("lambda: 1 // 0", b"jalopy: internal error: ZeroDivisionError"),
     ],
 )
-def test_without_a_terminal_there_is_one_line_and_no_escape_sequence(work: str, line: bytes) -> None:
+def test_without_a_terminal_one_line_has_no_escape_sequence(work: str, line: bytes) -> None:
     program = f"import os, signal, sys\nfrom app.cli.supervisor import supervise\nsys.exit(supervise({work}, True))"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=False

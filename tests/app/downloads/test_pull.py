@@ -382,7 +382,7 @@ REDIRECTS = {
 }
 
 
-def test_a_redirect_to_something_else_or_without_end_is_not_followed(server: LocalHub, target: Path) -> None:
+def test_a_redirect_elsewhere_or_without_end_is_not_followed(server: LocalHub, target: Path) -> None:
     for location, words in REDIRECTS.items():
         server.hub_faults.append(redirect(location))
         error = refusal(target)

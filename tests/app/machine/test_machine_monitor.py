@@ -244,7 +244,7 @@ def test_a_reading_that_is_slow_is_taken_more_rarely():
     assert len(taken) == 3  # 50 ms are 0.2 % of 25 s
 
 
-def test_the_interfaces_cost_is_that_of_its_own_thread_if_that_is_timed():
+def test_the_interfaces_cost_is_that_of_its_own_thread():
     spent = iter([1.0, 1.03, 1.05])
     meter = Rate(lambda: next(spent))
     assert meter.since_last(10.0) is None

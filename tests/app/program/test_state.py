@@ -87,7 +87,7 @@ DAMAGE: tuple[tuple[str, object], ...] = (
 )  # fmt: skip
 
 
-def test_a_value_that_is_none_is_damage_which_is_ignored_with_a_notice(file: Path) -> None:
+def test_a_damaged_file_is_ignored_with_a_notice(file: Path) -> None:
     save_state(SOUND)
     assert load_state() == (SOUND, None)
     sound = json.loads(file.read_text())
