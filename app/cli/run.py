@@ -20,10 +20,9 @@ from app.chat.options import ChatOptions
 from app.chat.reply import Clock, ReplyMeter
 from app.chat.status import EngineStatus
 from app.chat.talk import SAVING_PATIENCE_S, Talk
-from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.asking import CallQuestions, can_ask
 from app.cli.interrupts import interrupt_stops
-from app.cli.line_dialogue import results_of
+from app.cli.line_dialogue import what_happened
 from app.cli.output import AnswerOutput, ProgressLine, follow_opening, write_answer
 from app.conversations.conversation import Ending
 from app.conversations.journal import AtHand, conversations_at_hand
@@ -36,7 +35,6 @@ from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal, say
 from app.program.remote_model import RemoteModel
 from app.program.settings import Settings
-from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.figures import count, rate
 from app.text.json_line import json_line
@@ -247,22 +245,8 @@ class _Run:
         return model
 
     def _tell(self, event: events.Event) -> None:
-        if isinstance(event, events.ConversationTakenUp):
-            if event.trouble:
-                say(f"jalopy run: {event.trouble}")
-            if event.restored_tokens:
-                say(figures.back(event.restored_tokens, event.restored_s, event.read_s))
-        elif isinstance(event, events.MessagesJoined):
-            say(SENT_TOGETHER)
-        elif isinstance(event, events.UnansweredLeftOut):
-            say(LEFT_OUT)
-        elif isinstance(event, events.ToolsTold):
-            say(f"jalopy run: {event.line}")
-        elif isinstance(event, events.ToolsAnswered):
-            for line in results_of(self._talk):
-                say(line)
-        elif isinstance(event, events.TurnsDropped):
-            say(figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s))
+        for line in what_happened(event, self._talk):
+            say(line)
 
     def _refusal(self, refused: events.PromptRefused) -> Refusal:
         needed, room = refused.needed_tokens, refused.n_ctx

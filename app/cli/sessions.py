@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from app.conversations import rows
 from app.conversations.foreign import Foreign, foreign_conversations
@@ -33,7 +32,7 @@ def sessions(words: Sequence[str], as_json: bool) -> int:
         return import_files(words[1:])
     hits = Store().search(" ".join(words))
     if as_json:
-        print(json_line({"conversations": [_values(hit) for hit in hits]}, indent=1), flush=True)
+        print(json_line({"conversations": [asdict(hit) for hit in hits]}, indent=1), flush=True)
     else:
         print("\n".join(_lines(hits, bool(words))), flush=True)
     return exit_codes.OK
@@ -53,10 +52,6 @@ def _lines(hits: Sequence[Entry], is_search: bool) -> list[str]:
     shown = figures.counted(len(hits), "conversation")
     lines += ["", f"{shown}: text {figures.size(text_bytes)}, saved states {figures.size(state_bytes)}"]
     return lines
-
-
-def _values(entry: Entry) -> dict[str, Any]:
-    return asdict(entry)
 
 
 MOST_FILE_BYTES = 128 << 20

@@ -70,7 +70,7 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
     dropped = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED - dropped)
     old_handler = signal.signal(signal.SIGCHLD, lambda *_: None)  # inherited as ignored, it would never be reported
-    lifeline = _Lifeline()
+    reading, lifeline = os.pipe()  # the parent's end is open as long as the parent lives, however it dies
     try:
         child_id = os.fork()
     except OSError:
@@ -79,25 +79,26 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
         signal.signal(signal.SIGCHLD, old_handler if old_handler is not signal.SIG_IGN else signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
         if child_id < 0:
-            lifeline.let_go()
             return work()  # fork failed: better without a parent than not at all
-        os._exit(_finish(work, lifeline))
-    lifeline.hold()
+        os.close(lifeline)
+        os._exit(_finish(work, reading))
+    os.close(reading)
     try:
         status, sent = _Watch(child_id).wait()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
         signal.signal(signal.SIGCHLD, old_handler)
-        lifeline.let_go()
+        os.close(lifeline)
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
     return _clean_up(os.WTERMSIG(status), sent, terminal, uses_screen)
 
 
-def _finish(work: Callable[[], int], lifeline: "_Lifeline") -> int:
+def _finish(work: Callable[[], int], parents_end: int) -> int:
     """Do the work in the child; threads that still compute do not keep it from ending."""
     try:
-        lifeline.watch()
+        with contextlib.suppress(RuntimeError, MemoryError):  # the system refuses a thread
+            threading.Thread(target=_end_with_parent, args=[parents_end], name="lifeline", daemon=True).start()
         code = work()
     except KeyboardInterrupt:  # once more, while the first one was obeyed
         code = exit_codes.INTERRUPTED
@@ -105,6 +106,19 @@ def _finish(work: Callable[[], int], lifeline: "_Lifeline") -> int:
         code = refuse(error)
     _flush()
     return code
+
+
+def _end_with_parent(parents_end: int) -> None:
+    """Wait for the parent's death; then end as by SIGTERM, or at once where that does not come to anything.
+
+    A disk may not answer, or a terminal take nothing more.
+    """
+    # Signals are for the main thread, which has to wake up for them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    os.read(parents_end, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)
+    os._exit(exit_codes.TERMINATED)
 
 
 def _flush() -> None:
@@ -177,68 +191,6 @@ class _Watch:
             os.kill(self._child_id, number)
 
 
-class _Lifeline:
-    """The child's side: soon after the parent was killed the child ends, whatever it does.
-
-    A pipe whose writing end is the parent's alone: reading it ends when the parent does, however that died. A thread
-    waits for that, asks the program to end as by SIGTERM, and ends the process where that does not come to anything: a
-    disk that does not answer, a terminal that takes nothing more. Made before the fork; then each side says which one
-    it is.
-    """
-
-    def __init__(self) -> None:
-        self._parent_id = os.getpid()
-        try:
-            self._reading, self._writing = os.pipe()
-        except OSError:  # no handle left: the kernel's signal has to do
-            self._reading = self._writing = -1
-
-    def hold(self) -> None:
-        """This is the parent: the child lives while this end is open."""
-        self._reading = _closed(self._reading)
-
-    def let_go(self) -> None:
-        """The parent stops watching."""
-        self._reading, self._writing = _closed(self._reading), _closed(self._writing)
-
-    def watch(self) -> None:
-        """This is the child: end with the parent from now on."""
-        self._writing = _closed(self._writing)
-        is_told = _ask_for_a_signal()
-        if os.getppid() != self._parent_id:
-            os._exit(exit_codes.TERMINATED)
-        if self._reading >= 0:
-            with contextlib.suppress(RuntimeError, MemoryError):  # no thread left, either
-                threading.Thread(target=self._wait, args=[is_told], name="lifeline", daemon=True).start()
-
-    def _wait(self, is_told: bool) -> None:
-        # Signals are for the main thread, which has to wake up for them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        while os.read(self._reading, 1):
-            pass
-        if not is_told:
-            os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(GRACE_S)
-        os._exit(exit_codes.TERMINATED)
-
-
-def _ask_for_a_signal() -> bool:
-    """Let the kernel send SIGTERM when the parent dies (Linux), even where no thread can wait for that."""
-    set_parent_death_signal = 1
-    try:
-        import ctypes
-
-        return bool(ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM, 0, 0, 0) == 0)
-    except (ImportError, OSError, AttributeError, MemoryError):
-        return False
-
-
-def _closed(handle: int) -> int:
-    if handle >= 0:
-        os.close(handle)
-    return -1
-
-
 def _terminal_modes() -> _Terminal | None:
     """Return the handle and the modes of the terminal that a standard stream is, before the child takes it over."""
     for handle in (0, 1, 2):
@@ -263,15 +215,8 @@ def _clean_up(number: int, sent: int | None, terminal: _Terminal | None, uses_sc
         _restore(terminal, uses_screen)
     if sent is not None:
         return _DEATHS[sent][0]
-    unknown = f"internal error: the program was ended by {_signal_name(number)}: please report it"
+    unknown = f"internal error: the program was ended by signal {number} ({signal.strsignal(number)}): please report it"
     code, reason = _DEATHS.get(number, (exit_codes.INTERNAL, unknown))
     if reason:
         say(f"jalopy: {reason}")
     return code
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

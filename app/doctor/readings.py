@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.library.measure import EngineReadings
+from app.machine.low_power import is_on_battery
 from app.machine.paced import or_none
 from app.machine.processor import number_in
 from app.machine.tuning_conditions import look_at_load
@@ -64,7 +65,8 @@ class ClockReadings:
     turbo: bool | None = None
     throttled: int | None = None
     """How often heat slowed the processor down since the start."""
-    on_battery: bool | None = None
+    on_battery: bool = False
+    """As far as can be told."""
 
 
 @record
@@ -156,7 +158,7 @@ def read_clock(root: Path = ROOT) -> ClockReadings:
         limit_mhz=_mhz(policy / "scaling_max_freq"),
         turbo=_turbo(cpu),
         throttled=number_in(cpu / "cpu0/thermal_throttle/core_throttle_count"),
-        on_battery=or_none(_on_battery),
+        on_battery=is_on_battery(),
     )
 
 
@@ -184,9 +186,12 @@ def read_disk(path: str | os.PathLike[str], root: Path = ROOT) -> DiskReadings:
 
 
 def _disk(path: Path, root: Path) -> DiskReadings:
-    status = path.stat()
-    mount = _mount_of(path.resolve(), _text(root / "proc/self/mountinfo"))
-    filesystem, source = mount if mount else ("", "")
+    import psutil
+
+    status, path = path.stat(), path.resolve()
+    mounts = [one for one in psutil.disk_partitions(all=True) if Path(one.mountpoint) in (path, *path.parents)]
+    mount = max(reversed(mounts), key=lambda one: len(one.mountpoint), default=None)
+    filesystem, source = (mount.fstype, mount.device) if mount else ("", "")
     kind = device = ""
     place = root / f"sys/dev/block/{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
     if not place.exists():  # btrfs and overlays give files a device number of their own
@@ -216,20 +221,6 @@ def _whole_disk(place: Path) -> Path:
     return place
 
 
-def _mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
-    """Return (file system, source) of the deepest mount that a path is below."""
-    best: tuple[int, tuple[str, str]] | None = None
-    for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if len(fields) < 5 or len(kind) < 2:
-            continue
-        point = Path(fields[4].replace("\\040", " "))
-        if (point == path or point in path.parents) and (best is None or len(point.parts) >= best[0]):
-            best = len(point.parts), (kind[0], kind[1])
-    return best[1] if best else None
-
-
 def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:
     """Return name and features of the first processor."""
     name, flags = "", frozenset[str]()
@@ -252,13 +243,6 @@ def _turbo(cpu: Path) -> bool | None:
         return off == "0"
     boost = _text(cpu / "cpufreq/boost")
     return boost == "1" if boost in ("0", "1") else None
-
-
-def _on_battery() -> bool | None:
-    import psutil
-
-    battery = or_none(psutil.sensors_battery) if hasattr(psutil, "sensors_battery") else None
-    return None if battery is None or battery.power_plugged is None else not battery.power_plugged
 
 
 def _mhz(path: Path) -> float | None:

@@ -137,9 +137,7 @@ def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile |
     *directories, name = path.split("/")
     sha256, size_bytes = lfs.get("sha256") or lfs.get("oid"), lfs.get("size", sibling.get("size"))
     is_sound = (
-        names.fullmatch(name) is not None
-        and not name.startswith(("-", "."))
-        and len(name) <= MOST_NAME_BYTES
+        is_safe_name(name, names)
         and all(_SAFE_DIRECTORY.fullmatch(one) and one not in (".", "..") for one in directories)
         and isinstance(sha256, str)
         and _SHA256.fullmatch(sha256) is not None
@@ -149,9 +147,9 @@ def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile |
     return RemoteFile(name, base + quote(path), size_bytes, str(sha256)) if is_sound else None
 
 
-def is_safe_name(name: str) -> bool:
+def is_safe_name(name: str, names: re.Pattern[str] = SAFE_NAME) -> bool:
     """Whether a name from elsewhere may become a file's name here."""
-    return bool(SAFE_NAME.fullmatch(name)) and not name.startswith(("-", ".")) and len(name) <= MOST_NAME_BYTES
+    return bool(names.fullmatch(name)) and not name.startswith(("-", ".")) and len(name) <= MOST_NAME_BYTES
 
 
 def table_in(values: Any, name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import math
 import re
 import socket
 import time
@@ -36,89 +37,55 @@ from app.program.remote_model import THIS_MACHINE, is_private
 from app.program.version import installed_version
 
 MOST_LINE_BYTES = 1 << 18
-"""Of all heads, chunk sizes and trailers: a hundred headers of the longest kind the library takes would be more."""
-_LINE_BYTES_PER_BODY_BYTE = 8
+"""Of a head with those of "100 Continue" before it, and of what may stand next to a piece of the body: chunk sizes and
+trailers. A hundred headers of the longest kind the library takes would be more."""
 
 
 class EndlessLinesError(http.client.HTTPException):
     """The lines of an answer do not end."""
 
 
-class _BoundedReader(io.BufferedReader):
-    """What an answer is read from, with a limit on its lines, which grows with the body between them.
+class _BoundedReader(io.RawIOBase):
+    """Reads a socket until a moment, and so many bytes until it is allowed more.
 
-    The standard library reads heads of "100 Continue", or trailers, forever: a byte in time keeps every timeout from
-    expiring.
+    The library's timeout is one of each read, and it reads heads of "100 Continue", or trailers, forever.
     """
 
-    def __init__(self, raw: io.RawIOBase) -> None:
-        super().__init__(raw)
-        self._left_bytes = MOST_LINE_BYTES
+    def __init__(self, raw: io.RawIOBase, until_s: float) -> None:
+        self._raw, self._until_s, self._left_bytes = raw, until_s, MOST_LINE_BYTES
 
-    def readline(self, *size: Any) -> bytes:
-        line = super().readline(*size)
-        self._left_bytes -= len(line)
-        if self._left_bytes < 0:
-            raise EndlessLinesError("its answer does not end")
-        return line
-
-    def read(self, *size: Any) -> bytes:
-        return self._counted(super().read(*size))
-
-    def read1(self, *size: Any) -> bytes:
-        return self._counted(super().read1(*size))
-
-    def readinto(self, buffer: Any) -> int:
-        n = super().readinto(buffer)
-        self._left_bytes += _LINE_BYTES_PER_BODY_BYTE * n
-        return n
-
-    def _counted(self, piece: bytes) -> bytes:
-        self._left_bytes += _LINE_BYTES_PER_BODY_BYTE * len(piece)
-        return piece
-
-
-class _TimedAnswer(http.client.HTTPResponse):
-    """An answer that is given up where its headers are not whole in time: the library's timeout is one of each read."""
-
-    def __init__(self, deadline_s: float, sock: socket.socket, *rest: Any, **named: Any) -> None:
-        super().__init__(sock, *rest, **named)
-        self._timed = _TimedReader(self.fp.detach(), sock, deadline_s)
-        self.fp: Any = _BoundedReader(self._timed)
-
-    def begin(self) -> None:
-        super().begin()
-        self._timed.lift()
-
-
-class _TimedReader(io.RawIOBase):
-    """Reads a socket until a moment, or without one."""
-
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline_s: float) -> None:
-        self._raw, self._sock = raw, sock
-        self._deadline_s: float | None = deadline_s
-        self._timeout_s = sock.gettimeout()
+    def allow(self, n_bytes: int) -> None:
+        """Let so many bytes of the body come at any time."""
+        self._until_s, self._left_bytes = math.inf, n_bytes + MOST_LINE_BYTES
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        if self._deadline_s is not None:
-            left_s = self._deadline_s - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError
-            self._sock.settimeout(left_s if self._timeout_s is None else min(left_s, self._timeout_s))
-        return self._raw.readinto(buffer)
-
-    def lift(self) -> None:
-        """The headers are whole."""
-        self._deadline_s = None
-        if not self.closed:
-            self._sock.settimeout(self._timeout_s)
+        if time.monotonic() >= self._until_s:
+            raise TimeoutError
+        if self._left_bytes <= 0:
+            raise EndlessLinesError("its answer does not end")
+        n = self._raw.readinto(buffer)
+        self._left_bytes -= n or 0
+        return n
 
     def close(self) -> None:
         self._raw.close()
         super().close()
+
+
+class _BoundedAnswer(http.client.HTTPResponse):
+    """An answer whose headers are whole in time, and whose lines end."""
+
+    def __init__(self, until_s: float, sock: socket.socket, *rest: Any, **named: Any) -> None:
+        super().__init__(sock, *rest, **named)
+        self._bounds = _BoundedReader(self.fp.detach(), until_s)
+        self.fp: Any = io.BufferedReader(self._bounds)
+
+    def read1(self, n: int = -1) -> bytes:
+        self._bounds.allow(n)
+        return super().read1(n)
 
 
 TIMEOUT_S = 30.0
@@ -200,10 +167,6 @@ class Web:
         self._open: socket.socket | None = None
         """The connection: one request is sent at a time."""
         self._has_given_up = False
-        self._opener = urllib.request.build_opener(_AnyStatus, _Connecting(self._answer))
-        # What is meant for this machine, a token perhaps, is no proxy's business.
-        direct = urllib.request.ProxyHandler({})
-        self._direct_opener = urllib.request.build_opener(_AnyStatus, direct, _Connecting(self._answer))
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
         """Ask for an address, following redirects. Raises StatusError: it says no; or as ``ask`` does."""
@@ -296,7 +259,9 @@ class Web:
         request.add_header("Accept-Encoding", "identity")
         if self._token and _may_have_token(urlsplit(url), self._token_host):
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        opener = self._direct_opener if urlsplit(url).hostname in THIS_MACHINE else self._opener
+        # What is meant for this machine, a token perhaps, is no proxy's business.
+        proxies = [urllib.request.ProxyHandler({})] if urlsplit(url).hostname in THIS_MACHINE else []
+        opener = urllib.request.build_opener(_AnyStatus, _Connecting(self._answer), *proxies)
         if self._has_given_up:
             raise ConnectionCut(f"{host_of(url)}: nothing is wanted any more")
         try:
@@ -308,13 +273,13 @@ class Web:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise unreachable(url, error) from None
 
-    def _answer(self, sock: socket.socket, *arguments: Any, **named: Any) -> _TimedAnswer:
+    def _answer(self, sock: socket.socket, *arguments: Any, **named: Any) -> _BoundedAnswer:
         self._open = sock
         if self._has_given_up:
             self.give_up()
         if self._silence_s is not None:
             sock.settimeout(self._silence_s)
-        return _TimedAnswer(time.monotonic() + self._headers_s, sock, *arguments, **named)
+        return _BoundedAnswer(time.monotonic() + self._headers_s, sock, *arguments, **named)
 
     def _accepted(self, response: Response) -> Response:
         if response.status in (200, 206):

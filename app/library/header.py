@@ -14,19 +14,20 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, field, is_dataclass, replace
-from functools import cache
+from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-from app.library.places import FoundFile
+from app.library.places import FoundFile, find_files, places
 from app.program import paths
 from app.program.refusals import exit_code_of
-from app.program.small_file import JsonFile
+from app.program.settings import Settings
+from app.program.small_file import JsonFile, checked
 from app.text.record import record
 from engine import MemoryNeeds
 
 if TYPE_CHECKING:
+    from app.documents.meaning import EmbeddingFile
     from engine import GGUFFile
     from engine.measure.fit import ModelNeeds
 
@@ -130,7 +131,6 @@ def _text(value: Any) -> str:
 VERSION = 2
 MOST_ENTRIES = 2_000
 _MOST_FILE_BYTES = 8 << 20
-_LARGEST = 1 << 62
 
 
 class HeaderCache:
@@ -151,8 +151,10 @@ class HeaderCache:
         stamp = [file.size_bytes, file.mtime_ns, file.n_parts]
         entry = self._entries.get(key)
         if isinstance(entry, list) and len(entry) == 2 and entry[0] == stamp:
+            from engine.measure.fit import ModelNeeds
+
             with suppress(ValueError):
-                known: ModelHeader = _checked(ModelHeader, entry[1])
+                known: ModelHeader = checked(ModelHeader, entry[1], ModelNeeds)
                 self._used[key] = entry
                 return known
         self.n_read += 1
@@ -177,27 +179,16 @@ class HeaderCache:
         return models if isinstance(models, dict) else {}
 
 
-def _checked(kind: Any, value: Any) -> Any:
-    """Return a value in its kind: a text, a count, yes or no, or what holds such. Raises ValueError: it is none."""
-    parts, is_record = get_args(kind), is_dataclass(kind)
-    if type(None) in parts:
-        return None if value is None else _checked(parts[0], value)
-    if is_record and isinstance(value, dict) and value.keys() == _kinds_of(kind).keys():
-        return kind(**{name: _checked(one, value[name]) for name, one in _kinds_of(kind).items()})
-    if get_origin(kind) is Mapping and isinstance(value, dict):
-        return {name: _checked(parts[1], one) for name, one in value.items()}
-    if get_origin(kind) is tuple and isinstance(value, list):
-        kinds = [parts[0]] * len(value) if parts[-1] is ... else parts
-        return tuple(_checked(*pair) for pair in zip(kinds, value, strict=True))
-    is_count = kind is int and type(value) is int and 0 <= value < _LARGEST
-    if is_count or (kind in (str, bool) and isinstance(value, kind)):
-        return value
-    raise ValueError(f"not of {kind}")
+def embedding_file(settings: Settings) -> EmbeddingFile | None:
+    """Return the smallest file that makes vectors of texts; None where there is none, or the settings want none."""
+    if settings.search_by_meaning == "off":
+        return None
+    headers = HeaderCache()
+    found = [one for one in find_files(places(settings.model_directories)) if headers.header(one).embeds]
+    headers.save()
+    smallest = min(found, key=lambda one: (one.size_bytes, one.path), default=None)
+    if smallest is None:
+        return None
+    from app.documents.meaning import EmbeddingFile
 
-
-@cache
-def _kinds_of(kind: Any) -> dict[str, Any]:
-    """Return the kinds of a record's fields by their names."""
-    from engine.measure.fit import ModelNeeds
-
-    return get_type_hints(kind, localns={"ModelNeeds": ModelNeeds})
+    return EmbeddingFile(smallest.path, f"{smallest.path}:{smallest.size_bytes}:{smallest.mtime_ns}")

@@ -163,11 +163,7 @@ def read_store(directory: Path) -> Iterator[tuple[str, Path]]:
             return
         digest = _model_digest(directory.joinpath("manifests", *parts))
         if digest:
-            blob = directory / "blobs" / f"sha256-{digest}"
-            # Versions before 0.1.33 wrote a colon.
-            older = blob.with_name(f"sha256:{digest}")
-            is_older = os.name == "posix" and os.path.exists(older)  # of Path, it raises where no one may look
-            yield _short_name(parts), older if is_older else blob
+            yield _short_name(parts), directory / "blobs" / f"sha256-{digest}"
 
 
 def _manifests(store: Path) -> Iterator[tuple[str, ...]]:

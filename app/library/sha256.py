@@ -33,7 +33,7 @@ def stated_sha256(path: Path) -> str:
     real = Path(os.path.realpath(path))
     if real.parent.name != "blobs":
         return ""
-    name = real.name.removeprefix("sha256-").removeprefix("sha256:")
+    name = real.name.removeprefix("sha256-")
     return name if _DIGEST.fullmatch(name) else ""
 
 

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from app.program.small_file import JsonFile
+from app.program.small_file import JsonFile, checked
 from app.text.record import record
 
 T = TypeVar("T")
@@ -31,8 +31,11 @@ LEAST_PROMPT_TOKENS = 16
 _MAX_FILE_BYTES = 1 << 18
 _KEY = re.compile(r"[0-9a-f]{16}\.\d{1,4}")
 _RATE = re.compile(r"read_gbps|(decode_gbps|prefill_gops) [A-Z0-9_]{1,12}")
-_MOST_RATES = 64
 _LARGEST = 1e9
+_LAST_UNIX_S = 32e9
+"""Well inside what calendars can show."""
+_REPLIES = Mapping[str, tuple[tuple[float, float, float, float, float, bool], ...]]
+_RATES = Mapping[str, Mapping[str, float]]
 
 
 @record
@@ -112,7 +115,7 @@ class ReplyHistory:
 
     def add(self, key: str, reply: PastReply) -> None:
         """Remember a reply, unless it was too short to say anything."""
-        if reply.tokens < LEAST_TOKENS or _past_reply(list(vars(reply).values())) is None:
+        if reply.tokens < LEAST_TOKENS or not _is_sound(reply):
             return
         self._load()  # another instance may have written meanwhile
         replies = self._replies.pop(key, [])
@@ -140,11 +143,13 @@ class ReplyHistory:
 
     def _load(self) -> None:
         content = self._file.read()
-        if not content:
-            return  # what names no version is damaged, and is replaced by the next reply
-        self._replies = _checked_replies(content.get("replies"))
-        rates = {key: _checked_rates(found) for key, found in _entries(content.get("rates")).items()}
-        self._rates = {key: found for key, found in rates.items() if found}
+        with suppress(ValueError):  # damaged: it is replaced by the next reply
+            replies, rates = checked(_REPLIES, content.get("replies")), checked(_RATES, content.get("rates"))
+            found = {key: [PastReply(*row) for row in rows[-MOST_REPLIES:]] for key, rows in _newest(replies).items()}
+            are_sound = [_is_sound(reply) for kept in found.values() for reply in kept]
+            are_rates = [_is_rate(*one) for kept in rates.values() for one in kept.items()]
+            if all([*are_sound, *are_rates, *map(_KEY.fullmatch, [*found, *rates])]):
+                self._replies, self._rates = found, _newest(rates)
 
     def _save(self) -> None:
         replies = {key: [list(vars(reply).values()) for reply in replies] for key, replies in self._replies.items()}
@@ -178,33 +183,14 @@ def machine_name() -> str:
     return f"{platform.machine()} {platform.processor()}"
 
 
-def _checked_replies(found: object) -> dict[str, list[PastReply]]:
-    checked = {}
-    for key, rows in _entries(found).items():
-        replies = [reply for row in rows[-MOST_REPLIES:] if (reply := _past_reply(row))] if type(rows) is list else []
-        if replies:
-            checked[key] = replies
-    return checked
-
-
-def _entries(found: object) -> dict[str, Any]:
-    if not isinstance(found, Mapping):
-        return {}
-    return _newest({key: value for key, value in found.items() if _KEY.fullmatch(key)})
-
-
 def _newest(entries: dict[str, T]) -> dict[str, T]:
     return dict(list(entries.items())[-MOST_KEYS:])
 
 
-def _past_reply(row: object) -> PastReply | None:
-    if not isinstance(row, list) or len(row) != 6 or type(row[5]) is not bool or not all(map(_is_sound, row[1:5])):
-        return None
-    # Only a date: kept far enough inside what calendars can show.
-    if not _is_sound(row[0], 32_000_000_000) or row[2] <= 0:
-        return None
-    finished_unix_s, tokens, decode_tps, prefill_tps, first_token_s = map(float, row[:5])
-    return PastReply(finished_unix_s, tokens, decode_tps, prefill_tps, first_token_s, row[5])
+def _is_sound(reply: PastReply) -> bool:
+    figures = reply.tokens, reply.decode_tps, reply.prefill_tps, reply.first_token_s
+    is_date = 0 <= reply.finished_unix_s <= _LAST_UNIX_S
+    return is_date and all(0 <= one <= _LARGEST for one in figures) and reply.decode_tps > 0
 
 
 def _quiet(replies: list[PastReply]) -> list[PastReply]:
@@ -212,15 +198,5 @@ def _quiet(replies: list[PastReply]) -> list[PastReply]:
     return [reply for reply in replies if reply.is_quiet] or [max(replies, key=lambda reply: reply.decode_tps)]
 
 
-def _checked_rates(found: object) -> dict[str, float]:
-    rates = list(found.items())[:_MOST_RATES] if isinstance(found, dict) else []
-    return {name: float(rate) for name, rate in rates if _is_rate(name, rate)}
-
-
-def _is_rate(name: str, rate: object) -> bool:
-    return bool(_RATE.fullmatch(name)) and _is_sound(rate) and rate != 0
-
-
-def _is_sound(value: object, largest: float = _LARGEST) -> bool:
-    # No isfinite, which raises for an integer of 400 digits; what is no number is in no range either.
-    return type(value) in (int, float) and 0 <= value <= largest  # type: ignore[operator]
+def _is_rate(name: str, rate: float) -> bool:
+    return _RATE.fullmatch(name) is not None and 0 < rate <= _LARGEST

@@ -17,6 +17,7 @@ from typing import Any
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.settings import SamplingSettings, as_number
+from app.program.small_file import read_text
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 
@@ -93,26 +94,9 @@ def how_to_add() -> str:
 
 def read_system_file(path: Path) -> str:
     """Return the cleaned text of a file with a system prompt. Raises Refusal: unread, empty, too large, or no text."""
-    shown = clean_line(str(path), 200)
-    try:
-        # Neither a pipe nor a device may hold up the start.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(handle, "rb") as file:
-            if not path.is_file():
-                raise Refusal(f"{shown}: is not a file (name a text file)", exit_codes.UNREADABLE)
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise Refusal(f"{shown}: {error.strerror} (a system prompt)", exit_codes.UNREADABLE) from error
-    if len(raw) > MAX_BYTES:
-        raise Refusal(
-            f"{shown}: is larger than {MAX_BYTES >> 10} KiB, too much for a system prompt", exit_codes.BAD_DATA
-        )
-    try:
-        text = clean_text(raw.decode("utf-8")).strip()
-    except UnicodeDecodeError as error:
-        raise Refusal(f"{shown}: byte {error.start} is not UTF-8 (save it as UTF-8)", exit_codes.BAD_DATA) from error
+    text = clean_text(read_text(path, "system prompt", MAX_BYTES)).strip()
     if not text:
-        raise Refusal(f"{shown}: is empty (write a system prompt into it)", exit_codes.BAD_DATA)
+        raise Refusal(f"{clean_line(str(path), 200)}: is empty (write a system prompt into it)", exit_codes.BAD_DATA)
     return text
 
 

@@ -3,7 +3,6 @@
 Each value is checked where it enters, so that the rest of the program may trust it.
 """
 
-import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +26,7 @@ _MAX_COUNT = 2**31 - 1
 _MOST_SHOWN = 10**40
 _TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _HEADER_NAME, _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"), re.compile(r"[ -~]{0,4096}")
+_TEXT, _ENVIRONMENT_NAME = re.compile(r"[^\0]*"), re.compile(r"[^=\0]+")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,99})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[a-z0-9_.\[\]:-]{1,200}", re.IGNORECASE)
 AUTO = "auto"
@@ -262,7 +262,7 @@ def load_settings(user_file: Path | None = None) -> Settings:
 
 def settings_of(text: str, source: str) -> Settings:
     """Return the defaults with a settings file's text laid over them. Raises SettingsError: as of a file."""
-    return merge(built_in_settings(), parse_toml(text.encode("utf-8"), source, SettingsError), source)
+    return merge(built_in_settings(), parse_toml(text, source, SettingsError), source)
 
 
 def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Settings:
@@ -299,8 +299,8 @@ def _with_value(settings: Settings, key: str, value: Any, sources: Mapping[str, 
     table, _, name = key.rpartition(".")
     changes = {name: value}
     if table:
-        changes = {table: dataclasses.replace(getattr(settings, table), **changes)}
-    return dataclasses.replace(settings, **changes, sources=sources)
+        changes = {table: replace(getattr(settings, table), **changes)}
+    return replace(settings, **changes, sources=sources)
 
 
 def written(value: object) -> str:
@@ -411,12 +411,9 @@ def _checked(key: str, value: object, where: str) -> Any:
         is_right = least <= value <= most  # NaN is in no range
     if is_right and isinstance(value, (str, tuple)):
         is_right = not any("\0" in one for one in value)
-    for one in value if is_right and kind == "origins" and isinstance(value, tuple) else ():
-        if not _ORIGIN.fullmatch(one):
+    for one in value if is_right and isinstance(value, tuple) else ():
+        if not _ELEMENTS[kind](one):
             raise SettingsError(f"{where} has {_kind(one)}; allowed: {_ALLOWED[kind]}", exit_codes.BAD_DATA)
-    for one in value if is_right and kind == "paths" and isinstance(value, tuple) else ():
-        if not one.startswith("~") and not Path(one).is_absolute():  # another place wherever the program is started
-            raise SettingsError(f"{where} has {_kind(one)}; allowed: whole paths, from / or ~ on", exit_codes.BAD_DATA)
     if is_right:
         return value
     raise SettingsError(f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA)
@@ -431,62 +428,60 @@ def _tool_servers(value: object, where: str) -> tuple[ToolServerSetting, ...]:
     return tuple(_tool_server(name, given, f"{where}.{name[:40]}") for name, given in value.items())
 
 
-def _tool_server(name: str, given: object, where: str) -> ToolServerSetting:
+def _tool_server(name: str, given: Any, where: str) -> ToolServerSetting:
     if not _TOOL_SERVER_NAME.fullmatch(name):
         raise _wrong_server(f"{where!a} is no name", "1 to 40 letters, digits, _ and -")
     kinds = ({"command", "environment", "always"}, {"url", "headers", "key_variable", "always"})
-    if not isinstance(given, Mapping) or not any(given.keys() <= kind for kind in kinds):
+    keys = set(given) if isinstance(given, Mapping) else set()
+    if not keys & {"command", "url"} or not any(keys <= kind for kind in kinds):
         raise _wrong_server(f"{where} is not sound", "a table with command or url, and what goes with it")
-    always = given.get("always", [])
-    if not isinstance(always, list) or not all(map(_is_argument, always)):
-        raise _wrong_server(f"{where}.always is not sound", 'a list of tools: ["read_file"]')
-    if "url" in given:
-        return replace(_tool_address(name, given, where), always=tuple(always))
-    command = given.get("command")
-    if not isinstance(command, list) or not command or not all(map(_is_argument, command)) or not command[0]:
-        raise _wrong_server(
-            f"{where}.command is not sound", 'a list of texts, the program first: ["program", "argument"]'
-        )
-    environment = _texts(given, "environment", where)
-    if not all(name and "=" not in name and "\0" not in name for name in environment):
-        raise _wrong_server(f"{where}.environment is not sound", "names of variables, without =")
-    return ToolServerSetting(name, tuple(command), tuple(environment.items()), always=tuple(always))
-
-
-def _tool_address(name: str, given: Mapping[str, Any], where: str) -> ToolServerSetting:
-    url, variable = given["url"], given.get("key_variable", "")
-    if not isinstance(url, str) or not is_address(url):
-        raise _wrong_server(f"{where}.url is not sound", "an address of http or https without a password")
-    headers = _texts(given, "headers", where)
-    if not all(_HEADER_NAME.fullmatch(one) for one in headers) or not all(map(_HEADER.fullmatch, headers.values())):
-        raise _wrong_server(f"{where}.headers is not sound", 'names and values of HTTP: { X-Team = "mine" }')
-    if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
-        raise _wrong_server(f"{where}.key_variable is not sound", "the name of a variable of the environment")
-    return ToolServerSetting(name, url=url, headers=tuple(headers.items()), key_variable=variable)
-
-
-def _texts(given: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
-    found = given.get(key, {})
-    if not isinstance(found, Mapping) or not all(map(_is_argument, found.values())):
-        raise _wrong_server(f"{where}.{key} is not sound", 'a table of texts: { NAME = "text" }')
-    return found
+    for key, value in given.items():
+        is_sound, allowed = _SERVER_RULES[key]
+        if not is_sound(value):
+            raise _wrong_server(f"{where}.{key} is not sound", allowed)
+    kept: dict[str, Any] = {key: one if isinstance(one, str) else tuple(one) for key, one in given.items()}
+    pairs = {key: tuple(one.items()) for key, one in given.items() if isinstance(one, Mapping)}
+    return ToolServerSetting(name, **kept | pairs)
 
 
 def _wrong_server(what: str, allowed: str) -> SettingsError:
     return SettingsError(f"{what}; allowed: {allowed}", exit_codes.BAD_DATA)
 
 
-def _is_argument(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value
+def _are_texts(found: Any, names: re.Pattern[str] | None = None, texts: re.Pattern[str] = _TEXT) -> bool:
+    """Whether that is a list of texts, or a table of them by such names."""
+    if names is not None and not (isinstance(found, Mapping) and all(map(names.fullmatch, found))):
+        return False
+    values = found.values() if names is not None else found if isinstance(found, list) else [None]
+    return all(isinstance(one, str) and texts.fullmatch(one) for one in values)
+
+
+_SERVER_RULES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "command": (lambda found: _are_texts(found) and found and found[0],
+                'a list of texts, the program first: ["program", "argument"]'),
+    "environment": (lambda found: _are_texts(found, _ENVIRONMENT_NAME),
+                    'a table of texts by names of variables, without =: { NAME = "text" }'),
+    "url": (lambda found: isinstance(found, str) and is_address(found),
+            "an address of http or https without a password"),
+    "headers": (lambda found: _are_texts(found, _HEADER_NAME, _HEADER),
+                'names and values of HTTP: { X-Team = "mine" }'),
+    "key_variable": (lambda found: isinstance(found, str) and _VARIABLE.fullmatch(found),
+                     "the name of a variable of the environment"),
+    "always": (_are_texts, 'a list of tools: ["read_file"]'),
+}  # fmt: skip
+"""What a table of a server may have, and what is said of it where that is not sound."""
 
 
 _PARSERS: dict[str, Callable[[str], object]] = {"thinking": ThinkingMode.parse, "server": server_address}
-
-
+_ELEMENTS: dict[str, Callable[[str], object]] = {
+    "origins": _ORIGIN.fullmatch,
+    "paths": lambda one: one.startswith("~") or Path(one).is_absolute(),  # another would be elsewhere at each start
+}
 _ALLOWED = {
     "thinking": THINKING_WORDS,
     "server": "an address of http or https without a password, as https://host:8000/v1",
     "origins": "pages by scheme and host, as https://notes.example or http://localhost:3000; no path, no *",
+    "paths": "whole paths, from / or ~ on",
     "tool servers": "tables in your file: [tools.servers.NAME] with command, or with url",
 }
 
@@ -498,8 +493,6 @@ def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:
         return ", ".join(f'"{choice}"' for choice in rules["choices"])
     if wanted is str:
         return "text"
-    if get_origin(wanted) is tuple:
-        return "a list of texts"
     noun = "a whole number" if wanted is int else "a number"
     return f"{noun} from {rules['least']} to {rules['most']}"
 

@@ -6,13 +6,16 @@ import errno
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
+from app.text.clean_text import clean_line
 from engine.machine.directories import sync_directory
 
 
@@ -120,36 +123,74 @@ class JsonFile:
             self.save(is_durable=False, **content)
 
 
+_LARGEST = 1 << 63
+
+
+def checked(kind: Any, value: Any, *late: type) -> Any:
+    """Return what JSON holds in its kind: a text, a count, a number, yes or no, or what holds such, as a record does.
+
+    Raises ValueError: it is none. ``late``: classes that a record names and does not import.
+    """
+    parts, is_record = get_args(kind), is_dataclass(kind)
+    if type(None) in parts:
+        return None if value is None else checked(parts[0], value, *late)
+    if is_record and isinstance(value, dict) and value.keys() == _kinds_of(kind, late).keys():
+        return kind(**{name: checked(one, value[name], *late) for name, one in _kinds_of(kind, late).items()})
+    if get_origin(kind) is Mapping and isinstance(value, dict):
+        return {name: checked(parts[1], one, *late) for name, one in value.items()}
+    if get_origin(kind) is tuple and isinstance(value, list):
+        kinds = [parts[0]] * len(value) if parts[-1] is ... else parts
+        return tuple(checked(*pair, *late) for pair in zip(kinds, value, strict=True))
+    is_count = kind is int and type(value) is int and 0 <= value < _LARGEST
+    is_number = kind is float and type(value) in (int, float) and abs(value) < _LARGEST
+    if is_count or is_number or (kind in (str, bool) and isinstance(value, kind)):
+        return value
+    raise ValueError(f"not of {kind}")
+
+
+@cache
+def _kinds_of(kind: Any, late: tuple[type, ...]) -> dict[str, Any]:
+    """Return the kinds of a record's fields by their names."""
+    return get_type_hints(kind, localns={one.__name__: one for one in late})
+
+
 _MAX_FILE_BYTES = 1 << 20
 
 
-def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
-    """Return the tables of a file of this kind. Raises Refusal: unreadable, too large, not UTF-8 or not sound TOML."""
+def read_text(path: Path, kind: str, most_bytes: int = _MAX_FILE_BYTES, error: type[Refusal] = Refusal) -> str:
+    """Return a file of this kind that a person wrote. Raises Refusal: unreadable, too large or not UTF-8."""
+    shown = clean_line(str(path), 400)
     try:
-        if not path.is_file():
-            raise error(f"{path}: is not a file (remove it or name another one)", exit_codes.UNREADABLE)
+        if path.exists() and not path.is_file():  # a pipe would hold up the start
+            raise error(f"{shown}: is not a file (remove it or name another one)", exit_codes.UNREADABLE)
         with path.open("rb") as file:
-            raw = file.read(_MAX_FILE_BYTES + 1)
+            raw = file.read(most_bytes + 1)
     except OSError as reason:
-        raise error(f"{path}: {reason.strerror} (the {kind})", exit_codes.UNREADABLE) from reason
-    if len(raw) > _MAX_FILE_BYTES:
-        raise error(f"{path}: is larger than 1 MiB, which no {kind} is", exit_codes.BAD_DATA)
-    return parse_toml(raw, str(path), error)
+        raise error(f"{shown}: {reason.strerror} (the {kind})", exit_codes.UNREADABLE) from reason
+    if len(raw) > most_bytes:
+        raise error(f"{shown}: is larger than {most_bytes >> 10} KiB, which no {kind} is", exit_codes.BAD_DATA)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as reason:
+        raise error(f"{shown}: byte {reason.start} is not UTF-8 (save it so)", exit_codes.BAD_DATA) from reason
+
+
+def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
+    """Return the tables of a file of this kind. Raises Refusal: as ``read_text``, or it is not sound TOML."""
+    return parse_toml(read_text(path, kind, error=error), str(path), error)
 
 
 @cache
 def bundled_table(name: str) -> dict[str, Any]:
     """Return the tables of a file of our own in ``config``."""
-    return parse_toml((paths.bundled("config") / name).read_bytes(), name)
+    return parse_toml((paths.bundled("config") / name).read_text(encoding="utf-8"), name)
 
 
-def parse_toml(raw: bytes, path: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
-    """Return the tables of a file's content; errors as in ``read_toml``."""
+def parse_toml(text: str, path: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
+    """Return the tables of a file's text. Raises Refusal: it is not sound TOML."""
     import tomli
 
     try:
-        return tomli.loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as reason:
-        raise error(f"{path}: byte {reason.start} is not UTF-8", exit_codes.BAD_DATA) from reason
+        return tomli.loads(text)
     except (tomli.TOMLDecodeError, RecursionError, ValueError) as reason:
         raise error(f"{path}: is not sound TOML: {reason}", exit_codes.BAD_DATA) from reason

@@ -6,14 +6,13 @@ Losing it costs convenience, so nothing here raises: a damaged file is left with
 import dataclasses
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 from app.program import paths
 from app.program.settings import MOST_THREADS, SettingsError, built_in_settings, override
-from app.program.small_file import DamagedFileError, JsonFile, NewerFileError
+from app.program.small_file import DamagedFileError, JsonFile, NewerFileError, checked
 from app.text.record import record
 from engine import KV_TYPES
 from engine.prompt.thinking_mode import ThinkingMode
@@ -78,7 +77,8 @@ class ProgramState:
 def load_state() -> tuple[ProgramState, str | None]:
     """Return what was learned, and a line of notice where a file was there but could not be used."""
     try:
-        return _parse(_file().load()), None
+        content = _file().load()
+        return _parse(content) if content else ProgramState(), None
     except FileNotFoundError:
         return ProgramState(), None
     except (OSError, ValueError) as error:
@@ -154,64 +154,25 @@ def _file() -> JsonFile:
 
 
 def _parse(content: dict[str, Any]) -> ProgramState:
-    last_model, theme = content.get("last_model"), content.get("theme")
-    tuned, when, thinking = (content.get(name, {}) for name in ("tuned_threads", "tuned_when", "thinking"))
-    if not all(isinstance(one, dict) for one in (tuned, when, thinking)):
-        raise DamagedFileError("not a state file")
-    opened = content.get("opened_models", [])
-    if last_model is not None and not _is_path(last_model):
-        raise DamagedFileError("last_model is no absolute path")
-    if not isinstance(opened, list) or not all(map(_is_path, opened)):
-        raise DamagedFileError("opened_models holds no absolute paths")
-    if not isinstance(theme, (str, type(None))):
-        raise DamagedFileError("theme is no name")
-    choices = {key: _parse_choice(value) for key, value in tuned.items()}
-    measured = {key: _parse_measured(value) for key, value in when.items()}
-    for mode in thinking.values():
-        try:
+    try:
+        state: ProgramState = checked(ProgramState, {name: one for name, one in content.items() if name != "version"})
+        for mode in state.thinking.values():
             ThinkingMode.parse(mode)
-        except (AttributeError, ValueError):
-            raise DamagedFileError("thinking holds no way to think") from None
-    generation = _parse_generation(content.get("generation"))
-    return ProgramState(last_model, choices, theme, measured, thinking, generation, tuple(opened[-MOST_OPENED:]))
+        for chosen in state.generation.values():
+            for name, number in chosen.items():
+                override(built_in_settings(), f"sampling.{name}", number, name)
+    except (ValueError, KeyError, SettingsError):
+        raise DamagedFileError("not a state file") from None
+    is_sound = all(map(_is_choice, state.tuned_threads.values()))
+    if not is_sound or not all(map(_is_path, [*filter(None, [state.last_model]), *state.opened_models])):
+        raise DamagedFileError("not a state file")
+    return dataclasses.replace(state, opened_models=state.opened_models[-MOST_OPENED:])
 
 
-def _is_path(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value and os.path.isabs(value)
+def _is_path(text: str) -> bool:
+    return "\0" not in text and os.path.isabs(text)
 
 
-def _parse_generation(value: object) -> dict[str, dict[str, float]]:
-    """Keep numbers within their limits; other values, which a later version may have written, are ignored."""
-    if not isinstance(value, dict) or not value:
-        return {}  # no start reads the limits for nothing
-    allowed = built_in_settings()
-    kept: dict[str, dict[str, float]] = {}
-    for key, chosen in value.items():
-        for name, number in chosen.items() if isinstance(chosen, dict) else ():
-            with suppress(SettingsError, KeyError, StopIteration):
-                override(allowed, f"sampling.{name}", number, name)
-                kept.setdefault(str(key), {})[str(name)] = number
-    return kept
-
-
-def _parse_choice(value: object) -> TunedChoice:
-    found: dict[str, Any] = value if isinstance(value, dict) else {}
-    decode, prefill, pinned = found.get("decode"), found.get("prefill"), found.get("pinned", False)
-    weights, kv_type = found.get("weights", ""), found.get("kv_type", "")
-    if not (_is_count(decode) and _is_count(prefill) and isinstance(pinned, bool)):
-        raise DamagedFileError("tuned_threads holds no thread counts")
-    if weights not in WEIGHTS or kv_type not in ("", *KV_TYPES):
-        raise DamagedFileError("tuned_threads holds an unknown way to keep weights or the KV cache")
-    return TunedChoice(decode, prefill, pinned, weights, kv_type)
-
-
-def _parse_measured(value: object) -> Measured:
-    found: dict[str, Any] = value if isinstance(value, dict) else {}
-    kernels, on_battery = found.get("kernels", ""), found.get("on_battery", False)
-    if isinstance(kernels, str) and isinstance(on_battery, bool):
-        return Measured(kernels, on_battery)
-    raise DamagedFileError("tuned_when holds no circumstances")
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and 1 <= value <= MOST_THREADS
+def _is_choice(choice: TunedChoice) -> bool:
+    are_counts = all(1 <= one <= MOST_THREADS for one in (choice.decode, choice.prefill))
+    return are_counts and choice.weights in WEIGHTS and choice.kv_type in ("", *KV_TYPES)

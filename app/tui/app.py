@@ -318,7 +318,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         return Meaning(root / "passage-vectors.db" if root is not None else None, self._embedding_file)
 
     def _embedding_file(self) -> EmbeddingFile | None:
-        from app.library.embedders import embedding_file  # no first frame waits for it
+        from app.library.header import embedding_file  # no first frame waits for it
 
         return embedding_file(self.live.now)
 

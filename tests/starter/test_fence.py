@@ -31,8 +31,7 @@ def test_the_file_is_what_the_facts_make() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 1.5])
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize(("name", "temperature"), [("seen", 1.5), ("held out", 0.0), ("fresh", 1.5)])
 def test_no_first_question_is_answered_wrongly(name: str, temperature: float) -> None:
     file = starter_file()
     assert file is not None

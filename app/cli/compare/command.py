@@ -67,14 +67,13 @@ def compare(options: CompareOptions) -> int:
         Refusal: the peer is not installed, too old, or refuses the file.
     """
     job = make_job(options)
-    pythons = list(dict.fromkeys(options.peer_python)) or [sys.executable]
-    answers: dict[str | None, list[Answer]] = {python: [] for python in (None, *pythons)}
+    pythons = [OURS, *(dict.fromkeys(options.peer_python) or [sys.executable])]
+    answers: dict[str, list[Answer]] = {python: [] for python in pythons}
     for n in range(options.rounds):
-        for python in random.sample(list(answers), len(answers)):
-            who = OURS if python is None else python
-            say(f"round {n + 1} of {options.rounds}: {clean_line(who, 100)}")
-            answers[python].append(ask_ours(job) if python is None else ask_peer(python, job))
-    found = report(options, job, answers.pop(None), list(answers.values()))
+        for python in random.sample(pythons, len(pythons)):
+            say(f"round {n + 1} of {options.rounds}: {clean_line(python, 100)}")
+            answers[python].append(ask(python, job))
+    found = report(options, job, answers.pop(OURS), list(answers.values()))
     print(json_line(found) if options.as_json else "\n".join(lines(found)), flush=True)
     return exit_codes.OK
 
@@ -109,34 +108,9 @@ def make_job(options: CompareOptions) -> Job:
     }
 
 
-def ask_ours(job: Job) -> Answer:
-    """Have our engine do the job."""
-    code, answer, complaint = _ask(own_module("app.cli.compare.command"), job)
-    if answer is None:
-        raise Refusal(complaint or "jalopy compare: our side ended without an answer", code or exit_codes.INTERNAL)
-    return answer
-
-
-def ask_peer(python: str, job: Job) -> Answer:
-    """Have the engine do the job that a Python has. Raises Refusal: it cannot; one line that says what to do."""
-    code, answer, complaint = _ask([python, peer_side.__file__], job)
-    if answer is not None:
-        return answer
-    if code == peer_side.NOT_INSTALLED:
-        name = "llama-cpp-python"
-        install = install_command(name) if python == sys.executable else f"{shlex.quote(python)} -m pip install {name}"
-        cure = f"{install}, or name the Python that has it: --peer-python PATH"
-        raise Refusal(
-            f"jalopy compare: {python} has none of the engines that can be compared ({cure})",
-            exit_codes.UNSUPPORTED,
-        )
-    if code == peer_side.TOO_OLD:
-        raise Refusal(f"jalopy compare: {complaint} (update it)", exit_codes.UNSUPPORTED)
-    raise Refusal(f"jalopy compare: {python}: {complaint or f'ended with {code}'}", exit_codes.UNSUPPORTED)
-
-
-def _ask(command: list[str], job: Job) -> tuple[int, Answer | None, str]:
-    """Return exit code, answer and the last line of complaint."""
+def ask(python: str, job: Job) -> Answer:
+    """Have our engine do the job, or the one that a Python has. Raises Refusal: it cannot; the line says what to do."""
+    command = own_module("app.cli.compare.command") if python == OURS else [python, peer_side.__file__]
     try:
         done = subprocess.run(
             command, input=json.dumps(job), capture_output=True, text=True, errors="replace", timeout=PATIENCE_S,
@@ -145,29 +119,39 @@ def _ask(command: list[str], job: Job) -> tuple[int, Answer | None, str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = getattr(error, "strerror", None) or "took more than an hour"
         raise Refusal(f"jalopy compare: {command[0]}: {reason}", exit_codes.UNREADABLE) from None
-    complaints = done.stderr.strip().splitlines()
-    complaint = clean_line(complaints[-1], 200) if complaints else ""
+    complaint = clean_line(done.stderr.strip().rpartition("\n")[2], 200)
+    if done.returncode and python == OURS:
+        raise Refusal(complaint or "jalopy compare: our side ended without an answer", done.returncode)
     if done.returncode:
-        return done.returncode, None, complaint
+        raise Refusal(f"jalopy compare: {_why(python, done.returncode, complaint)}", exit_codes.UNSUPPORTED)
     try:
-        answer = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError, RecursionError):
+        answer = json.loads(done.stdout.rstrip().rpartition("\n")[2])
+    except (ValueError, RecursionError):
         answer = None
-    return (0, answer, complaint) if _is_answer(answer) else (0, None, "answered nothing sensible")
+    if not _is_answer(answer):
+        raise Refusal(f"jalopy compare: {python}: answered nothing sensible", exit_codes.UNSUPPORTED)
+    return answer  # type: ignore[no-any-return]
+
+
+def _why(python: str, code: int, complaint: str) -> str:
+    if code == peer_side.NOT_INSTALLED:
+        name = "llama-cpp-python"
+        install = install_command(name) if python == sys.executable else f"{shlex.quote(python)} -m pip install {name}"
+        cure = f"{install}, or name the Python that has it: --peer-python PATH"
+        return f"{python} has none of the engines that can be compared ({cure})"
+    if code == peer_side.TOO_OLD:
+        return f"{complaint} (update it)"
+    return f"{python}: {complaint or f'ended with {code}'}"
 
 
 def _is_answer(found: Any) -> bool:
     """Whether that is what a side answers; ``--peer-python`` may name any program."""
-    if not isinstance(found, dict) or not isinstance(found.get("level"), str) or "version" not in found:
+    kinds = {"engine": str, "level": str, "peak_bytes": int, "greedy": list, **dict.fromkeys(_RATES, list)}
+    if not isinstance(found, dict) or any(type(found.get(key)) is not kind for key, kind in kinds.items()):
         return False
-    if not isinstance(found.get("engine"), str) or type(found.get("peak_bytes")) is not int:
-        return False
-    rates = [found.get(key) for key in _RATES]
-    return _are_numbers(found.get("greedy")) and all(_are_numbers(one) and one and min(one) > 0 for one in rates)
-
-
-def _are_numbers(found: Any) -> bool:
-    return isinstance(found, list) and all(type(one) in (int, float) for one in found)
+    numbers = [one for key in ("greedy", *_RATES) for one in found[key]]
+    are_numbers = "version" in found and all(type(one) in (int, float) for one in numbers)
+    return are_numbers and all(found[key] and min(found[key]) > 0 for key in _RATES)
 
 
 def parting(ours: list[int], theirs: list[int]) -> int | None:

@@ -46,6 +46,7 @@ def test_each_thread_count_is_one_json_object_with_both_lists(
     assert (first["quantization"], first["weights"], first["n_prompt"], first["n_gen"]) == ("Q4_K_M", "mmap", 8, 3)
     assert {"python", "numba", "numpy", "llvmlite"} <= set(first["versions"])
     assert (first["gate"], first["kernels"], first["cpu"]) == ("passed", "passed", "avx2")
+    assert first["starter_gate"] == "not installed"
 
 
 def test_each_round_and_the_warm_up_is_a_prompt_then_tokens(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,13 +75,12 @@ def test_a_model_is_measured_with_its_adapters(script: Script, capsys: pytest.Ca
     assert [model.adapter_calls for model in script.opened] == [[[("a.gguf", 0.5)]]] * 2
 
 
-def test_both_thread_counts_of_the_model_are_set(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    reports(script, capsys, thread_counts=(3,))
-    assert (script.opened[0].threads, script.opened[0].prefill_threads) == (3, 3)
-
-
-def test_without_thread_counts_the_models_own_is_measured(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_thread_counts_are_those_asked_for_or_the_models(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert [report["threads"] for report in reports(script, capsys, thread_counts=())] == [2]
+    reports(script, capsys, thread_counts=(3,))
+    assert (script.opened[1].threads, script.opened[1].prefill_threads) == (3, 3)
 
 
 @pytest.mark.parametrize(("reply", "verdict"), [(["Paris"], "passed"), (["zyx"], "failed"), ([], "failed")])
@@ -124,10 +124,6 @@ def test_a_wrong_answer_of_the_bundled_model_stops_the_bench(with_starter: Scrip
     with pytest.raises(Refusal, match="no figure counts"):
         bench(BenchOptions("m.gguf", (1,)), built_in_settings(), with_starter.clock)
     assert with_starter.opened[0].sessions == []
-
-
-def test_without_the_bundled_model_the_report_says_so(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reports(script, capsys)[0]["starter_gate"] == "not installed"
 
 
 def test_wrong_kernels_stop_the_bench(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:

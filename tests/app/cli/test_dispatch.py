@@ -1,6 +1,7 @@
-"""The whole command in a process of its own: exit codes, one line for every refusal, what is imported."""
+"""The whole command: exit codes, one line for every refusal, what is imported."""
 
 import argparse
+import io
 import os
 import stat
 import subprocess
@@ -22,64 +23,45 @@ from tests.engine import tiny_gguf
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
-HEAVY = ("numba", "llvmlite", "textual", "rich", "numpy", "jinja2")
 
 
-def jalopy(
-    *argv: str, stdin: bytes = b"", timeout_s: float = 240, **environment: str
-) -> subprocess.CompletedProcess[bytes]:
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that finds the product."""
     return subprocess.run(
-        [sys.executable, "-m", "app", *argv],
-        cwd=ROOT,
-        input=stdin,
-        capture_output=True,
-        timeout=timeout_s,
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
         env={**os.environ, **environment},
-        check=False,
-    )
+    )  # fmt: skip
 
 
-def python(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def jalopy(command: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the program as a shell does; ``command``: what stands after its name."""
+    done = ["/bin/sh", "-c", f'exec "{sys.executable}" -m app {command}']
+    return subprocess.run(done, cwd=ROOT, capture_output=True, check=False, env={**os.environ, **environment})
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["bench", "-h"], ["inspect", "-h"], ["--version"]])
-def test_help_and_version_succeed_on_stdout(argv: list[str]) -> None:
-    done = jalopy(*argv)
-    assert (done.returncode, done.stderr) == (exit_codes.OK, b"")
-    assert b"jalopy" in done.stdout
+def test_help_and_version_succeed_on_stdout(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert dispatch.main(argv) == exit_codes.OK
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "jalopy" in out
 
 
-def test_help_imports_nothing_heavy() -> None:
-    code = f"""
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    """Of the process that is forked, of help, and of the commands themselves."""
+    code = """
 import sys
+def heavy(*names):
+    return [name for name in names if name in sys.modules]
+import app.cli.supervisor
+print(heavy("numba", "numpy", "textual", "ctypes"))
 from app.cli.dispatch import main
 assert main(["--help"]) == 0
-print([name for name in {HEAVY!r} if name in sys.modules])
+print(heavy("numba", "llvmlite", "textual", "rich", "numpy", "jinja2"))
+import app.cli.line_mode, app.cli.run, app.cli.bench, app.library.inspect, app.library.choose_model
+print(heavy("textual", "rich", "numba", "numpy"))
 """
-    assert python(code).splitlines()[-1] == "[]"
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "app.cli.line_mode",
-        "app.cli.run",
-        "app.cli.bench",
-        "app.library.inspect",
-        "app.cli.supervisor",
-        "app.library.choose_model",
-    ],
-)
-def test_commands_import_no_textual_and_no_numba(module: str) -> None:
-    code = (
-        f"import sys, {module}; print([name for name in ('textual', 'rich', 'numba', 'numpy') if name in sys.modules])"
-    )
-    assert python(code) == "[]\n"
+    assert [line for line in python(code).stdout.splitlines() if line.startswith("[")] == ["[]"] * 3
 
 
 @pytest.mark.parametrize(
@@ -97,65 +79,59 @@ def test_commands_import_no_textual_and_no_numba(module: str) -> None:
         (["bench", "m.gguf", "-t", "0"], exit_codes.USAGE, "thread counts"),
         (["bench", "m.gguf", "-t", "a"], exit_codes.USAGE, "-t/--threads: a: thread counts are whole numbers"),
         (["bench", "m.gguf", "-p", "a"], exit_codes.USAGE, "a: must be a whole number from 1"),
-        (["tune", "m.gguf", "--seconds", "a"], exit_codes.USAGE, "a: must be from 1 to 3600 seconds"),
-        (["doctor", "--type", "Q4_0"], exit_codes.USAGE, "--type is the type of a --size"),
         (["bench", "m.gguf", "-p", "0"], exit_codes.USAGE, "must be a whole number from 1"),
+        *((["tune", "m.gguf", "--seconds", one], exit_codes.USAGE, f"{one}: must be from 1 to 3600 seconds")
+          for one in ("a", "0", "1e9", "nan")),
+        (["doctor", "--type", "Q4_0"], exit_codes.USAGE, "--type is the type of a --size"),
         (["serve", "--lora", "a.gguf"], exit_codes.USAGE, "--lora needs the model that it changes"),
         (["run", "--server", "http://here:1", "x", "--lora", "a"], exit_codes.USAGE, "--lora changes a model of this"),
         (["run", "m.gguf", "x", "--lora", "a:inf"], exit_codes.USAGE, "the scale of a is inf: must be a number"),
         (["a\x1b[31mb", "c\n"], exit_codes.USAGE, "unrecognized arguments: c\\n"),
         (["chat", "--plain", "/no/such.gguf"], exit_codes.UNREADABLE, "such.gguf"),
         (["/no/such.gguf"], exit_codes.UNREADABLE, "such.gguf"),
-        (["inspect", "/no/such.gguf"], exit_codes.UNREADABLE, "such.gguf"),
         (["inspect", "/no/\x1b[31m\n.gguf"], exit_codes.UNREADABLE, ".gguf"),
         (["inspect", "."], exit_codes.UNREADABLE, ""),
         (["inspect", str(ROOT / "LICENSE")], exit_codes.BAD_DATA, "LICENSE"),
     ],
-)
-def test_a_refusal_is_one_clean_line_with_its_exit_code(argv: list[str], code: int, expected: str) -> None:
-    done = jalopy(*argv)
-    line = done.stderr.decode("utf-8")
-    assert (done.returncode, done.stdout) == (code, b""), line
+)  # fmt: skip
+def test_a_refusal_is_one_clean_line_with_its_exit_code(
+    argv: list[str], code: int, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    assert dispatch.guard(lambda: dispatch.obey(arguments.parse(argv))) == code
+    out, line = capsys.readouterr()
+    assert out == ""
     assert line.startswith("jalopy")
     assert line.endswith("\n")
     assert line.count("\n") == 1
     assert len(line) <= 301
     assert expected in line
     assert "\x1b" not in line
-    assert "Traceback" not in line
 
 
 def test_a_wrong_settings_file_is_refused_before_anything_else(tmp_path: Path) -> None:
     file = tmp_path / "jalopy" / "settings.toml"
     file.parent.mkdir()
     file.write_text("thread = 2\n")
-    done = jalopy("chat", "--plain", "/no/such.gguf", XDG_CONFIG_HOME=str(tmp_path))
+    done = jalopy("chat --plain /no/such.gguf", XDG_CONFIG_HOME=str(tmp_path))
     assert done.returncode == exit_codes.BAD_DATA
     assert done.stderr.decode() == f"jalopy: {file}: thread is not a setting (nearest: threads)\n"
 
 
-def test_a_bug_is_one_line_and_a_private_log_without_variables(tmp_path: Path) -> None:
-    code = """
-import sys
-from app.cli.dispatch import guard
-def work():
-    secret = "what the user " + "typed"
-    raise KeyError("boom")
-sys.exit(guard(work))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
-        check=False,
-    )
+def test_a_bug_is_one_line_and_a_private_log_without_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def work() -> int:
+        secret = "what the user " + "typed"
+        raise KeyError("boom", len(secret))
+
+    assert dispatch.guard(work) == exit_codes.INTERNAL
     log = tmp_path / "jalopy" / "jalopy.log"
-    assert done.returncode == exit_codes.INTERNAL
-    assert done.stderr == f"jalopy: internal error: KeyError: 'boom' (details in {log})\n"
+    assert capsys.readouterr().err == f"jalopy: internal error: KeyError: ('boom', 19) (details in {log})\n"
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
-    assert 'raise KeyError("boom")' in log.read_text() or "KeyError: 'boom'" in log.read_text()
+    assert 'raise KeyError("boom", len(secret))' in log.read_text()
     assert "what the user typed" not in log.read_text()
 
 
@@ -171,30 +147,29 @@ def test_a_system_without_flags_and_modes_logs_too(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("raised", "code", "line"),
     [
-        ("MemoryError()", exit_codes.NO_MEMORY, "jalopy: not enough memory"),
-        ("OSError(28, 'No space left on device')", exit_codes.IO_ERROR, "jalopy: No space left on device"),
-        ("OSError(5, 'Input/output error', 'a\\x1bb')", exit_codes.IO_ERROR, "jalopy: a␛b: Input/output error"),
-        ("BrokenPipeError()", exit_codes.OK, ""),
-        ("KeyboardInterrupt()", exit_codes.INTERRUPTED, ""),
+        (MemoryError(), exit_codes.NO_MEMORY, "jalopy: not enough memory"),
+        (OSError(28, "No space left on device"), exit_codes.IO_ERROR, "jalopy: No space left on device"),
+        (OSError(5, "Input/output error", "a\x1bb"), exit_codes.IO_ERROR, "jalopy: a␛b: Input/output error"),
+        (BrokenPipeError(), exit_codes.OK, ""),
+        (KeyboardInterrupt(), exit_codes.INTERRUPTED, ""),
     ],
 )
-def test_each_way_to_end_has_its_code(raised: str, code: int, line: str) -> None:
-    program = f"""
-import sys
-from app.cli.dispatch import guard
-def work():
-    raise {raised}
-sys.exit(guard(work))
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == code
-    assert done.stderr.decode().startswith(line)
-    assert done.stderr.count(b"\n") == (1 if line else 0)
+def test_each_way_to_end_has_its_code(
+    raised: BaseException, code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        raise raised
+
+    monkeypatch.setattr(dispatch, "_drop_output", lambda: None)  # the tests' own
+    assert dispatch.guard(work) == code
+    said = capsys.readouterr().err
+    assert said.startswith(line)
+    assert said.count("\n") == (1 if line else 0)
 
 
-@pytest.mark.parametrize("module", ["argparse", "app.program.settings", "app.cli.supervisor"])
+@pytest.mark.parametrize("module", ["argparse", "app.cli.supervisor"])
 def test_ctrl_c_while_the_program_is_imported_is_no_traceback(module: str) -> None:
-    program = f"""
+    done = python(f"""
 import sys
 class CtrlC:
     def find_spec(self, name, path, target=None):
@@ -204,68 +179,41 @@ sys.modules.pop({module!r}, None)
 sys.meta_path.insert(0, CtrlC())
 from app.__main__ import main
 sys.exit(main())
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (exit_codes.INTERRUPTED, b"", b"")
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (exit_codes.INTERRUPTED, "", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "line"),
+    [
+        ("--help >/dev/full", exit_codes.IO_ERROR, "jalopy: No space left on device\n"),
+        ("--help >&-", exit_codes.USAGE, "jalopy: standard output is closed (open it, or redirect it to a file)\n"),
+        ("--no-such-option 2>&-", exit_codes.USAGE, ""),
+        ("--no-such-option 2>/dev/full", exit_codes.USAGE, ""),
+    ],
+)
+def test_output_that_no_one_takes_is_an_end_of_its_own(command: str, code: int, line: str) -> None:
+    if "/dev/full" in command and not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    done = jalopy(command)
+    assert (done.returncode, done.stderr.decode()) == (code, line)
 
 
 def test_a_reader_that_leaves_early_hears_no_complaint() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    done = subprocess.run(
-        [sys.executable, "-m", "app", "--help"], cwd=ROOT, stdout=write_end, stderr=subprocess.PIPE, check=False
-    )
+    for stream, argument, code in (("stdout", "--help", exit_codes.OK), ("stderr", "--none", exit_codes.USAGE)):
+        given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write_end}
+        done = subprocess.run([sys.executable, "-m", "app", argument], cwd=ROOT, check=False, **given)
+        assert (done.returncode, done.stdout or b"", done.stderr or b"") == (code, b"", b"")
     os.close(write_end)
-    assert (done.returncode, done.stderr) == (exit_codes.OK, b"")
 
 
-def test_a_full_device_is_an_input_output_error() -> None:
-    if not os.path.exists("/dev/full"):
-        pytest.skip("needs /dev/full")
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "app", "--help"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False
-        )
-    assert done.returncode == exit_codes.IO_ERROR
-    assert done.stderr.decode() == "jalopy: No space left on device\n"
-
-
-@pytest.mark.parametrize("stderr", ["closed", "full", "unread"])
-def test_a_usage_error_that_no_one_hears_is_still_one(stderr: str) -> None:
-    if stderr == "full" and not os.path.exists("/dev/full"):
-        pytest.skip("needs /dev/full")
-    redirection = {"closed": "2>&-", "full": "2>/dev/full", "unread": ""}[stderr]
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    command = f'exec "{sys.executable}" -m app --no-such-option {redirection}'
-    done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, stderr=write_end, check=False)
-    os.close(write_end)
-    assert done.returncode == exit_codes.USAGE
-
-
-def test_closed_standard_output_is_a_usage_error() -> None:
+def test_no_locale_and_no_home_break_a_line_with_foreign_letters() -> None:
+    path = "/no/日本\udcff.gguf"
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run(
-        ["/bin/sh", "-c", f'exec "{sys.executable}" -m app --help >&-'], cwd=ROOT, capture_output=True, check=False
-    )
-    assert done.returncode == exit_codes.USAGE
-    assert done.stderr.count(b"\n") == 1
-
-
-@pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1"])
-def test_no_locale_breaks_a_line_with_foreign_letters(locale: str) -> None:
-    done = jalopy("inspect", "/no/日本\udcff.gguf", LC_ALL=locale, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
-    assert done.returncode == exit_codes.UNREADABLE
-    assert done.stderr.count(b"\n") == 1
-
-
-def test_it_runs_without_home_and_any_directory_of_its_own() -> None:
-    environment = {"PATH": os.environ["PATH"]}
-    done = subprocess.run(
-        [sys.executable, "-m", "app", "inspect", "/no/such.gguf"],
-        cwd=ROOT,
-        capture_output=True,
-        env=environment,
-        check=False,
+        [sys.executable, "-m", "app", "inspect", path], cwd=ROOT, capture_output=True, env=environment, check=False
     )
     assert done.returncode == exit_codes.UNREADABLE
     assert done.stderr.count(b"\n") == 1

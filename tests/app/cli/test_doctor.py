@@ -74,33 +74,25 @@ def test_what_a_token_reads_of_experts_is_named_apart(capsys: pytest.CaptureFixt
         assert ("(of which a token reads" in text) == is_named
 
 
-def test_a_size_stands_for_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    text = " ".join(run(capsys, size="8B", quantization="q4_k_m")[1].split())  # lines break where the figures let them
-    assert "Will it fit: a model of 8B · Q4_K_M" in text
-    assert "an estimate" in text
-
-
-def test_what_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
-    text = " ".join(run(capsys, size="14B")[1].split())
-    assert "x memory" in text
-    assert "take a smaller model" in text
-    assert "x context" in text
-
-
-def test_a_context_too_large_names_the_one_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = override(built_in_settings(), "context_size", 20_000, "--ctx")
-    assert doctor(settings, size="8B") == exit_codes.OK
-    text = " ".join(capsys.readouterr().out.split())
-    assert "--ctx " in text
-    assert "x memory" in text or "! memory" in text
-
-
-def test_a_context_beyond_the_trained_one_is_weak(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    settings = override(built_in_settings(), "context_size", 500, "--ctx")
-    path = tiny_gguf.write(tmp_path / "m.gguf", context_length=128)
-    assert doctor(settings, model=str(path)) == exit_codes.OK
-    text = " ".join(capsys.readouterr().out.split())
-    assert "! context 500 tokens, trained for 128" in text
+@pytest.mark.parametrize(
+    ("n_ctx", "options", "said"),
+    [
+        (0, {"size": "8B", "quantization": "q4_k_m"}, ["Will it fit: a model of 8B · Q4_K_M", "an estimate"]),
+        (0, {"size": "14B"}, ["x memory", "take a smaller model", "x context"]),
+        (20_000, {"size": "8B"}, ["--ctx ", " memory 4."]),
+        (500, {"model": "m.gguf"}, ["! context 500 tokens, trained for 128"]),
+    ],
+)
+def test_what_fits_is_said_of_a_size_and_of_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, n_ctx: int, options: dict[str, str], said: list[str]
+) -> None:
+    settings = override(built_in_settings(), "context_size", n_ctx, "--ctx")
+    if "model" in options:
+        options = {"model": str(tiny_gguf.write(tmp_path / options["model"], context_length=128))}
+    assert doctor(settings, **options) == exit_codes.OK
+    text = " ".join(capsys.readouterr().out.split())  # lines break where the figures let them
+    for words in said:
+        assert words in text
 
 
 def test_a_broken_model_is_a_finding_with_the_code_of_its_error(
@@ -124,15 +116,12 @@ def test_scripts_get_one_json_object(capsys: pytest.CaptureFixture[str], tmp_pat
     assert found["readings"]["engine"]["read_gbps"] == 12.0
 
 
-def test_a_model_and_a_size_together_are_refused() -> None:
+def test_a_size_excludes_a_model_and_a_type_needs_it() -> None:
     with pytest.raises(Refusal, match="not both"):
         doctor(built_in_settings(), "m.gguf", "8B")
-
-
-@pytest.mark.parametrize("model", [None, "m.gguf"])
-def test_a_type_without_a_size_is_refused(model: str | None) -> None:
-    with pytest.raises(Refusal, match="--type is the type of a --size"):
-        doctor(built_in_settings(), model, quantization="Q4_0")
+    for model in (None, "m.gguf"):
+        with pytest.raises(Refusal, match="--type is the type of a --size"):
+            doctor(built_in_settings(), model, quantization="Q4_0")
 
 
 def test_an_engine_that_cannot_run_is_a_finding(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.cli.embed import EmbedOptions, embed
+from app.cli.embed import embed
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from tests.engine.architectures import encoders
@@ -21,17 +21,17 @@ def test_each_text_has_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, texts = str(encoders.bert().write(tmp_path / "m.gguf")), ["a cat", "the sea"]
-    assert embed(EmbedOptions(path, texts), built_in_settings()) == 0
+    assert embed(built_in_settings(), path, texts) == 0
     numbers = np.loadtxt(io.StringIO(capsys.readouterr().out))
     assert np.allclose((numbers**2).sum(axis=1), 1, atol=1e-4)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a cat\n\nthe sea")))
-    assert embed(EmbedOptions(path, as_json=True), built_in_settings()) == 0
+    assert embed(built_in_settings(), path, as_json=True) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["text"] for one in found] == texts
     assert np.allclose([one["embedding"] for one in found], numbers, atol=1e-6)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a" * ((1 << 20) + 1))))
     with pytest.raises(Refusal, match="a line has more than"):
-        embed(EmbedOptions(path), built_in_settings())
+        embed(built_in_settings(), path)
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(Refusal, match="there is no text"):
-        embed(EmbedOptions(path), built_in_settings())
+        embed(built_in_settings(), path)

@@ -11,6 +11,7 @@ import pytest
 
 from app.cli import imatrix as command
 from app.cli.arguments import parse
+from app.cli.chunks import ChunkReading
 from app.cli.dispatch import guard, obey
 from app.cli.imatrix import ImatrixOptions, imatrix
 from app.conversations.conversation import Conversation, Ending
@@ -43,17 +44,8 @@ def test_texts_are_read_and_the_file_is_written(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [
-        "imatrix",
-        str(place / "m.gguf"),
-        str(place / "text.txt"),
-        "--ctx",
-        "32",
-        "--chunks",
-        "2",
-        "--threads",
-        "1",
-    ]
+    options = ["--ctx", "32", "--chunks", "2", "--threads", "1"]
+    words = ["imatrix", str(place / "m.gguf"), str(place / "text.txt"), *options]
     assert guard(lambda: obey(parse(words))) == exit_codes.OK
     assert capsys.readouterr().out == "m.imatrix.gguf: inputs of 14 tensors, 2 chunks of 32 tokens\n"
     found = read_imatrix("m.imatrix.gguf")
@@ -68,30 +60,30 @@ def test_own_conversations_are_read_as_the_model_gets_them(place: Path, monkeypa
     journal.begin()
     journal.note_settled(conversation)
     assert journal.close(10.0) == ""
-    options = ImatrixOptions(str(place / "m.gguf"), conversations=True)
-    collecting = command._Collecting(options, built_in_settings(), lambda: 0.0)
     with closing(Model.open(place / "m.gguf", threads=1)) as model:
-        collecting._session = model.session(64)
-        text = model.tokenizer.decode(list(collecting._of_conversations(model)))
+        found = command._of_conversations(model, model.session(64), built_in_settings())
+        text = model.tokenizer.decode(list(found))
     assert re.search("Be brief.*Where is the cat.*assistant.*On the mat.$", text, re.DOTALL)
 
 
 def test_ctrl_c_writes_what_is_known(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show = command._Collecting._show
+    follow = ChunkReading.follow
 
-    def stop(self: Any, *figures: Any) -> None:
-        show(self, *figures)
-        if figures[1] == 2:
-            self.stop()
+    def stop_after_two(self: ChunkReading[Any], found: Any, n_chunks: int) -> Any:
+        def stopping() -> Any:
+            for one in found:
+                if one.n_chunks == 2:
+                    self._stop()
+                yield one
 
-    monkeypatch.setattr(command._Collecting, "_show", stop)
+        return follow(self, stopping(), n_chunks)
+
+    monkeypatch.setattr(ChunkReading, "follow", stop_after_two)
     assert run(place, tmp_path / "i.gguf", files=[str(place / "text.txt")]) == exit_codes.INTERRUPTED
     assert capsys.readouterr().out.startswith("stopped after 2 of ")
     assert read_gguf(tmp_path / "i.gguf").metadata["imatrix.chunk_count"] == 2
-    with pytest.raises(KeyboardInterrupt):
-        command._Collecting(ImatrixOptions("m"), built_in_settings(), lambda: 0.0).stop()
 
 
 @pytest.mark.parametrize(

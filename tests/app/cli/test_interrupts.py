@@ -104,9 +104,17 @@ def talks() -> Iterator[list[Talk]]:
         talk.close()
 
 
-@pytest.mark.parametrize("to", ["supervisor", "child"])
-@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "pipe"])
-@pytest.mark.parametrize("state", ["loads", "compiles", "asks", "replies"])
+@pytest.mark.parametrize(
+    ("state", "on_terminal", "to"),
+    [
+        ("loads", False, "child"),
+        ("compiles", True, "supervisor"),
+        ("asks", True, "child"),
+        ("asks", False, "supervisor"),
+        ("replies", True, "child"),
+        ("replies", False, "supervisor"),
+    ],
+)
 def test_sigint_of_another_process_ends_every_line_mode_state(
     state: str, on_terminal: bool, to: str, talks: list[Talk]
 ) -> None:

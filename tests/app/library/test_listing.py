@@ -13,7 +13,6 @@ from app.library.listing import Lister, ModelEntry, Outlook, list_models
 from app.library.places import Place, find_files
 from app.library.rates import TYPICAL_READ_GBPS, load_rates, rates_or_typical, remember_rates
 from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
-from app.program import paths
 from engine.measure.fit import MachineMemory, MachineRates
 from tests.engine import tiny_gguf
 
@@ -123,13 +122,6 @@ def test_two_contexts_are_shown_where_not_all_of_it_fits() -> None:
     assert rows.context(Outlook("no", 1, 0), 8192) == "-/8k"
 
 
-def speeds_file() -> Path:
-    path = paths.speeds_file()
-    assert path is not None
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
-
-
 def test_the_best_of_all_measurements_of_a_machine_counts() -> None:
     assert load_rates(2) == MachineRates()
     remember_rates(2, MachineRates(10.0, {"Q4_K": 8.0}, {"Q4_K": 30.0}))
@@ -146,19 +138,6 @@ def test_without_a_measurement_estimates_are_typical() -> None:
     assert rates_or_typical(2) == MachineRates(TYPICAL_READ_GBPS)
     remember_rates(2, MachineRates(5.0))
     assert rates_or_typical(2) == MachineRates(5.0)
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2, "rates": 3}', b'{"version": 9}', b"[" * 100_000])
-def test_damaged_measurements_are_none(content: bytes) -> None:
-    speeds_file().write_bytes(content)
-    assert load_rates(2) == MachineRates()
-
-
-def test_a_rate_of_hundreds_of_digits_was_never_measured() -> None:
-    remember_rates(2, MachineRates(10.0))
-    path = speeds_file()
-    path.write_text(path.read_text().replace("10.0", "1" + "0" * 400))
-    assert load_rates(2) == MachineRates()
 
 
 def test_a_hundred_models_come_from_the_cache_the_second_time(tmp_path: Path) -> None:

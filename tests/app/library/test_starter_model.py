@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from app.cli.arguments import parse
+from app.cli.dispatch import guard, obey
 from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, starter_file
 from tests.app.chat_driver import chatting_for_real
 from tests.app.cli.test_dispatch import jalopy
 
 pytestmark = pytest.mark.slow
-
-_COMPILING_PATIENCE_S = 600
 
 
 @pytest.fixture
@@ -42,33 +42,33 @@ async def test_three_turns_in_the_chat_and_each_reads_only_what_is_new(starter: 
         assert third.reused_tokens >= second.reused_tokens + second.prompt_tokens + second.tokens - 4
 
 
-def test_plain_chat_without_a_model_uses_the_starter_and_says_so() -> None:
-    done = jalopy(
-        "chat", "--plain", "--temp", "0", stdin=b"What is the capital of France?\n", timeout_s=_COMPILING_PATIENCE_S
-    )
+def test_plain_chat_without_a_model_uses_the_starter_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("What is the capital of France?\n")
+    done = jalopy(f"chat --plain --temp 0 <'{tmp_path / 'lines'}'")
     assert done.returncode == exit_codes.OK
     assert b"Paris" in done.stdout
     assert WHAT_IT_IS in done.stderr.decode()
 
 
-def test_one_answer_goes_to_standard_output() -> None:
-    done = jalopy(
-        "run", "starter", "--temp", "0", "-p", "What is the capital of France?", timeout_s=_COMPILING_PATIENCE_S
-    )
-    assert done.returncode == exit_codes.OK
-    assert b"Paris" in done.stdout
-    assert done.stdout.count(b"\n") == 1
-    assert b"tok/s" in done.stderr
+def command(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, str]:
+    """Run a command in this process; returns what it wrote."""
+    assert guard(lambda: obey(parse(argv))) == exit_codes.OK
+    return capsys.readouterr()
 
 
-def test_the_starter_names_a_way_on_for_what_it_does_not_know() -> None:
-    done = jalopy("run", "starter", "--temp", "1.9", "-p", "Explain photosynthesis", timeout_s=_COMPILING_PATIENCE_S)
-    assert done.returncode == exit_codes.OK
-    assert b"I am a very small model. For more, get a real one with F3, or by: jalopy pull" in done.stdout
+def test_one_answer_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = command(capsys, "run", "starter", "--temp", "0", "-p", "What is the capital of France?")
+    assert "Paris" in out
+    assert out.count("\n") == 1
+    assert "tok/s" in err
 
 
-def test_the_bench_asks_it_first() -> None:
-    arguments = "bench", "starter", "-t", "1", "-p", "8", "-n", "2", "-r", "1", "--json"
-    done = jalopy(*arguments, timeout_s=_COMPILING_PATIENCE_S)
-    report = json.loads(done.stdout)
+def test_the_starter_names_a_way_on_for_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = command(capsys, "run", "starter", "--temp", "1.9", "-p", "Explain photosynthesis")
+    assert "I am a very small model. For more, get a real one with F3, or by: jalopy pull" in out
+
+
+def test_the_bench_asks_it_first(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = command(capsys, "bench", "starter", "-t", "1", "-p", "8", "-n", "2", "-r", "1", "--json")
+    report = json.loads(out)
     assert (report["starter_gate"], report["gate"], report["kernels"]) == ("passed", "passed", "passed")

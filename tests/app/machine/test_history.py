@@ -1,5 +1,4 @@
 import json
-import os
 import re
 from dataclasses import replace
 
@@ -38,15 +37,13 @@ def test_median_and_best_of_earlier_replies_survive_the_program(path):
     assert ReplyHistory(path).earlier(history_key("0123456789abcdef", 4)) is None
 
 
-def test_the_file_holds_numbers_and_no_text_and_is_private(path):
+def test_the_file_holds_numbers_and_no_text(path):
     history = ReplyHistory(path)
     history.add(KEY, reply(4.0))
     history.remember_rates(KEY, {READ_GBPS: 12.1}, is_quiet=True)
     content = path.read_text()
     words = {"version", "rates", "read_gbps", "replies", "true"}
     assert set(re.findall(r"[a-z_]{3,}", content)) - {"abcdef"} == words
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_short_replies_say_nothing_about_speed(path):
@@ -120,74 +117,28 @@ def test_short_prompts_do_not_count_as_the_usual_reading(path):
 GOOD_ROW = [1_700_000_000.0, 100, 5.0, 40.0, 1.5, True]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"{}",
-        b'{"version": "1", "replies": {}}',
-        b"\xff\xfe",
-        b"[" * 5000,
-        b" " * (1 << 19),
-        json.dumps({"version": 2, "replies": [], "rates": 3}).encode(),
-        json.dumps({"version": 2, "replies": {"../../etc": [GOOD_ROW], KEY: {"a": 1}}}).encode(),
-        json.dumps({"version": 2, "replies": {KEY: [None, [], [1], [*GOOD_ROW, 1], ["x"] * 6]}}).encode(),
-        json.dumps({"version": 2, "replies": {KEY: [[1e300, 100, 5.0, 40.0, 1.5, True]]}}).encode(),
-        json.dumps(
-            {"version": 2, "replies": {KEY: [[1.0, 100, -5.0, 40.0, 1.5, True], [1.0, 100, 0, 40.0, 1.5, True]]}}
-        ).encode(),
-        json.dumps({"version": 2, "replies": {KEY: [[1.0, True, 5.0, 40.0, 1.5, True]]}}).encode(),
-        b'{"version": 2, "replies": {"'
-        + KEY.encode()
-        + b'": [[1, 100, NaN, 40, 1, true], [1, 100, Infinity, 1, 1, true]]}}',
-        json.dumps({"version": 2, "rates": {KEY: {READ_GBPS: -1, "x": 1}}}).encode(),
-        json.dumps(
-            {"version": 2, "rates": {KEY: {READ_GBPS: 10**400, "decode_gbps ": 2, "decode_gbps Q\n": 2}}}
-        ).encode(),
-        json.dumps({"version": 2, "replies": {KEY: [[10**400, 100, 5.0, 40.0, 1.5, True]]}}).encode(),
-    ],
-)
-def test_a_damaged_or_hostile_file_is_no_history_and_no_error(path, content):
-    path.parent.mkdir()
-    path.write_bytes(content)
-    history = ReplyHistory(path)
-    assert history.earlier(KEY) is None
-    assert history.rates(KEY) == {}
-    history.add(KEY, reply(4.0))
-    assert ReplyHistory(path).earlier(KEY).n_replies == 1
+NOT_SOUND = (
+    {"replies": [], "rates": 3},
+    *({"replies": replies}
+      for replies in ({"../../etc": [GOOD_ROW]}, {KEY: {"a": 1}}, {KEY: [None]}, {KEY: [GOOD_ROW, [1]]})),
+    *({"replies": {KEY: [[*GOOD_ROW[:at], value, *GOOD_ROW[at + 1 :]]]}}
+      for at, value in ((0, 1e300), (0, 10**400), (1, True), (2, -5.0), (2, 0), (2, float("nan")), (3, float("inf")),
+                        (5, 1))),
+    *({"rates": {KEY: rates}} for rates in ({READ_GBPS: -1}, {"x": 1}, {READ_GBPS: 10**400}, {"decode_gbps Q\n": 2})),
+)  # fmt: skip
 
 
-def test_good_rows_between_bad_ones_are_kept(path):
+def test_a_damaged_or_hostile_file_is_no_history_and_no_error(path):
     path.parent.mkdir()
-    path.write_text(json.dumps({"version": 2, "replies": {KEY: [None, GOOD_ROW, [1]]}}))
+    sound = {"version": 2, "replies": {KEY: [GOOD_ROW]}, "rates": {KEY: {READ_GBPS: 12.0}}}
+    path.write_text(json.dumps(sound))
     assert ReplyHistory(path).earlier(KEY).best_tps == 5.0
-
-
-def test_a_file_of_a_newer_version_is_never_overwritten(path):
-    path.parent.mkdir()
-    newer = json.dumps({"version": 3, "replies": "something new"})
-    path.write_text(newer)
-    ReplyHistory(path).add(KEY, reply(4.0))
-    assert path.read_text() == newer
-
-
-def test_a_link_a_pipe_and_a_folder_are_not_read(path, tmp_path):
-    path.parent.mkdir()
-    good = tmp_path / "elsewhere.json"
-    good.write_text(json.dumps({"version": 2, "replies": {KEY: [GOOD_ROW]}}))
-    path.symlink_to(good)
-    assert ReplyHistory(path).earlier(KEY) is None
-    path.unlink()
-    os.mkfifo(path)
-    assert ReplyHistory(path).earlier(KEY) is None
-    path.unlink()
-    path.mkdir()
-    history = ReplyHistory(path)
-    history.add(KEY, reply(4.0))  # cannot be written either, and that is no error
-    assert history.earlier(KEY).n_replies == 1
+    for change in ({"version": "2"}, *NOT_SOUND):
+        path.write_text(json.dumps(sound | change))
+        history = ReplyHistory(path)
+        assert (history.earlier(KEY), history.rates(KEY)) == (None, {}), change
+        history.add(KEY, reply(4.0))
+        assert ReplyHistory(path).earlier(KEY).n_replies == 1
 
 
 def test_identities_differ_by_what_makes_figures_comparable():

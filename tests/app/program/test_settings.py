@@ -213,7 +213,7 @@ def test_a_settings_file_that_is_not_utf8_or_is_huge_is_refused(tmp_path: Path) 
     with pytest.raises(SettingsError, match="is not a file"):
         load_settings(tmp_path)
     file.write_bytes(b"#" * (1 << 20) + b"\n")
-    with pytest.raises(SettingsError, match="larger than 1 MiB"):
+    with pytest.raises(SettingsError, match="larger than 1024 KiB"):
         load_settings(file)
 
 

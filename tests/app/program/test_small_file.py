@@ -1,29 +1,43 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from app.program import paths
 from app.program.small_file import DamagedFileError, JsonFile, NewerFileError
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_what_was_written_is_read_and_no_one_elses(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.json"
     JsonFile(path, 1, 1000).write(rates={"x": 1})
     assert JsonFile(path, 1, 1000).read() == {"version": 1, "rates": {"x": 1}}
     assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"rates": 1}', '{"version": "1"}', '{"version": 3}', "[" * 9000])
-def test_what_is_not_sound_is_as_if_it_were_not_there(tmp_path: Path, content: str) -> None:
-    (tmp_path / "a.json").write_text(content, encoding="utf-8")
-    assert JsonFile(tmp_path / "a.json", 2, 10_000).read() == {}
-
-
-def test_a_file_that_is_too_large_or_too_old_is_not_read(tmp_path: Path) -> None:
+def test_what_is_not_sound_is_as_if_it_were_not_there(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    JsonFile(path, 1, 1000).write(text="x" * 100)
-    assert JsonFile(path, 1, 50).read() == {}
-    assert JsonFile(path, 2, 1000).read() == {}
+    for content in (
+        b"", b"[]", b"{", b"null", b'{"rates": 1}', b'{"version": "1"}', b'{"version": true}', b'{"version": 3}',
+        b"\xff\xfe", b"[" * 9000, b'{"version": 1}', b" " * 10_000 + b'{"version": 2}',
+    ):  # fmt: skip
+        path.write_bytes(content)
+        assert JsonFile(path, 2, 10_000).read() == {}
+
+
+def test_a_link_a_pipe_and_a_folder_are_not_read(tmp_path: Path) -> None:
+    path, good = tmp_path / "a.json", tmp_path / "elsewhere.json"
+    JsonFile(good, 1, 1000).write(what="kept")
+    path.symlink_to(good)
+    assert JsonFile(path, 1, 1000).read() == {}
+    path.unlink()
+    os.mkfifo(path)
+    assert JsonFile(path, 1, 1000).read() == {}
+    path.unlink()
+    path.mkdir()
+    JsonFile(path, 1, 1000).write(what="lost")
+    assert JsonFile(path, 1, 1000).read() == {}
 
 
 def test_a_newer_file_stays_as_it_is(tmp_path: Path) -> None:
@@ -33,11 +47,34 @@ def test_a_newer_file_stays_as_it_is(tmp_path: Path) -> None:
     assert json.loads(path.read_text(encoding="utf-8")) == {"version": 3, "what": "newer"}
 
 
+@pytest.mark.parametrize("failing", ["os.fsync", "os.replace"])
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(
+    tmp_path: Path, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    kept = JsonFile(tmp_path / "a.json", 1, 1000)
+    kept.save(what="old")
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(failing, fail)
+        with pytest.raises(OSError, match="No space left on device"):
+            kept.save(what="new")
+    assert kept.load()["what"] == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_file_system_without_directory_sync_is_written_to(tmp_path: Path, no_directory_syncs: None) -> None:
+    JsonFile(tmp_path / "a.json", 1, 1000).save(what="new")
+    assert JsonFile(tmp_path / "a.json", 1, 1000).load()["what"] == "new"
+
+
 def test_where_nothing_can_be_kept_nothing_is_raised(tmp_path: Path) -> None:
     JsonFile(None, 1, 1000).write(what="lost")
     assert JsonFile(None, 1, 1000).read() == {}
     (tmp_path / "file").write_text("", encoding="utf-8")
     JsonFile(tmp_path / "file" / "a.json", 1, 1000).write(what="lost")
+    assert paths.private_directory(tmp_path / "file") is None
 
 
 def test_what_is_asked_for_says_why_it_cannot_be_had(tmp_path: Path) -> None:
