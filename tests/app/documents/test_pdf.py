@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 READS = """
 import io, sys
 sys.modules["cryptography"] = None
-from app.documents.pdf import pdf_text
+from app.documents.convert import pdf_text
 print(pdf_text(io.BytesIO(sys.stdin.buffer.read())))
 """
 

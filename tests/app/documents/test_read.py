@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from app.documents import convert, read, word
-from app.documents.pdf import pdf_text
 from app.documents.read import KINDS, read_documents, referred, split_wanted
 from app.documents.web_page import html_text
 from app.documents.word import docx_text
@@ -78,9 +77,9 @@ def test_a_word_document_with_a_bomb_or_entities_is_refused(monkeypatch: pytest.
 
 
 def test_pages_of_a_pdf_are_numbered() -> None:
-    assert pdf_text(pdf("Fans hum", "They turn")) == "[page 1]\nFans hum\n[page 2]\nThey turn\n"
+    assert convert.pdf_text(pdf("Fans hum", "They turn")) == "[page 1]\nFans hum\n[page 2]\nThey turn\n"
     with pytest.raises(Refusal, match="holds no text"):
-        pdf_text(pdf(""))
+        convert.pdf_text(pdf(""))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
