@@ -68,8 +68,6 @@ class Entry:
     model: str = ""
     model_path: str = ""
     """Who answered last."""
-    order: int = 0
-    """Which was used later has the larger one, whatever the clock did."""
     n_messages: int = 0
     """With those that wait for their turn."""
     tokens: int = 0
@@ -285,7 +283,7 @@ class Store:
     def entries(self) -> list[Entry]:
         """Return all conversations, the last one used first."""
         sql = (
-            "SELECT c.id, c.title, c.began, c.changed, c.model, c.model_path, c.used, c.waiting, count(m.id)"
+            "SELECT c.id, c.title, c.began, c.changed, c.model, c.model_path, c.waiting, count(m.id)"
             " + EXISTS(SELECT 1 FROM piece p WHERE p.conversation=c.id), total(m.tokens), total(m.n_bytes)"
             " FROM conversation c LEFT JOIN message m ON m.conversation=c.id"
             f" WHERE c.{IS_CONVERSATION} GROUP BY c.id ORDER BY c.used DESC, c.id DESC"
@@ -548,7 +546,7 @@ def _interrupted(db: sqlite3.Connection, number: int) -> ChatMessage | None:
 
 
 def _entry(row: Sequence[Any]) -> Entry:
-    number, title, began, changed, model, model_path, used, waiting, n_messages, tokens, n_bytes = row
+    number, title, began, changed, model, model_path, waiting, n_messages, tokens, n_bytes = row
     return Entry(
         id_of(number),
         _line(title),
@@ -556,7 +554,6 @@ def _entry(row: Sequence[Any]) -> Entry:
         _line(changed),
         _line(model),
         _text(model_path)[:_MOST_PATH_CHARS],
-        _count(used),
         n_messages + len(_texts(waiting)),
         int(max(0, min(tokens or 0, _LARGEST))),
         int(max(0, min(n_bytes or 0, _LARGEST))),

@@ -60,7 +60,7 @@ def test_a_conversation_comes_back_whole(root, said):
     assert (reply.thinking.text, reply.thinking.is_closed) == ("hm", True)
     assert (saved.model, saved.model_path, saved.title) == ("tiny Q4_K_M", "/models/tiny.gguf", "question 0 ☃")
     [entry] = Store(root).entries()
-    assert (entry.n_messages, entry.tokens, entry.order, entry.title) == (6, 9, 3, saved.title)
+    assert (entry.n_messages, entry.tokens, entry.title) == (6, 9, saved.title)
 
 
 def test_files_are_for_their_owner_alone(root, said):
@@ -302,7 +302,6 @@ def test_odd_values_of_a_conversation_are_nothing(root, said, value):
     for line in (saved.title, saved.began, saved.changed, saved.model, entry.title, entry.changed, entry.model):
         assert line.isprintable()
         assert len(line) <= 120
-    assert 0 <= entry.order <= 1 << 53
     Store(root).search("question x")
 
 
