@@ -8,7 +8,7 @@ import pytest
 from app.chat import opening
 from app.chat.commands import choose_thinking
 from app.chat.events import GenerationFinished, ThinkingFinished, ThoughtGenerated
-from app.chat.generation import describe_thinking, parse_thinking
+from app.chat.generation import describe_thinking
 from app.chat.local_model import LocalModel
 from app.chat.reply import Reply, ThoughtLimit
 from app.chat.request import Begun, Request
@@ -202,10 +202,11 @@ def test_settings_go_before_what_is_kept(tmp_path: Path) -> None:
     assert opening.recall_thinking(settings, path) == "auto"
 
 
-def test_a_mode_in_words() -> None:
+def test_a_mode_in_words(engine: Engine) -> None:
     assert describe_thinking("auto") == "thinking is left to the model"
     assert describe_thinking("500") == "thinking at most 500 tokens"
-    assert parse_thinking("HIGH") == "high"
+    engine.load()
+    assert choose(engine, "HIGH").startswith("thinking high from the next message on")
     with pytest.raises(Refusal, match="'loud' is no way to think") as refused:
-        parse_thinking("loud")
+        choose(engine, "loud")
     assert str(refused.value).isprintable()
