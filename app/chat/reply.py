@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from app.conversations.conversation import Ending, ReplyFigures
 from app.conversations.thinking import ThinkingSplitter
-from app.program import exit_codes
-from app.program.refusals import exit_code_of
 from app.program.settings import Settings
+from engine.errors import Cancelled
 from engine.prompt.thought_markers import ThoughtMarker, opened_by
 from engine.sampling.loops import LoopGuard
 
@@ -248,14 +247,11 @@ class Reply:
         self.meter.finish_reason = ""
         try:
             self.meter.finish_reason = yield from self._read_and_generate()
-        except GeneratorExit:
+        except Cancelled:
             self.meter.finish_reason = "cancelled"
+        except BaseException as error:
+            self.meter.finish_reason = "cancelled" if isinstance(error, GeneratorExit) else "error"
             raise
-        except Exception as error:
-            if exit_code_of(error) != exit_codes.INTERRUPTED:
-                self.meter.finish_reason = "error"
-                raise
-            self.meter.finish_reason = "cancelled"
 
     def _read_and_generate(self) -> Generator[str, None, str]:
         """Yield the text and return why the reply ended."""
