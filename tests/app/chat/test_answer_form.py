@@ -23,7 +23,7 @@ from app.chat.answer_form import (
 )
 from app.chat.form_choice import FormChoice
 from app.chat.form_constraint import Forms, check_form
-from app.chat.local import LocalTurn
+from app.chat.local_turn import LocalTurn
 from app.chat.local_model import EarlierPart, LocalModel, TurnPrompt
 from app.chat.options import ChatOptions
 from app.chat.wire import Wire
@@ -32,7 +32,6 @@ from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from engine import Model, Sampling, Session
 from engine.sampling.constraint import Constraint
-from tests.app.chat import form_cost
 from tests.app.chat.form_validity import N_CTX, SCHEMAS, answers, follows, random_models
 
 pytestmark = pytest.mark.slow
@@ -318,12 +317,6 @@ def test_answers_follow_their_schemas(kind: str, model: Model, session: Session,
 )
 def test_the_check_of_answers_finds_what_is_wrong(name: str, value: Any) -> None:
     assert not follows(value, SCHEMAS[name], SCHEMAS[name])
-
-
-def test_the_cost_of_a_form_is_counted(model: Model) -> None:
-    found = form_cost.measured(model, 1, 8)
-    assert list(found) == list(form_cost.WAYS)
-    assert [form_us > 0 for _, form_us in found.values()] == [False, True, True]
 
 
 def test_a_vocabulary_that_begins_texts_with_a_space_forces_none(tmp_path: Path) -> None:
