@@ -97,11 +97,11 @@ def let_go(processes):
 
 
 @pytest.mark.slow
-def test_of_six_that_start_at_once_one_begins_the_conversation():
-    with starters(6, "notes") as processes:
+def test_of_three_that_start_at_once_one_begins_the_conversation():
+    with starters(3, "notes") as processes:
         said = let_go(processes)
         assert sum(line.startswith("open: ") for line in said) == 1, said
-        assert sum("in use by another jalopy" in line for line in said) == 5, said
+        assert sum("in use by another jalopy" in line for line in said) == 2, said
         first = processes[[line.startswith("open: ") for line in said].index(True)]
         first.stdin.write("\n")
         first.stdin.flush()
