@@ -27,7 +27,7 @@ from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from engine.errors import BrokenModelError
-from tests.app.conversations.fake_states import files, saved_in
+from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.conversations.killed_line_mode import REPLY
 from tests.app.fake_engine import FakeSession, Gate, Script
 from tests.app.scripted_access import use_script
@@ -40,6 +40,14 @@ LONG = [["a", " reply", " of", " six", " words", " here"]]
 @pytest.fixture
 def script(monkeypatch):
     return use_script(monkeypatch, Script(replies=[["one", "."], ["two", "."], ["three", "."]]))
+
+
+@pytest.fixture
+def keeping(script, monkeypatch):
+    """A script whose states are kept, and whose models have one vocabulary."""
+    use_script(monkeypatch, with_one_vocabulary(script))
+    monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
+    return script
 
 
 def talk(script, monkeypatch, *lines, **settings):
@@ -120,22 +128,11 @@ def test_a_full_context_drops_its_oldest_turns_in_the_shell_too(script, capsys):
     assert "question 0" not in cache_text(script)
 
 
-def test_what_stays_of_a_full_context_is_moved_not_read_again(script, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
+def test_what_stays_of_a_full_context_is_moved_not_read_again(keeping, capsys):
+    script = keeping
     script.replies, script.n_ctx = LONG, 100
-    vocabulary = None
     for n in range(8):
-        real, shared = script.open_model, vocabulary
-
-        def open_model(*arguments, real=real, shared=shared, **options):
-            model = real(*arguments, **options)
-            if shared is not None:
-                model.tokenizer._pieces, model.tokenizer._ids = shared._pieces, shared._ids
-            return model
-
-        monkeypatch.setattr(engine_access, "open_model", open_model)
         assert ask(script, f"question {n} of some words more") == exit_codes.OK
-        vocabulary = script.opened[-1].tokenizer
         err = capsys.readouterr().err
         if "The context was full" in err:
             break
@@ -178,8 +175,8 @@ def test_thinking_is_saved_apart(script, capsys):
     assert reply.raw == "<think>hm</think>Yes."
 
 
-def test_states_beyond_the_quota_go_when_the_shell_ends(script, monkeypatch, capsys):
-    monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
+def test_states_beyond_the_quota_go_when_the_shell_ends(keeping, capsys):
+    script = keeping
     ask(script, "first", "one")
     earlier = kinds()[0] / f"{0:032}-9-{1:032}.kv"
     earlier.write_bytes(b"x" * (11 << 20))
@@ -246,20 +243,12 @@ def test_a_message_is_on_disk_before_anything_is_computed(script, monkeypatch, c
     assert seen == [["first"], ["first", "one.", "second"]]
 
 
-def test_the_state_of_the_cache_is_kept_and_comes_back(script, monkeypatch, capsys):
-    monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
+def test_the_state_of_the_cache_is_kept_and_comes_back(keeping, monkeypatch, capsys):
+    script = keeping
     talk(script, monkeypatch, "first")
-    tokens, vocabulary = script.opened[0].sessions[0].tokens, script.opened[0].tokenizer
+    tokens = script.opened[0].sessions[0].tokens
     (place,) = kinds()
     assert saved_in(place)[0] == tokens
-    real = script.open_model
-
-    def open_model(*arguments, **options):
-        model = real(*arguments, **options)
-        model.tokenizer._pieces, model.tokenizer._ids = vocabulary._pieces, vocabulary._ids
-        return model
-
-    monkeypatch.setattr(engine_access, "open_model", open_model)
     talk(script, monkeypatch, "second")
     assert f"{len(tokens)} tokens back in 0.25 s" in capsys.readouterr().err
     assert script.opened[1].sessions[0].fed_counts[0] < 6

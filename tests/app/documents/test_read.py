@@ -61,12 +61,6 @@ def test_a_page_becomes_what_it_shows() -> None:
     assert "x()" not in text
 
 
-def test_a_word_document_becomes_its_words() -> None:
-    runs = "<w:p><w:r><w:t>One</w:t><w:tab/><w:t xml:space='preserve'> two</w:t></w:r></w:p>"
-    unseen = "<w:p><w:r><w:delText>gone</w:delText><w:instrText>PAGE</w:instrText><w:t>Three</w:t></w:r></w:p>"
-    assert docx_text(docx(runs + unseen)) == "One\t two\nThree\n"
-
-
 def test_a_word_document_with_a_bomb_or_entities_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = "<!DOCTYPE d [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
     with pytest.raises(Refusal, match="declares entities"):
