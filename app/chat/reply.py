@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], float]
 
-RANGE_WINDOW_S = 1.0
-RANGE_TOKENS = 4
-"""Over fewer tokens a rate says more about the clock than about the machine."""
-
 REPEATS = "repeats"
 _ENDINGS = {
     "stop": Ending.COMPLETE,
@@ -99,16 +95,6 @@ class ReplyMeter:
         elapsed_s = now_s - self.token_times_s[first] if counted > 0 else 0.0
         return counted / elapsed_s if elapsed_s > 0 else 0.0
 
-    def range_tps(self) -> tuple[float, float] | None:
-        """Return the lowest and highest rate over windows of ``RANGE_WINDOW_S`` and some tokens; None if too short."""
-        times_s = self.token_times_s
-        rates = []
-        for last, end_s in enumerate(times_s):
-            first = min(last - RANGE_TOKENS, bisect_right(times_s, end_s - RANGE_WINDOW_S) - 1)
-            if first >= 0 and end_s > times_s[first]:
-                rates.append((last - first) / (end_s - times_s[first]))
-        return (min(rates), max(rates)) if rates else None
-
     @property
     def ending(self) -> Ending:
         """The finish reason in the conversation's words."""
@@ -122,7 +108,6 @@ class ReplyMeter:
             decode_tps=self.decode_tps if self.tokens > 1 else None,
             prompt_tokens=self.read_tokens,
             reused_tokens=self.reused_tokens,
-            range_tps=self.range_tps(),
             guessed_tokens=self.guessed_tokens,
         )
 

@@ -113,12 +113,10 @@ def _figures(values: Any) -> ReplyFigures | None:
     if values is None:
         return None
     _require(isinstance(values, dict))
-    span: Any = values.get("range_tps")
-    has_range = isinstance(span, list) and len(span) == 2 and all(_is_number(one) for one in span)
     checked: dict[str, Any] = {name: _number(values, name) for name in ("first_token_s", "decode_tps")}
     for name in ("tokens", "prompt_tokens", "reused_tokens", "guessed_tokens"):
         checked[name] = _count(values, name)
-    return ReplyFigures(**checked, range_tps=(float(span[0]), float(span[1])) if has_range else None)
+    return ReplyFigures(**checked)
 
 
 def _thinking(values: Any) -> Thinking | None:
