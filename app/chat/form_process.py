@@ -215,7 +215,7 @@ class FormChannel:
         except TimeoutError:
             self._waiting()
             if time.monotonic() > deadline_s:
-                raise self._refused(f"cannot be used: it takes longer than {self._limits.wall_s:g} s")
+                raise self._refused(f"cannot be used: it takes longer than {self._limits.wall_s:g} s") from None
             return
         except OSError:
             piece = b""

@@ -39,7 +39,8 @@ STEPS: dict[str, Callable[[Run, Random], None]] = {
     "scroll": around.scroll, "resize": around.resize, "suspend": around.suspend,
     "file_limit": endings.file_limit, "full_disk": endings.full_disk, "interrupt_twice": endings.interrupt_twice,
     "close_terminal": endings.close_terminal, "quit": endings.quit_chat, "quit_writing": endings.quit_writing,
-    "read_only_disk": endings.read_only_disk, **{kind: partial(endings.end_by_signal, kind) for kind in endings.SIGNALS},
+    "read_only_disk": endings.read_only_disk,
+    **{kind: partial(endings.end_by_signal, kind) for kind in endings.SIGNALS},
 }  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from app.chat.answer_form import SCHEMA, AnswerForm
 from app.chat.bridge import EngineBridge
 from app.chat.events import (
     GenerationFailed,
-    GenerationFinished,
     ModelFailed,
     ModelKept,
+    ModelLoaded,
     PromptRefused,
     PromptStopped,
     TextGenerated,
@@ -27,7 +27,7 @@ from app.program.settings import built_in_settings, override
 from engine.errors import BrokenModelError, Cancelled, GGUFError
 from tests.app.chat.engine_driver import PATIENCE_S, Engine, texts
 from tests.app.chat.form_processes import compiling, until
-from tests.app.fake_engine import Gate, Script
+from tests.app.fake_engine import Gate
 
 
 def test_kernels_are_tuned_after_replies_until_done_once(script):

@@ -1,7 +1,5 @@
 """Measurements by the engine's thread, through the bridge and over the scripted engine."""
 
-import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +21,6 @@ from engine.errors import GGUFError
 from engine.machine import host
 from tests.app.chat.engine_driver import PATIENCE_S, Engine
 from tests.app.fake_engine import FakeClock, Gate, Script
-
 
 
 @pytest.fixture

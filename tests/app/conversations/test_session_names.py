@@ -47,10 +47,9 @@ def pipe(file):
 
 
 @pytest.mark.parametrize("spoil", [newer, too_large, link, pipe], ids=lambda one: one.__name__)
-@pytest.mark.parametrize("name", ["notes", " NOTES", "1"])
-def test_no_second_conversation_begins_if_the_first_is_spoilt(file, spoil, name):
+def test_no_second_conversation_begins_if_the_first_is_spoilt(file, spoil):
     spoil(file)
-    for _ in range(2):
+    for name in ("notes", " NOTES", "1", "notes"):
         with pytest.raises(Refusal, match="jalopy run: ") as refused:
             open_session(name)
         assert refused.value.exit_code == exit_codes.IO_ERROR
