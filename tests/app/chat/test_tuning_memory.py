@@ -176,7 +176,7 @@ async def test_settings_of_weights_and_kv_type_are_said_to_go_first() -> None:
 # ---- doubts
 
 
-async def test_a_doubt_is_one_line_that_names_the_key_once_in_a_session() -> None:
+async def test_a_doubt_names_the_key_once_in_a_session() -> None:
     memory = Memory(TunedChoice(2, 2))
     memory.doubt = "threads were tuned on mains, now on battery"
     async with tuning(laptop_script(), memory) as driver:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.conversations import database
-from app.conversations import keeper as keepers
+from app.conversations import journal as keepers
 from app.conversations.conversation import Conversation
 from app.conversations.locks import StoreError
 from app.conversations.store import Store

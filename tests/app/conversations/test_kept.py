@@ -18,8 +18,7 @@ from app.chat import talk as talks
 from app.cli import line_mode as plain
 from app.cli.run import RunOptions, run
 from app.conversations.conversation import Conversation, Ending, Role
-from app.conversations.journal import Journal
-from app.conversations.keeper import Keeper
+from app.conversations.journal import Journal, Keeper
 from app.conversations.locks import StoreError
 from app.conversations.quota import kinds
 from app.conversations.store import Held, Store, model_key
@@ -419,7 +418,7 @@ def end(process, number):
 
 def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
     n_sent, answers, chance = 0, 0, random.Random(5)
-    for _ in range(4):
+    for _ in range(2):
         process = start()
         for _ in range(40):
             process.stdin.write(f"question {n_sent}\n".encode())
