@@ -1,8 +1,8 @@
 """Saves the live conversation: compares it with what is written, and writes what is missing in a thread of its own.
 
 Neither screen nor engine ever waits for a disk. What cannot be written stays in memory, in order, and is tried again
-every few seconds and with everything new. The journal, in the screen's thread, compares the messages that were written with
-those of the conversation, by identity: so it need not know what happened to them.
+every few seconds and with everything new. The journal, in the screen's thread, compares the messages that were
+written with those of the conversation, by identity: so it need not know what happened to them.
 """
 
 from __future__ import annotations
