@@ -11,7 +11,7 @@ from app.chat.adapters import OFF, adapters_named, described
 from app.chat.adapters import USAGE as USAGE_OF_LORA
 from app.chat.bridge import EngineBridge
 from app.chat.events import AdaptersChanged
-from app.chat.generation import choose_persona, describe_thinking, listed_personas, parse_thinking, save_preset
+from app.chat.generation import THINK_USAGE, describe_thinking
 from app.chat.tools import HOW_TO
 from app.chat.turns import Turns
 from app.conversations.conversation import Conversation, Role
@@ -19,7 +19,7 @@ from app.conversations.export import save_as
 from app.conversations.store import MOST_TITLE_CHARS, model_key
 from app.documents.read import split_wanted
 from app.program import state
-from app.program.personas import Persona
+from app.program.personas import Persona, how_to_add, load_persona, persona_names, save_persona
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
@@ -102,12 +102,24 @@ class PersonaChoice:
 
 def choose_among_personas(turns: Turns, bridge: EngineBridge, wanted: str) -> PersonaChoice:
     """List the personas, keep the present choice as one, or take one with its parameters."""
+    generation, (word, _, name) = bridge.generation, wanted.partition(" ")
     if not wanted:
-        return PersonaChoice(listed_personas())
-    if line := save_preset(wanted, turns.conversation.system, bridge.generation):
-        return PersonaChoice(line)
-    persona, parameters = choose_persona(wanted, bridge.generation)
-    return PersonaChoice(parameters, persona)
+        return PersonaChoice(_listed_personas())
+    if word.lower() == "save" and name.strip():
+        differing = generation.differing if generation is not None else {}
+        return PersonaChoice(save_persona(name.strip(), Persona(turns.conversation.system or "", differing)))
+    persona = load_persona(wanted)
+    if generation is None or not persona.parameters:
+        return PersonaChoice("", persona)
+    generation.adopt(persona.parameters)
+    return PersonaChoice(generation.described(), persona)
+
+
+def _listed_personas() -> str:
+    names = ", ".join(persona_names())
+    if names:
+        return f"personas and presets: {names} (/persona NAME; /preset save NAME keeps what is set as one)"
+    return f"there are no personas or presets ({how_to_add()}, or: /preset save NAME)"
 
 
 def choose_tools(bridge: EngineBridge, wanted: str) -> str:
@@ -143,7 +155,10 @@ def told_adapters(changed: AdaptersChanged) -> str:
 
 def choose_thinking(bridge: EngineBridge, turns: Turns, wanted: str) -> str:
     """Have the model think more or less from the next message on, and remember it for the model."""
-    mode, model = ThinkingMode.parse(parse_thinking(wanted)), turns.model
+    try:
+        mode, model = ThinkingMode.parse(wanted), turns.model
+    except ValueError:
+        raise Refusal(f"'{clean_line(wanted, 20)}' is no way to think ({THINK_USAGE})") from None
     if model is None:
         raise Refusal("no model is loaded: /model PATH opens one")
     bridge.thinking = str(mode)

@@ -7,7 +7,6 @@ the form is done, when somebody stops it, and when this process ends, however th
 from __future__ import annotations
 
 import json
-import select
 import signal
 import socket
 import subprocess
@@ -147,6 +146,7 @@ class FormChannel:
         self._process = process  # which ends where no one has it any more
         self._limits = process.limits
         self._channel, self._name, self._encode, self._waiting = channel, name, encode, waiting
+        channel.settimeout(POLL_S)
         self._came = bytearray()
         self._has_compiled = False
 
@@ -210,14 +210,13 @@ class FormChannel:
             self._read_more(deadline_s)
 
     def _read_more(self, deadline_s: float) -> None:
-        readable, _, _ = select.select([self._channel], [], [], POLL_S)
-        if not readable:
-            self._waiting()
-            if time.monotonic() > deadline_s:
-                raise self._refused(f"cannot be used: it takes longer than {self._limits.wall_s:g} s")
-            return
         try:
             piece = self._channel.recv(_READ_BYTES)
+        except TimeoutError:
+            self._waiting()
+            if time.monotonic() > deadline_s:
+                raise self._refused(f"cannot be used: it takes longer than {self._limits.wall_s:g} s") from None
+            return
         except OSError:
             piece = b""
         if not piece:
@@ -233,12 +232,11 @@ def send_all(channel: socket.socket, data: bytes, waiting: Waiting, patience_s: 
         Exception: whatever ``waiting`` raises.
     """
     deadline_s, left = time.monotonic() + patience_s, memoryview(data)
-    channel.setblocking(False)
+    channel.settimeout(POLL_S)
     while left:
         try:
             left = left[channel.send(left) :]
-        except BlockingIOError:
-            select.select([], [channel], [], POLL_S)
+        except TimeoutError:
             waiting()
             if time.monotonic() > deadline_s:
-                raise TimeoutError from None
+                raise

@@ -88,13 +88,8 @@ class FormVocabulary:
     """
 
     def __init__(self, packed: bytes) -> None:
-        head, _, rest = packed.partition(b"\n")
-        said = json.loads(head)
-        lengths = array("I", rest[: 4 * said["n"]])
-        self.tokens, at = [], 4 * said["n"]
-        for length in lengths:
-            self.tokens.append(rest[at : at + length])
-            at += length
+        said = json.loads(packed)
+        self.tokens = [one.encode("latin-1") for one in said["tokens"]]
         self.special_token_ids = said["special"]
         self.bos_token_id, self.eos_token_id = said["bos"], said["eos"]
         self.asks: Any = None
@@ -119,8 +114,8 @@ class FormVocabulary:
 
 def pack_vocabulary(tokens: list[bytes], special: list[int], bos: int | None, eos: int) -> bytes:
     """Return a vocabulary as one message."""
-    head = json.dumps({"n": len(tokens), "special": special, "bos": bos, "eos": eos}).encode()
-    return b"".join([head, b"\n", array("I", map(len, tokens)).tobytes(), *tokens])
+    said = {"tokens": [one.decode("latin-1") for one in tokens], "special": special, "bos": bos, "eos": eos}
+    return json.dumps(said).encode()
 
 
 def main() -> None:
@@ -128,7 +123,7 @@ def main() -> None:
     control = socket.socket(fileno=os.dup(0))
     limit_memory(VOCABULARY_BYTES)
     allow_cpu(VOCABULARY_CPU_S)
-    _, packed = _Reader(control).next()
+    _, packed = _next(control)
     vocabulary = FormVocabulary(packed) if packed else None
     prepared = vocabulary.prepared() if vocabulary is not None else None
     del packed
@@ -225,30 +220,17 @@ def _tell_last(channel: socket.socket, kind: int, payload: bytes) -> None:
 # ---- the child of one form
 
 
-class _Reader:
-    """Messages of a channel, one by one; ends the process with the channel."""
-
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
-
-    def next(self) -> tuple[int, bytes]:
-        kind, length = FRAME.unpack(self._exactly(FRAME.size))
-        return kind, self._exactly(length)
-
-    def _exactly(self, length: int) -> bytes:
-        came = bytearray()
-        while len(came) < length:
-            piece = self._channel.recv(min(length - len(came), 1 << 20))
-            if not piece:
-                os._exit(0)
-            came += piece
-        return bytes(came)
+def _next(channel: socket.socket) -> tuple[int, bytes]:
+    """Return the next message; the process ends with its channel."""
+    head = channel.recv(FRAME.size, socket.MSG_WAITALL)
+    kind, length = FRAME.unpack(head) if len(head) == FRAME.size else os._exit(0)
+    payload = channel.recv(length, socket.MSG_WAITALL) if length else b""
+    return (kind, payload) if len(payload) == length else os._exit(0)
 
 
 def _follow(channel: socket.socket, vocabulary: FormVocabulary | None, prepared: Any) -> None:
     """Compile a form and answer what is asked about it; whatever goes wrong is told in one line."""
-    reader = _Reader(channel)
-    _, said = reader.next()
+    _, said = _next(channel)
     form = json.loads(said)
     limit_process(_own_bytes() + form["memory_bytes"])
     try:
@@ -260,10 +242,10 @@ def _follow(channel: socket.socket, vocabulary: FormVocabulary | None, prepared:
 
         def ask(text: str) -> list[int]:
             send_frame(channel, TEXT, text.encode("utf-8", "replace"))
-            return ids_of(reader.next()[1])
+            return ids_of(_next(channel)[1])
 
         vocabulary.asks = ask
-        _Following(channel, reader, prepared, form).run()
+        _Following(channel, prepared, form).run()
     except _RefusedError as refused:
         why = str(refused)
     except RecursionError:
@@ -283,10 +265,10 @@ class _RefusedError(Exception):
 class _Following:
     """How far one reply has come in its form."""
 
-    def __init__(self, channel: socket.socket, reader: _Reader, prepared: Any, form: Mapping[str, Any]) -> None:
+    def __init__(self, channel: socket.socket, prepared: Any, form: Mapping[str, Any]) -> None:
         from llguidance import LLMatcher
 
-        self._channel, self._reader, self._step_cpu_s = channel, reader, form["step_cpu_s"]
+        self._channel, self._step_cpu_s = channel, form["step_cpu_s"]
         self._matcher = LLMatcher(prepared, _grammar(form), log_level=0, limits=_limits())
         self._refuse_error()
         self._take(form["begun"])
@@ -295,7 +277,7 @@ class _Following:
         """Answer until the channel ends."""
         while True:
             allow_cpu(0.0)
-            kind, payload = self._reader.next()
+            kind, payload = _next(self._channel)
             allow_cpu(self._step_cpu_s)
             if kind == TAKE:
                 self._take(ids_of(payload))

@@ -1,4 +1,4 @@
-"""How replies are generated: the settings, with what ``/set`` chose laid over them; presets; ``/think`` in words."""
+"""How replies are generated: the settings, with what ``/set`` chose laid over them; `/think` in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from app.chat import opening
 from app.conversations.store import model_key
 from app.program import state
 from app.program.makers import Advice
-from app.program.personas import Persona, how_to_add, load_persona, persona_names, save_persona
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO, Settings, SettingsError, Source, as_number, override
@@ -133,39 +132,6 @@ class GenerationChoice:
 
     def _lay(self, settings: Settings, chosen: Mapping[str, float]) -> None:
         self._now, self.chosen = settings, chosen
-
-
-def listed_personas() -> str:
-    """Name all personas in a line."""
-    names = ", ".join(persona_names())
-    if names:
-        return f"personas and presets: {names} (/persona NAME; /preset save NAME keeps what is set as one)"
-    return f"there are no personas or presets ({how_to_add()}, or: /preset save NAME)"
-
-
-def choose_persona(wanted: str, generation: GenerationChoice | None) -> tuple[Persona, str]:
-    """Take a persona's parameters; returns it with a line on them, "" for none. Raises Refusal: it cannot be used."""
-    persona = load_persona(wanted)
-    if generation is None or not persona.parameters:
-        return persona, ""
-    generation.adopt(persona.parameters)
-    return persona, generation.described()
-
-
-def save_preset(wanted: str, system: str | None, generation: GenerationChoice | None) -> str | None:
-    """Do what ``save NAME`` asks for; returns what to say, None for anything else. Raises Refusal: it is not kept."""
-    word, _, name = wanted.partition(" ")
-    if word.lower() != "save" or not name.strip():
-        return None
-    return save_persona(name.strip(), Persona(system or "", generation.differing if generation is not None else {}))
-
-
-def parse_thinking(text: str) -> str:
-    """Return the mode in the words of the setting. Raises Refusal: it is none."""
-    try:
-        return str(ThinkingMode.parse(text))
-    except ValueError:
-        raise Refusal(f"'{clean_line(text, 20)}' is no way to think ({THINK_USAGE})") from None
 
 
 def describe_thinking(mode: str) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat import events
 from app.chat import opening as access
-from app.chat.answers import AnswerLane, Answers, lanes_of
 from app.chat.backend import Opening, WantedDocument
 from app.chat.context_room import NoRoomError
 from app.chat.earlier_texts import EarlierTexts
@@ -21,17 +19,16 @@ from app.chat.engine_measures import EngineMeasures
 from app.chat.engine_tools import EngineTools, within_tokens
 from app.chat.engine_tuning import EngineTuning
 from app.chat.events import reason_of
-from app.chat.local_model import EarlierPart, LocalModel, TurnPrompt
+from app.chat.local_model import LocalModel, TurnPrompt
+from app.chat.local_turn import Answers, LocalTurn, peers_of
 from app.chat.options import ChatOptions
 from app.chat.read_ahead import ReadAhead
 from app.chat.reply import ReplyMeter
-from app.chat.reply_text import ReplyText
 from app.chat.request import Request
 from app.chat.saved_states import SavedStates
 from app.chat.status import Activity, EngineStatus
 from app.chat.titles import write_title
-from app.chat.wire import Wire, Written
-from app.conversations.conversation import ASSISTANT, Ending, Said
+from app.chat.wire import Wire
 from app.documents.read import tokens_ratio
 from app.program import garbage
 from app.program.background import fulfil
@@ -45,8 +42,7 @@ from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.tools.calls import ToolCall
 
 if TYPE_CHECKING:
-    from engine import Model, Sampling
-    from engine.prompt.tools.split import CallSplitter
+    from engine import Model, Session
 
 TELLING_TOKENS = 16
 """Least prompt tokens whose rate says something about longer prompts."""
@@ -330,12 +326,12 @@ class LocalBackend:
         is_kept, turn = False, None
         self._adapt(opened, request.adapters)
         try:
-            with self._lanes(opened, request.n_answers) as (lanes, trouble):
-                turn = self._prepare(opened, request, lanes[0] if len(lanes) > 1 else None)
+            with peers_of(opened.local.model, opened.local.session, request.n_answers) as (sessions, trouble):
+                turn = self._prepare(opened, request, len(sessions) == 1)
                 if turn is not None and request.n_answers > 1:
-                    self._wire.emit(events.AnswersBegun(len(lanes), trouble))
-                if turn is not None and len(lanes) > 1:
-                    is_kept = self._answer_together(opened, turn, lanes[1:])
+                    self._wire.emit(events.AnswersBegun(len(sessions), trouble))
+                if turn is not None and len(sessions) > 1:
+                    is_kept = self._answer_together(opened, turn, sessions[1:])
                 elif turn is not None:
                     is_kept = self._answer(opened, turn, request.asked_s)
         finally:
@@ -348,7 +344,7 @@ class LocalBackend:
             opened.earlier.give()
             opened.tuning.tune_kernels()
 
-    def _prepare(self, opened: OpenedModel, request: Request, lane: AnswerLane | None) -> LocalTurn | None:
+    def _prepare(self, opened: OpenedModel, request: Request, is_alone: bool) -> LocalTurn | None:
         """Return what writes the reply; None where the events say why there is none."""
         local = opened.local
         keeps_tools = request.is_round and bool(local.chat.tools)  # what its prompt tells of
@@ -366,10 +362,10 @@ class LocalBackend:
             self._tell_dropped(opened, prompt)
         opened.states.bring_back(prompt.all_ids)
         # Calls in one of several replies are text: who chooses among them has run none.
-        calls = self._tools.splitter(local) if prompt.chat is not None and lane is None else None
-        note_progress = opened.states.note_progress if lane is not None else partial(self._note_progress, opened)
+        calls = self._tools.splitter(local) if prompt.chat is not None and is_alone else None
+        note_progress = partial(self._note_progress, opened) if is_alone else opened.states.note_progress
         try:
-            return LocalTurn(self._wire, local, prompt, self._options, note_progress, calls, lane)
+            return LocalTurn(self._wire, local, prompt, self._options, note_progress, calls, None if is_alone else 0)
         except Cancelled:  # while the form of the answer was compiled
             self._wire.emit(events.PromptStopped())
             return None
@@ -403,15 +399,11 @@ class LocalBackend:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept
 
-    def _lanes(self, opened: OpenedModel, n: int) -> AbstractContextManager[tuple[list[AnswerLane], str]]:
-        """Have what computes n replies; the only one needs nothing."""
-        return lanes_of(opened.local.model, opened.local.session, n) if n > 1 else nullcontext(([], ""))
-
-    def _answer_together(self, opened: OpenedModel, first: LocalTurn, lanes: Sequence[AnswerLane]) -> bool:
+    def _answer_together(self, opened: OpenedModel, first: LocalTurn, peers: Sequence[Session]) -> bool:
         """Write several replies; False means that there is none."""
         how = self._wire, opened.local, first.prompt, self._options, lambda: None, None
-        answers = Answers([first, *(LocalTurn(*how, lane) for lane in lanes)], self._wire.emit, self._wire.step)
-        first.on_begun = answers.begin_others
+        others = [LocalTurn(*how, at, session) for at, session in enumerate(peers, 1)]
+        answers = Answers([first, *others], self._wire)
         with self._wire.running(answers):
             is_kept = answers.run()
         self._wire.emit(events.AnswersFinished() if is_kept else events.PromptStopped())
@@ -461,146 +453,3 @@ class LocalBackend:
                 context_used=local.n_tokens,
             )
         self._wire.status = status
-
-
-_LEAST_AGAINST_LOOPS = {"repeat_penalty": 1.15, "repeat_window": 64, "dry_multiplier": 0.8}
-"""Least values for a reply that goes on after it repeated itself: DRY against the unit, the penalty against its words.
-SmolLM2 135M fell into the next loop with 1.1, and into nonsense with 1.2 over 256 tokens."""
-
-
-def _less_repetitive(sampling: Sampling) -> Sampling:
-    """Return the same sampling with penalties on repetition, or with its own where they are stronger."""
-    least = _LEAST_AGAINST_LOOPS
-    return replace(sampling, **{name: max(least[name], getattr(sampling, name)) for name in least})
-
-
-def _unlike_others(sampling: Sampling, at: int) -> Sampling:
-    """Return the sampling of one of several replies, with a seed of its own. Raises Refusal: they would be alike."""
-    if sampling.temperature <= 0:
-        raise Refusal("at temperature 0 all answers are the same (/set temperature 0.7 makes them differ)")
-    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + at)
-
-
-class LocalTurn:
-    """One prompt and its reply.
-
-    Args:
-        on_progress: called after every token and every block of the prompt.
-        calls: takes calls of tools out of the answer; None where the model knows no tools.
-        lane: of one of several replies that are written together; None for the only one.
-
-    Attributes:
-        on_begun: called when the prompt is read and the first token is there.
-    """
-
-    def __init__(
-        self,
-        wire: Wire,
-        local: LocalModel,
-        prompt: TurnPrompt,
-        options: ChatOptions,
-        on_progress: Callable[[], object],
-        calls: CallSplitter | None = None,
-        lane: AnswerLane | None = None,
-    ) -> None:
-        self._calls, self._lane = calls, lane
-        self.at = lane.at if lane is not None else 0
-        self.on_begun: Callable[[], object] = lambda: None
-        self._wire, self._local, self.prompt = wire, local, prompt
-        self._earlier = prompt.earlier or EarlierPart((), "", None)
-        self._on_progress = on_progress
-        ids, model, form = prompt.all_ids, local.model, options.form
-        self._n_unread = len(ids) - local.session.reusable(ids)
-        if form is not None and form.form is not None:
-            self._constraint = form.constraint(model.tokenizer, self._earlier.ids, self._refuse_stopped)
-        else:
-            self._constraint = local.fence(prompt)
-        sampling = options.sampling(model, prompt.chat.thinking if prompt.chat is not None else ThinkingMode())
-        if lane is not None:
-            sampling = _unlike_others(sampling, lane.at)
-        self.reply = local.reply(
-            prompt,
-            _less_repetitive(sampling) if prompt.leaves_loop else sampling,
-            (options.generation or options.settings.sampling).max_tokens,
-            self._constraint,
-            on_prompt_progress=self._show_progress,
-            clock=wire.now_s,
-            session=lane.session if lane is not None else None,
-        )
-        self.meter = self.reply.meter
-        begun = self._earlier.text if prompt.earlier is not None else None
-        thinking = self._earlier.thinking
-        self._text = ReplyText(self._emit, self.meter, prompt.opening, begun, thinking, calls, options.tells_pieces)
-
-    def written(self) -> Written:
-        """Tokens and text of the whole reply so far; any thread may ask."""
-        return (*self._earlier.ids, *self.reply.ids), self._earlier.text + self.reply.text
-
-    def run(self) -> bool:
-        """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
-        try:
-            return self._run()
-        finally:
-            if self._constraint is not None:
-                self._constraint.close()
-
-    def _run(self) -> bool:
-        chat = self.prompt.chat
-        self._step(
-            activity=Activity.READING,
-            since_s=self.meter.started_s,
-            meter=self.meter,
-            turn_starts=tuple(chat.turn_starts()) if chat is not None else (),
-            total=self._n_unread,
-        )
-        try:
-            for piece in self.reply:
-                self.on_begun()
-                self._text.push(piece)
-                self._step(activity=Activity.WRITING, context_used=self._local.session.length)
-                self._on_progress()
-        except BaseException as error:
-            if not self.reply.ids:
-                raise
-            self._keep_reply()
-            broken_off = events.GenerationFinished(Ending.FAILED, self.meter.figures(), *self.written())
-            self._emit(events.GenerationFailed(reason_of(error), broken_off, error))
-            return True
-        ending = self.meter.ending
-        if ending is Ending.REPEATED:
-            self._text.begin_again(self.written()[1])
-        if ending is Ending.STOPPED and not self.reply.ids:
-            self._emit(events.PromptStopped())
-            return False
-        self._keep_reply()
-        calls, calls_at = self._found_calls() if ending is Ending.COMPLETE else ((), 0)
-        self._emit(events.GenerationFinished(ending, self.meter.figures(), *self.written(), calls, calls_at))
-        return True
-
-    def _emit(self, event: events.Event) -> None:
-        self._wire.emit(event if self._lane is None else events.AnswerTold(self.at, event))
-
-    def _step(self, **changes: Any) -> None:
-        if not self.at:  # the first tells how far they are
-            self._wire.step(**changes)
-
-    def _found_calls(self) -> tuple[tuple[ToolCall, ...], int]:
-        """Return the calls of a whole reply, each with an id, and where in its text they begin."""
-        if self._calls is None or not self._calls.calls:
-            return (), 0
-        calls = tuple(replace(one, call_id=secrets.token_hex(5)[:9]) for one in self._calls.calls)
-        return calls, len(self.written()[1]) - self._calls.tail_chars
-
-    def _refuse_stopped(self) -> None:
-        if self._wire.is_stopped():
-            raise Cancelled("stopped while the form of the answer was compiled")
-
-    def _show_progress(self, done: int, total: int) -> None:
-        self._step(done=done, total=total, context_used=self._local.session.length)
-        self._on_progress()
-
-    def _keep_reply(self) -> None:
-        self._text.finish()
-        if self.prompt.chat is not None and not self.at:
-            ids, text = self.written()
-            self._local.note_reply(Said(ASSISTANT, text, ids=ids, raw=text))

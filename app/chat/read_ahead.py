@@ -6,6 +6,7 @@ cache. With another model the whole conversation is read again, since its vocabu
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +15,8 @@ from app.chat.context_room import MIN_REPLY_TOKENS
 from app.chat.events import ConversationReread, DocumentRead, PromptCounted
 from app.chat.reply import ReplyMeter
 from app.chat.status import Activity
-from app.program import exit_codes
-from app.program.refusals import exit_code_of
 from app.text.figures import count
+from engine.errors import Cancelled
 
 if TYPE_CHECKING:
     from app.chat.backend import WantedDocument
@@ -86,16 +86,8 @@ class ReadAhead:
         self._settled_tokens = min(self._settled_tokens, shared)
         self._wire.update(activity=Activity.READING_AHEAD)
         try:
-            with self._wire.idle_work.computing(session) as is_wanted:
-                if not is_wanted:
-                    return
-                done = session.prefill(opening, on_progress=lambda *_: self._note_progress())
-        except Exception as error:
-            if exit_code_of(error) != exit_codes.INTERRUPTED:
-                raise
-            self._report(given, ids)
-        else:
-            self._report(given, ids, done.fed, done.seconds)
+            done = self._wire.idle_work.prefill(session, opening)
+            self._report(given, ids, *((done.fed, done.seconds) if done is not None else ()))
         finally:
             self._wire.update(activity=Activity.READY)
 
@@ -123,10 +115,6 @@ class ReadAhead:
         is_broken_off = wire.idle_work.is_dropped
         files = states.files_of(ids)
         wire.emit(replace(told, saved_tokens=n_saved, files=files, is_broken_off=is_broken_off, trouble=trouble))
-
-    def _note_progress(self) -> None:
-        if self._wire.idle_work.is_dropped:
-            self._session.cancel()
 
     def _report(self, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0) -> None:
         shared = self._session.reusable(ids)
@@ -157,11 +145,7 @@ class ReadAhead:
             wire.step(done=done, total=total, context_used=session.length)
 
         wire.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=unread)
-        try:
-            with wire.running(session):
-                if unread and not wire.cancelled.is_set():
-                    session.prefill(ids, on_progress=note_progress)
-        except Exception as error:
-            if exit_code_of(error) != exit_codes.INTERRUPTED:
-                raise
+        with suppress(Cancelled), wire.running(session):
+            if unread and not wire.cancelled.is_set():
+                session.prefill(ids, on_progress=note_progress)
         return replace(done, read_tokens=min(session.length, len(ids)), read_s=wire.now_s() - meter.started_s)

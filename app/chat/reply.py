@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from app.conversations.conversation import Ending, ReplyFigures
 from app.conversations.thinking import ThinkingSplitter
-from app.program import exit_codes
-from app.program.refusals import exit_code_of
 from app.program.settings import Settings
+from engine.errors import Cancelled
 from engine.prompt.thought_markers import ThoughtMarker, opened_by
 from engine.sampling.loops import LoopGuard
 
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
-
-RANGE_WINDOW_S = 1.0
-RANGE_TOKENS = 4
-"""Over fewer tokens a rate says more about the clock than about the machine."""
 
 REPEATS = "repeats"
 _ENDINGS = {
@@ -100,16 +95,6 @@ class ReplyMeter:
         elapsed_s = now_s - self.token_times_s[first] if counted > 0 else 0.0
         return counted / elapsed_s if elapsed_s > 0 else 0.0
 
-    def range_tps(self) -> tuple[float, float] | None:
-        """Return the lowest and highest rate over windows of ``RANGE_WINDOW_S`` and some tokens; None if too short."""
-        times_s = self.token_times_s
-        rates = []
-        for last, end_s in enumerate(times_s):
-            first = min(last - RANGE_TOKENS, bisect_right(times_s, end_s - RANGE_WINDOW_S) - 1)
-            if first >= 0 and end_s > times_s[first]:
-                rates.append((last - first) / (end_s - times_s[first]))
-        return (min(rates), max(rates)) if rates else None
-
     @property
     def ending(self) -> Ending:
         """The finish reason in the conversation's words."""
@@ -123,7 +108,6 @@ class ReplyMeter:
             decode_tps=self.decode_tps if self.tokens > 1 else None,
             prompt_tokens=self.read_tokens,
             reused_tokens=self.reused_tokens,
-            range_tps=self.range_tps(),
             guessed_tokens=self.guessed_tokens,
         )
 
@@ -248,14 +232,11 @@ class Reply:
         self.meter.finish_reason = ""
         try:
             self.meter.finish_reason = yield from self._read_and_generate()
-        except GeneratorExit:
+        except Cancelled:
             self.meter.finish_reason = "cancelled"
+        except BaseException as error:
+            self.meter.finish_reason = "cancelled" if isinstance(error, GeneratorExit) else "error"
             raise
-        except Exception as error:
-            if exit_code_of(error) != exit_codes.INTERRUPTED:
-                self.meter.finish_reason = "error"
-                raise
-            self.meter.finish_reason = "cancelled"
 
     def _read_and_generate(self) -> Generator[str, None, str]:
         """Yield the text and return why the reply ended."""

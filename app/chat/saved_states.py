@@ -20,7 +20,6 @@ from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
 from app.text.record import record
-from engine.errors import Cancelled
 
 if TYPE_CHECKING:
     from engine import Session
@@ -216,10 +215,10 @@ class SavedStates:
         if files is None:
             return ""
 
-        def give_way(*_: int) -> None:
+        def save() -> None:
             writer.note()
             on_saved(writer.saved_tokens)
-            if idle_work.is_dropped or writer.problem:
+            if writer.problem:
                 session.cancel()
 
         try:
@@ -227,9 +226,7 @@ class SavedStates:
             with closing(self._model.session(present.n_ctx, present.kv_type)) as session:
                 files.restore(session, place, ids)
                 with closing(files.writer(session, place, note)) as writer:
-                    with suppress(Cancelled), idle_work.computing(session) as is_wanted:
-                        if is_wanted:
-                            session.prefill(ids, on_progress=give_way)
+                    idle_work.prefill(session, ids, save)
                     for _ in range(_MOST_FLUSHES):
                         if idle_work.is_dropped or writer.problem or writer.flush(_FLUSH_STEP_S):
                             break

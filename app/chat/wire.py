@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +18,7 @@ from app.machine.records import EngineFigures
 from app.machine.tuning_conditions import Conditions
 from app.program.makers import Advice
 from app.tuning.threads_in_use import ThreadsInUse
+from engine.errors import Cancelled
 from engine.prompt.thinking_mode import ThinkingMode
 
 if TYPE_CHECKING:
@@ -64,6 +65,18 @@ class IdleWork:
         finally:
             with self._lock:
                 self._session = None
+
+    def prefill(self, session: Any, ids: Sequence[int], on_progress: Callable[[], object] = bool) -> Any:
+        """Let a session read tokens until the piece is dropped; returns what it read, None where it was dropped."""
+
+        def give_way(*_: int) -> None:
+            on_progress()
+            if self.is_dropped:
+                session.cancel()
+
+        with suppress(Cancelled), self.computing(session) as is_wanted:
+            return session.prefill(ids, on_progress=give_way) if is_wanted else None
+        return None
 
     def end(self) -> None:
         """The piece is over."""

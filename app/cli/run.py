@@ -26,7 +26,7 @@ from app.cli.line_dialogue import what_happened
 from app.cli.output import AnswerOutput, ProgressLine, follow_opening, write_answer
 from app.conversations.conversation import Ending
 from app.conversations.journal import AtHand, conversations_at_hand
-from app.conversations.lines import whole_footer
+from app.conversations.lines import reply_footer
 from app.conversations.locks import IN_USE, NO_LOCKS, StoreError
 from app.conversations.store import MOST_TITLE_CHARS, OpenedConversation, Store
 from app.library.known import real_model_line
@@ -187,7 +187,7 @@ def _size_context(prompt: str, raw: bool, settings: Settings, model: Model, chat
 
 def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
     """Write the figures of one reply for people, e.g. "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
-    footer = whole_footer(meter.figures(), ending, names_prompt=False)
+    footer = reply_footer(meter.figures(), ending)
     if not meter.prompt_tokens:  # not every server tells
         return footer
     read = f"read {count(meter.read_tokens)} prompt tokens"

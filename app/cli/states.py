@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from app.conversations.quota import SavedFile, drop, kinds, model_name, saved_files
+from app.conversations.quota import kinds, model_name, saved_files
 from app.conversations.store import Store
 from app.program import exit_codes
 from app.program.refusals import Refusal
@@ -19,7 +19,7 @@ from app.text.glyphs import cut
 from app.text.json_line import json_line
 
 if TYPE_CHECKING:
-    from engine.saved_state import Prefix
+    from engine.saved_state import Prefix, Stored
 
 _DAY_S = 86400.0
 _MOST_COLUMNS = 120
@@ -50,12 +50,14 @@ def states(
     return exit_codes.OK
 
 
-def _prune(files: Sequence[SavedFile], older_days: float | None, kept_bytes: int) -> None:
+def _prune(files: Sequence[Stored], older_days: float | None, kept_bytes: int) -> None:
+    from engine.saved_state import drop_stored  # NumPy
+
     n_bytes = sum(file.n_bytes for file in files)
     if older_days is not None:
         before_s = time.time() - older_days * _DAY_S
         files, kept_bytes = [file for file in files if file.used_s < before_s], 0
-    dropped_bytes = drop(files, n_bytes - kept_bytes)
+    dropped_bytes = drop_stored(files, n_bytes - kept_bytes)
     print(f"deleted {size(dropped_bytes)}; {size(n_bytes - dropped_bytes)} of saved states are left")
 
 

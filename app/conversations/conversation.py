@@ -48,8 +48,6 @@ class ReplyFigures:
     """Tokens of the prompt that had to be computed."""
     reused_tokens: int
     """Tokens of the prompt that the cache still held."""
-    range_tps: tuple[float, float] | None = None
-    """Lowest and highest rate over a second; None for a reply too short to have them."""
     guessed_tokens: int = 0
     """Tokens that were guessed from the conversation and computed together with others."""
 
@@ -64,12 +62,10 @@ class ReplyFigures:
             (figures.tokens - 1) / figures.decode_tps for figures in (self, more) if figures.decode_tps is not None
         ]
         counted = sum(figures.tokens - 1 for figures in (self, more) if figures.decode_tps is not None)
-        ranges = [figures.range_tps for figures in (self, more) if figures.range_tps is not None]
         return replace(
             self,
             tokens=self.tokens + more.tokens,
             decode_tps=counted / sum(seconds) if sum(seconds) > 0 else None,
-            range_tps=(min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None,
             guessed_tokens=self.guessed_tokens + more.guessed_tokens,
         )
 

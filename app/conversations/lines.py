@@ -51,23 +51,17 @@ def reply_footer(measured: ReplyFigures | None, ending: Ending, is_edited: bool 
     return " · ".join(parts)
 
 
-def reply_details(measured: ReplyFigures | None, names_prompt: bool = True) -> str:
-    """Write the other figures of a reply: the lowest and highest rate, and the tokens of its prompt."""
-    if measured is None:
+def reply_details(measured: ReplyFigures | None) -> str:
+    """Write the tokens of a reply's prompt; "" where they are not known: not every server tells."""
+    if measured is None or not (measured.prompt_tokens or measured.reused_tokens):
         return ""
-    low, high = (figures.rate(one) for one in measured.range_tps) if measured.range_tps is not None else ("", "")
-    parts = [f"{low}-{high} tok/s"] if low != high else []
-    if names_prompt and (measured.prompt_tokens or measured.reused_tokens):  # not every server tells
-        cached = f", {figures.count(measured.reused_tokens)} from cache" if measured.reused_tokens else " tokens"
-        parts.append(f"read {figures.count(measured.prompt_tokens)}{cached}")
-    return " · ".join(parts)
+    cached = f", {figures.count(measured.reused_tokens)} from cache" if measured.reused_tokens else " tokens"
+    return f"read {figures.count(measured.prompt_tokens)}{cached}"
 
 
-def whole_footer(
-    measured: ReplyFigures | None, ending: Ending, names_prompt: bool = True, is_edited: bool = False
-) -> str:
-    """Write all of it in one line, with or without the tokens of the prompt."""
-    return " · ".join(filter(None, (reply_footer(measured, ending, is_edited), reply_details(measured, names_prompt))))
+def whole_footer(measured: ReplyFigures | None, ending: Ending, is_edited: bool = False) -> str:
+    """Write all of it in one line."""
+    return " · ".join(filter(None, (reply_footer(measured, ending, is_edited), reply_details(measured))))
 
 
 def shortened(line: str, columns: int) -> str:

@@ -13,12 +13,8 @@ from app.conversations.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
 from engine.prompt.tools.calls import MOST_CALLS, NAME, CallResult, ToolCall, call
 
-MOST_MESSAGE_BYTES = 16 << 20
-MOST_TEXT_BYTES = MOST_MESSAGE_BYTES // 4
+MOST_TEXT_BYTES = 4 << 20
 """Limit on a sent text, which may be saved with its folded form, or with the text that a reply began with."""
-MOST_CUT_CHARS = 100_000
-"""Length to which a text is cut that is too long to be saved."""
-CUT_MARK = " [cut off: too long to be saved]"
 _MOST_NAME_CHARS = 80
 _LARGEST = 1 << 53
 
@@ -35,12 +31,9 @@ def fits(text: str) -> bool:
 
 
 def row_of(message: ChatMessage) -> tuple[str, int, int, str, str]:
-    """Return role, tokens, size in bytes, text and everything else; shorter texts where it would be too large."""
-    text, more = message.text, _more(message)
-    written = json.dumps(more, separators=(",", ":"))
-    if len(text.encode("utf-8", "replace")) + len(written) > MOST_MESSAGE_BYTES:
-        text, written = _shorter(text), json.dumps(_shorter(more), separators=(",", ":"))
-    text = text.encode("utf-8", "replace").decode()
+    """Return role, tokens, size in bytes, text and everything else."""
+    written = json.dumps(_more(message), separators=(",", ":"))
+    text = message.text.encode("utf-8", "replace").decode()
     tokens = message.figures.tokens if message.figures is not None else len(message.ids)
     return message.role.value, tokens, len(text.encode()) + len(written), text, written
 
@@ -74,14 +67,6 @@ def _more(message: ChatMessage) -> dict[str, Any]:
         **({"calls": calls, "calls_at": message.calls_at} if calls else {}),
         **({"others": [{"text": one.text, **_more(one)} for one in message.others]} if message.others else {}),
     }
-
-
-def _shorter(value: Any) -> Any:
-    """The same with every text cut, and without lists: those of tokens speak of the whole text."""
-    if isinstance(value, dict):
-        return {name: _shorter(one) for name, one in value.items() if not isinstance(one, list)}
-    is_long = isinstance(value, str) and len(value) > MOST_CUT_CHARS
-    return value[:MOST_CUT_CHARS] + CUT_MARK if is_long else value
 
 
 def reply_of(values: Values) -> ChatMessage:
@@ -128,12 +113,10 @@ def _figures(values: Any) -> ReplyFigures | None:
     if values is None:
         return None
     _require(isinstance(values, dict))
-    span: Any = values.get("range_tps")
-    has_range = isinstance(span, list) and len(span) == 2 and all(_is_number(one) for one in span)
     checked: dict[str, Any] = {name: _number(values, name) for name in ("first_token_s", "decode_tps")}
     for name in ("tokens", "prompt_tokens", "reused_tokens", "guessed_tokens"):
         checked[name] = _count(values, name)
-    return ReplyFigures(**checked, range_tps=(float(span[0]), float(span[1])) if has_range else None)
+    return ReplyFigures(**checked)
 
 
 def _thinking(values: Any) -> Thinking | None:

@@ -4,51 +4,33 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.conversations.locks import StoreError
 from app.conversations.store import Store
 from app.program import paths
 from app.program.small_file import read_bounded, replace_file
 from app.text.clean_text import clean_line
-from app.text.record import record
 
-
-@record
-class SavedFile:
-    """One file of the saved states. ``used_s``: wall time of its last use."""
-
-    used_s: float
-    path: Path
-    n_bytes: int
+if TYPE_CHECKING:
+    from engine.saved_state import Stored
 
 
 def drop_oldest_states(quota_bytes: int) -> int:
     """Delete states until the rest fits; texts stay. Returns the bytes that were deleted."""
+    from engine.saved_state import drop_stored  # NumPy, which no first frame waits for
+
     files = saved_files()
-    return drop(files, sum(file.n_bytes for file in files) - quota_bytes)
+    return drop_stored(files, sum(file.n_bytes for file in files) - quota_bytes)
 
 
-def saved_files() -> list[SavedFile]:
+def saved_files() -> list[Stored]:
     """Return all saved states in the order in which they may be dropped."""
-    from engine.saved_state import stored_in  # NumPy, which no first frame waits for
+    from engine.saved_state import stored_in
 
-    segments = [[SavedFile(one.used_s, one.path, one.n_bytes) for one in stored_in(place)] for place in kinds()]
-    return list(heapq.merge(*segments, key=lambda one: one.used_s))
-
-
-def drop(files: Iterable[SavedFile], excess_bytes: int) -> int:
-    """Delete states, the first ones first, until enough is free; returns the bytes that were deleted."""
-    dropped_bytes = 0
-    for file in files:
-        if dropped_bytes >= excess_bytes:
-            break
-        with suppress(OSError):
-            file.path.unlink()
-            dropped_bytes += file.n_bytes
-    return dropped_bytes
+    return list(heapq.merge(*map(stored_in, kinds()), key=lambda one: one.used_s))
 
 
 def kinds() -> list[Path]:

@@ -6,26 +6,53 @@ fails it writes the reason and ends with ``FAILED``.
 
 from __future__ import annotations
 
-import contextlib
+import logging
+import resource
 import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
-from app.documents.pdf import pdf_text
-from app.documents.text_file import FAILED
+from app.documents.text_file import FAILED, BoundedText
 from app.documents.web_page import html_text
 from app.documents.word import docx_text
 from app.program.refusals import Refusal
 
 MEMORY_BYTES = 768 << 20
+
+
+def pdf_text(file: BinaryIO) -> str:
+    """Return the text of all pages of a PDF, each after a line with its number."""
+    from pypdf import PdfReader
+
+    logging.disable()
+    try:
+        reader = PdfReader(file)
+        is_locked = reader.is_encrypted and not reader.decrypt("")
+    except RuntimeError:  # it is not implemented
+        raise Refusal("is locked in a way that is not known here (save it without)") from None
+    if is_locked:
+        raise Refusal("is locked by a password (save it without)")
+    text, n_empty, last = BoundedText(), 0, None
+    for number, page in enumerate(reader.pages, 1):
+        words = ""
+        try:
+            words = page.extract_text().strip()
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as error:  # pypdf raises a dozen kinds; the other pages may be sound
+            last = error
+        n_empty += not words
+        text.add(f"[page {number}]\n{words}\n")
+    if n_empty == len(reader.pages):
+        if last is not None:
+            raise last
+        raise Refusal("holds no text, perhaps pictures of pages (a scan needs text recognition first)")
+    return text.joined()
+
+
 CONVERTERS: dict[str, Callable[[BinaryIO], str]] = {
-    ".html": html_text,
-    ".htm": html_text,
-    ".xhtml": html_text,
-    ".docx": docx_text,
-    ".docm": docx_text,
-    ".dotx": docx_text,
-    ".dotm": docx_text,
+    **dict.fromkeys((".html", ".htm", ".xhtml"), html_text),
+    **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), docx_text),
     ".pdf": pdf_text,
 }
 """Of each of ``KINDS``."""
@@ -46,10 +73,7 @@ def main() -> None:
     from engine.prompt.template_sandbox import limit_process
 
     kind, cpu_s = sys.argv[-2:]
-    with contextlib.suppress(ImportError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s)))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s)))
     limit_process(MEMORY_BYTES)
     try:
         said, code = converted(kind, sys.stdin.buffer), 0

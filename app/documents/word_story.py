@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 from xml.parsers import expat
 
-from app.documents.symbol_fonts import symbol
 from app.documents.text_file import BoundedText
 from app.program.refusals import Refusal
 
@@ -37,6 +36,25 @@ _UNSHOWN = frozenset((*_PROPERTIES, "instrText", "delText", "delInstrText", "del
 """Elements whose words no reader sees: properties, codes of fields, what a change took away, how a word is spoken."""
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
 _LISTED = {"footnote": "footnotes", "endnote": "endnotes", "comment": "comments"}
+_UNKNOWN = "\u25a1"
+"""A symbol, whichever."""
+
+
+def _placed(first: int, characters: str) -> dict[int, str]:
+    return {first + index: one for index, one in enumerate(characters)}
+
+
+_SYMBOL = {
+    **_placed(0x41, "ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ"),
+    **_placed(0x61, "αβχδεφγηιϕκλμνοπθρστυϖωξψζ"),
+    **_placed(0xA1, "ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…"),
+    **_placed(0xC0, "ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊"),
+    **dict(zip(b"\"$'*-@\\^\xe5\xf2", "∀∃∋∗−≅∴⊥∑∫", strict=True)),
+}
+_WINGDINGS = dict(zip(b"(*JKLlnoquv\x9f\xa7\xa8\xd8", "☎✉☺😐☹●■□❑◆❖•▪◻➢", strict=True))
+_WINGDINGS |= {**_placed(0xDF, "←→↑↓"), **_placed(0xFB, "✗✓☒☑"), 0xE8: "➔"}
+_WINGDINGS_2 = {0x4F: "✗", 0x50: "✓", 0x51: "☒", 0x52: "☑", 0x53: "☒", 0x54: "☒", 0xA3: "□"}
+_FONTS = {"symbol": _SYMBOL, "wingdings": _WINGDINGS, "wingdings 2": _WINGDINGS_2}
 
 
 class Story:
@@ -117,7 +135,7 @@ class Story:
             number = self._numbers.setdefault(note, 1 + max(self._numbers.values(), default=0))
             return f"[{number}]"
         if name == "sym":
-            return symbol(attributes.get("font", ""), attributes.get("char", ""))
+            return _symbol(attributes.get("font", ""), attributes.get("char", ""))
         if name == "altChunk":
             return self._chunk(attributes.get("id", ""))
         if name == "m:chr" and parent in ("m:naryPr", "m:accPr"):
@@ -216,3 +234,15 @@ def parse_part(
 def _local(name: str) -> str:
     space, _, local = name.rpartition(" ")
     return f"m:{local}" if space.endswith("/math") else local
+
+
+def _symbol(font: str, code: str) -> str:
+    """Return the character at a place, in hexadecimal figures, of a font: documents name symbols so."""
+    try:
+        place = int(code, 16)
+    except ValueError:
+        return _UNKNOWN
+    is_private = 0xF000 <= place <= 0xF0FF
+    if font.lower() in _FONTS:
+        return _FONTS[font.lower()].get(place & 0xFF if is_private else place, _UNKNOWN)
+    return _UNKNOWN if is_private or not 0x20 <= place <= 0xFFFD else chr(place)

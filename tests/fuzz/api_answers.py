@@ -29,17 +29,8 @@ _CALLS: tuple[Any, ...] = (
     [{"index": 0, "id": "a", "function": {"name": "echo", "arguments": "{}"}}] * 70,
 )  # fmt: skip
 _FINISHES: tuple[Any, ...] = (
-    None,
-    "stop",
-    "length",
-    "null",
-    "",
-    "error",
-    "content_filter",
-    5,
-    "MAX_TOKENS",
-    "tool_calls",
-)
+    None, "stop", "length", "null", "", "error", "content_filter", 5, "MAX_TOKENS", "tool_calls",
+)  # fmt: skip
 _OTHERS: tuple[Any, ...] = (
     {"error": {"message": f"no {_KEY}\x1b[31m"}}, {"error": None}, {"object": "error", "message": "x"}, [], {}, None, 5,
     {"choices": []}, {"choices": None, "usage": {"prompt_tokens": 3.5, "completion_tokens": -1}}, {"choices": [[]]},
@@ -51,16 +42,9 @@ _LISTS: tuple[Any, ...] = (
 )  # fmt: skip
 _BREAKS = ("\n\n", "\n", "\r\n\r\n", "\r\r", "\r", "\n\n\n: ping\n\n", "")
 _FIELDS = (
-    "data: ",
-    "data:",
-    "data: data: ",
-    " data: ",
-    "",
-    "error: ",
-    "event: error\ndata: ",
-    "event: x\ndata: ",
+    "data: ", "data:", "data: data: ", " data: ", "", "error: ", "event: error\ndata: ", "event: x\ndata: ",
     "\ufeffdata: ",
-)
+)  # fmt: skip
 _LIES = ({}, {"Content-Type": "application/json"}, {"Content-Type": "text/event-stream"}, {"Content-Encoding": "gzip"},
          {"Content-Encoding": "deflate"}, {"Content-Encoding": "br"}, {"Content-Encoding": "gzip, gzip"})  # fmt: skip
 _HEADS = ("HTTP/1.1 201 Made", "HTTP/1.0 200 OK", "HTTP/1.1 204 No", "HTTP/1.1 302 Go\r\nLocation: http://[::1",

@@ -37,4 +37,4 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     return rng.choice((*WAYS, b"fine"))
 
 
-TARGET = Target(lambda: [b"fine", *WAYS], mutate, run, hang_s=5.0)
+TARGET = Target(lambda: [b"fine", *WAYS], mutate, run, hang_s=15.0)

@@ -14,8 +14,7 @@ from pathlib import Path
 from app.conversations.conversation import Role
 from app.conversations.store import Store
 from tests.peers.server import N_CTX, PeerServer
-from tests.soak.chat import ESCAPE, Chat
-from tests.soak.failure import Failed
+from tests.soak.chat import ESCAPE, Chat, Failed
 
 _LONG = "Write a long story about the sea."
 _SCHEMA = {"type": "object", "properties": {"sky": {"enum": ["blue", "red"]}}, "required": ["sky"]}

@@ -14,12 +14,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from app.program import exit_codes
 from tests.soak import around, endings, talk
-from tests.soak.failure import Failed
+from tests.soak.chat import Failed
 from tests.soak.home import IN_NAMESPACE, Home
 from tests.soak.ledger import Fate, listed_ids
 from tests.soak.plan import Step, plan
@@ -36,14 +37,10 @@ STEPS: dict[str, Callable[[Run, Random], None]] = {
     "switch_model": around.switch_model, "threads": around.threads, "read_file": around.read_file,
     "copy": around.copy, "screens": around.screens, "palette": around.palette, "theme": around.theme,
     "scroll": around.scroll, "resize": around.resize, "suspend": around.suspend,
-    "file_limit": endings.file_limit, "full_disk": endings.full_disk, "kill_child": endings.kill_child,
-    "kill_child_writing": endings.kill_child_writing, "kill_supervisor": endings.kill_supervisor,
-    "kill_supervisor_writing": endings.kill_supervisor_writing, "terminate": endings.terminate,
-    "terminate_child": endings.terminate_child, "terminate_writing": endings.terminate_writing,
-    "hang_up_signal": endings.hang_up_signal, "hang_up_writing": endings.hang_up_writing,
-    "interrupt_signal": endings.interrupt_signal, "interrupt_twice": endings.interrupt_twice,
+    "file_limit": endings.file_limit, "full_disk": endings.full_disk, "interrupt_twice": endings.interrupt_twice,
     "close_terminal": endings.close_terminal, "quit": endings.quit_chat, "quit_writing": endings.quit_writing,
     "read_only_disk": endings.read_only_disk,
+    **{kind: partial(endings.end_by_signal, kind) for kind in endings.SIGNALS},
 }  # fmt: skip
 
 
@@ -101,7 +98,7 @@ def _held(run: Run, options: argparse.Namespace) -> bool:
             _do(run, step)
         run.step += 1
         endings.quit_chat(run, Random(0))
-        endings.terminate(run, Random(0))
+        endings.end_by_signal("terminate", run, Random(0))
         run.live.close()
         _check_list(run)
     except BaseException as error:

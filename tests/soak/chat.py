@@ -21,7 +21,6 @@ from typing import Any
 
 import psutil
 
-from tests.soak.failure import Failed
 from tests.soak.screen import Screen
 
 PATIENCE_S = 120.0
@@ -34,6 +33,10 @@ _BROKEN = (b"Traceback (most recent call last)", b"internal error")
 _SHELL = Path(__file__).with_name("shell.py")
 ESCAPE = b"\x1b[27u"
 """Escape as sent with the Kitty protocol: a key right after it cannot turn it into another key."""
+
+
+class Failed(Exception):
+    """Something did not hold; the message says what."""
 
 
 class Chat:

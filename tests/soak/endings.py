@@ -39,72 +39,32 @@ def _ended(
     run.start(rng)
 
 
-def kill_child(run: Run, rng: Random) -> None:
-    """SIGKILL of the chat, in rest."""
-    run.signal(run.live.child, signal.SIGKILL)
-    run.counts["kills"] += 1
-    _ended(run, "kill_child", {exit_codes.NO_MEMORY}, rng)
+SIGNALS: dict[str, tuple[str, signal.Signals, int]] = {
+    "kill_child": ("child", signal.SIGKILL, exit_codes.NO_MEMORY),
+    "kill_child_writing": ("child", signal.SIGKILL, exit_codes.NO_MEMORY),
+    "kill_supervisor": ("supervisor", signal.SIGKILL, -signal.SIGKILL),
+    "kill_supervisor_writing": ("supervisor", signal.SIGKILL, -signal.SIGKILL),
+    "terminate": ("supervisor", signal.SIGTERM, exit_codes.TERMINATED),
+    "terminate_child": ("child", signal.SIGTERM, exit_codes.TERMINATED),
+    "terminate_writing": ("supervisor", signal.SIGTERM, exit_codes.TERMINATED),
+    "hang_up_signal": ("supervisor", signal.SIGHUP, exit_codes.HANGUP),
+    "hang_up_writing": ("supervisor", signal.SIGHUP, exit_codes.HANGUP),
+    "interrupt_signal": ("supervisor", signal.SIGINT, exit_codes.INTERRUPTED),
+}
+"""Steps that end the chat by a signal, some in the middle of a reply: to whom, which one, and the exit code."""
 
 
-def kill_child_writing(run: Run, rng: Random) -> None:
-    """SIGKILL of the chat in the middle of a reply."""
-    _begin_reply(run, rng)
-    run.signal(run.live.child, signal.SIGKILL)
-    run.counts["kills"] += 1
-    _ended(run, "kill_child_writing", {exit_codes.NO_MEMORY}, rng)
-
-
-def kill_supervisor(run: Run, rng: Random) -> None:
-    """SIGKILL of the parent, in rest."""
-    run.signal(run.live.supervisor, signal.SIGKILL)
-    run.counts["kills"] += 1
-    _ended(run, "kill_supervisor", {-signal.SIGKILL}, rng, is_shells=True)
-
-
-def kill_supervisor_writing(run: Run, rng: Random) -> None:
-    """SIGKILL of the parent in the middle of a reply."""
-    _begin_reply(run, rng)
-    run.signal(run.live.supervisor, signal.SIGKILL)
-    run.counts["kills"] += 1
-    _ended(run, "kill_supervisor_writing", {-signal.SIGKILL}, rng, is_shells=True)
-
-
-def terminate(run: Run, rng: Random) -> None:
-    """SIGTERM to the parent, which passes it on."""
-    run.signal(run.live.supervisor, signal.SIGTERM)
-    _ended(run, "terminate", {exit_codes.TERMINATED}, rng)
-
-
-def terminate_child(run: Run, rng: Random) -> None:
-    """SIGTERM to the chat itself."""
-    run.signal(run.live.child, signal.SIGTERM)
-    _ended(run, "terminate_child", {exit_codes.TERMINATED}, rng)
-
-
-def terminate_writing(run: Run, rng: Random) -> None:
-    """SIGTERM in the middle of a reply."""
-    _seen_before_end(run, _begin_reply(run, rng))
-    run.signal(run.live.supervisor, signal.SIGTERM)
-    _ended(run, "terminate_writing", {exit_codes.TERMINATED}, rng)
-
-
-def hang_up_signal(run: Run, rng: Random) -> None:
-    """SIGHUP while the terminal is there."""
-    run.signal(run.live.supervisor, signal.SIGHUP)
-    _ended(run, "hang_up_signal", {exit_codes.HANGUP}, rng)
-
-
-def hang_up_writing(run: Run, rng: Random) -> None:
-    """SIGHUP in the middle of a reply."""
-    _seen_before_end(run, _begin_reply(run, rng))
-    run.signal(run.live.supervisor, signal.SIGHUP)
-    _ended(run, "hang_up_writing", {exit_codes.HANGUP}, rng)
-
-
-def interrupt_signal(run: Run, rng: Random) -> None:
-    """SIGINT from another process."""
-    run.signal(run.live.supervisor, signal.SIGINT)
-    _ended(run, "interrupt_signal", {exit_codes.INTERRUPTED}, rng)
+def end_by_signal(kind: str, run: Run, rng: Random) -> None:
+    """Send a signal and see the end."""
+    to, number, code = SIGNALS[kind]
+    is_kill = number is signal.SIGKILL
+    if kind.endswith("writing"):
+        said = _begin_reply(run, rng)
+        if not is_kill:
+            _seen_before_end(run, said)
+    run.signal(getattr(run.live, to), number)
+    run.counts["kills"] += is_kill
+    _ended(run, kind, {code}, rng, is_shells=is_kill and to == "supervisor")
 
 
 def close_terminal(run: Run, rng: Random) -> None:

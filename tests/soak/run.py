@@ -14,8 +14,7 @@ from typing import NoReturn
 import psutil
 
 from app.text.clean_text import clean_text
-from tests.soak.chat import ESCAPE, PATIENCE_S, START_PATIENCE_S, Chat
-from tests.soak.failure import Failed
+from tests.soak.chat import ESCAPE, PATIENCE_S, START_PATIENCE_S, Chat, Failed
 from tests.soak.home import Home
 from tests.soak.ledger import Fate, Ledger, Said, read_all
 from tests.soak.samples import Sample, growth, sample

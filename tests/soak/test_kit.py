@@ -19,8 +19,7 @@ from app.conversations.journal import Journal
 from app.conversations.store import Store
 from tests.soak import texts
 from tests.soak.__main__ import STEPS
-from tests.soak.chat import Chat
-from tests.soak.failure import Failed
+from tests.soak.chat import Chat, Failed
 from tests.soak.ledger import Fate, Ledger, read_all
 from tests.soak.plan import ENDINGS, WEIGHTS, plan
 from tests.soak.samples import LEAST_FOR_MEMORY, Sample, growth, memory_slope

@@ -1,6 +1,5 @@
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,7 @@ import pytest
 from app.chat.answer_form import SCHEMA, AnswerForm
 from app.chat.bridge import EngineBridge
 from app.chat.events import (
-    Event,
     GenerationFailed,
-    GenerationFinished,
     ModelFailed,
     ModelKept,
     ModelLoaded,
@@ -22,79 +19,15 @@ from app.chat.form_choice import FormChoice
 from app.chat.options import ChatOptions
 from app.chat.request import Request
 from app.chat.status import Activity
-from app.chat.turns import Admission, Turns
+from app.chat.turns import Admission
 from app.chat.wire import QUEUE_LENGTH, Wire
 from app.conversations.conversation import Ending
 from app.program import paths
 from app.program.settings import built_in_settings, override
 from engine.errors import BrokenModelError, Cancelled, GGUFError
+from tests.app.chat.engine_driver import PATIENCE_S, Engine, texts
 from tests.app.chat.form_processes import compiling, until
-from tests.app.fake_engine import Gate, Script
-
-_PATIENCE_S = 60.0
-
-
-class Engine:
-    """A conversation over a script, and the messages that it was not asked for yet."""
-
-    patience_s = _PATIENCE_S
-
-    def __init__(self, script: Script, **options: object) -> None:
-        self.script = script
-        self.bridge = EngineBridge(
-            ChatOptions(script.open_model, lambda model, mode: "sampling", **options), script.clock
-        )
-        self.turns = Turns(self.bridge, None)
-        self.messages: list[Event] = []
-        self.bridge.start()
-
-    def drain(self) -> list[Event]:
-        """Take in what has come, and return it."""
-        drained = self.bridge.drain()
-        for event in drained:
-            self.turns.take(event)
-        return drained
-
-    def wait_for(self, kind: type) -> object:
-        """Drain until a message of this kind has come, and return it."""
-        give_up_s = time.monotonic() + self.patience_s
-        while True:
-            self.messages += self.drain()
-            found = [message for message in self.messages if isinstance(message, kind)]
-            if found:
-                self.messages = self.messages[self.messages.index(found[0]) + 1 :]
-                return found[0]
-            assert time.monotonic() < give_up_s, f"no {kind.__name__} in {self.messages}"
-            threading.Event().wait(0.001)
-
-    def load(self, system: str | None = None) -> ModelLoaded:
-        if system:
-            self.turns = Turns(self.bridge, system)
-        self.turns.load(Path("model.gguf"))
-        return self.wait_for(ModelLoaded)
-
-    def ask(self, text: str) -> GenerationFinished:
-        self.turns.submit(text)
-        return self.wait_for(GenerationFinished)
-
-    @property
-    def session(self):
-        return self.script.opened[-1].sessions[-1]
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-def engine(script: Script) -> Iterator[Engine]:
-    engine = Engine(script)
-    yield engine
-    for gate in (script.open_gate, script.prefill_gate, script.token_gate):
-        if gate:
-            gate.open()
-    assert engine.bridge.close(_PATIENCE_S)
+from tests.app.fake_engine import Gate
 
 
 def test_kernels_are_tuned_after_replies_until_done_once(script):
@@ -113,11 +46,11 @@ def test_kernels_are_tuned_after_replies_until_done_once(script):
     engine.load()
     assert not found
     engine.ask("first")
-    assert gives_way.wait(_PATIENCE_S)
+    assert gives_way.wait(PATIENCE_S)
     engine.ask("second")
-    assert is_finished.wait(_PATIENCE_S)  # else the third message, or the end, is there before the kernels' turn
+    assert is_finished.wait(PATIENCE_S)  # else the third message, or the end, is there before the kernels' turn
     engine.ask("third")
-    assert engine.bridge.close(_PATIENCE_S)
+    engine.close()
     assert found == [False, False]
 
 
@@ -128,18 +61,22 @@ def test_what_no_one_waits_for_leaves_room_for_a_message(script):
     assert bridge.reply(Request())
 
 
-def test_a_model_is_opened_and_described(engine):
+def test_a_model_is_opened_described_and_remembered(script):
+    opened = []
+    engine = Engine(script, on_opened=opened.append)
     loaded = engine.load()
     assert (loaded.name, loaded.quantization, loaded.n_ctx) == ("model", "Q4_K_M", 512)
     assert engine.bridge.status.activity is Activity.READY
     assert engine.bridge.status.threads == 2
+    assert opened == [Path("model.gguf")]
+    engine.close()
 
 
 def test_compilation_is_named_and_counted(engine, script):
     script.open_gate = Gate()
     engine.turns.load(Path("model.gguf"))
     script.open_gate.allow(2)
-    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    assert script.open_gate.waiting.wait(PATIENCE_S)
     status = engine.bridge.status
     while status.activity is not Activity.COMPILING:  # the second step is reported before the third one waits
         status = engine.bridge.status
@@ -159,7 +96,7 @@ def test_a_context_that_does_not_fit_names_the_one_that_does(script):
     engine.turns.load(Path("model.gguf"))
     assert "512 fit" in engine.wait_for(ModelFailed).reason
     assert script.opened[-1].is_closed
-    assert engine.bridge.close(_PATIENCE_S)
+    engine.close()
 
 
 def test_a_new_model_closes_the_one_before(engine, script):
@@ -171,7 +108,7 @@ def test_a_new_model_closes_the_one_before(engine, script):
 def test_opening_a_model_can_be_stopped(engine, script):
     script.open_gate = Gate()
     engine.turns.load(Path("model.gguf"))
-    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    assert script.open_gate.waiting.wait(PATIENCE_S)
     engine.bridge.cancel()
     script.open_gate.allow()
     assert engine.wait_for(ModelFailed).reason == "stopped before the model was open"
@@ -185,11 +122,11 @@ def test_a_second_stop_still_lets_the_earlier_model_return(engine, script):
     engine.load()
     script.open_gate = Gate()
     engine.turns.load(Path("other.gguf"))
-    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    assert script.open_gate.waiting.wait(PATIENCE_S)
     engine.bridge.cancel()
     script.open_gate.allow()
     assert not engine.wait_for(ModelKept).is_open
-    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    assert script.open_gate.waiting.wait(PATIENCE_S)
     engine.bridge.cancel()
     script.open_gate.open()
     assert engine.wait_for(ModelLoaded).path == "model.gguf"
@@ -201,29 +138,13 @@ def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
     engine = Engine(script, check_model=lambda path: gate.take(threading.Event()))
     engine.load()
     engine.turns.load(Path("other.gguf"))
-    assert gate.waiting.wait(_PATIENCE_S)
+    assert gate.waiting.wait(PATIENCE_S)
     engine.bridge.cancel()
     gate.open()
     assert engine.wait_for(ModelKept).is_open
     assert [model.is_closed for model in script.opened] == [False]
     engine.ask("hi")
-    assert engine.bridge.close(_PATIENCE_S)
-
-
-def test_text_arrives_joined_in_order_and_before_the_end(engine, script):
-    engine.load()
-    engine.turns.submit("hi")
-    finished = engine.wait_for(GenerationFinished)
-    script.replies = [["one ", "two ", "three"]]
-    engine.turns.submit("again")
-    assert finished.ending is Ending.COMPLETE
-    pieces = []
-    while True:
-        message = engine.drain()
-        pieces += [m for m in message if isinstance(m, TextGenerated)]
-        if any(isinstance(m, GenerationFinished) for m in message):
-            break
-    assert "".join(piece.text for piece in pieces) == "one two three"
+    engine.close()
 
 
 def test_neighbouring_pieces_of_text_are_one_message():
@@ -240,46 +161,21 @@ def test_escape_sequences_split_over_tokens_are_made_visible(engine, script):
     engine.load()
     script.replies = [["a\x1b", "]0;title\x07b", "\r", "\nc"]]
     engine.turns.submit("hi")
-    texts = []
-    while True:
-        drained = engine.drain()
-        texts += [m.text for m in drained if isinstance(m, TextGenerated)]
-        if any(isinstance(m, GenerationFinished) for m in drained):
-            break
-    assert "".join(texts) == "a␛]0;title␇b\nc"
+    assert texts(engine.collect()) == "a␛]0;title␇b\nc"
 
 
-def test_figures_come_from_the_monotonic_clock(engine):
+def test_figures_are_of_the_clock_and_what_is_new_is_read(engine):
     engine.load()
     figures = engine.ask("hi").figures
     # Prompt: <s> <user> hi <end> <assistant>, 0.1 s each; then a token every 0.5 s.
     assert figures.prompt_tokens == 5
     assert figures.first_token_s == pytest.approx(1.0)
     assert (figures.tokens, figures.decode_tps) == (3, pytest.approx(2.0))
-
-
-def test_a_second_turn_reads_only_what_is_new(engine):
-    engine.load()
-    first = engine.ask("hi").figures
     second = engine.ask("and now").figures
-    assert first.reused_tokens == 0
+    assert figures.reused_tokens == 0
     # What the cache holds: the five of the prompt and the three of the reply.
     assert second.reused_tokens == 8
     assert second.prompt_tokens == 6  # <end> <user> and now <end> <assistant>
-
-
-def test_a_stopped_reply_keeps_its_text_for_the_next_turn(engine, script):
-    engine.load()
-    script.token_gate = Gate()
-    engine.turns.submit("hi")
-    script.token_gate.allow(2)
-    assert script.token_gate.waiting.wait(_PATIENCE_S)
-    engine.bridge.cancel()
-    finished = engine.wait_for(GenerationFinished)
-    assert finished.ending is Ending.STOPPED
-    assert finished.figures.tokens == 2
-    script.token_gate.open()
-    assert engine.ask("more").ending is Ending.COMPLETE
 
 
 def test_a_stop_during_prefill_ends_the_turn_without_a_reply(engine, script):
@@ -287,7 +183,7 @@ def test_a_stop_during_prefill_ends_the_turn_without_a_reply(engine, script):
     script.prefill_gate = Gate()
     engine.turns.submit("a long question")
     script.prefill_gate.allow(2)
-    assert script.prefill_gate.waiting.wait(_PATIENCE_S)
+    assert script.prefill_gate.waiting.wait(PATIENCE_S)
     assert engine.bridge.status.activity is Activity.READING
     assert (engine.bridge.status.done, engine.bridge.status.total) == (2, 7)
     engine.bridge.cancel()
@@ -309,27 +205,18 @@ def test_stopping_while_a_form_is_compiled_ends_that(script):
     until(lambda: not compiling())
     slow.obey("off")
     assert engine.ask("more").ending is Ending.COMPLETE
-    assert engine.bridge.close(patience_s=_PATIENCE_S)
+    engine.close()
 
 
 def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):
     engine.load()
     script.bandwidth_gate = Gate()
     engine.bridge.measure_bandwidth()
-    assert script.bandwidth_gate.waiting.wait(_PATIENCE_S)
+    assert script.bandwidth_gate.waiting.wait(PATIENCE_S)
     engine.turns.submit("hi")
     engine.bridge.cancel()
     script.bandwidth_gate.open()
     engine.wait_for(PromptStopped)
-
-
-def test_a_turn_can_be_answered_again(engine, script):
-    script.replies = [["first"], ["second"]]
-    engine.load()
-    engine.ask("hi")
-    engine.turns.regenerate()
-    engine.wait_for(GenerationFinished)
-    assert engine.session.tokens[-1] == script.opened[-1].tokenizer.id_of("second")
 
 
 def test_a_message_too_long_is_refused_with_counts_and_forgotten(engine):
@@ -390,7 +277,7 @@ def test_a_question_without_a_model_is_answered_by_a_failure(engine):
 def test_the_queue_of_commands_is_bounded(engine, script):
     script.open_gate = Gate()
     engine.turns.load(Path("model.gguf"))
-    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    assert script.open_gate.waiting.wait(PATIENCE_S)
     accepted = [engine.bridge.go_on_with(Request()) for _ in range(20)]
     assert accepted.count(True) == 8
     assert accepted[-1] is False
@@ -400,7 +287,7 @@ def test_closing_does_not_wait_for_an_engine_that_is_busy(script):
     script.open_gate = Gate()
     engine = Engine(script)
     engine.turns.load(Path("model.gguf"))
-    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    assert script.open_gate.waiting.wait(PATIENCE_S)
     assert engine.bridge.close(patience_s=0.05) is False
     assert script.open_gate.waiting.is_set(), "it stands where it stood"
     script.open_gate.open()
@@ -411,14 +298,6 @@ def test_closing_in_the_middle_of_a_reply_ends_the_thread(script):
     engine = Engine(script)
     engine.load()
     engine.turns.submit("hi")
-    assert script.token_gate.waiting.wait(_PATIENCE_S)
-    assert engine.bridge.close(_PATIENCE_S)
+    assert script.token_gate.waiting.wait(PATIENCE_S)
+    assert engine.bridge.close(PATIENCE_S)
     assert script.opened[-1].is_closed
-
-
-def test_what_was_opened_is_remembered(script):
-    opened = []
-    engine = Engine(script, on_opened=opened.append)
-    engine.load()
-    assert opened == [Path("model.gguf")]
-    assert engine.bridge.close(_PATIENCE_S)

@@ -1,8 +1,7 @@
 """Replies that are stopped, continued, answered again or replaced, as the engine's thread sees them."""
 
-import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,59 +13,16 @@ from app.chat.events import (
     PromptStopped,
     PromptWeighed,
     ReplyReopened,
-    TextGenerated,
     ThinkingFinished,
     ThoughtGenerated,
     TurnsDropped,
 )
 from app.conversations.conversation import Ending
 from engine.errors import BrokenModelError
-from tests.app.chat.test_bridge import Engine
-from tests.app.chat.test_read_ahead import wait_until
+from tests.app.chat.engine_driver import PATIENCE_S, Engine, texts
 from tests.app.fake_engine import Gate, Script
 
-_PATIENCE_S = 60.0
 TEN = [f" {n}" for n in range(10)]
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-def engine(script: Script) -> Iterator[Engine]:
-    engine = Engine(script)
-    yield engine
-    for gate in (script.prefill_gate, script.token_gate):
-        if gate:
-            gate.open()
-    assert engine.bridge.close(_PATIENCE_S)
-
-
-def ask_and_stop(engine: Engine, text: str, after: int) -> GenerationFinished:
-    """Ask, let a number of tokens come, and stop."""
-    engine.script.token_gate = gate = Gate()
-    engine.turns.submit(text)
-    gate.allow(after)
-    assert gate.waiting.wait(_PATIENCE_S)
-    engine.bridge.cancel()
-    finished = engine.wait_for(GenerationFinished)
-    assert finished.ending is Ending.STOPPED
-    gate.open()
-    return finished
-
-
-def collect(engine: Engine, end: type = GenerationFinished) -> list[object]:
-    """Return all messages up to the one that ends the turn."""
-    collected: list[object] = []
-    while not any(isinstance(message, end) for message in collected):
-        collected += engine.drain()
-    return collected
-
-
-def texts(messages: list[object], kind: type = TextGenerated) -> str:
-    return "".join(message.text for message in messages if isinstance(message, kind))
 
 
 @pytest.mark.parametrize("stops", [[1], [9], [3, 2, 1]])
@@ -76,17 +32,11 @@ def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(engine: Engine, stops:
     engine.ask("count")
     wanted = engine.session.tokens
     engine.turns.start_new(None)
-    ask_and_stop(engine, "count", stops[0])
+    engine.stop_after(stops[0], lambda: engine.turns.submit("count"))
     for after in stops[1:]:
-        engine.script.token_gate = gate = Gate()
-        engine.turns.continue_reply()
-        gate.allow(after)
-        assert gate.waiting.wait(_PATIENCE_S)
-        engine.bridge.cancel()
-        engine.wait_for(GenerationFinished)
-        gate.open()
+        engine.stop_after(after, engine.turns.continue_reply)
     engine.turns.continue_reply()
-    messages = collect(engine)
+    messages = engine.collect()
     assert isinstance(messages[0], ReplyReopened)
     assert texts(messages) == "".join(TEN)
     assert engine.session.tokens == wanted
@@ -95,12 +45,14 @@ def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(engine: Engine, stops:
     assert finished.figures.prompt_tokens <= 1
 
 
-def test_the_turn_after_a_continued_reply_reuses_all_of_it(engine: Engine) -> None:
+@pytest.mark.parametrize("is_continued", [True, False])
+def test_the_turn_after_a_stopped_reply_reuses_all_of_it(engine: Engine, is_continued: bool) -> None:
     engine.script.replies = [TEN]
     engine.load()
-    ask_and_stop(engine, "count", 4)
-    engine.turns.continue_reply()
-    engine.wait_for(GenerationFinished)
+    engine.stop_after(4, lambda: engine.turns.submit("count"))
+    if is_continued:
+        engine.turns.continue_reply()
+        engine.wait_for(GenerationFinished)
     length = engine.session.length
     assert engine.ask("more").figures.reused_tokens == length
 
@@ -108,17 +60,17 @@ def test_the_turn_after_a_continued_reply_reuses_all_of_it(engine: Engine) -> No
 def test_a_continuation_stopped_at_once_keeps_the_reply(engine: Engine) -> None:
     engine.script.replies = [TEN]
     engine.load()
-    ask_and_stop(engine, "count", 4)
+    engine.stop_after(4, lambda: engine.turns.submit("count"))
     tokens = engine.session.tokens
     engine.script.token_gate = gate = Gate()
     engine.turns.continue_reply()
-    assert gate.waiting.wait(_PATIENCE_S)
+    assert gate.waiting.wait(PATIENCE_S)
     engine.bridge.cancel()
-    assert not any(isinstance(m, ReplyReopened) for m in collect(engine, PromptStopped))
+    assert not any(isinstance(m, ReplyReopened) for m in engine.collect(PromptStopped))
     gate.open()
     assert engine.session.tokens == tokens
     engine.turns.continue_reply()
-    assert texts(collect(engine)) == "".join(TEN)
+    assert texts(engine.collect()) == "".join(TEN)
 
 
 def test_there_is_nothing_to_continue_before_a_reply(engine: Engine) -> None:
@@ -154,10 +106,10 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
     engine.script.prefill_gate = gate = Gate()
     engine.turns.submit("and after that " * 6)
     assert engine.wait_for(TurnsDropped).n_turns == 1
-    assert gate.waiting.wait(_PATIENCE_S)
+    assert gate.waiting.wait(PATIENCE_S)
     engine.bridge.cancel()
     engine.wait_for(PromptStopped)
-    wait_until(lambda: not engine.bridge.status.is_busy, engine)  # a turn is over a moment after its last message
+    engine.until(lambda: not engine.bridge.status.is_busy)  # a turn is over a moment after its last message
     assert engine.bridge.status.context_used == 36
 
 
@@ -191,7 +143,7 @@ def test_the_old_reply_is_there_again_when_no_new_one_begins(engine: Engine, tro
     if trouble == "stop":
         engine.script.prefill_gate = gate = Gate()
         engine.turns.regenerate()
-        assert gate.waiting.wait(_PATIENCE_S)
+        assert gate.waiting.wait(PATIENCE_S)
         engine.bridge.cancel()
         engine.wait_for(PromptStopped)
         gate.open()
@@ -248,58 +200,60 @@ def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
     assert status.turn_starts == (5, 13)
     assert status.context_used == engine.session.length == 5 + 8 + 7  # no <end> after the last reply yet
     engine.turns.start_new(None)
-    give_up_s = time.monotonic() + _PATIENCE_S
-    while engine.bridge.status.context_used:
-        assert time.monotonic() < give_up_s
+    engine.until(lambda: not engine.bridge.status.context_used)
     assert engine.bridge.status.turn_starts == ()
 
 
 # Thinking
 
 
-def test_thinking_is_told_apart_and_timed(engine: Engine) -> None:
-    engine.script.replies = [["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."]]
-    engine.load()
-    engine.turns.submit("hi")
-    messages = collect(engine)
-    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm so", "Yes.")
-    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
-    assert (finished.tokens, finished.duration_s, finished.is_closed) == (5, pytest.approx(2.5), True)
+CONTROL = frozenset({"<think>", "</think>"})
+HM_SO = ["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."]
 
 
-def test_a_template_may_open_the_block_in_the_prompt(script: Script) -> None:
-    script.opening, script.replies = "<assistant><think>\n", [["hm", "</think>", "Yes"]]
+@pytest.mark.parametrize(
+    ("changes", "reply", "thought", "answer", "thought_tokens"),
+    [
+        ({}, HM_SO, "hm so", "Yes.", [5]),
+        ({"opening": "<assistant><think>\n"}, ["hm", "</think>", "Yes"], "hm", "Yes", [2]),
+        ({"control": CONTROL}, HM_SO, "hm so", "Yes.", [5]),
+        ({"control": frozenset({"<tool>"})}, ["Yes", "<tool>", "."], "", "Yes.", []),
+        ({"stops": ("<end>",)}, ["Yes", ".", "<end>", "and", "more"], "", "Yes.", []),
+    ],
+    ids=["text", "opened by the template", "control tokens", "another control token", "ends at a text"],
+)
+def test_a_thought_is_told_apart_and_timed(
+    script: Script, changes: dict[str, Any], reply: list[str], thought: str, answer: str, thought_tokens: list[int]
+) -> None:
+    script.replies = [reply]
+    for name, value in changes.items():
+        setattr(script, name, value)
     engine = Engine(script)
     engine.load()
-    engine.turns.submit("hi")
-    messages = collect(engine)
-    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm", "Yes")
-    assert engine.bridge.close(_PATIENCE_S)
+    messages = engine.hear("hi")
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == (thought, answer)
+    ended = [(m.tokens, m.duration_s, m.is_closed) for m in messages if isinstance(m, ThinkingFinished)]
+    assert ended == [(n, pytest.approx(n / 2), True) for n in thought_tokens]
+    if reply is HM_SO:  # a template looks for the tags in what was said
+        assert script.opened[-1].chats[-1].messages[-1].content == "<think>\nhm so</think>\n\nYes."
+    engine.close()
 
 
-def test_a_reply_ends_at_the_texts_that_the_conversation_names(script: Script) -> None:
-    script.stops, script.replies = ("<end>",), [["Yes", ".", "<end>", "and", "more"]]
-    engine = Engine(script)
-    engine.load()
-    engine.turns.submit("hi")
-    assert "more" not in texts(collect(engine))
-    assert engine.bridge.close(_PATIENCE_S)
-
-
-def test_thinking_that_is_stopped_and_continued_adds_up(engine: Engine) -> None:
-    engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
+@pytest.mark.parametrize("control", [CONTROL, frozenset()])
+def test_thinking_that_is_stopped_and_continued_adds_up(engine: Engine, control: frozenset[str]) -> None:
+    engine.script.control, engine.script.replies = control, [["<think>", "a", "b", "c", "</think>", "Yes"]]
     engine.load()
     engine.script.token_gate = gate = Gate()
     engine.turns.submit("hi")
     gate.allow(2)
-    assert gate.waiting.wait(_PATIENCE_S)
+    assert gate.waiting.wait(PATIENCE_S)
     engine.bridge.cancel()
-    messages = collect(engine)
+    messages = engine.collect()
     gate.open()
     stopped = next(m for m in messages if isinstance(m, ThinkingFinished))
     assert (stopped.tokens, stopped.is_closed) == (2, False)
     engine.turns.continue_reply()
-    messages = collect(engine)
+    messages = engine.collect()
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("abc", "Yes")
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
     assert (finished.tokens, finished.is_closed) == (5, True)
@@ -309,9 +263,9 @@ def test_thinking_that_is_stopped_and_continued_adds_up(engine: Engine) -> None:
 def test_thinking_that_ended_before_the_stop_keeps_its_figures(engine: Engine) -> None:
     engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"]]
     engine.load()
-    ask_and_stop(engine, "hi", 4)
+    engine.stop_after(4, lambda: engine.turns.submit("hi"))
     engine.turns.continue_reply()
-    messages = collect(engine)
+    messages = engine.collect()
     assert texts(messages) == "Yes and no"
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
     assert (finished.tokens, finished.duration_s) == (3, 1.5)
@@ -321,8 +275,7 @@ def test_a_reply_that_fails_in_its_thinking_shows_the_thought(engine: Engine) ->
     engine.script.replies, engine.script.fail_after_tokens = [["<think>", "a", "b"]], 2
     engine.script.generate_error = BrokenModelError("NaN")
     engine.load()
-    engine.turns.submit("hi")
-    messages = collect(engine, GenerationFailed)
+    messages = engine.hear("hi", GenerationFailed)
     assert texts(messages, ThoughtGenerated) == "a"
     assert not next(m for m in messages if isinstance(m, ThinkingFinished)).is_closed
 
@@ -344,7 +297,7 @@ def test_an_edited_reply_goes_on_and_drops_the_later_turns(engine: Engine) -> No
     before = engine.session.tokens
     engine.ask("more")
     engine.turns.submit_edited_reply(" 0 1 2 drei", 0)
-    messages = collect(engine)
+    messages = engine.collect()
     assert isinstance(messages[0], ReplyReopened)
     assert texts(messages) == " 0 1 2 drei and on it goes"
     assert messages[-1].ending is Ending.COMPLETE
@@ -363,7 +316,7 @@ def test_a_reply_cut_at_a_token_goes_on_as_it_did_before(engine: Engine, n_kept:
     engine.ask("count")
     wanted = engine.session.tokens
     engine.turns.submit_edited_reply("".join(TEN[:n_kept]), 0)
-    assert texts(collect(engine)) == "".join(TEN)
+    assert texts(engine.collect()) == "".join(TEN)
     assert engine.session.tokens == wanted
 
 
@@ -387,7 +340,7 @@ def test_thinking_before_an_edited_answer_keeps_its_figures(engine: Engine) -> N
     engine.load()
     engine.ask("hi")
     engine.turns.submit_edited_reply("No", 0)
-    messages = collect(engine)
+    messages = engine.collect()
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("a", "No why")
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
     assert (finished.tokens, finished.duration_s, finished.is_closed) == (3, 1.5, True)
@@ -402,45 +355,8 @@ def test_an_edit_too_long_leaves_the_conversation_as_it_was(engine: Engine) -> N
     assert "context is full" in engine.wait_for(GenerationFailed).reason
     assert engine.session.tokens == before
     engine.turns.regenerate()
-    assert texts(collect(engine)) == "".join(TEN)
+    assert texts(engine.collect()) == "".join(TEN)
     assert engine.session.tokens == before
-
-
-# Tags that are control tokens
-
-
-CONTROL = frozenset({"<think>", "</think>"})
-
-
-def test_tags_that_are_control_tokens_fold_like_any_others(engine: Engine) -> None:
-    engine.script.control = CONTROL
-    engine.script.replies = [["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."], ["on"]]
-    engine.load()
-    engine.turns.submit("hi")
-    messages = collect(engine)
-    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm so", "Yes.")
-    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
-    assert (finished.tokens, finished.is_closed) == (5, True)
-    # A template looks for the tags in what was said.
-    assert engine.script.opened[-1].chats[-1].messages[-1].content == "<think>\nhm so</think>\n\nYes."
-
-
-def test_thinking_within_control_tokens_is_stopped_and_continued(engine: Engine) -> None:
-    engine.script.control = CONTROL
-    engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
-    engine.load()
-    ask_and_stop(engine, "hi", 2)
-    engine.turns.continue_reply()
-    messages = collect(engine)
-    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("abc", "Yes")
-
-
-def test_other_control_tokens_have_no_text(engine: Engine) -> None:
-    engine.script.control = frozenset({"<tool>"})
-    engine.script.replies = [["Yes", "<tool>", "."]]
-    engine.load()
-    engine.turns.submit("hi")
-    assert texts(collect(engine)) == "Yes."
 
 
 @pytest.mark.parametrize("how", ["regenerate", "continue", "edited reply", "edited reply of the refused message"])

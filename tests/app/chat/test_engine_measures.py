@@ -1,7 +1,5 @@
 """Measurements by the engine's thread, through the bridge and over the scripted engine."""
 
-import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,10 +19,8 @@ from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import ConditionsWatch
 from engine.errors import GGUFError
 from engine.machine import host
-from tests.app.chat.test_bridge import Engine
+from tests.app.chat.engine_driver import PATIENCE_S, Engine
 from tests.app.fake_engine import FakeClock, Gate, Script
-
-_PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -37,17 +33,7 @@ def engine(script, tmp_path, monkeypatch):
     monkeypatch.setattr(engine_measures, "has_room", lambda model: True)  # whatever the machine has left
     engine = Engine(script, open_history=lambda: ReplyHistory(tmp_path / "state" / "speeds.json"))
     yield engine
-    for gate in (script.token_gate, script.bandwidth_gate):
-        if gate:
-            gate.open()
-    assert engine.bridge.close(_PATIENCE_S)
-
-
-def settle(condition) -> None:
-    give_up_s = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_s
-        threading.Event().wait(0.001)
+    engine.close()
 
 
 def test_a_loaded_model_has_facts_and_a_failed_one_has_none(engine, script):
@@ -67,7 +53,7 @@ def test_the_time_of_a_reply_adds_up_from_sending_to_the_end(engine, script):
     script.clock.advance(3.0)
     engine.turns._begin("one two", asked_s=sent_s)
     engine.wait_for(GenerationFinished)
-    settle(lambda: engine.bridge.figures.last_reply)
+    engine.until(lambda: engine.bridge.figures.last_reply)
     spent = engine.bridge.figures.last_reply
     assert spent.waited_s == pytest.approx(3.0)
     assert spent.prefill_s == pytest.approx(0.1 * spent.prompt_tokens)
@@ -100,7 +86,7 @@ def test_a_reply_whose_threads_changed_is_not_remembered(engine, script):
     engine.load()
     engine.turns.submit("one")
     script.token_gate.allow(3)
-    assert script.token_gate.waiting.wait(_PATIENCE_S)
+    assert script.token_gate.waiting.wait(PATIENCE_S)
     script.opened[-1].set_threads(1)
     script.token_gate.open()
     engine.wait_for(GenerationFinished)
@@ -113,7 +99,7 @@ def test_a_reply_whose_threads_changed_is_not_remembered(engine, script):
 def test_every_reply_is_profiled_and_the_profile_ends_with_it(engine):
     engine.load()
     engine.ask("one")
-    settle(lambda: engine.bridge.figures.last_reply)
+    engine.until(lambda: engine.bridge.figures.last_reply)
     assert [(phase.name, phase.ms_per_token) for phase in engine.bridge.figures.decode_phases] == [
         ("feed-forward", 100.0)
     ]
@@ -128,7 +114,7 @@ def test_a_running_reply_is_profiled_only_while_watched(engine, script):
         engine.bridge.figures = EngineFigures(engine.bridge.figures.facts)
         engine.turns.submit("one")
         script.token_gate.allow(6)
-        settle(script.token_gate.waiting.is_set)
+        engine.until(script.token_gate.waiting.is_set)
         assert len(engine.bridge.figures.decode_phases) == phases
         engine.bridge.cancel()
         engine.wait_for(GenerationFinished)
@@ -142,14 +128,14 @@ def test_major_faults_are_booked_to_the_token_they_came_with(engine, script, mon
     engine.load()
     engine.turns.submit("one")
     for permits, faults in ((5, 0), (1, 212), (1, 0)):
-        settle(script.token_gate.waiting.is_set)
+        engine.until(script.token_gate.waiting.is_set)
         count[0] += faults
         script.seconds_per_token = 5.0 if faults else 0.5
         script.token_gate.allow(permits)
-    settle(script.token_gate.waiting.is_set)
+    engine.until(script.token_gate.waiting.is_set)
     script.token_gate.open()
     engine.wait_for(GenerationFinished)
-    settle(lambda: engine.bridge.figures.last_reply)
+    engine.until(lambda: engine.bridge.figures.last_reply)
     assert engine.bridge.figures.faults.by_token() == {5: 212}
     assert engine.bridge.figures.last_reply.disk_pages == 212
     assert engine.bridge.figures.last_reply.disk_s == pytest.approx(4.5)
@@ -159,7 +145,7 @@ def test_the_memory_is_measured_when_asked_and_remembered(engine, script, tmp_pa
     engine.load()
     assert engine.bridge.figures.read_gbps == {}
     engine.bridge.measure_bandwidth()
-    settle(lambda: engine.bridge.figures.read_gbps)
+    engine.until(lambda: engine.bridge.figures.read_gbps)
     assert engine.bridge.figures.read_gbps == {2: 10.0}
     engine.load()
     assert engine.bridge.figures.read_gbps == {2: 10.0}
@@ -170,7 +156,7 @@ def test_a_message_makes_the_measurement_give_way(engine, script):
     script.bandwidth_gate = Gate()
     engine.load()
     engine.bridge.measure_bandwidth()
-    assert script.bandwidth_gate.waiting.wait(_PATIENCE_S)
+    assert script.bandwidth_gate.waiting.wait(PATIENCE_S)
     engine.turns.submit("one")
     script.bandwidth_gate.open()
     engine.wait_for(GenerationFinished)
@@ -194,7 +180,7 @@ def test_without_a_model_the_machine_is_not_watched_either(script):
     engine.bridge.measure_bandwidth()
     engine.bridge.reply(Request())
     engine.wait_for(GenerationFailed)
-    assert engine.bridge.close(_PATIENCE_S)
+    assert engine.bridge.close(PATIENCE_S)
     assert not watches
 
 

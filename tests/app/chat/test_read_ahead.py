@@ -1,9 +1,3 @@
-from __future__ import annotations
-
-import threading
-import time
-from collections.abc import Callable
-
 import pytest
 
 from app.chat.events import GenerationFinished, PromptCounted
@@ -11,47 +5,25 @@ from app.chat.status import Activity
 from app.program.settings import built_in_settings
 from app.tui.screens import drafting
 from engine.errors import TemplateError
-from tests.app.chat.test_bridge import Engine
+from tests.app.chat.engine_driver import PATIENCE_S, Engine
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import FakeChat, Gate, Script
 
-_PATIENCE_S = 60.0
 FORTY = " ".join(f"w{i}" for i in range(40))
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-def engine(script: Script):
-    engine = Engine(script)
+def engine(engine: Engine) -> Engine:
     engine.load()
-    yield engine
-    if script.prefill_gate:
-        script.prefill_gate.open()
-    assert engine.bridge.close(_PATIENCE_S)
+    return engine
 
 
 def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted:
-    wait_until(lambda: not engine.bridge.status.is_busy, engine)  # a turn is over a moment after its last message
+    engine.until(lambda: not engine.bridge.status.is_busy)  # a turn is over a moment after its last message
     assert engine.turns.read_ahead(text, read_ahead)
     counted = engine.wait_for(PromptCounted)
-    idle(engine)
+    engine.idle()
     return counted
-
-
-def idle(engine: Engine) -> None:
-    wait_until(lambda: not engine.bridge.idle_work.is_pending, engine)
-
-
-def wait_until(condition: Callable[[], bool], engine: Engine) -> None:
-    give_up_s = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_s, "the engine still works"
-        engine.messages += engine.drain()
-        threading.Event().wait(0.001)
 
 
 def test_the_text_is_counted_without_touching_the_conversation(engine):
@@ -63,7 +35,7 @@ def test_the_text_is_counted_without_touching_the_conversation(engine):
 
 def test_what_was_read_ahead_need_not_be_read_again(engine):
     assert engine.turns.read_ahead(FORTY, is_read=True)
-    idle(engine)
+    engine.idle()
     first, second = engine.wait_for(PromptCounted), engine.wait_for(PromptCounted)
     assert (first.ready_tokens, first.read_tokens) == (0, 0)
     assert (second.tokens, second.ready_tokens, second.read_tokens) == (44, 41, 41)
@@ -93,7 +65,7 @@ def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
     assert engine.session.length > n_tokens
     assert engine.bridge.status.context_used == n_tokens
     assert engine.turns.read_ahead("", is_read=False)
-    idle(engine)
+    engine.idle()
     assert engine.session.length == n_tokens
 
 
@@ -101,12 +73,12 @@ def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
 def test_anything_that_is_asked_ends_it_at_once(engine, script, is_asked):
     script.prefill_gate = Gate()
     assert engine.turns.read_ahead(FORTY, is_read=True)
-    assert script.prefill_gate.waiting.wait(_PATIENCE_S)
+    assert script.prefill_gate.waiting.wait(PATIENCE_S)
     assert engine.bridge.status.activity is Activity.READING_AHEAD
     assert not engine.bridge.status.is_busy
     # The gate stays shut: only a cancel gets the engine out of it.
     assert engine.turns.submit("hello") if is_asked else engine.turns.start_new(None)
-    idle(engine)
+    engine.idle()
     script.prefill_gate.open()
     if is_asked:
         assert engine.wait_for(GenerationFinished).figures.tokens == 3
@@ -115,9 +87,9 @@ def test_anything_that_is_asked_ends_it_at_once(engine, script, is_asked):
 def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
     script.prefill_gate = Gate()
     assert engine.turns.read_ahead(FORTY, is_read=True)
-    assert script.prefill_gate.waiting.wait(_PATIENCE_S)
+    assert script.prefill_gate.waiting.wait(PATIENCE_S)
     engine.bridge.idle_work.is_dropped = True  # as if the session had cleared its flag just after
-    idle(engine)
+    engine.idle()
     assert engine.session.length == 0
 
 
@@ -125,7 +97,7 @@ def test_only_one_is_under_way_and_none_while_something_is_asked(engine, script)
     script.prefill_gate = Gate()
     assert engine.turns.read_ahead(FORTY, is_read=True)
     assert not engine.turns.read_ahead(FORTY, is_read=True)
-    assert script.prefill_gate.waiting.wait(_PATIENCE_S)
+    assert script.prefill_gate.waiting.wait(PATIENCE_S)
     engine.turns.submit("hello")
     assert not engine.turns.read_ahead(FORTY, is_read=True)
     script.prefill_gate.open()
@@ -139,7 +111,7 @@ def test_a_text_that_cannot_be_rendered_is_said_when_it_is_sent(engine, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(FakeChat, "add_user", refuse)
         assert engine.turns.read_ahead(FORTY, is_read=True)
-        idle(engine)
+        engine.idle()
     assert engine.messages == []
     assert engine.bridge.status.activity is Activity.READY
     assert engine.ask("hello").figures.tokens == 3
@@ -209,7 +181,7 @@ def test_a_text_slow_to_count_is_left_until_the_next_turn(engine, script, monkey
     prepare(engine, FORTY, read_ahead=False)  # the first one of a model does not count
     prepare(engine, FORTY, read_ahead=False)
     assert engine.turns.read_ahead(FORTY + " more", is_read=True)
-    idle(engine)
+    engine.idle()
     assert engine.messages == []
     assert prepare(engine, "short", read_ahead=False).tokens == 5
     engine.ask("hello")
@@ -222,7 +194,7 @@ def test_documents_are_read_ahead_even_if_slow_to_count(engine, monkeypatch):
     prepare(engine, f"{FORTY} and more")  # slow: what is as long is left alone from here on
     documents = " ".join(f"d{i}" for i in range(80))
     assert engine.turns.read_ahead(documents, is_read=True, is_settled=True)
-    idle(engine)
+    engine.idle()
     engine.messages += engine.drain()
     counted = [one for one in engine.messages if isinstance(one, PromptCounted) and one.text == documents]
     assert [one.read_tokens for one in counted] == [0, 81 - 2]

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.bridge import EngineBridge
 from app.chat.events import GenerationFinished, ModelLoaded, TurnsDropped
 from app.chat.options import ChatOptions
 from app.chat.turns import Turns
 from app.program.settings import built_in_settings, override
 from engine import Model, Sampling
-from tests.app.chat.test_bridge import _PATIENCE_S, Engine
-from tests.app.chat.test_bridge_replies import collect
+from tests.app.chat.engine_driver import Engine
 from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
@@ -35,9 +33,7 @@ class RealEngine(Engine):
             lambda model, mode: Sampling.greedy(),
             settings=override(override(settings, "context_size", 1200, "--ctx"), "sampling.max_tokens", 30, "-n"),
         )
-        self.bridge, self.messages = EngineBridge(options), []
-        self.turns = Turns(self.bridge, None)
-        self.bridge.start()
+        self.begin(options)
 
     def again(self) -> GenerationFinished:
         self.turns.regenerate()
@@ -52,7 +48,7 @@ def engine(tmp_path: Path) -> Iterator[RealEngine]:
     engine.turns.load(path)
     engine.wait_for(ModelLoaded)
     yield engine
-    assert engine.bridge.close(_PATIENCE_S)
+    assert engine.bridge.close(engine.patience_s)
 
 
 def test_a_turn_reads_only_its_new_text_and_a_retry_almost_none(engine: RealEngine) -> None:
@@ -74,8 +70,7 @@ def test_a_turn_reads_only_its_new_text_and_a_retry_almost_none(engine: RealEngi
 def test_a_full_context_says_what_is_read_again_and_goes_on(engine: RealEngine) -> None:
     dropped: list[TurnsDropped] = []
     while not dropped:
-        engine.turns.submit(QUESTION)
-        messages = collect(engine)
+        messages = engine.hear(QUESTION)
         finished = messages[-1]
         assert isinstance(finished, GenerationFinished)
         assert finished.raw

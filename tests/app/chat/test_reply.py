@@ -145,14 +145,3 @@ def test_rates_are_zero_where_nothing_can_be_measured() -> None:
     assert meter.first_token_s is None
     meter.token_times_s = [5.0, 5.0]  # a clock too coarse to tell them apart
     assert meter.decode_tps == 0.0
-
-
-def test_the_range_is_the_lowest_and_highest_rate_over_a_second() -> None:
-    meter = ReplyMeter(0, FakeClock())
-    meter.token_times_s = [n / 10 for n in range(11)]  # a second of ten a second
-    assert meter.range_tps() == pytest.approx((10.0, 10.0))
-    meter.token_times_s += [1.5 + n / 2 for n in range(8)]  # then two a second: windows of four tokens last two seconds
-    low, high = meter.range_tps() or (0.0, 0.0)
-    assert (low, high) == pytest.approx((2.0, 10.0))
-    meter.token_times_s = [0.0, 0.1, 0.2, 0.3, 0.4]
-    assert meter.range_tps() is None  # not even a second

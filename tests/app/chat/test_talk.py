@@ -133,23 +133,6 @@ def test_a_plain_text_goes_on_and_is_no_part_of_the_conversation(talk: Talk, scr
     assert cache_text(script) == "firstone.secondthree."
 
 
-def test_an_earlier_message_is_asked_otherwise(talk: Talk, script: Script) -> None:
-    opened(talk)
-    for question in ("first", "second"):
-        answer(talk.ask(question))
-    assert answer(talk.edit(0, "other")) == "three."
-    assert texts(talk) == ["other", "three."]
-    assert cache_text(script) == "otherthree."
-
-
-def test_a_reply_goes_on_from_what_the_user_made_of_it(talk: Talk, script: Script) -> None:
-    script.replies = [["one", " two", " three"]]
-    opened(talk)
-    answer(talk.ask("first"))
-    assert answer(talk.edit_reply(0, "one")) == "one two three"
-    assert talk.turns.conversation.messages[-1].is_edited
-
-
 def test_what_fails_leaves_what_it_would_have_replaced(talk: Talk, script: Script) -> None:
     opened(talk)
     answer(talk.ask("first"))
@@ -159,15 +142,6 @@ def test_what_fails_leaves_what_it_would_have_replaced(talk: Talk, script: Scrip
     assert failed.error is script.prefill_error
     assert talk.is_as_before
     assert texts(talk) == ["first", "one."]
-
-
-def test_a_message_that_does_not_fit_is_not_in_the_conversation(talk: Talk, script: Script) -> None:
-    script.n_ctx = 20
-    opened(talk)
-    (refused,) = list(talk.ask("w " * 40))
-    assert isinstance(refused, PromptRefused)
-    assert texts(talk) == []
-    assert answer(talk.ask("short")) == "one."
 
 
 def test_a_message_asked_again_that_no_longer_fits_stays(talk: Talk, script: Script) -> None:

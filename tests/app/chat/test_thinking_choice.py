@@ -8,7 +8,7 @@ import pytest
 from app.chat import opening
 from app.chat.commands import choose_thinking
 from app.chat.events import GenerationFinished, ThinkingFinished, ThoughtGenerated
-from app.chat.generation import describe_thinking, parse_thinking
+from app.chat.generation import describe_thinking
 from app.chat.local_model import LocalModel
 from app.chat.reply import Reply, ThoughtLimit
 from app.chat.request import Begun, Request
@@ -23,26 +23,17 @@ from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import THOUGHT_MARKERS, opened_by
-from tests.app.chat.test_bridge import Engine
-from tests.app.chat.test_bridge_replies import ask_and_stop, collect, texts
+from tests.app.chat.engine_driver import Engine, texts
 from tests.app.fake_engine import Script
 from tests.engine import tiny_gguf
 
 THINK = THOUGHT_MARKERS[0]
 CHATTY = [["<think>", "a", "b", "c", "d", "e"], ["Yes", "."]]
-_PATIENCE_S = 60.0
 
 
 @pytest.fixture
 def script() -> Script:
     return Script(replies=list(CHATTY))
-
-
-@pytest.fixture
-def engine(script: Script) -> Iterator[Engine]:
-    engine = Engine(script)
-    yield engine
-    assert engine.bridge.close(_PATIENCE_S)
 
 
 def choose(engine: Engine, mode: str) -> str:
@@ -69,8 +60,7 @@ def test_a_choice_without_a_model_changes_nothing(engine: Engine) -> None:
 def test_a_thought_at_its_token_limit_ends_and_the_answer_comes(engine: Engine) -> None:
     engine.load()
     choose(engine, "3")
-    engine.turns.submit("hi")
-    messages = collect(engine)
+    messages = engine.hear("hi")
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("ab\n", "Yes.")
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
     assert (finished.tokens, finished.is_closed) == (3, True)
@@ -92,7 +82,7 @@ def test_a_thought_within_its_budget_is_left_alone(engine: Engine) -> None:
 
 def test_a_reply_that_goes_on_counts_what_it_thought_before(engine: Engine) -> None:
     engine.load()
-    assert ask_and_stop(engine, "hi", 3).raw == "<think>ab"
+    assert engine.stop_after(3, lambda: engine.turns.submit("hi")).raw == "<think>ab"
     choose(engine, "2")
     engine.turns.continue_reply()
     assert engine.wait_for(GenerationFinished).raw == "<think>abc\n</think>\n\nYes."
@@ -202,10 +192,11 @@ def test_settings_go_before_what_is_kept(tmp_path: Path) -> None:
     assert opening.recall_thinking(settings, path) == "auto"
 
 
-def test_a_mode_in_words() -> None:
+def test_a_mode_in_words(engine: Engine) -> None:
     assert describe_thinking("auto") == "thinking is left to the model"
     assert describe_thinking("500") == "thinking at most 500 tokens"
-    assert parse_thinking("HIGH") == "high"
+    engine.load()
+    assert choose(engine, "HIGH").startswith("thinking high from the next message on")
     with pytest.raises(Refusal, match="'loud' is no way to think") as refused:
-        parse_thinking("loud")
+        choose(engine, "loud")
     assert str(refused.value).isprintable()

@@ -1,19 +1,14 @@
 """Titles that a model writes for conversations while nothing is asked."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from app.chat.events import GenerationFinished, TitleWritten
 from app.chat.titles import MOST_COLUMNS, MOST_TOKENS, REQUEST, title_in
 from app.conversations.store import Store
 from engine.prompt.thinking_mode import ThinkingMode
-from tests.app.chat.test_bridge import Engine
-from tests.app.chat.test_read_ahead import idle, wait_until
+from tests.app.chat.engine_driver import PATIENCE_S, Engine
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Gate, Script
-
-_PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -22,21 +17,16 @@ def script() -> Script:
 
 
 @pytest.fixture
-def engine(script: Script) -> Iterator[Engine]:
-    engine = Engine(script)
+def engine(engine: Engine) -> Engine:
     engine.load()
-    yield engine
-    for gate in (script.prefill_gate, script.token_gate):
-        if gate is not None:
-            gate.open()
-    assert engine.bridge.close(_PATIENCE_S)
+    return engine
 
 
 def ask(
     engine: Engine, text: str = "What is the capital of Peru? Please answer with one word, and no more than that."
 ) -> None:
     engine.ask(text)
-    wait_until(lambda: not engine.bridge.status.is_busy, engine)
+    engine.until(lambda: not engine.bridge.status.is_busy)
 
 
 def test_a_title_costs_the_conversation_nothing(engine: Engine) -> None:
@@ -45,7 +35,7 @@ def test_a_title_costs_the_conversation_nothing(engine: Engine) -> None:
     messages = list(chat.messages)
     assert engine.bridge.write_title(engine.turns._held(), "7")
     assert engine.wait_for(TitleWritten) == TitleWritten("7", "Capital of Peru")
-    idle(engine)
+    engine.idle()
     assert (engine.session.tokens, chat.messages, chat.thinking) == (held, messages, ThinkingMode())
     assert engine.session.samplings[-1].temperature == 0
     assert engine.bridge.status.context_used == len(held)
@@ -57,10 +47,10 @@ def test_it_is_broken_off_at_once_when_something_is_asked(engine: Engine, script
     held = list(engine.session.tokens)
     script.token_gate = gate = Gate()
     assert engine.bridge.write_title(engine.turns._held(), "7")
-    assert gate.waiting.wait(_PATIENCE_S)
+    assert gate.waiting.wait(PATIENCE_S)
     assert not engine.bridge.status.is_busy
     assert engine.turns.submit("And then?")  # the gate stays shut: only a cancel gets the engine out of it
-    idle(engine)
+    engine.idle()
     gate.open()
     assert engine.wait_for(GenerationFinished).figures.reused_tokens == len(held)
     assert not [one for one in engine.messages if isinstance(one, TitleWritten)]
@@ -78,7 +68,7 @@ def test_none_is_begun_where_it_would_cost_too_much(engine: Engine, script: Scri
         engine.session.tokens[-2] += 1
     n_replies = len(engine.session.samplings)
     assert engine.bridge.write_title(engine.turns._held(), "7")
-    idle(engine)
+    engine.idle()
     assert len(engine.session.samplings) == n_replies
     assert not [one for one in engine.messages if isinstance(one, TitleWritten)]
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from app.chat.answer_form import SCHEMA, AnswerForm
-from app.chat.bridge import EngineBridge
 from app.chat.events import (
     Event,
     GenerationFailed,
@@ -22,9 +21,7 @@ from app.chat.events import (
     ToolsTold,
 )
 from app.chat.form_choice import FormChoice
-from app.chat.options import ChatOptions
 from app.chat.tools import HOW_TO, REFUSED, ToolBox
-from app.chat.turns import Turns
 from app.mcp.offered import ServedTool
 from app.mcp.server import ToolResult, ToolServerError
 from app.mcp.transport import StoppedError
@@ -32,11 +29,11 @@ from app.program.refusals import Refusal
 from app.program.settings import ToolServerSetting, ToolSettings
 from engine.errors import BrokenModelError
 from engine.prompt.tools.calls import ToolCall
+from tests.app.chat.engine_driver import PATIENCE_S, Engine
 from tests.app.fake_engine import Script
 
 SCHEMA_OF_ECHO: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
 CALL = '<tool_call>{"name": "echo", "arguments": {"text": "hi"}}</tool_call>'
-PATIENCE_S = 60.0
 
 
 class Server:
@@ -63,63 +60,43 @@ class Server:
         self.is_running = False
 
 
-class Chat:
-    """A bridge, turns and a server, driven as a screen would."""
+class Chat(Engine):
+    """A conversation with a server of tools, driven as a screen would."""
 
     def __init__(self, script: Script, form: FormChoice | None = None, use: str = "on", budget: int = 2000) -> None:
         self.servers: list[Server] = []
         self.prepare: Callable[[Server], object] = lambda server: None
-        settings = ToolSettings(use, budget, (ToolServerSetting("own", ("own",)),))
-        self.box = ToolBox(settings, self._make)
-        options = ChatOptions(script.open_model, sampling=lambda model, mode: None, tools=self.box, form=form)
-        self.bridge = EngineBridge(options, script.clock)
-        self.script = script
-        self.turns = Turns(self.bridge, None)
+        self.box = ToolBox(ToolSettings(use, budget, (ToolServerSetting("own", ("own",)),)), self._make)
         self.told: list[str] = []
         self.faults = 0
-        self.bridge.start()
+        super().__init__(script, tools=self.box, form=form)
         self.open("m.gguf")
 
     def open(self, name: str) -> None:
         assert self.turns.load(Path(name))
-        loaded = self.wait_for(ModelLoaded)
-        assert isinstance(loaded, ModelLoaded)
+        self.wait_for(ModelLoaded)
 
     def _make(self, setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
         self.servers.append(Server(is_stopped))
         self.prepare(self.servers[-1])
         return self.servers[-1]
 
-    def wait_for(self, kind: type) -> Event:
-        give_up_s = time.monotonic() + PATIENCE_S
-        while time.monotonic() < give_up_s:
-            self.bridge.arrived.wait(0.1)
-            came = self.bridge.drain()
-            for event in came:
-                self.turns.take(event)
-                if isinstance(event, ToolsTold):
-                    self.told.append(event.line)
-                    self.faults += event.is_fault
-            if found := [event for event in came if isinstance(event, kind)]:
-                return found[0]
-        raise AssertionError(f"no {kind}")
+    def drain(self) -> list[Event]:
+        came = super().drain()
+        told = [event for event in came if isinstance(event, ToolsTold)]
+        self.told += [event.line for event in told]
+        self.faults += sum(event.is_fault for event in told)
+        return came
 
-    def ask(self, text: str) -> tuple[ToolCall, ...]:
-        self.turns.submit(text)
-        return self.take_reply()
-
-    def take_reply(self) -> tuple[ToolCall, ...]:
-        done = self.wait_for(GenerationFinished)
-        assert isinstance(done, GenerationFinished)
-        return done.calls
+    def calls_of(self, text: str) -> tuple[ToolCall, ...]:
+        """Ask; returns the calls with which the reply ends."""
+        return self.ask(text).calls
 
     def answer_calls(self, *, yes: bool = True) -> str:
         """Let the calls run, or refuse them; returns what the model is told."""
         reply = self.turns.conversation.messages[-1]
         self.turns.run_calls(frozenset(call.call_id for call in reply.calls if yes))
-        answered = self.wait_for(ToolsAnswered)
-        assert isinstance(answered, ToolsAnswered)
-        return answered.results[0].text
+        return self.wait_for(ToolsAnswered).results[0].text
 
     @property
     def texts(self) -> list[str]:
@@ -134,13 +111,6 @@ def no_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any
     raise AssertionError("nothing starts here")
 
 
-def until(condition: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.001)
-
-
 @pytest.fixture
 def chats() -> Iterator[Callable[..., Chat]]:
     made: list[Chat] = []
@@ -151,36 +121,38 @@ def chats() -> Iterator[Callable[..., Chat]]:
 
     yield make
     for chat in made:
-        chat.bridge.close(PATIENCE_S)
+        chat.close()
         assert not any(server.is_running for server in chat.servers)
 
 
 def test_a_call_runs_and_the_model_goes_on_from_its_result(chats: Callable[..., Chat]) -> None:
     chat = chats(["I look.", " <tool_", CALL[6:]], ["It", " is hi."])
     assert not chat.servers, "servers start at first use"
-    (call,) = chat.ask("what?")
+    (call,) = chat.calls_of("what?")
     assert (call.name, call.values, chat.tools) == ("echo", {"text": "hi"}, ["echo"])
     assert chat.turns.is_busy
     assert not chat.servers[0].called, "nothing runs without a yes"
     assert chat.answer_calls() == "hi"
-    assert chat.take_reply() == ()
+    assert chat.wait_for(GenerationFinished).calls == ()
     assert chat.texts == ["what?", "I look.", "echo: hi", "It is hi."]
     assert chat.turns.conversation.messages[2].folded == '+ echo {"text": "hi"}: hi'
     assert not chat.turns.is_busy
     live = chat.script.opened[0].chats[0].messages
     assert [message.role for message in live] == ["user", "assistant", "tool", "assistant"]
     assert live[1].calls == (call,)
-    assert chat.ask("more") == ()
+    assert chat.calls_of("more") == ()
 
 
 def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat]) -> None:
     chat, draft = chats(["Hi."]), " ".join(["word"] * 60)
 
     def read_ahead() -> int:
-        until(lambda: not chat.bridge.status.is_busy)
+        chat.until(lambda: not chat.bridge.status.is_busy)
+        chat.messages.clear()
         assert chat.turns.read_ahead(draft, is_read=True)
-        until(lambda: not chat.bridge.idle_work.is_pending)
-        return sum(event.read_tokens for event in chat.bridge.drain() if isinstance(event, PromptCounted))
+        chat.idle()
+        chat.messages += chat.drain()
+        return sum(event.read_tokens for event in chat.messages if isinstance(event, PromptCounted))
 
     assert read_ahead() == 0
     chat.ask("what?")
@@ -191,7 +163,7 @@ def test_a_refused_call_does_not_run_and_the_model_is_told(chats: Callable[..., 
     chat = chats([CALL], ["Well."])
     chat.ask("what?")
     assert chat.answer_calls(yes=False) == REFUSED
-    chat.take_reply()
+    chat.wait_for(GenerationFinished)
     assert chat.servers[0].called == []
     assert chat.texts[-1] == "Well."
 
@@ -199,11 +171,11 @@ def test_a_refused_call_does_not_run_and_the_model_is_told(chats: Callable[..., 
 def test_a_bare_object_is_a_call_and_a_misfit_is_reported(chats: Callable[..., Chat]) -> None:
     bare = ["```json\n", '{"name": "echo", "arguments": {"text": "hi"}}', "\n```"]
     chat = chats(bare, ["Well."], [bare[1].replace('"hi"', "3")])
-    (call,) = chat.ask("what?")
+    (call,) = chat.calls_of("what?")
     assert (call.name, call.values) == ("echo", {"text": "hi"})
     chat.answer_calls()
-    chat.take_reply()
-    assert chat.ask("again") == ()
+    chat.wait_for(GenerationFinished)
+    assert chat.calls_of("again") == ()
     assert chat.told == ["looks like a call of a tool and is none: echo: text is of another kind"]
     assert chat.texts[-1] == '{"name": "echo", "arguments": {"text": 3}}'
 
@@ -231,7 +203,7 @@ def test_a_server_that_fails_is_left_out_in_one_line(chats: Callable[..., Chat])
     chat.prepare = lambda server: setattr(server, "said", fail)
     chat.ask("what?")
     assert chat.answer_calls() == "The tool failed: tool server own has ended (command: own)"
-    chat.take_reply()
+    chat.wait_for(GenerationFinished)
     assert chat.told == ["tool server own has ended (command: own): the reply goes on without it"]
     assert chat.faults == 1
     chat.ask("and now?")
@@ -246,7 +218,7 @@ def test_a_server_that_fails_is_left_out_in_one_line(chats: Callable[..., Chat])
 def test_a_server_that_does_not_start_costs_one_line(chats: Callable[..., Chat]) -> None:
     chat = chats(["Hello."])
     chat.prepare = lambda server: setattr(server, "start_error", ToolServerError("tool server own cannot be started"))
-    assert chat.ask("what?") == ()
+    assert chat.calls_of("what?") == ()
     assert chat.told == ["tool server own cannot be started: the reply goes on without it"]
     assert chat.texts[-1] == "Hello."
 
@@ -262,12 +234,12 @@ def test_a_stop_ends_the_call_and_the_next_message_goes_on(chats: Callable[..., 
         raise StoppedError
 
     chat.prepare = lambda server: setattr(server, "said", hang)
-    (call,) = chat.ask("what?")
+    (call,) = chat.calls_of("what?")
     chat.turns.run_calls(frozenset([call.call_id]))
     chat.turns.stop()
     chat.wait_for(PromptStopped)
     assert not chat.turns.is_busy
-    assert chat.ask("never mind") == ()
+    assert chat.calls_of("never mind") == ()
     live = chat.script.opened[0].chats[0].messages
     assert [(message.role, message.calls) for message in live[:3]] == [("user", ()), ("assistant", ()), ("user", ())]
     said = chat.turns.conversation.said()
@@ -283,7 +255,7 @@ def test_results_without_a_reply_are_answered_again_on_wish(chats: Callable[...,
     chat.wait_for(GenerationFailed)
     chat.script.prefill_error = None
     assert chat.turns.regenerate()
-    chat.take_reply()
+    chat.wait_for(GenerationFinished)
     assert chat.texts == ["what?", "", "echo: hi", "Fine."]
     live = chat.script.opened[0].chats[0].messages
     assert [message.role for message in live] == ["user", "assistant", "tool", "assistant"]
@@ -313,15 +285,15 @@ def test_models_without_tools_answer_without_and_say_so_once(chats: Callable[...
 
 def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -> None:
     chat = chats([CALL], use="off")
-    assert chat.ask("one") == ()
+    assert chat.calls_of("one") == ()
     assert not chat.servers
     assert chat.box.obey("") == "own: off"
     assert chat.box.obey("on") == "own: on, starts with the next message"
-    assert len(chat.ask("two")) == 1
+    assert len(chat.calls_of("two")) == 1
     assert chat.box.obey("") == "own: on, echo"
     chat.box.obey("off own")
     chat.turns.leave_unanswered()
-    assert chat.ask("three") == ()
+    assert chat.calls_of("three") == ()
     assert not chat.servers[0].is_running
 
 

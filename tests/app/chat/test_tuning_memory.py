@@ -29,22 +29,16 @@ def model_of(driver: Driver) -> FakeModel:
     return driver.script.opened[0]
 
 
-async def test_huge_pages_are_compared_last_and_their_copy_is_freed() -> None:
-    async with tuning(laptop_script(**FASTER), size=(100, 40)) as driver:
+async def test_huge_pages_are_compared_last_then_used_and_left() -> None:
+    memory = Memory()
+    async with tuning(laptop_script(**FASTER), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "With its weights in huge pages this model writes 12 % faster (12 to 12)")
         text = await shown(driver, "use the best (2, 2, huge pages)")
         huge = next(row.strip("│┃ ") for row in text.splitlines() if row.strip("│┃ ").startswith("huge"))
         assert huge.split() == ["huge", "95.2", "±0.0", "+12", "%", "95.2", "±0.0", "+12", "%", "best"]
         assert model_of(driver).weights_mode == "mmap"
-        assert not model_of(driver).has_copy
-
-
-async def test_enter_moves_the_weights_at_once_and_u_brings_them_back() -> None:
-    memory = Memory()
-    async with tuning(laptop_script(**FASTER), memory) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
+        assert not model_of(driver).has_copy, "the copy of the comparison is freed"
         await driver.pilot.press("enter")
         await shown(driver, "weights in huge pages; remembered for this machine and model")
         assert model_of(driver).weights_mode == "huge"
@@ -91,20 +85,14 @@ async def test_without_room_for_both_the_reason_stands_there() -> None:
         assert model_of(driver).weight_calls == []
 
 
-async def test_the_estimate_is_shown_before_anything_is_copied() -> None:
-    script = laptop_script(prefill_gate=Gate())
-    async with tuning(script, size=(100, 40)) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "huge pages: a copy of 1 MB next to the file's own pages")
-        assert not model_of(driver).has_copy
-
-
 async def test_a_stop_while_weights_are_compared_leaves_no_copy() -> None:
     script = laptop_script(prefill_gate=Gate(), **FASTER)
-    async with tuning(script) as driver:
+    async with tuning(script, size=(100, 40)) as driver:
         gate = script.prefill_gate
         assert gate is not None
         await driver.pilot.press("f4", "enter")
+        await shown(driver, "huge pages: a copy of 1 MB next to the file's own pages")
+        assert not model_of(driver).has_copy
         for _ in range(100):
             gate.allow(200)
             await driver.until(lambda: gate.waiting.is_set() or model_of(driver).has_copy)
@@ -188,20 +176,13 @@ async def test_settings_of_weights_and_kv_type_are_said_to_go_first() -> None:
 # ---- doubts
 
 
-async def test_a_doubt_at_the_start_is_one_line_that_names_the_key() -> None:
+async def test_a_doubt_names_the_key_once_in_a_session() -> None:
     memory = Memory(TunedChoice(2, 2))
     memory.doubt = "threads were tuned on mains, now on battery"
     async with tuning(laptop_script(), memory) as driver:
         await driver.note("threads were tuned on mains, now on battery: F4 measures again")
         assert driver.app.bridge.tuning is None
         assert driver.app.screen is driver.chat
-
-
-async def test_there_is_no_second_doubt_in_a_session() -> None:
-    memory = Memory(TunedChoice(2, 2))
-    memory.measured, memory.doubt = Measured("k0"), "threads were tuned with another version of the engine"
-    async with tuning(laptop_script(), memory) as driver:
-        await driver.note("another version of the engine: F4 measures again")
         model = driver.chat.turns.model
         await driver.say("/model other.gguf")
         await driver.until(lambda: driver.chat.turns.model not in (None, model), "the other model is open")

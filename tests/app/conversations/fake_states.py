@@ -73,9 +73,9 @@ def files(reads_ahead=False):
     )
 
 
-def with_one_vocabulary():
+def with_one_vocabulary(script=None):
     """A script whose models all have the first one's tokens."""
-    script = Script()
+    script = script or Script()
     real_open = script.open_model
 
     def open_with_one_vocabulary(*arguments, **options):

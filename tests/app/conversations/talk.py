@@ -9,7 +9,7 @@ from app.conversations.journal import Journal, Partial
 from app.conversations.store import Store
 from app.conversations.thinking import Thinking
 
-FIGURES = ReplyFigures(3, 0.5, 2.0, 5, 0, (1.9, 2.1))
+FIGURES = ReplyFigures(3, 0.5, 2.0, 5, 0)
 PATIENCE_S = 60.0
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from app.conversations.conversation import Conversation, Ending, ReplyFigures, Role
 
-PAUSED = ReplyFigures(5, 2.0, 4.0, prompt_tokens=9, reused_tokens=3, range_tps=(3.5, 4.5))
+PAUSED = ReplyFigures(5, 2.0, 4.0, prompt_tokens=9, reused_tokens=3)
 FIGURES = ReplyFigures(tokens=3, first_token_s=1.0, decode_tps=2.0, prompt_tokens=5, reused_tokens=0)
 
 
@@ -47,9 +47,9 @@ def test_only_replies_are_dropped_and_only_questions_taken_back():
 
 
 def test_the_figures_of_a_continued_reply_add_up():
-    more = ReplyFigures(9, 0.2, 2.0, prompt_tokens=1, reused_tokens=20, range_tps=(1.9, 2.1))
+    more = ReplyFigures(9, 0.2, 2.0, prompt_tokens=1, reused_tokens=20)
     whole = PAUSED.continued_by(more)
     # Four tokens in one second and eight in four.
-    assert (whole.tokens, whole.decode_tps, whole.range_tps) == (14, 12 / 5, (1.9, 4.5))
+    assert (whole.tokens, whole.decode_tps) == (14, 12 / 5)
     assert (whole.first_token_s, whole.prompt_tokens, whole.reused_tokens) == (2.0, 9, 3)
     assert PAUSED.continued_by(ReplyFigures(1, 0.2, None, 1, 20)).decode_tps == 4.0

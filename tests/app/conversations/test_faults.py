@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.conversations import database
-from app.conversations import keeper as keepers
+from app.conversations import journal as keepers
 from app.conversations.conversation import Conversation
 from app.conversations.locks import StoreError
 from app.conversations.store import Store
@@ -200,8 +200,7 @@ def test_clocks_that_jump_change_no_order(tmp_path):
         ask(made, conversation, moment)
         assert made.close(PATIENCE_S) == ""
     store = Store(root)
-    by_use = sorted(store.entries(), key=lambda entry: entry.order)
-    assert [entry.id for entry in by_use] == ["000001", "000002", "000003", "000004"]
+    assert [entry.id for entry in store.entries()] == ["000004", "000003", "000002", "000001"]
     assert store.last_used("/models/tiny.gguf") == "000004"
 
 

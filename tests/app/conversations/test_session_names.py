@@ -47,10 +47,9 @@ def pipe(file):
 
 
 @pytest.mark.parametrize("spoil", [newer, too_large, link, pipe], ids=lambda one: one.__name__)
-@pytest.mark.parametrize("name", ["notes", " NOTES", "1"])
-def test_no_second_conversation_begins_if_the_first_is_spoilt(file, spoil, name):
+def test_no_second_conversation_begins_if_the_first_is_spoilt(file, spoil):
     spoil(file)
-    for _ in range(2):
+    for name in ("notes", " NOTES", "1", "notes"):
         with pytest.raises(Refusal, match="jalopy run: ") as refused:
             open_session(name)
         assert refused.value.exit_code == exit_codes.IO_ERROR
@@ -97,11 +96,11 @@ def let_go(processes):
 
 
 @pytest.mark.slow
-def test_of_six_that_start_at_once_one_begins_the_conversation():
-    with starters(6, "notes") as processes:
+def test_of_three_that_start_at_once_one_begins_the_conversation():
+    with starters(3, "notes") as processes:
         said = let_go(processes)
         assert sum(line.startswith("open: ") for line in said) == 1, said
-        assert sum("in use by another jalopy" in line for line in said) == 5, said
+        assert sum("in use by another jalopy" in line for line in said) == 2, said
         first = processes[[line.startswith("open: ") for line in said].index(True)]
         first.stdin.write("\n")
         first.stdin.flush()

@@ -61,22 +61,12 @@ def kept_states():
 
 @pytest.mark.usefixtures("_kept")
 async def test_a_restart_reads_nothing_again():
-    async with chatting() as driver:
+    script = with_one_vocabulary()
+    async with chatting(script) as driver:
         await driver.ask("hello")
         await driver.ask("again")
-        session = driver.script.opened[0].sessions[0]
-        tokens = list(session.tokens)
-        vocabulary = driver.script.opened[0].tokenizer
+        tokens = list(script.opened[0].sessions[0].tokens)
     assert kept_states()[1][0] == tokens
-    script = Script()
-    real_open = script.open_model
-
-    def open_with_vocabulary(*arguments, **options):
-        model = real_open(*arguments, **options)
-        model.tokenizer._pieces, model.tokenizer._ids = list(vocabulary._pieces), dict(vocabulary._ids)
-        return model
-
-    script.open_model = open_with_vocabulary
     async with chatting(script) as driver:
         note = await driver.note("tokens back")
         assert re.fullmatch(rf'continuing ".+" \(.+\) · {len(tokens)} tokens back in 0\.25 s · /new', note)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from app.documents import convert, read, word
-from app.documents.pdf import pdf_text
 from app.documents.read import KINDS, read_documents, referred, split_wanted
 from app.documents.web_page import html_text
 from app.documents.word import docx_text
@@ -62,12 +61,6 @@ def test_a_page_becomes_what_it_shows() -> None:
     assert "x()" not in text
 
 
-def test_a_word_document_becomes_its_words() -> None:
-    runs = "<w:p><w:r><w:t>One</w:t><w:tab/><w:t xml:space='preserve'> two</w:t></w:r></w:p>"
-    unseen = "<w:p><w:r><w:delText>gone</w:delText><w:instrText>PAGE</w:instrText><w:t>Three</w:t></w:r></w:p>"
-    assert docx_text(docx(runs + unseen)) == "One\t two\nThree\n"
-
-
 def test_a_word_document_with_a_bomb_or_entities_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = "<!DOCTYPE d [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
     with pytest.raises(Refusal, match="declares entities"):
@@ -78,9 +71,9 @@ def test_a_word_document_with_a_bomb_or_entities_is_refused(monkeypatch: pytest.
 
 
 def test_pages_of_a_pdf_are_numbered() -> None:
-    assert pdf_text(pdf("Fans hum", "They turn")) == "[page 1]\nFans hum\n[page 2]\nThey turn\n"
+    assert convert.pdf_text(pdf("Fans hum", "They turn")) == "[page 1]\nFans hum\n[page 2]\nThey turn\n"
     with pytest.raises(Refusal, match="holds no text"):
-        pdf_text(pdf(""))
+        convert.pdf_text(pdf(""))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

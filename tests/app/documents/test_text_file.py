@@ -52,10 +52,14 @@ def test_fences_are_longer_than_any_in_the_text() -> None:
     assert attached("a.md", "```\nx\n```") == "a.md:\n````\n```\nx\n```\n````\n"
 
 
-async def test_a_file_is_attached_as_a_chip_and_sent_with_the_message(tmp_path: Path) -> None:
+async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n", encoding="utf-8")
     async with chatting() as driver:
+        await driver.say(f"/read {tmp_path / 'absent'}")
+        await driver.note("absent: No such file or directory (name a text file)")
+        await driver.say("/read")
+        await driver.note("usage: /read file ...")
         await driver.say(f"/read {path}")
         await driver.until(lambda: "notes.txt, 17 B, 1 line]" in driver.prompt.text.replace("\u00a0", " "))
         await driver.type("What is in it?")
@@ -68,14 +72,6 @@ async def test_a_file_is_attached_as_a_chip_and_sent_with_the_message(tmp_path: 
         await driver.say("/edit")
         await driver.until(lambda: "notes.txt, 17 B" in driver.prompt.text.replace("\u00a0", " "))
         assert "milk" not in driver.prompt.text
-
-
-async def test_a_file_that_cannot_be_attached_is_one_line(tmp_path: Path) -> None:
-    async with chatting() as driver:
-        await driver.say(f"/read {tmp_path / 'absent'}")
-        await driver.note("absent: No such file or directory (name a text file)")
-        await driver.say("/read")
-        await driver.note("usage: /read file ...")
 
 
 async def test_a_file_named_in_a_message_goes_with_it_and_is_completed(tmp_path: Path, monkeypatch) -> None:
