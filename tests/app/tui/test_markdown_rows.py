@@ -145,14 +145,14 @@ def test_a_long_open_block_is_parsed_once_per_quarter_of_growth(monkeypatch: pyt
     markdown = GrowingMarkdown()
     markdown.lay_out(40)
     markdown.grow("```\n")
-    for _ in range(1000):
+    for _ in range(400):
         markdown.grow("x = 1\n")
-    assert len(markdown.rows) == 1000 + (markdown.rows[-1].text.plain == "")
+    assert len(markdown.rows) == 400 + (markdown.rows[-1].text.plain == "")
     assert sum(parsed) < SMALL_CHARS * SMALL_CHARS / 6 + 6 * len(markdown.source)
 
 
 def test_a_long_table_is_a_table_while_it_grows() -> None:
-    text = "| n | square |\n|---|---|\n" + "".join(f"| {n} | {n * n:,} of a kind |\n" for n in range(150))
+    text = "| n | square |\n|---|---|\n" + "".join(f"| {n} | {n * n:,} of a kind |\n" for n in range(70))
     assert SMALL_CHARS < len(text) < TABLE_CHARS
     markdown = GrowingMarkdown()
     markdown.lay_out(60)
@@ -174,7 +174,7 @@ def test_text_shown_plain_stays_plain_and_is_not_parsed_again(monkeypatch: pytes
 def test_a_long_growing_paragraph_is_wrapped_as_a_whole() -> None:
     markdown = GrowingMarkdown()
     markdown.lay_out(40)
-    text = "Some words of a paragraph without any break. " * 60
+    text = "Some words of a paragraph without any break. " * 30
     for at in range(0, len(text), 7):
         markdown.grow(text[at : at + 7])
         assert texts(markdown) == texts(whole(markdown.source, 40))

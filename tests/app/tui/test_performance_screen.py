@@ -126,7 +126,7 @@ async def test_every_size_shows_something_and_none_breaks():
         for size in [(200, 60), (100, 30), (80, 24), (60, 20), (40, 15), (20, 6), (1, 1)]:
             await driver.pilot.resize_terminal(*size)
             await driver.until(lambda size=size: driver.chat.size == size)
-            assert strip.has_class("-flat") == (size[0] < 76)
+            await driver.until(lambda size=size: strip.has_class("-flat") == (size[0] < 76))
             if size[0] >= 60:
                 await sees(driver, "tok/s", "free")
                 await driver.until(lambda size=size: strip.size.height == 3 if size[0] < 76 else strip.size.height > 10)
