@@ -12,7 +12,7 @@ from app.tui.drawing.panels import big_digits, cells_of, gauge, panel, side_by_s
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
 from app.tui.speed.watch import Speed
-from app.tui.widgets.figure_lines import FigureLines, _changed, welcome
+from app.tui.widgets.figure_lines import FigureLines, welcome
 from tests.app.chat_driver import chatting
 from tests.app.machine.views import FACTS, SAMPLE, SPENT, bare, view
 
@@ -109,13 +109,6 @@ def test_a_greeting_begins_with_the_name_and_its_keys_stand_out():
 
 def test_the_colour_of_a_speed_follows_its_share_of_the_limit():
     assert [level_of(share) for share in (0.1, 0.42, 0.55, 0.68, 0.84)] == list(LEVELS)
-
-
-def test_only_the_columns_that_differ_are_drawn_again():
-    old = line("core 0 ", muted("about"), "  7 %", muted(" and more"))
-    assert _changed(old, line("core 0 ", muted("about"), " 12 %", muted(" and more"))) == (12, 17)
-    assert _changed(old, old[:2]) == (12, 26)
-    assert _changed((Span("漢"), Span("a")), (Span("漢"), Span("b"))) == (2, 3)
 
 
 # ---- what the figures say
