@@ -190,6 +190,7 @@ class StatusLine(Static):
     def __init__(self, id: str | None = None, hint: str = "") -> None:
         super().__init__(id=id, markup=False)
         self._hint = hint
+        self._glyphs = alphabets.choose_glyphs()
         self._rates = RateHistory()
         self._shown: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
         self.line = ""
@@ -198,7 +199,7 @@ class StatusLine(Static):
         """Show these figures, and how far a download is; nothing is drawn when the line stays the same."""
         self._shown = (status, rss_bytes, download, disk_bytes_per_s)
         columns = self.size.width or 80
-        glyphs = ASCII if alphabets.choose_glyphs() is alphabets.ASCII else BLOCKS
+        glyphs = ASCII if self._glyphs is alphabets.ASCII else BLOCKS
         segments = status_segments(status, rss_bytes, columns, glyphs, self._curve(status), disk_bytes_per_s)
         if download:
             segments.append(Figure(download, 3))
@@ -214,7 +215,7 @@ class StatusLine(Static):
         if status.meter is None or status.activity is not Activity.WRITING:
             return ""
         self._rates.follow(status.meter.token_times_s)
-        return curve_text(self._rates.rates_tps()[:-1], alphabets.choose_glyphs())
+        return curve_text(self._rates.rates_tps()[:-1], self._glyphs)
 
     def on_resize(self) -> None:
         """Choose the figures again that have room."""
