@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.pilot import Pilot
 
 from app.tui.textual_hacks import ThriftyStylesheet
 from tests.app.settling import settled
@@ -31,6 +32,8 @@ def screens_for_tests() -> Iterator[None]:
         # Textual takes a process for idle that used little CPU for 20 ms, which on a busy machine it always did.
         for module in ("textual.app", "textual.pilot"):
             patch.setattr(f"{module}.wait_for_idle", settled)
+        # Each key asked every widget whether it had done its work; once the loop is idle all have.
+        patch.setattr(Pilot, "_wait_for_screen", settled)
         # The tests' applications, of which there are many, share what is parsed of the same sources.
         patch.setattr(ThriftyStylesheet, "_parse_rules", _parsed_once)
         yield

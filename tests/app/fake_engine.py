@@ -31,6 +31,7 @@ from engine.errors import (
     MemoryPlanError,
     TemplateError,
 )
+from engine.generation import Generated
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.formats import format_of
@@ -50,15 +51,6 @@ class Progress:
     name: str
     done: int
     total: int
-
-
-@dataclass(frozen=True)
-class Generated:
-    """One token of a reply and the text it completes, which may be empty."""
-
-    token_id: int
-    text: str
-    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True)
@@ -174,7 +166,6 @@ class Script:
     has_template: bool = True
     calls_like: str = "<tool_call>"
     """A text in the template that tells how the model calls tools; "" for no tools."""
-    template_error: EngineError | None = None
     refused_words: str = ""
     """The template refuses a conversation in which these words stand."""
     open_progress: list[Progress] = field(
@@ -290,21 +281,12 @@ class FakeTokenizer:
 class FakeChat:
     """A conversation with one marker token per message, appended to and never re-tokenised."""
 
-    def __init__(
-        self,
-        tokenizer: FakeTokenizer,
-        error: EngineError | None = None,
-        opening: str = "",
-        stops: tuple[str, ...] = (),
-        refused_words: str = "",
-    ) -> None:
-        self._tokenizer, self._error = tokenizer, error
-        self._refused_words = refused_words
+    def __init__(self, tokenizer: FakeTokenizer, script: Script) -> None:
+        self._tokenizer, self._refused_words = tokenizer, script.refused_words
         self.takes_any_order = True
-        self.opening = opening
+        self.opening, self.stops = script.opening, script.stops
         self.thinking = ThinkingMode()
         self.tools: Sequence[Any] = ()
-        self.stops = stops
         self.messages: list[Message] = []
         self._ids: list[list[int]] = []
 
@@ -315,8 +297,6 @@ class FakeChat:
 
     def start(self, system: str | None) -> None:
         """Begin again."""
-        if self._error:
-            raise self._error
         self.messages, self._ids = [], []
         if system:
             self._append("system", system, self._tokenizer.encode(system, bos=False))
@@ -550,9 +530,7 @@ class FakeModel:
 
     def chat(self) -> FakeChat:
         """Start a conversation."""
-        script = self.script
-        template = script.template_error, script.opening, script.stops, script.refused_words
-        self.chats.append(FakeChat(self.tokenizer, *template))
+        self.chats.append(FakeChat(self.tokenizer, self.script))
         return self.chats[-1]
 
     def describe_plan(self) -> list[dict[str, Any]]:
@@ -626,9 +604,7 @@ class FakeSession:
         """Keep the longest common prefix and take in the rest."""
         wanted = list(ids)
         started_s = self._script.clock()
-        shared = 0
-        while shared < min(len(wanted) - 1, self.length) and wanted[shared] == self.tokens[shared]:
-            shared += 1
+        shared = self.reusable(wanted)
         self.truncate(shared)
         self._take_in(wanted[shared:], on_progress)
         return Prefilled(shared, len(wanted) - shared, self._script.clock() - started_s)
@@ -644,9 +620,7 @@ class FakeSession:
     def shift_towards(self, ids: Sequence[int]) -> int:
         """Drop the tokens from the midst that a prompt lacks, if it goes on with what comes after them."""
         wanted = list(ids)
-        kept = 0
-        while kept < min(len(wanted), self.length) and wanted[kept] == self.tokens[kept]:
-            kept += 1
+        kept = common_prefix(wanted, self.tokens)
         for n_drop in range(1, self.length - kept - 16 + 1):
             rest = self.tokens[kept + n_drop :]
             if wanted[kept : kept + len(rest)] == rest:

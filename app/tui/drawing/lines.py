@@ -99,20 +99,20 @@ def width_of(one: Line) -> int:
     return sum(cell_len(span.text) for span in one)
 
 
-def rate(tps: float, width: int = 5) -> str:
+def rate(tps: float) -> str:
     """Write a rate in a fixed width; "-" for unknown."""
-    return f"{figures.rate(tps) if tps > 0 else '-':>{width}}"
+    return f"{figures.rate(tps) if tps > 0 else '-':>5}"
 
 
-def milliseconds(tps: float, width: int = 5) -> str:
+def milliseconds(tps: float) -> str:
     """Write the time of a token in a fixed width."""
     if tps <= 0:
-        return f"{'-':>{width}}"
+        return "    -"
     ms = 1000 / tps
-    return f"{ms:{width}.1f}" if ms < 99.95 else f"{ms:{width}.0f}"
+    return f"{ms:5.1f}" if ms < 99.95 else f"{ms:5.0f}"
 
 
-def percent(share: float, width: int = 3) -> str:
+def percent(share: float, width: int) -> str:
     """Write a share in a fixed width, with its sign after a space."""
     return f"{100 * share:{width}.0f} %"
 

@@ -8,6 +8,10 @@ def _pairs(table: str) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 SUPERSCRIPTS = dict(
     zip(
         "0123456789+-−=()abcdefghijklmnoprstuvwxyzABDEGHIJKLMNOPRTUVWαβγδεθφχ′⊤",
@@ -32,132 +36,24 @@ SYMBOLS = _pairs(
     "gcd gcd argmax argmax argmin argmin Pr Pr lVert ‖ rVert ‖ Vert ‖ lvert | rvert | vert | lbrace { rbrace } "
     "coloneqq ≔ gets ← { { } } % % $ $ # # & & _ _ blacksquare ■ square □ Box □ dots …"
 ) | {",": " ", ";": " ", ":": " ", " ": " ", "\\": " ", "quad": "  ", "qquad": "    ", "mod": " mod ", "bmod": " mod "}
-FUNCTIONS = frozenset(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "log",
-        "ln",
-        "lg",
-        "exp",
-        "lim",
-        "max",
-        "min",
-        "sup",
-        "inf",
-        "det",
-        "dim",
-        "arcsin",
-        "arccos",
-        "arctan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "gcd",
-        "arg",
-        "ker",
-        "deg",
-        "argmax",
-        "argmin",
-        "Pr",
-    ]
+FUNCTIONS = _words(
+    "sin cos tan cot sec csc log ln lg exp lim max min sup inf det dim arcsin arccos arctan sinh cosh tanh gcd arg "
+    "ker deg argmax argmin Pr"
 )
 """Names that need a space before their argument."""
-PLAIN = frozenset(
-    [
-        "text",
-        "textbf",
-        "textit",
-        "textrm",
-        "textsf",
-        "texttt",
-        "textnormal",
-        "mathrm",
-        "mathbf",
-        "mathit",
-        "mathsf",
-        "mathtt",
-        "mathcal",
-        "mathfrak",
-        "mathscr",
-        "mathbb",
-        "boldsymbol",
-        "bm",
-        "pmb",
-        "operatorname",
-        "mbox",
-        "hbox",
-        "ensuremath",
-        "underbrace",
-        "overbrace",
-        "cancel",
-        "phantom",
-        "boxed",
-        "fbox",
-        "stackrel",
-        "overset",
-        "tag",
-    ]
+PLAIN = _words(
+    "text textbf textit textrm textsf texttt textnormal mathrm mathbf mathit mathsf mathtt mathcal mathfrak mathscr "
+    "mathbb boldsymbol bm pmb operatorname mbox hbox ensuremath underbrace overbrace cancel phantom boxed fbox "
+    "stackrel overset tag"
 )
 """Macros whose argument is shown without what they do to it."""
-SILENT = frozenset(
-    [
-        "left",
-        "right",
-        "middle",
-        "big",
-        "Big",
-        "bigg",
-        "Bigg",
-        "bigl",
-        "bigr",
-        "Bigl",
-        "Bigr",
-        "biggl",
-        "biggr",
-        "displaystyle",
-        "textstyle",
-        "scriptstyle",
-        "limits",
-        "nolimits",
-        "!",
-        "hline",
-        "nonumber",
-        "notag",
-        "label",
-    ]
+SILENT = _words(
+    "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr displaystyle textstyle scriptstyle limits "
+    "nolimits ! hline nonumber notag label"
 )
 """Macros that nothing is shown of."""
-SEPARATORS = frozenset(
-    [
-        "right",
-        "cdot",
-        "times",
-        "leq",
-        "geq",
-        "le",
-        "ge",
-        "approx",
-        "quad",
-        "qquad",
-        "neq",
-        "ne",
-        ",",
-        ";",
-        "pm",
-        "implies",
-        "Rightarrow",
-        "to",
-        "text",
-        "equiv",
-        "\\",
-        "rightarrow",
-        "in",
-    ]
+SEPARATORS = _words(
+    "right cdot times leq geq le ge approx quad qquad neq ne , ; pm implies Rightarrow to text equiv \\ rightarrow in"
 )
 """Macros that may follow a fraction without making it part of a product."""
 GRIDS = {
@@ -175,6 +71,4 @@ GRIDS = {
 }
 """Environments of rows and columns: the pieces of the left and of the right bracket, from the top."""
 FLAT_BRACKETS = _pairs("⎛ ( ⎞ ) ⎡ [ ⎤ ] ⎧ { ⎫ } │ | ║ ‖")
-ALIGNED = frozenset(
-    ["align", "aligned", "alignat", "gather", "gathered", "equation", "split", "multline", "eqnarray", "math"]
-)
+ALIGNED = _words("align aligned alignat gather gathered equation split multline eqnarray math")

@@ -1,10 +1,9 @@
-"""Lines of spans, drawn line by line: only the part that changed, without any layout. So are title and key line."""
+"""Lines of spans, drawn line by line: only those that changed, without any layout. So are title and key line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -15,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from app.text.glyphs import choose_glyphs
-from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, apart, muted, spread_lines, title, width_of
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, apart, muted, spread_lines, title
 from app.tui.drawing.panels import word_mark
 
 _STYLES = {
@@ -61,12 +60,8 @@ class FigureLines(Widget):
         before, self.lines = self.lines, list(lines)
         if len(before) != len(self.lines):
             self.refresh()
-            return
-        width = self.size.width
-        for y, (old, new) in enumerate(zip(before, self.lines, strict=True)):
-            if old != new and width:
-                begin, end = _changed(old, new)
-                self.refresh(Region(begin, y, min(end, width) - begin, 1) if begin < width else Region(0, y, width, 1))
+        elif self.size.width and (rows := [y for y, line in enumerate(self.lines) if line != before[y]]):
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in rows))
 
     def fill(self, lines: Sequence[Line]) -> None:
         """Show these lines, as high as they are."""
@@ -99,21 +94,6 @@ class FigureLines(Widget):
             for text, role in self.lines[y]
         ]
         return Strip(segments).adjust_cell_length(width, base)
-
-
-def _changed(old: Line, new: Line) -> tuple[int, int]:
-    """Return the columns between which two lines differ."""
-    n_same = _n_same(old, new)
-    longest = max(width_of(old), width_of(new))
-    if width_of(old) != width_of(new):
-        return width_of(new[:n_same]), longest
-    n_after = _n_same(reversed(old[n_same:]), reversed(new[n_same:]))
-    return width_of(new[:n_same]), longest - width_of(new[len(new) - n_after :])
-
-
-def _n_same(one: Iterable[Span], other: Iterable[Span]) -> int:
-    """Return how many spans two lines begin with alike."""
-    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
 def content_of(one: Line, is_ansi: bool = False) -> Content:

@@ -262,11 +262,10 @@ class ReplyView(MessageView):
         """Return the widget of a whole reply."""
         view = cls(message.text)
         view.message = message
-        if message.thinking is not None:
-            view.think(message.thinking.text)
-            view.finish_thinking(message.thinking)
+        view.finish_thinking(message.thinking)
         if message.is_missing:
-            view.show_footer(_MISSING)
+            view.footer = _MISSING
+            view._fit_footer()
         else:
             view.finish(message)
         return view
@@ -278,13 +277,8 @@ class ReplyView(MessageView):
 
     def again(self) -> ReplyView:
         """Return the same reply, never mounted."""
-        twin = ReplyView(self.text)
-        twin.message, twin.next_block = self.message, self.next_block
-        if self.thinking.thinking is not None:
-            twin.think(self.thinking.text)
-            twin.finish_thinking(self.thinking.thinking)
-        twin.sources, twin.places = self.sources, self.places
-        twin.show_footer(self.footer, self.details)
+        twin = ReplyView.of(self.message) if self.message is not None else ReplyView(self.text)
+        twin.next_block, twin.sources, twin.places = self.next_block, self.sources, self.places
         twin.offer(self._hint)
         return twin
 
@@ -295,9 +289,8 @@ class ReplyView(MessageView):
 
     def finish_thinking(self, thinking: Thinking | None) -> None:
         """Fold the thinking; None where there was nothing in it."""
-        if thinking is None:
-            self.thinking.display = False
-        else:
+        self.thinking.display = thinking is not None
+        if thinking is not None:
             self.thinking.finish(thinking)
 
     def toggle_thinking(self) -> bool:
@@ -315,11 +308,7 @@ class ReplyView(MessageView):
         missing = "" if self.text else "(no answer yet) " if self.thinking.display else "(empty reply) "
         empty = f"(calls {calls}) " if calls else missing
         footer = lines.reply_footer(message.figures, message.ending, message.is_edited)
-        self.show_footer(f"{empty}{footer}".rstrip(), lines.reply_details(message.figures))
-
-    def show_footer(self, footer: str, details: str = "") -> None:
-        """Show the line below the text."""
-        self.footer, self.details = footer, details
+        self.footer, self.details = f"{empty}{footer}".rstrip(), lines.reply_details(message.figures)
         self._fit_footer()
 
     def show_places(self, places: tuple[CitedPlace, ...]) -> None:

@@ -14,14 +14,13 @@ from app.tui.drawing.panels import gauge
 
 _FITS = {"yes": ("fits", SpanRole.GOOD), "tight": ("tight", SpanRole.CAUTION), "no": ("too large", SpanRole.TROUBLE)}
 _PACES = (
-    (1.5, "far slower than you read"),
-    (4.0, "slower than you read"),
-    (8.0, "about as fast as you read"),
-    (20.0, "faster than you read"),
-    (math.inf, "far faster than you read"),
+    (1.5, "far slower than you read", SpanRole.LEVEL_0),
+    (4.0, "slower than you read", SpanRole.LEVEL_1),
+    (8.0, "about as fast as you read", SpanRole.LEVEL_3),
+    (20.0, "faster than you read", SpanRole.LEVEL_4),
+    (math.inf, "far faster than you read", SpanRole.LEVEL_4),
 )
-"""Tokens a second up to which a speed feels like this."""
-_LEVELS = (SpanRole.LEVEL_0, SpanRole.LEVEL_1, SpanRole.LEVEL_3, SpanRole.LEVEL_4, SpanRole.LEVEL_4)
+"""Tokens a second up to which a speed feels like this, and its colour."""
 _FASTEST_TPS = 40.0
 """Fills the bar; its scale is that of a logarithm, as the eye counts."""
 _LEAST_TITLE, _MOST_TITLE = 12, 40
@@ -80,7 +79,11 @@ def pace(outlook: Outlook | None) -> str:
         return ""
     if outlook.verdict == "no":
         return "waits for the disk"
-    return next(words for most, words in _PACES if outlook.decode_tps < most)
+    return _pace_of(outlook.decode_tps)[0]
+
+
+def _pace_of(tps: float) -> tuple[str, SpanRole]:
+    return next((words, level) for most, words, level in _PACES if tps < most)
 
 
 def speed_line(tps: float | None, columns: int, glyphs: Glyphs) -> Line:
@@ -88,15 +91,13 @@ def speed_line(tps: float | None, columns: int, glyphs: Glyphs) -> Line:
     if not tps:
         return line(muted("-"))
     rate = strong(f"{f'~{figures.rate(tps)}':>{_RATE}}")
-    if columns >= _PACE + _RATE + 12:
-        words = next(words for most, words in _PACES if tps < most)
-        return (*_bar(tps, min(_MOST_BAR, columns - _PACE - _RATE - 2), glyphs), rate, muted(f"  {words}"))
-    return (*_bar(tps, max(0, min(_MOST_BAR, columns - _RATE - 1)), glyphs), rate)
+    has_words = columns >= _PACE + _RATE + 12
+    cells = max(0, min(_MOST_BAR, columns - _RATE - (_PACE + 2 if has_words else 1)))
+    return (*_bar(tps, cells, glyphs), rate, *([muted(f"  {_pace_of(tps)[0]}")] if has_words else []))
 
 
 def _bar(tps: float, cells: int, glyphs: Glyphs) -> Line:
-    level = next(level for (most, _), level in zip(_PACES, _LEVELS, strict=True) if tps < most)
-    return gauge(min(1.0, math.log1p(tps) / math.log1p(_FASTEST_TPS)), cells, glyphs, level)
+    return gauge(min(1.0, math.log1p(tps) / math.log1p(_FASTEST_TPS)), cells, glyphs, _pace_of(tps)[1])
 
 
 def _speed(outlook: Outlook | None, cells: int, glyphs: Glyphs) -> Line:

@@ -24,7 +24,7 @@ class PerformanceStrip(FigureLines):
         super().__init__("strip")
         self.display = False
         self._watch, self._numbers = watch, count(1)
-        self._glyphs, self._scale = choose_glyphs(), GraphScale()
+        self._scale = GraphScale()
         self._timer: Timer | None = None
 
     def toggle(self) -> None:
@@ -48,11 +48,11 @@ class PerformanceStrip(FigureLines):
         width, height = self.size
         if not width or not self.display:  # not laid out yet
             return
-        view = self._watch.look()
+        view, glyphs = self._watch.look(), choose_glyphs()
         if self.has_class("-flat"):
-            self.show(flat_lines(view, width, self._glyphs))
+            self.show(flat_lines(view, width, glyphs))
         else:
-            self.show(strip_lines(view, width, height, self._glyphs, self._scale))
+            self.show(strip_lines(view, width, height, glyphs, self._scale))
 
     on_resize = draw
 

@@ -190,8 +190,7 @@ class StatusLine(Static):
     def __init__(self, id: str | None = None, hint: str = "") -> None:
         super().__init__(id=id, markup=False)
         self._hint = hint
-        self._levels = alphabets.choose_glyphs()
-        self._glyphs = ASCII if self._levels is alphabets.ASCII else BLOCKS
+        self._glyphs = alphabets.choose_glyphs()
         self._rates = RateHistory()
         self._shown: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
         self.line = ""
@@ -200,8 +199,8 @@ class StatusLine(Static):
         """Show these figures, and how far a download is; nothing is drawn when the line stays the same."""
         self._shown = (status, rss_bytes, download, disk_bytes_per_s)
         columns = self.size.width or 80
-        curve = self._curve(status)
-        segments = status_segments(status, rss_bytes, columns, self._glyphs, curve, disk_bytes_per_s)
+        glyphs = ASCII if self._glyphs is alphabets.ASCII else BLOCKS
+        segments = status_segments(status, rss_bytes, columns, glyphs, self._curve(status), disk_bytes_per_s)
         if download:
             segments.append(Figure(download, 3))
         if self._hint and self.app.size.height < LOW_ROWS:
@@ -216,7 +215,7 @@ class StatusLine(Static):
         if status.meter is None or status.activity is not Activity.WRITING:
             return ""
         self._rates.follow(status.meter.token_times_s)
-        return curve_text(self._rates.rates_tps()[:-1], self._levels)
+        return curve_text(self._rates.rates_tps()[:-1], self._glyphs)
 
     def on_resize(self) -> None:
         """Choose the figures again that have room."""

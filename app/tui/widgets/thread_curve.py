@@ -40,7 +40,7 @@ class ThreadCurve(FigureLines):
 
     def __init__(self, phase: str, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._phase, self._glyphs = phase, choose_glyphs()
+        self._phase = phase
 
     def tell(self, curve: Curve | None, in_use: int, chooses: str, most: int, thickness: int) -> None:
         """Show a curve, or how things are before anything was measured.
@@ -51,7 +51,7 @@ class ThreadCurve(FigureLines):
             most: counts up to this one have an empty row before they are measured; 0 for the one in use alone.
             thickness: rows of a bar; above one a blank row is between two bars.
         """
-        glyphs, colour = self._glyphs, _PHASE_ROLES[self._phase]
+        glyphs, colour = choose_glyphs(), _PHASE_ROLES[self._phase]
         name, frame = TITLES[self._phase].capitalize(), colour if chooses else SpanRole.FRAME
         foot = line(muted(chooses)) if chooses else EMPTY
 

@@ -1,18 +1,28 @@
-"""Blocks of Markdown as rows, one kind at a time."""
+"""Blocks of Markdown: as rows, one kind at a time; where one ends; the code in them."""
 
 import pytest
 
 from app.tui.markdown.blocks import inline_text
-from app.tui.markdown.growing import SMALL_CHARS, TABLE_CHARS, GrowingMarkdown
+from app.tui.markdown.code_blocks import code_blocks
+from app.tui.markdown.growing import SMALL_CHARS, TABLE_CHARS, GrowingMarkdown, complete_chars
 from app.tui.markdown.parser import tree_of
 
 pytestmark = pytest.mark.slow
 
 
-def rows(text: str, width: int = 30) -> list[str]:
+def whole(text: str, width: int) -> GrowingMarkdown:
     markdown = GrowingMarkdown()
     markdown.source = text
     markdown.lay_out(width, is_whole=True)
+    return markdown
+
+
+def texts(markdown: GrowingMarkdown) -> list[str]:
+    return [row.text.plain for row in markdown.rows]
+
+
+def rows(text: str, width: int = 30) -> list[str]:
+    markdown = whole(text, width)
     assert all(row.lead.cell_length + row.text.cell_length <= width for row in markdown.rows)
     return [(row.lead.plain + row.text.plain).rstrip() for row in markdown.rows]
 
@@ -124,7 +134,7 @@ def test_growing_by_pieces_gives_the_same_rows_as_all_at_once() -> None:
         before = list(markdown.rows)
         first = markdown.grow(text[at : at + 5])
         assert all(old.is_same(new) for old, new in zip(before[:first], markdown.rows, strict=False))
-    assert [row.text.plain for row in markdown.rows] == [row.text.plain for row in whole(text, 20).rows]
+    assert texts(markdown) == texts(whole(text, 20))
 
 
 def test_a_long_open_block_is_parsed_once_per_quarter_of_growth(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,20 +145,20 @@ def test_a_long_open_block_is_parsed_once_per_quarter_of_growth(monkeypatch: pyt
     markdown = GrowingMarkdown()
     markdown.lay_out(40)
     markdown.grow("```\n")
-    for _ in range(1000):
+    for _ in range(400):
         markdown.grow("x = 1\n")
-    assert len(markdown.rows) == 1000 + (markdown.rows[-1].text.plain == "")
+    assert len(markdown.rows) == 400 + (markdown.rows[-1].text.plain == "")
     assert sum(parsed) < SMALL_CHARS * SMALL_CHARS / 6 + 6 * len(markdown.source)
 
 
 def test_a_long_table_is_a_table_while_it_grows() -> None:
-    text = "| n | square |\n|---|---|\n" + "".join(f"| {n} | {n * n:,} of a kind |\n" for n in range(150))
+    text = "| n | square |\n|---|---|\n" + "".join(f"| {n} | {n * n:,} of a kind |\n" for n in range(70))
     assert SMALL_CHARS < len(text) < TABLE_CHARS
     markdown = GrowingMarkdown()
     markdown.lay_out(60)
     for at in range(0, len(text), 9):
         markdown.grow(text[at : at + 9])
-        assert "| " not in "\n".join(row.text.plain for row in markdown.rows[:-1])
+        assert "| " not in "\n".join(texts(markdown)[:-1])
 
 
 def test_text_shown_plain_stays_plain_and_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,35 +168,60 @@ def test_text_shown_plain_stays_plain_and_is_not_parsed_again(monkeypatch: pytes
     markdown.show_plain()
     monkeypatch.setattr("app.tui.markdown.growing.tree_of", None)
     markdown.grow("\n\n*three*")
-    assert [row.text.plain for row in markdown.rows] == ["*one*", "", "*two*", "", "*three*"]
+    assert texts(markdown) == ["*one*", "", "*two*", "", "*three*"]
 
 
 def test_a_long_growing_paragraph_is_wrapped_as_a_whole() -> None:
     markdown = GrowingMarkdown()
     markdown.lay_out(40)
-    text = "Some words of a paragraph without any break. " * 60
+    text = "Some words of a paragraph without any break. " * 30
     for at in range(0, len(text), 7):
         markdown.grow(text[at : at + 7])
-        assert [row.text.plain for row in markdown.rows] == [row.text.plain for row in whole(markdown.source, 40).rows]
+        assert texts(markdown) == texts(whole(markdown.source, 40))
 
 
 def test_another_width_needs_no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     markdown = whole("# T\n\n" + "word " * 9, 20)
     monkeypatch.setattr("app.tui.markdown.growing.tree_of", None)
     markdown.lay_out(12, is_whole=True)
-    assert [row.text.plain for row in markdown.rows] == [
-        "T",
-        "",
-        "word word",
-        "word word",
-        "word word",
-        "word word",
-        "word",
-    ]
+    assert texts(markdown) == ["T", "", *["word word"] * 4, "word"]
 
 
-def whole(text: str, width: int) -> GrowingMarkdown:
-    markdown = GrowingMarkdown()
-    markdown.source = text
-    markdown.lay_out(width, is_whole=True)
-    return markdown
+@pytest.mark.parametrize(
+    ("complete", "rest"),
+    [
+        ("", "Some text and more."),
+        ("Some text.\n\n", "A new paragraph"),
+        ("One.\n\nTwo.\n\n", ""),
+        ("# Title\n", "text"),
+        ("", "# Tit"),
+        ("", "```python\nx = 1\n\ny = 2\n"),
+        ("```python\nx = 1\n```\n", "then"),
+        ("", "````\n```\n"),
+        ("~~~\nx\n~~~\n", ""),
+        ("", "- one\n- two\n\n- three\n"),
+        ("", "1. one\n\n   more of one\n"),
+        ("- one\n- two\n\n", "Text."),
+        ("", "- one\n  ```\n  code\n  ```\n"),
+        ("", "| a | b |\n|---|---|\n| 1 | 2 |\n"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |\n\n", "x"),
+        ("", ""),
+    ],
+)
+def test_the_end_of_the_last_complete_block_is_seen_by_its_kind(complete: str, rest: str) -> None:
+    assert complete_chars(complete + rest) == len(complete)
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("Do\n\n```python\nx = 1\n\ny = 2\n```\nthen\n~~~\n```\nz\n~~~\n", ["x = 1\n\ny = 2", "```\nz"]),
+        ("```sh\nls", ["ls"]),  # still open
+        ("````md\n```\nin\n```\n````", ["```\nin\n```"]),
+        ("```not a block```\nand `x`", []),
+        ("", []),
+        ("1. First\n\n   ```\n   a\n     b\n   ```\n- ```\n  c\n  ```", ["a\n  b", "c"]),
+    ],
+)
+def test_code_blocks_are_found_in_order_without_their_fences(text: str, blocks: list[str]) -> None:
+    assert code_blocks(text) == blocks

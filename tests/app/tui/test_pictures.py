@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 from rich.color import ColorType
+from textual.filter import NoColor
 from textual.screen import Screen
 
+from app.text.glyphs import choose_glyphs
 from app.tui import screens
+from app.tui.themes import CONSOLE_THEME
+from app.tui.widgets.message_view import Note
+from tests.app.chat_driver import Driver
 from tests.app.picture import FOLDER, IS_DRAWING, Picture, kinds_of_colours, settled, styles_of, text_of
 from tests.app.scenes import SCENES, playing
 
@@ -17,40 +22,80 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
 BASE = "80x24"
-TINY = [(20, 6), (10, 3), (3, 2), (1, 1)]
+TINY = [(20, 6), (3, 2), (1, 1)]
 SIXTEEN = {ColorType.DEFAULT, ColorType.STANDARD}
+BEGUN_THERE = "first-start", "chat", "speed", "palette", "themes", "writing", "editing", "editing-reply"
+"""Scenes that are played in a terminal of each kind: how three of them begin matters, the others keep a place that they
+came to. Of all others the terminal changes once they are played."""
 
 
 @pytest.mark.parametrize("name", SCENES)
-async def test_every_size(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    scene = SCENES[name]
+async def test_every_kind_and_size(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    scene, picture = SCENES[name], Picture(name)
     async with playing(scene, monkeypatch, tmp_path) as driver:
-        for columns, rows in scene.sizes:
-            if (columns, rows) != driver.app.size:
-                await driver.pilot.resize_terminal(columns, rows)
-            shown = await Picture(name).check(f"{columns}x{rows}", driver)
+        await picture.check(BASE, driver)
+        if name not in BEGUN_THERE:
+            driver.app.ansi_color = driver.app.no_color = True
+            driver.app._filters.append(NoColor())
+            draw_again(driver)
+            await check_without_colour(picture, driver)
+            driver.app.ansi_color, driver.app.no_color = None, False
+            driver.app._filters.pop()
+        for columns, rows in scene.sizes[1:]:
+            await driver.pilot.resize_terminal(columns, rows)
+            shown = await picture.check(f"{columns}x{rows}", driver)
             assert max(map(len, shown.splitlines())) <= columns
+        if name not in BEGUN_THERE:
+            monkeypatch.setenv("TERM", "linux")
+            driver.app.set_class(True, "-console")
+            driver.app.theme = CONSOLE_THEME
+            draw_again(driver)
+            await driver.pilot.resize_terminal(80, 24)
+            await check_on_console(picture, driver)
         for columns, rows in TINY:
             await driver.pilot.resize_terminal(columns, rows)
 
 
-@pytest.mark.parametrize("name", SCENES)
+def draw_again(driver: Driver) -> None:
+    """Draw all of the screen again, with what its terminal has now."""
+    shown = [one for screen in driver.app.screen_stack for one in screen.walk_children(with_self=True)]
+    lists = [screen._listing for screen in driver.app.screen_stack if hasattr(screen, "_listing")]
+    for one in (*shown, *lists):
+        if hasattr(one, "_glyphs"):
+            one._glyphs = choose_glyphs()
+    for one in shown:
+        one._styles_cache.clear()
+        one.refresh()
+        if isinstance(one, Note):
+            one.say(one.text, one._kind)
+    driver.app.refresh_css(animate=False)
+
+
+async def check_on_console(picture: Picture, driver: Driver) -> None:
+    shown = await picture.check(f"{BASE} on the Linux console", driver)
+    shown.replace("•", "").encode("cp437")  # the font has the bullet too, where the encoding has a bell
+    await picture.check(f"{BASE} in 16 colours", driver, styles_of)
+    assert kinds_of_colours(driver) <= SIXTEEN
+
+
+async def check_without_colour(picture: Picture, driver: Driver) -> None:
+    await driver.until(lambda: text_of(driver) == picture.sections()[BASE], "the same is said")
+    await picture.check(f"{BASE} without colour", driver, styles_of)
+    assert kinds_of_colours(driver) == {ColorType.DEFAULT}
+
+
+@pytest.mark.parametrize("name", BEGUN_THERE)
 async def test_the_linux_console(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TERM", "linux")
     async with playing(SCENES[name], monkeypatch, tmp_path) as driver:
-        shown = await Picture(name).check(f"{BASE} on the Linux console", driver)
-        shown.replace("•", "").encode("cp437")  # the font has the bullet too, where the encoding has a bell
-        await Picture(name).check(f"{BASE} in 16 colours", driver, styles_of)
-        assert kinds_of_colours(driver) <= SIXTEEN
+        await check_on_console(Picture(name), driver)
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", BEGUN_THERE)
 async def test_without_colour(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with playing(SCENES[name], monkeypatch, tmp_path) as driver:
-        await driver.until(lambda: text_of(driver) == Picture(name).sections()[BASE], "the same is said")
-        await Picture(name).check(f"{BASE} without colour", driver, styles_of)
-        assert kinds_of_colours(driver) == {ColorType.DEFAULT}
+        await check_without_colour(Picture(name), driver)
 
 
 async def test_the_theme_of_16_colours_says_the_same_in_any_terminal(

@@ -6,7 +6,6 @@ import re
 from random import Random
 from unittest.mock import patch
 
-import pytest
 from textual._compositor import ChopsUpdate, Compositor
 from textual.geometry import Region
 from textual.widget import Widget
@@ -30,18 +29,20 @@ def drawn(driver: Driver, regions: set[Region], compositor: type[Compositor]) ->
     return _MOVE_FOR_NOTHING.sub("", update.render_segments(driver.app.console))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 12), (120, 40)], ids=str)
-async def test_any_regions_are_drawn_as_textual_draws_them(size: tuple[int, int]) -> None:
+async def test_any_regions_are_drawn_as_textual_draws_them() -> None:
     random = Random(1)
-    async with chatting(Script(replies=[_REPLY]), size=size) as driver:
+    async with chatting(Script(replies=[_REPLY])) as driver:
         for _ in range(3):
             await driver.ask("A question")
-        for _ in range(60):
-            regions = set()
-            for _ in range(random.randint(1, 4)):
-                x, y = random.randrange(size[0]), random.randrange(size[1])
-                regions.add(Region(x, y, random.randint(1, size[0] - x), random.randint(1, min(4, size[1] - y))))
-            assert drawn(driver, regions, ThriftyCompositor) == drawn(driver, regions, Compositor)
+        for size in ((80, 24), (40, 12), (120, 40)):
+            await driver.pilot.resize_terminal(*size)
+            await driver.until(lambda size=size: driver.chat.size == size)
+            for _ in range(20):
+                regions = set()
+                for _ in range(random.randint(1, 4)):
+                    x, y = random.randrange(size[0]), random.randrange(size[1])
+                    regions.add(Region(x, y, random.randint(1, size[0] - x), random.randint(1, min(4, size[1] - y))))
+                assert drawn(driver, regions, ThriftyCompositor) == drawn(driver, regions, Compositor)
 
 
 async def test_only_widgets_that_are_seen_in_a_change_are_drawn() -> None:
