@@ -182,7 +182,7 @@ async def cited(driver: Driver) -> None:
 async def resumed(driver: Driver) -> None:
     """A conversation that was opened again."""
     await listed(driver)
-    driver.chat.call_later(driver.chat.talks.open_conversation, "000001")
+    driver.chat.call_later(driver.chat.open_conversation, "000001")
     await driver.note("read with the next message")
     body = driver.transcript.replies()[-1].body
     await driver.until(lambda: shown_source(body) == body.text, "it is shown")
@@ -251,7 +251,7 @@ async def measuring(driver: Driver) -> None:
     """The thread screen in the middle of a sweep."""
     gate = driver.script.prefill_gate
     assert gate is not None
-    await driver.until(lambda: driver.app.watch_performance.pace.cost is not None, "the interface was measured")
+    await driver.until(lambda: driver.app.performance.pace.cost is not None, "the interface was measured")
     await driver.pilot.press("f4", "enter")
     gate.allow(60)
     await driver.until(lambda: "round 1" in driver.screen_text())

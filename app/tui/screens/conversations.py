@@ -25,7 +25,7 @@ from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span, SpanRole
 from app.tui.screens.list_screen import Listing, ListScreen
-from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.chat import ChatScreen
 
 _MOST_ASKED_CHARS = 40
 """Of a title in a question, so that the answers have room after it."""
@@ -36,10 +36,10 @@ class ConversationList(Listing[Entry]):
 
     most_new_chars = MOST_TITLE_CHARS
 
-    def __init__(self, around: Surroundings) -> None:
-        assert around.at_hand.store is not None
-        self.store = around.at_hand.store
-        self._turns = around.turns
+    def __init__(self, chat: ChatScreen) -> None:
+        assert chat.at_hand.store is not None
+        self.store = chat.at_hand.store
+        self._turns = chat.turns
         self._glyphs = choose_glyphs()
         self.typed = self.said = self.deleted = ""
         self._look: Future[tuple[tuple[Entry, ...], str]] | None = None
@@ -156,11 +156,10 @@ class ConversationsScreen(ListScreen[Entry]):
     SCOPE = "conversations"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, around: Surroundings) -> None:
-        self._list = ConversationList(around)
-        super().__init__(around.keymap, self._list)
-        self._turns, self._open_conversation = around.turns, around.open_conversation
-        self._delete_live = around.delete_live
+    def __init__(self, chat: ChatScreen) -> None:
+        self._list = ConversationList(chat)
+        super().__init__(chat.keymap, self._list)
+        self._chat = chat
 
     def take_typed(self, text: str) -> None:
         """Search."""
@@ -176,7 +175,7 @@ class ConversationsScreen(ListScreen[Entry]):
         else:
             self._list.typed = ""
             self.app.switch_mode(CHAT)
-            self._open_conversation(hit.id)
+            self._chat.call_later(self._chat.open_conversation, hit.id)
 
     def action_rename(self) -> None:
         """Write another title."""
@@ -187,7 +186,7 @@ class ConversationsScreen(ListScreen[Entry]):
 
     def _rename(self, hit: Entry) -> None:
         self._list.edited = None
-        title, turns = clean_line(" ".join(self._list.new_text.split()), MOST_TITLE_CHARS), self._turns
+        title, turns = clean_line(" ".join(self._list.new_text.split()), MOST_TITLE_CHARS), self._chat.turns
         if title and self._list.is_live(hit):
             turns.journal.rename(title)
             turns.journal.settle(1.0)
@@ -204,7 +203,7 @@ class ConversationsScreen(ListScreen[Entry]):
         self.begin()
 
     async def _delete_shown_in_chat(self) -> None:
-        trouble = await self._delete_live()
+        trouble = await self._chat.delete_live()
         self._list.said = f"not deleted: {trouble}" if trouble else ""
         self.begin()
 

@@ -31,9 +31,9 @@ from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span, SpanRole, muted
 from app.tui.keymap import Keymap
-from app.tui.screens.chat_parts import busy_line
 from app.tui.screens.list_screen import Listing, ListScreen
-from app.tui.screens.surroundings import Surroundings, make_screen
+from app.tui.screens import make_screen
+from app.tui.screens.chat import ChatScreen
 from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets import model_rows
 
@@ -53,9 +53,9 @@ def _names_of(path: str) -> frozenset[str]:
 class ModelList(Listing[ModelEntry]):
     """The models that were found."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around, self._keymap, self._bridge = around, around.keymap, around.bridge
-        self._turns, self._downloads = around.turns, around.downloads
+    def __init__(self, chat: ChatScreen) -> None:
+        self._chat, self._keymap, self._bridge = chat, chat.keymap, chat.bridge
+        self._turns, self._downloads = chat.turns, chat.downloads
         self._glyphs = choose_glyphs()
         self.typed = self.said = ""
         self._scan: ModelScan | None = None
@@ -67,12 +67,12 @@ class ModelList(Listing[ModelEntry]):
     def begin(self) -> None:
         """Look again: files come and go, and the last reply may have been the first with its model."""
         self.end()
-        if self._around.settings.server:
-            self._served = in_background(partial(_served_models, self._around.settings.server), "server")
+        if self._chat.settings.server:
+            self._served = in_background(partial(_served_models, self._chat.settings.server), "server")
         elsewhere = {}  # it may lie in none of the folders
         if self._turns.model is not None and not self._turns.model.server:
             elsewhere[Path(self._turns.model.path)] = "open now"
-        self._scan = ModelScan(self._around.settings, elsewhere).start()
+        self._scan = ModelScan(self._chat.settings, elsewhere).start()
 
     def end(self) -> None:
         """End the scan."""
@@ -191,10 +191,10 @@ class ModelsScreen(ListScreen[ModelEntry]):
     SCOPE = "models"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, around: Surroundings) -> None:
-        self._models = ModelList(around)
-        super().__init__(around.keymap, self._models)
-        self._around = around
+    def __init__(self, chat: ChatScreen) -> None:
+        self._models = ModelList(chat)
+        super().__init__(chat.keymap, self._models)
+        self._chat = chat
 
     action_rescan = ListScreen.begin
 
@@ -218,16 +218,16 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def _open(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> None:
         """Open a model, or say why not, and leave the filter where the choice stays."""
-        if self._around.open_model(path, title, outlook):
+        if self._chat.open_model(path, title, outlook):
             self._models.typed = self._models.said = ""
         else:
-            self._models.said = busy_line(self._around.keymap, "in the chat ")
+            self._models.said = self._chat.busy_line("in the chat ")
         self.show()
 
     def action_download(self) -> None:
         """Download the repository or address that is typed, else the known model under the cursor."""
         entry = self.highlighted()
-        running = self._around.downloads
+        running = self._chat.downloads
         if running.is_running and running.job is not None:
             self._show_download(running.job)
         elif _LIKE_A_REPOSITORY.search(self._models.typed):
@@ -243,27 +243,27 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
         entry = self.highlighted()
         if entry is not None and entry.is_short_of_memory:
-            self._begin(ShrinkJob(entry, self._around.settings))
+            self._begin(ShrinkJob(entry, self._chat.settings))
         else:
             self.say("only a model that is here, and does not fit well, is made smaller: go to its row")
 
     def _download(self, what: str) -> None:
         from app.downloads.job import PullJob
 
-        self._begin(PullJob(what, self._around.settings))
+        self._begin(PullJob(what, self._chat.settings))
 
     def _begin(self, job: PullJob) -> None:
-        if self._around.downloads.is_running:
-            key = self._around.keymap.first_key("models.download")
+        if self._chat.downloads.is_running:
+            key = self._chat.keymap.first_key("models.download")
             self.say(f"one download at a time: {key} shows the one that runs")
             return
         self._models.typed = self._models.said = ""
         self.show()
-        self._around.downloads.take(job)
+        self._chat.downloads.take(job)
         self._show_download(job.start())
 
     def _show_download(self, job: PullJob) -> None:
-        self.app.push_screen(make_screen("download", job, self._around.keymap), self._leave_download)
+        self.app.push_screen(make_screen("download", job, self._chat.keymap), self._leave_download)
 
     def _leave_download(self, path: str | None) -> None:
         if path is not None:
@@ -278,7 +278,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def action_stop_download(self) -> None:
         """Stop the running download; what came is kept."""
-        running = self._around.downloads
+        running = self._chat.downloads
         if running.is_running and running.job is not None:
             running.stop()
             kept = "; what came is kept, and the same again goes on from there" if running.job.kept else ""
@@ -290,7 +290,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if entry is not None and entry.served is not None:
             self.say("it is on the server: nothing more is known of it")
         elif entry is not None and entry.is_here:
-            self.app.push_screen(InspectScreen(entry.path, entry.title, self._around.keymap))
+            self.app.push_screen(InspectScreen(entry.path, entry.title, self._chat.keymap))
 
 
 class InspectScreen(Screen[None]):

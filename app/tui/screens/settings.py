@@ -24,7 +24,7 @@ from app.text.glyphs import cut
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span, SpanRole, line, muted, strong
 from app.tui.screens.list_screen import Listing, ListScreen
-from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.chat import ChatScreen
 
 _KEY, _SOURCE = 27, 13
 """Columns of the name and of the source; the source is shown from ``_SOURCE_FROM`` columns on."""
@@ -36,10 +36,10 @@ _MOST_VALUE_CHARS = 400
 class SettingList(Listing[str]):
     """The settings by their names, and the value that is being typed for one of them."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._live, self._bridge = around.live, around.bridge
+    def __init__(self, chat: ChatScreen) -> None:
+        self._live, self._bridge = chat.live, chat.bridge
         self.typed = self.said = ""
-        self._keys, self._in_file = tuple(setting_keys()), around.settings
+        self._keys, self._in_file = tuple(setting_keys()), chat.settings
 
     def begin(self) -> None:
         """Read the file again: it may have been changed by an editor."""
@@ -148,9 +148,9 @@ class SettingsScreen(ListScreen[str]):
     SCOPE = "settings"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, around: Surroundings) -> None:
-        self._list = SettingList(around)
-        super().__init__(around.keymap, self._list)
+    def __init__(self, chat: ChatScreen) -> None:
+        self._list = SettingList(chat)
+        super().__init__(chat.keymap, self._list)
 
     def action_open(self) -> None:
         """Take the next value, begin to type one, or keep what is typed."""

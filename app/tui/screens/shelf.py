@@ -15,7 +15,7 @@ from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span
 from app.tui.screens.list_screen import Listing, ListScreen
-from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.chat import ChatScreen
 
 _MOST_ASKED_CHARS = 40
 _LEAST_NAME, _WITH_DATE = 12, 71
@@ -25,8 +25,8 @@ _EMPTY = "No document was read yet: /read FILE with a question puts one here, an
 class ShelfList(Listing[Shelved]):
     """The documents, and what is asked about one of them."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self.reading = around.shelf
+    def __init__(self, chat: ChatScreen) -> None:
+        self.reading = chat.shelf
         self.typed = self.said = ""
         self._found: tuple[Shelved, ...] | None = None
 
@@ -126,14 +126,14 @@ class ShelfScreen(ListScreen[Shelved]):
     SCOPE = "shelf"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, around: Surroundings) -> None:
-        self._list = ShelfList(around)
-        super().__init__(around.keymap, self._list)
-        self._around = around
+    def __init__(self, chat: ChatScreen) -> None:
+        self._list = ShelfList(chat)
+        super().__init__(chat.keymap, self._list)
+        self._chat = chat
 
     def action_open(self) -> None:
         """Begin a conversation that the document under the cursor goes with."""
-        item, store = self.highlighted(), self._around.at_hand.store
+        item, store = self.highlighted(), self._chat.at_hand.store
         if item is None or store is None:
             return
         try:
@@ -142,7 +142,7 @@ class ShelfScreen(ListScreen[Shelved]):
             self.say(str(error))
             return
         self.app.switch_mode(CHAT)
-        self._around.ask_about(document)
+        self._chat.call_later(self._chat.ask_about, document)
 
     def action_delete(self) -> None:
         """Ask whether to delete the document under the cursor; it is not read meanwhile."""

@@ -320,7 +320,7 @@ async def test_answering_again_or_going_on_ends_the_editing(keys):
         await driver.pilot.press(*keys)
         await driver.until(lambda: driver.transcript.replies() and driver.transcript.replies()[-1] is not partial)
         await driver.last_reply()
-        assert not driver.chat.editing.is_editing
+        assert not driver.chat.is_editing
         assert driver.prompt.text == "a draft"
         await driver.hides("editing")
         await driver.ask("next")
@@ -334,7 +334,7 @@ async def test_what_cannot_be_done_leaves_the_editing_as_it_is():
         await driver.until(lambda: driver.prompt.text == "Hello there.")
         driver.chat.action_continue_reply()
         await driver.note("there is no unfinished reply at the end")
-        assert driver.chat.editing.is_editing_reply
+        assert driver.chat.is_editing_reply
         assert driver.prompt.text == "Hello there."
 
 
@@ -344,7 +344,7 @@ async def test_a_draft_returns_to_the_prompt_once_an_edit_is_sent(what):
         await driver.ask("first")
         driver.prompt.show_text("a draft")
         driver.chat.action_edit(what)
-        await driver.until(lambda: driver.chat.editing.is_editing)
+        await driver.until(lambda: driver.chat.is_editing)
         await driver.type(" more")
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.prompt.text == "a draft")
@@ -361,7 +361,7 @@ async def test_a_new_conversation_ends_editing_and_restores_the_draft():
         await driver.until(lambda: driver.prompt.text == "Hello there.")
         await driver.chat.action_new()
         assert driver.prompt.text == "a draft"
-        assert not driver.chat.editing.is_editing
+        assert not driver.chat.is_editing
         assert not driver.transcript.messages()
 
 
@@ -387,7 +387,7 @@ async def test_an_edit_stopped_and_sent_again_replaces_the_message():
         gate = await stop_edit_before_its_reply(driver)
         gate.open()
         await driver.pilot.press("enter")
-        await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.editing.is_editing)
+        await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.is_editing)
         assert [m.text for m in driver.chat.turns.conversation.messages] == ["first again", "New."]
         assert [view.text for view in driver.transcript.messages()] == ["first again", "New."]
 
@@ -400,18 +400,18 @@ async def test_an_edit_that_does_not_fit_returns_to_the_prompt(what):
         await driver.ask("second")
         driver.prompt.show_text("a draft")
         driver.chat.action_edit(what)
-        await driver.until(lambda: driver.chat.editing.is_editing)
+        await driver.until(lambda: driver.chat.is_editing)
         long = "far too long " * 200
         driver.prompt.show_text(long)
         await driver.pilot.press("enter")
         await driver.note("Not sent" if what == "1" else "the context is full")
         await driver.until(lambda: driver.prompt.text == long, "the text is back")
-        assert driver.chat.editing.is_editing
+        assert driver.chat.is_editing
         assert [m.text for m in driver.chat.turns.conversation.messages] == ["first", "One.", "second", "Two."]
         assert [view.text for view in driver.transcript.messages()] == ["first", "One.", "second", "Two."]
         driver.prompt.show_text("short")
         await driver.pilot.press("enter")
-        await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.editing.is_editing)
+        await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.is_editing)
         kept = ["short", "New."] if what == "1" else ["first", "One.", "second", "shortNew."]
         assert [m.text for m in driver.chat.turns.conversation.messages] == kept
         assert driver.prompt.text == "a draft"
@@ -512,7 +512,7 @@ async def test_an_edited_reply_stopped_at_once_returns_to_the_prompt():
         await driver.until(gate.waiting.is_set)
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.prompt.text == "One drei.", "the text is back")
-        assert driver.chat.editing.is_editing_reply
+        assert driver.chat.is_editing_reply
         assert driver.chat.turns.conversation.messages[-1].text == "One two."
         gate.open()
         await driver.pilot.press("enter")

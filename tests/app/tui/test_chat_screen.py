@@ -552,7 +552,7 @@ async def test_the_ctrl_c_hint_goes_and_the_editing_keys_show_again(monkeypatch:
         await driver.until(lambda: "Enter asks again from here" in driver.screen_text())
         await driver.pilot.press("ctrl+c")
         await driver.until(lambda: "again quits" in driver.screen_text())
-        driver.chat.notes.hint()  # its time is over
+        driver.chat.hint()  # its time is over
         await driver.until(lambda: "again quits" not in driver.screen_text())
         await driver.shows("Enter asks again from here")
         await driver.pilot.press("ctrl+up", "escape")
@@ -683,10 +683,10 @@ async def test_who_is_greeted_hears_once_what_suits_the_machine(monkeypatch: pyt
 
 async def test_work_that_gives_way_before_it_begins_leaves_no_warning(recwarn: pytest.WarningsRecorder) -> None:
     async with chatting() as driver:
-        driver.chat.models.greet()
+        driver.chat.greet()
         for _ in range(2):  # an exclusive worker cancels the one before
-            driver.chat.models.tell_machine()
-            driver.chat.models.open_wanted("no-such.gguf")
+            driver.chat.tell_machine()
+            driver.chat.action_model("no-such.gguf")
         await driver.note("no-such.gguf")
         gc.collect()
     assert [str(one.message) for one in recwarn if "never awaited" in str(one.message)] == []

@@ -75,7 +75,7 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(tmp_path):
     script = Script(replies=[tokens("one two three four five six")], token_gate=Gate())
     async with chatting(script) as driver:
         await hold_reply(driver, "count", 4)
-        driver.chat.talks.save_what_comes()
+        driver.chat.save_what_comes()
         await driver.until(lambda: len(Store().read("000001").conversation.messages) == 2)
         _copy_of_the_disk(tmp_path / "killed")
     _as_it_was(tmp_path / "killed")
@@ -185,7 +185,7 @@ async def test_what_waits_after_a_reply_is_on_the_disk_at_once(tmp_path):
     async with chatting(script) as driver:
         await hold_reply(driver, "count", 2)
         await driver.say("and on")
-        driver.chat.talks.save_what_comes()
+        driver.chat.save_what_comes()
         await saved(driver)
         _copy_of_the_disk(tmp_path / "killed")
     _as_it_was(tmp_path / "killed")
@@ -231,14 +231,14 @@ async def test_a_message_too_long_to_be_saved_returns_to_the_prompt(edit):
         await driver.ask("hello")
         if edit:
             await driver.say(edit)
-            await driver.until(lambda: driver.chat.editing.is_editing)
+            await driver.until(lambda: driver.chat.is_editing)
         driver.prompt.show_text("")
         driver.prompt.attach([FileText("long.txt", text, text)])
         await driver.pilot.press("enter")
         await driver.note("Not sent: the message is too long.")
         assert "long.txt" in driver.prompt.text
         assert text in driver.prompt.draft.text
-        assert driver.chat.editing.is_editing == bool(edit)
+        assert driver.chat.is_editing == bool(edit)
         assert texts(driver) == ["hello", "Hello there."]
         driver.prompt.show_text("/system ")
         driver.prompt.post_message(events.Paste(text))
@@ -342,7 +342,7 @@ async def test_a_regenerated_reply_is_on_disk_only_when_it_begins():
         await driver.say("/regen")
         await driver.until(script.prefill_gate.waiting.is_set)
         await driver.until(lambda: driver.chat.turns.is_answering)
-        driver.chat.talks.save_what_comes()
+        driver.chat.save_what_comes()
         await saved(driver)
         assert [m.text for m in Store().read("000001").conversation.messages] == ["why?", "First answer."]
         script.prefill_gate.open()
@@ -357,7 +357,7 @@ async def test_an_edit_not_answered_at_a_kill_returns_to_the_prompt(tmp_path):
         await driver.ask("why?")
         script.prefill_gate = Gate()
         await driver.say("/edit")
-        await driver.until(lambda: driver.chat.editing.is_editing)
+        await driver.until(lambda: driver.chat.is_editing)
         await driver.say("why not?")
         await driver.until(script.prefill_gate.waiting.is_set)
         await driver.until(lambda: Store().read("000001").unsent == "why not?")
@@ -375,7 +375,7 @@ async def test_an_edited_question_replaces_what_came_after_it_on_disk():
         await driver.ask("one")
         await driver.ask("two")
         await driver.say("/edit 1")
-        await driver.until(lambda: driver.chat.editing.is_editing)
+        await driver.until(lambda: driver.chat.is_editing)
         await driver.say("uno")
         await driver.until(lambda: texts(driver) == ["uno", "Third."])
     assert [m.text for m in Store().read("000001").conversation.messages] == ["uno", "Third."]
@@ -398,10 +398,10 @@ async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
         monkeypatch.setattr(Held, "apply", full)
         await driver.ask("first")
         for _ in range(3):
-            driver.chat.talks.save_what_comes()
+            driver.chat.save_what_comes()
         await driver.until(lambda: driver.chat.turns.journal.trouble)
         for _ in range(3):
-            driver.chat.talks.save_what_comes()
+            driver.chat.save_what_comes()
         await driver.note("conversation not saved: the disk is full")
         assert sum("not saved" in note for note in driver.notes()) == 1
     assert driver.app.unsaved == "the disk is full"
@@ -416,14 +416,14 @@ async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
         for question in ("first", "second"):
             await driver.ask(question)
             await saved(driver)
-            driver.chat.talks.save_what_comes()
+            driver.chat.save_what_comes()
         await driver.note("where files cannot be locked")
         assert sum("locked" in note for note in driver.notes()) == 1
         await driver.say("/new")
         await driver.note("A new conversation")
         await driver.ask("third")
         await saved(driver)
-        driver.chat.talks.save_what_comes()
+        driver.chat.save_what_comes()
         await driver.pilot.pause()
         assert not any("locked" in note for note in driver.notes())
     assert Store().ids() == ["000001", "000002"]
@@ -642,7 +642,7 @@ async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept)
         await driver.say("waits")
         await driver.until(lambda: driver.chat.turns.queued_texts == ["waits"])
         driver.prompt.show_text("draft")
-        assert "at the next start" in driver.chat.editing.keep_unsent()
+        assert "at the next start" in driver.chat.keep_unsent()
         assert [draft.text for draft in take_unsent(paths.unsent_file())] == kept
         script.token_gate.open()
 

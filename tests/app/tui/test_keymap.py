@@ -8,7 +8,6 @@ from app.program import paths
 from app.tui import app, screens, widgets
 from app.tui.actions import ACTIONS
 from app.tui.keymap import Keymap, KeymapError, default_file, load_keymap, show_key
-from app.tui.screens.chat_parts import busy_line
 from tests.app.chat_driver import chatting
 
 
@@ -152,7 +151,7 @@ async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
             await driver.until(lambda said=said: said in driver.screen_text(), said)
             await driver.pilot.press("f12")
             await driver.until(lambda: driver.app.screen is driver.chat, "back in the chat")
-        assert busy_line(driver.app.keymap) == "the engine is busy: F11 stops it"
+        assert driver.chat.busy_line() == "the engine is busy: F11 stops it"
 
 
 def test_no_screen_holds_the_name_of_a_key_that_can_be_changed():

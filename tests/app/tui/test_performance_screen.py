@@ -67,7 +67,7 @@ async def test_a_reply_is_compared_under_its_own_thread_count():
         await driver.pilot.press("f2")
         await driver.until(lambda: shown(driver, "usual here    2.0", "2 threads · mmap"))
         await driver.until(lambda: 1 in driver.app.bridge.figures.read_gbps)  # for the next reply
-        assert driver.app.watch_performance.look().ceiling is None, "nothing is known of the threads that wrote it"
+        assert driver.app.performance.look().ceiling is None, "nothing is known of the threads that wrote it"
 
 
 async def test_the_memory_is_not_measured_while_a_reply_runs():
@@ -90,7 +90,7 @@ async def test_ctrl_t_toggles_the_strip_and_typing_goes_on(samples):
         await driver.until(lambda: shown(driver, "│ next"))
         await driver.pilot.press("ctrl+t")
         await driver.until(lambda: not shown(driver, "Memory"))
-        assert not driver.app.watch_performance.is_watched
+        assert not driver.app.performance.is_watched
 
 
 async def test_the_strip_shows_the_running_reply():
@@ -110,7 +110,7 @@ async def test_nothing_is_looked_at_while_no_view_is_shown(samples):
         await driver.until(lambda: samples)
         assert driver.app.bridge.is_watched
         await driver.pilot.press("escape")
-        await driver.until(lambda: not driver.app.watch_performance.is_watched)
+        await driver.until(lambda: not driver.app.performance.is_watched)
         assert not driver.app.bridge.is_watched
 
 
@@ -122,14 +122,14 @@ async def test_the_strip_does_not_look_while_another_screen_lies_on_it(samples):
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
         driver.app.screen._timer.pause()
         looked: list[int] = []
-        driver.app.watch_performance.look = lambda: looked.append(1)
+        driver.app.performance.look = lambda: looked.append(1)
         driver.chat._strip._refresh()
         assert looked == []
 
 
 async def test_the_machine_is_sampled_once_a_second_at_any_draw_rate(samples):
     async with chatting(size=(100, 40)) as driver:
-        watch: PerformanceWatch = driver.app.watch_performance
+        watch: PerformanceWatch = driver.app.performance
         await driver.pilot.press("f2")
         await driver.until(lambda: samples)
         taken = len(samples)
@@ -206,7 +206,7 @@ async def test_stats_and_strip_are_commands_too():
 
 async def test_a_costly_interface_drains_more_rarely_and_says_so():
     async with chatting(Script(replies=[WORDS], token_gate=Gate()), size=(100, 40)) as driver:
-        watch = driver.app.watch_performance
+        watch = driver.app.performance
         await driver.say("hello")
         driver.script.token_gate.allow(9)
         await driver.until(driver.script.token_gate.waiting.is_set)

@@ -254,7 +254,7 @@ async def test_a_file_has_one_count_where_it_is_shown(tmp_path: Path) -> None:
         same = re.compile(r"long: ([\d,]+) tokens .*─ \1 tokens", re.DOTALL)
         await driver.until(lambda: same.search(driver.screen_text()), "one exact count")
         (tmp_path / "more").write_text("other words\n" * 600)
-        driver.chat.sending.attach("more")
+        driver.chat.attach("more")
         await driver.until(lambda: re.search(r"─ [23],\d+ tokens", driver.screen_text()), "both are counted")
         assert "more: about" in await driver.note("more: ")
 

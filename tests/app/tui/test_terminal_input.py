@@ -145,10 +145,10 @@ def fail(self):
 ChatScreen.action_regenerate = fail
 """
 _FAILS_TO_TAKE = """
-from app.tui.screens.drafting import Drafting
+from app.tui.screens.sending import Sending
 def fail(self, draft):
     raise RuntimeError("secret")
-Drafting.keep = fail
+Sending._keep_in_history = fail
 """
 _FAILS_TO_READ = """
 from app.tui.terminal_input import TerminalInput

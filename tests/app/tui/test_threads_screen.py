@@ -164,7 +164,7 @@ async def test_a_high_screen_shows_larger_bars_steps_and_the_machine(
     async with tuning(laptop_script(), size=size) as driver:
         await driver.pilot.press("f4")
         before = await shown(driver, "What measuring finds out")
-        assert driver.app.watch_performance.is_watched
+        assert driver.app.performance.is_watched
         assert before.count("not yet") == 6
         await driver.until(lambda: empty_rows() <= 1, "the rows are filled")
         await driver.pilot.press("enter")
@@ -175,7 +175,7 @@ async def test_a_high_screen_shows_larger_bars_steps_and_the_machine(
         assert len(bars) == 2 * 3  # rows of two counts
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat, "the chat")
-        assert not driver.app.watch_performance.is_watched
+        assert not driver.app.performance.is_watched
 
 
 async def test_the_conversation_is_untouched_by_a_search() -> None:
