@@ -525,7 +525,7 @@ async def listed(driver: Driver, *questions: str) -> ConversationsScreen:
     await driver.pilot.press("f8")
     screen = driver.app.screen
     assert isinstance(screen, ConversationsScreen)
-    await driver.until(lambda: len(screen._list.items()) == len(questions))
+    await driver.until(lambda: len(screen.items()) == len(questions))
     await driver.pilot.press("down")
     await driver.until(lambda: screen.highlighted().id == f"{len(questions) - 1:06}")
     return screen
@@ -536,7 +536,7 @@ async def test_only_the_row_asked_about_is_deleted_or_renamed(keys):
     async with chatting() as driver:
         screen = await listed(driver, "first", "second", "third")
         await driver.pilot.press(*keys[:-1])
-        screen._list._hits = tuple(hit for hit in screen._list.items() if hit.id == "000001")  # a search goes on
+        screen._hits = tuple(hit for hit in screen.items() if hit.id == "000001")  # a search goes on
         screen.show()
         assert screen.highlighted().id == "000001"
         if keys[-1] == "y":
@@ -576,9 +576,9 @@ async def test_what_is_pasted_is_no_answer_to_a_question():
         await driver.pilot.press("delete")
         await driver.until(lambda: "Delete first?" in driver.screen_text())
         driver.app.post_message(events.Paste("first"))
-        await driver.until(lambda: screen._list.typed == "first")
+        await driver.until(lambda: screen.typed == "first")
         await driver.pilot.press("y")
-        await driver.until(lambda: screen._list.typed == "firsty")
+        await driver.until(lambda: screen.typed == "firsty")
         assert Store().ids() == ["000001", "000002"]
 
 
@@ -590,7 +590,7 @@ async def test_the_live_conversation_is_deleted_and_a_new_one_begins():
         await driver.pilot.press("f8")
         screen = driver.app.screen
         assert isinstance(screen, ConversationsScreen)
-        await driver.until(lambda: screen._list.items())
+        await driver.until(lambda: screen.items())
         await driver.pilot.press("delete", "n")
         assert Store().ids() == ["000001"]
         await driver.pilot.press("delete")
@@ -599,7 +599,7 @@ async def test_the_live_conversation_is_deleted_and_a_new_one_begins():
         )
         await driver.pilot.press("y")
         await driver.until(lambda: Store().ids() == [])
-        await driver.until(lambda: not screen._list.items(), "the list is empty")
+        await driver.until(lambda: not screen.items(), "the list is empty")
         await driver.pilot.press("escape")
         await driver.note("A new conversation; the one before is deleted.")
         assert texts(driver) == []
@@ -616,7 +616,7 @@ async def test_the_live_conversation_is_not_deleted_during_its_reply():
         await driver.pilot.press("f8")
         screen = driver.app.screen
         assert isinstance(screen, ConversationsScreen)
-        await driver.until(lambda: screen._list.items())
+        await driver.until(lambda: screen.items())
         await driver.pilot.press("delete", "y")
         await driver.until(lambda: "not deleted: the engine is busy" in driver.screen_text())
     assert Store().ids() == ["000001"]

@@ -122,7 +122,7 @@ async def test_downloadable_models_stay_during_another_scan(monkeypatch: pytest.
         monkeypatch.setattr(scan, "find_files", waits)
         screen = screen_of(driver)
         screen.action_rescan()
-        assert screen._models.look()  # more is to come, and nothing has
+        assert screen.look()  # more is to come, and nothing has
         screen.show()
         await driver.pilot.pause()
         await driver.shows("+ SmolLM2")
@@ -218,7 +218,7 @@ async def test_while_a_reply_comes_no_other_model_can_be_opened() -> None:
         await driver.type("second")
         await driver.pilot.press("enter")
         await shows(driver, "the engine is busy: Esc in the chat stops it")
-        assert screen_of(driver)._models.typed == "second", "the choice stays"
+        assert screen_of(driver).typed == "second", "the choice stays"
         assert len(script.opened) == 1
 
 
@@ -434,7 +434,7 @@ async def test_a_bug_while_looking_is_a_line_and_the_screen_lives(monkeypatch: p
 async def test_nothing_is_looked_at_while_something_else_is_shown() -> None:
     async with chatting() as driver:
         screen = await opened(driver)
-        await driver.until(lambda: screen._models._found.is_done)
+        await driver.until(lambda: screen._found.is_done)
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
         assert screen._timer is not None
@@ -525,7 +525,7 @@ async def test_every_row_has_a_speed_from_the_first_look(monkeypatch: pytest.Mon
     async with chatting(size=(100, 30)) as driver:
         await opened(driver)
         await shows(driver, "+ SmolLM2", "typical speeds")
-        entries = [entry for entry in screen_of(driver)._models.items() if not entry.reason]
+        entries = [entry for entry in screen_of(driver).items() if not entry.reason]
         assert len(entries) > 5
         assert all(entry.outlook is not None and entry.outlook.decode_tps for entry in entries)
         offered = [entry for entry in entries if not entry.is_here and entry.outlook.verdict == "yes"]
