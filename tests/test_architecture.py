@@ -78,7 +78,7 @@ def test_no_import_leads_back_to_where_it_began(top: str) -> None:
     assert left == {}, "these files lead to each other"
 
 
-@pytest.mark.parametrize(("top", "most"), [("app", 45_675), ("engine", 38_848), ("tests", 68_482)])
+@pytest.mark.parametrize(("top", "most"), [("app", 45_257), ("engine", 38_848), ("tests", 67_969)])
 def test_the_house_grows_by_no_line(top: str, most: int) -> None:
     """What makes lines needless lowers the number; aims are 25,000, 27,500 and 30,000."""
     assert sum(file.read_bytes().count(b"\n") for file in (ROOT / top).rglob("*.py")) <= most

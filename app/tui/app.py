@@ -41,8 +41,8 @@ from app.tui.actions import ACTIONS, CHAT
 from app.tui.bindings import bindings, scope_of
 from app.tui.chat_options import chat_options
 from app.tui.keymap import Keymap
-from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.live_settings import LiveSettings
+from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.screens import make_screen
 from app.tui.screens.chat import ChatScreen
 from app.tui.speed.watch import SLOWEST, InterfacePace, PerformanceWatch

@@ -261,14 +261,14 @@ async def measuring(driver: Driver) -> None:
 async def asked_about_call(driver: Driver) -> None:
     """The model wants to use a tool."""
     call = ToolCall("read_file", json.dumps({"path": "notes/todo.txt", "lines": [1, 40]}))
-    driver.app.push_screen(QuestionScreen("files", call, driver.chat._keymap, lambda: 0.0))
+    driver.app.push_screen(QuestionScreen("files", call, driver.chat.keymap, lambda: 0.0))
     await driver.shows("read_file")
 
 
 async def asked_about_file(driver: Driver) -> None:
     """A file is about to go to a server."""
     files = "notes/todo.txt, 1.2 kB, 40 lines"
-    driver.app.push_screen(SendFilesScreen(files, "api.example:8000", driver.chat._keymap, lambda: 0.0))
+    driver.app.push_screen(SendFilesScreen(files, "api.example:8000", driver.chat.keymap, lambda: 0.0))
     await driver.shows("todo.txt")
 
 

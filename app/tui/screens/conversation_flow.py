@@ -70,9 +70,7 @@ class ConversationFlow(MessageActions):
         if not trouble:
             self.note("the conversation is saved again")
         elif not self._told_trouble:
-            self.note(
-                f"conversation not saved: {trouble}. It goes on here, and saving is tried again.", is_error=True
-            )
+            self.note(f"conversation not saved: {trouble}. It goes on here, and saving is tried again.", is_error=True)
         self._told_trouble = trouble
 
     def tidy(self) -> None:

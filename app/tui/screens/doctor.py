@@ -24,8 +24,8 @@ from app.text.glyphs import Glyphs, choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, caution, joined, line, muted, strong
 from app.tui.drawing.panels import FRAME_COLUMNS, divided, panel, side_by_side
-from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.chat import ChatScreen
+from app.tui.screens.figure_screen import FigureScreen
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 from app.tui.widgets.model_rows import speed_line
 from app.tui.widgets.status_line import activity_word

@@ -30,9 +30,9 @@ from app.text.clean_text import clean_line
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span, SpanRole, muted
 from app.tui.keymap import Keymap
-from app.tui.screens.list_screen import ListScreen
 from app.tui.screens import make_screen
 from app.tui.screens.chat import ChatScreen
+from app.tui.screens.list_screen import ListScreen
 from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets import model_rows
 

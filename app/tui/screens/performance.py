@@ -14,8 +14,8 @@ from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.graph import GraphScale
 from app.tui.drawing.lines import Line, Span, SpanRole, line
-from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.chat import ChatScreen
+from app.tui.screens.figure_screen import FigureScreen
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.watch import PerformanceView
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints

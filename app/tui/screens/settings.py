@@ -23,8 +23,8 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import cut
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span, SpanRole, line, muted, strong
-from app.tui.screens.list_screen import ListScreen
 from app.tui.screens.chat import ChatScreen
+from app.tui.screens.list_screen import ListScreen
 
 _KEY, _SOURCE = 27, 13
 """Columns of the name and of the source; the source is shown from ``_SOURCE_FROM`` columns on."""

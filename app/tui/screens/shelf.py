@@ -14,8 +14,8 @@ from app.text.glyphs import cut
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span
-from app.tui.screens.list_screen import ListScreen
 from app.tui.screens.chat import ChatScreen
+from app.tui.screens.list_screen import ListScreen
 
 _MOST_ASKED_CHARS = 40
 _LEAST_NAME, _WITH_DATE = 12, 71

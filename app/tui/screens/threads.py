@@ -22,8 +22,8 @@ from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, gauge, panel
-from app.tui.screens.figure_screen import FigureScreen
 from app.tui.screens.chat import ChatScreen
+from app.tui.screens.figure_screen import FigureScreen
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
 from app.tuning.remembered import best_choice, choice_to_remember

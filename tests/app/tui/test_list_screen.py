@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import pytest
 from textual import events
 from textual.binding import BindingType
 
@@ -93,30 +92,25 @@ async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
         await driver.until(lambda: "apple in" in driver.screen_text())
         assert words.highlighted() == "cherry"
         await driver.shows("opens cherry")
-        await driver.pilot.press("enter")
+        await driver.type("zz")
+        await driver.until(lambda: not words._items)
+        assert words.highlighted() is None
+        await driver.pilot.press("escape")  # clears what is typed first
+        await driver.until(lambda: words.typed == "" and words._items)
+        await driver.pilot.press("end", "enter")
         assert words.opened == "cherry"
 
 
-@pytest.mark.parametrize("size", [(1, 1), (80, 1), (1, 24), (3, 2)])
-async def test_pages_are_turned_where_no_row_is_seen(size: tuple[int, int]) -> None:
+async def test_pages_are_turned_where_no_row_is_seen() -> None:
     async with chatting() as driver:
         words = await listed(driver)
-        await driver.pilot.resize_terminal(*size)
-        await driver.pilot.press("pagedown", "pageup", "pageup")
+        for size in ((1, 1), (80, 1), (1, 24), (3, 2)):
+            await driver.pilot.resize_terminal(*size)
+            await driver.pilot.press("pagedown", "pageup", "pageup")
         await driver.pilot.resize_terminal(80, 24)
         await driver.shows("cherry in 74")
         await driver.pilot.press("pagedown")
         await driver.until(lambda: words.highlighted() == "cherry")
-
-
-async def test_escape_clears_what_is_typed_first() -> None:
-    async with chatting() as driver:
-        words = await listed(driver)
-        await driver.type("zz")
-        await driver.until(lambda: not words._items)
-        assert words.highlighted() is None
-        await driver.pilot.press("escape")
-        await driver.until(lambda: words.typed == "" and words._items)
 
 
 async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
@@ -153,23 +147,22 @@ async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
         await driver.until(lambda: "cannot be opened" not in driver.screen_text(), "it is gone")
 
 
-@pytest.mark.parametrize("key", ["escape", "enter"])
-@pytest.mark.parametrize("opening", ["action_help", "action_theme", "action_command_palette"])
-async def test_a_key_pressed_three_times_leaves_one_screen(opening: str, key: str) -> None:
+async def test_a_key_pressed_many_times_leaves_one_screen() -> None:
     async with chatting() as driver:
-        getattr(driver.app, opening)()
-        await driver.until(lambda: driver.app.screen is not driver.chat and driver.app.screen.focused is not None)
-        await driver.pilot.pause()
-        screen = driver.app.screen
-        for _ in range(6):  # all are on their way before the first one is heeded
-            driver.app.post_message(events.Key(key, "\r" if key == "enter" else None))
-        await driver.until(lambda: driver.app.screen is not screen, "it is left")
-        await driver.pilot.pause()
-        assert driver.app.crash_line is None
-
-
-async def test_the_palette_is_opened_again_while_it_is_left() -> None:
-    async with chatting() as driver:
+        for opening in (driver.app.action_help, driver.app.action_theme, driver.app.action_command_palette):
+            for key in ("escape", "enter"):
+                opening()
+                await driver.until(lambda: driver.app.screen is not driver.chat and driver.app.screen.focused)
+                await driver.pilot.pause()
+                screen = driver.app.screen
+                for _ in range(6):  # all are on their way before the first one is heeded
+                    driver.app.post_message(events.Key(key, "\r" if key == "enter" else None))
+                await driver.until(lambda screen=screen: driver.app.screen is not screen, "it is left")
+                await driver.pilot.pause()
+                assert driver.app.crash_line is None
+                await driver.pilot.press("escape")
+                await driver.until(lambda: driver.app.screen is driver.chat)
+        # The palette is opened again while it is left.
         driver.app.action_command_palette()
         left = driver.app.screen
         assert isinstance(left, Palette)
